@@ -29,6 +29,7 @@ caf::behavior Batcher::make_behavior() {
         });
       },
       [this](const msg::ForgetAll&) { handle([&] { batch_.forget_all(); }); },
+      [this](const msg::SessionRead& read) { handle([&] { batch_.session_read(read.request); }); },
       [this](const msg::Leased& leased) { handle([&] { batch_.keeper_replied(*leased.reply, now()); }); },
       [this](const msg::StepResult& step) { step_ended(*step.result); },
       [this](const msg::StepFailed& step) {
@@ -86,7 +87,7 @@ void Batcher::decide() {
   if (context_.shares->decided(batch_.step_running())) context_.mailboxes.send(Role::embedder, msg::TurnCame{});
   // The step is sent first, so that the worker computes while the keeper answers.
   if (auto work = batch_.take_work()) {
-    if (!work->batch.items.empty()) context_.counters.step_began(now());
+    if (work->batch.step != 0) context_.counters.step_began(now());
     send(worker_, msg::RunStep{options_.epoch, std::move(work)});
   }
   auto leases = batch_.take_leases();

@@ -8,6 +8,7 @@
 // Receives  msg::Enqueue     a request, new or resumed
 //           msg::Credit      the client has granted more tokens
 //           msg::Forget      a stream has ended; msg::ForgetAll: all have
+//           msg::SessionRead the contents of a request's session were read
 //           msg::Leased      from the keeper
 //           msg::StepResult  from the worker; msg::StepFailed: the step threw
 //           msg::Quiesced    from the worker: no step of an older batcher runs any more

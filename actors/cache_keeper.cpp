@@ -31,6 +31,7 @@ caf::behavior CacheKeeper::make_behavior() {
         book_.quiesced(quiesced.epoch);
         counters_.cache(book_.counters());
       },
+      [this](const msg::FindCached& find) { find.question->answer(book_); },
       [this](const msg::Fence& fence) { send(fence.telemetry, msg::Fenced{fence.number}); },
       msg::throw_for_test,
   };

@@ -2,6 +2,7 @@
 //
 // Receives  msg::Lease       -> msg::Leased to the sender, unless the reply is empty
 //           msg::BeginEpoch  a new batcher takes over
+//           msg::FindCached  -> the question is answered: which anchors are cached
 //           msg::Quiesced    no step of an old batcher runs any more: the blocks it held are free again
 #pragma once
 

@@ -15,6 +15,7 @@
 #include "actors/request_check.h"
 #include "actors/saboteur.h"
 #include "actors/server_context.h"
+#include "actors/sessions/sessions.h"
 #include "actors/status/memory_survey.h"
 #include "actors/threads/topology.h"
 #include "config/assert.h"
@@ -135,10 +136,13 @@ class GatewayImpl final : public Gateway {
   }
   CancelFlag tokenize(TextRequest request, std::string text, engine::EncodeOptions options, OnTokenized done) override;
   CancelFlag detokenize(TextRequest request, std::vector<TokenId> ids, OnDetokenized done) override;
+  void session(SessionQuestion question, std::function<void(SessionAnswer)> done) override;
   void drain(std::function<void()> done) override {
     spdlog::info("draining: {} streams are open", streams_.live().size());
     for (const auto& unit : models_.units()) unit->drain(options_.drain_timeout);
-    streams_.when_empty([this, done = std::move(done)]() mutable { texts_->when_empty(std::move(done)); });
+    streams_.when_empty([this, done = std::move(done)]() mutable {
+      texts_->when_empty([this, done = std::move(done)]() mutable { sessions_.when_idle(std::move(done)); });
+    });
   }
   void on_loaded(std::function<void(Status)> done) override { default_unit().state().on_loaded(std::move(done)); }
   void crash(Role role) { caf::anon_send(default_unit().supervisor(), msg::Crash{role}); }
@@ -146,6 +150,7 @@ class GatewayImpl final : public Gateway {
  private:
   ModelUnit& default_unit() const { return *models_.units().front(); }
   MemoryReport measure_memory();
+  std::optional<scheduler::Refusal> begin_turn(Request& request, std::shared_ptr<StreamSink>& sink);
   std::variant<std::shared_ptr<const engine::Tokenizer>, End> vocabulary(const std::string& model) const;
   template <class Answer, class Convert>
   CancelFlag post_text(scheduler::Tenant tenant, std::uint64_t bytes, std::function<void(Answer)> done, Convert work);
@@ -153,6 +158,7 @@ class GatewayImpl final : public Gateway {
   // Order matters: each member outlives those below it.
   GatewayOptions options_;
   CpuPlan cpus_;
+  Sessions sessions_;
   StreamTable streams_;
   MemoryLedger memory_;
   MemorySurvey survey_;  // stopped first
@@ -175,6 +181,7 @@ GatewayOptions with_defaults(GatewayOptions options) {
 GatewayImpl::GatewayImpl(GatewayOptions options, std::optional<KillPlan> kills)
     : options_(with_defaults(std::move(options))),
       cpus_(plan_cpus(usable_cpus(), options_.num_threads)),
+      sessions_(options_, cpus_.rest),
       streams_(options_, {.num_threads = options_.num_threads, .on_usage = options_.on_usage}),
       memory_(engine::process_memory()),
       survey_([this] { return measure_memory(); }, cpus_.rest),
@@ -193,6 +200,8 @@ GatewayImpl::GatewayImpl(GatewayOptions options, std::optional<KillPlan> kills)
     };
   }
   compute_->team().set_profiler(options_.profiler.get());
+  if (const Status kept = sessions_.status(); !kept && !options_.sessions_directory.empty())
+    spdlog::warn("sessions are refused: {}", kept.error().message);
   const ModelUnit& unit =
       models_.add(*system_,
                   ServerContext{.options = options_,
@@ -229,6 +238,7 @@ GatewayImpl::~GatewayImpl() {
   waiting.message = "the server stopped before this request was begun";
   streams_.end_all(ended_as(Outcome::cancelled, "the server stopped before this answer was complete"), waiting,
                    std::chrono::steady_clock::now());
+  sessions_.finish();  // stores the turns that ended just now
   texts_.reset();
   compute_.reset();
   system_.reset();
@@ -242,8 +252,11 @@ RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink)
   const TimePoint now = std::chrono::steady_clock::now();
   const std::string name = request.model;
   const ModelUnit* const unit = models_.find(name);
+  auto no_turn = request.session.empty() ? std::nullopt : begin_turn(request, sink);
   const RequestId id = streams_.add(std::move(request), std::move(sink), now, unit ? unit->id() : 0);
-  if (!unit) {
+  if (no_turn) {
+    streams_.end(id, refused(*std::move(no_turn)), now);
+  } else if (!unit) {
     streams_.end(id, unknown_model(name, models_.names()), now);
   } else if (auto wrong = check_shape(*streams_.request(id))) {
     streams_.end(id, *wrong, now);
@@ -253,6 +266,40 @@ RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink)
     unit->submit(id);
   }
   return id;
+}
+
+// Takes the session that the request names; then its end is stored on the way to `sink`.
+std::optional<scheduler::Refusal> GatewayImpl::begin_turn(Request& request, std::shared_ptr<StreamSink>& sink) {
+  if (request.num_choices != 1)
+    return scheduler::Refusal{
+        .outcome = Outcome::invalid_argument,
+        .message = fmt::format("n is {}; a session is continued by one answer", request.num_choices),
+        .field = "n",
+        .limit = 1};
+  auto begun = sessions_.begin(request.tenant, request.session, request.session_recompute);
+  if (auto* refusal = std::get_if<scheduler::Refusal>(&begun)) return std::move(*refusal);
+  request.turn = std::get<std::shared_ptr<SessionTurn>>(begun);
+  if (!request.turn->is_new()) request.add_special = false;  // the text goes on behind what is there
+  sink = sessions_.wrap(request.turn, std::move(sink));
+  return std::nullopt;
+}
+
+void GatewayImpl::session(SessionQuestion question, std::function<void(SessionAnswer)> done) {
+  if (question.kind != SessionQuestion::Kind::inspect) return sessions_.ask(question, std::move(done));
+  sessions_.ask(question, [this, done = std::move(done), tenant = question.tenant.id](SessionAnswer answer) {
+    if (!std::holds_alternative<std::vector<SessionInfo>>(answer)) return done(std::move(answer));
+    auto infos = std::make_shared<std::vector<SessionInfo>>(std::get<std::vector<SessionInfo>>(std::move(answer)));
+    std::vector<std::uint64_t> hashes;
+    for (const SessionAnchor& each : infos->front().anchors) hashes.push_back(each.anchor.hash);
+    auto with_cached = [infos, done](const std::vector<bool>& cached) {
+      SessionInfo& info = infos->front();
+      info.cache_known = cached.size() == info.anchors.size();
+      for (std::size_t i = 0; i < cached.size(); ++i) info.anchors[i].cached = cached[i];
+      done(std::move(*infos));
+    };
+    auto asked = std::make_shared<CacheQuestion>(cache::scopes_for(tenant, {}), std::move(hashes), with_cached);
+    default_unit().context().mailboxes.send(Role::keeper, msg::FindCached{std::move(asked)});
+  });
 }
 
 std::variant<std::shared_ptr<const engine::Tokenizer>, End> GatewayImpl::vocabulary(const std::string& name) const {

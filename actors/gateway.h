@@ -16,6 +16,7 @@
 #include "actors/gateway_options.h"
 #include "actors/request.h"
 #include "actors/serving/served_model.h"
+#include "actors/session_info.h"
 #include "actors/status_snapshot.h"
 #include "config/result.h"
 #include "engine/engine.h"
@@ -68,8 +69,11 @@ class Gateway {
                               OnTokenized done) = 0;
   virtual CancelFlag detokenize(TextRequest request, std::vector<TokenId> ids, OnDetokenized done) = 0;
 
-  // Refuses new requests (Outcome::draining). `done` is called when the last request has ended; those that are live at
-  // drain_timeout are ended as cancelled.
+  // Asks about the sessions of a tenant. `done` is called exactly once.
+  virtual void session(SessionQuestion question, std::function<void(SessionAnswer)> done) = 0;
+
+  // Refuses new requests (Outcome::draining). `done` is called when the last request has ended, and its session is
+  // saved; those that are live at drain_timeout are ended as cancelled.
   virtual void drain(std::function<void()> done) = 0;
   // Calls `done` once loading has ended: Ok, or the error that keeps the model from being served.
   virtual void on_loaded(std::function<void(Status)> done) = 0;

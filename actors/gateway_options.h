@@ -8,13 +8,14 @@
 #include <string>
 
 #include "actors/request.h"
+#include "actors/session_info.h"
 #include "config/metric.h"
 #include "engine/compute/profiler.h"
 #include "engine/engine.h"
 
 namespace troupe::actors {
 
-struct GatewayOptions : StreamLimits {
+struct GatewayOptions : StreamLimits, SessionsOptions {
   std::string model_path;
   std::string model_alias;                   // what clients call it; empty: general.name or the file's stem
   engine::LoadOptions load;                  // `team` and `progress` are filled in here

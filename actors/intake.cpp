@@ -47,6 +47,7 @@ caf::behavior Intake::make_behavior() {
       },
       [this](const msg::Encoded& done) { encoded(done.request, done.ids); },
       [this](const msg::EncodeFailed& failed) { not_encoded(failed.request, failed.why); },
+      [this](const msg::SessionLoaded& done) { session_loaded(done.request, *done.tokens); },
       [this](const msg::Deadline&) { end_overdue(); },
       [this](const msg::Forget& message) { forget(message.request); },
       [this](const msg::ForgetAll&) { forget_all(); },
@@ -116,7 +117,7 @@ void Intake::admit(RequestId request, const Request& body) {
   }
   if (auto over = context_.streams.admit(request, now())) return end(request, refused(std::move(*over)));
   if (!texts_of(body).empty()) return encode(request, context_.streams.request(request));
-  if (!body.embed) return assign(request, body, std::get<std::vector<TokenId>>(body.prompt));
+  if (!body.embed) return load_session(request, body, std::get<std::vector<TokenId>>(body.prompt));
   // Shares the ids of the request, which lives as long.
   if (auto own = context_.streams.request(request)) {
     const EmbedIds* const ids = &std::get<EmbedIds>(own->embed->texts);
@@ -161,12 +162,33 @@ void Intake::encoded(RequestId request, std::shared_ptr<EmbedIds> ids) {
   if (!body || context_.streams.state(request) != RequestState::encoding) return;
   encoding_.erase(request);
   context_.streams.clear_faults(request);
-  if (!body->embed) return assign(request, *body, std::move(ids->front()));
+  if (!body->embed) return load_session(request, *body, std::move(ids->front()));
   if (auto wrong = check_lengths(*body, *ids, limits_)) return end(request, *wrong);
   std::uint64_t bytes = 0;
   for (const auto& each : *ids) bytes += each.size() * sizeof(TokenId);
   if (auto full = check_embed_bytes(request, *body, bytes)) return end(request, *full);
   assign(request, std::move(ids));
+}
+
+// A request that continues a session has its tokens before its own.
+void Intake::load_session(RequestId request, const Request& body, std::vector<TokenId> prompt) {
+  if (!body.turn) return assign(request, body, std::move(prompt));
+  body.turn->load(wiring_->model->language_model(), [self = caf::actor{this}, request,
+                                                     prompt = std::move(prompt)](SessionTurn::Loaded loaded) {
+    if (auto* tokens = std::get_if<std::vector<TokenId>>(&loaded))
+      tokens->insert(tokens->end(), prompt.begin(), prompt.end());
+    caf::anon_send(self, msg::SessionLoaded{request, std::make_shared<SessionTurn::Loaded>(std::move(loaded))});
+  });
+}
+
+void Intake::session_loaded(RequestId request, SessionTurn::Loaded& loaded) {
+  const auto body = context_.streams.request(request);
+  // It may be loaded twice, as a text may be encoded twice; the second result is ignored.
+  if (!body || context_.streams.state(request) != RequestState::encoding) return;
+  if (auto* refusal = std::get_if<scheduler::Refusal>(&loaded)) return end(request, refused(std::move(*refusal)));
+  auto& tokens = std::get<std::vector<TokenId>>(loaded);
+  body->turn->set_prompt(tokens);
+  assign(request, *body, std::move(tokens));
 }
 
 void Intake::assign(RequestId request, const Request& body, std::vector<TokenId> prompt) {

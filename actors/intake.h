@@ -7,6 +7,7 @@
 //
 // Receives  msg::Submit    a new request: it is ended, kept until the model is loaded, or encoded
 //           msg::Encoded   its text as ids; msg::EncodeFailed: it is tried once more, then ended
+//           msg::SessionLoaded  the tokens of its session and its own, or why that cannot be continued
 //           msg::Deadline  its own timer: a deadline may have passed
 //           msg::Forget    a stream has ended; msg::ForgetAll: all of them
 //           msg::Wire      the actors to send to; a new batcher or embed worker gets all requests that the last one had
@@ -40,6 +41,8 @@ class Intake : public ActorBase {
   void admit(RequestId request, const Request& body);
   void encode(RequestId request, std::shared_ptr<const Request> body);
   void encoded(RequestId request, std::shared_ptr<EmbedIds> ids);
+  void load_session(RequestId request, const Request& body, std::vector<TokenId> prompt);
+  void session_loaded(RequestId request, SessionTurn::Loaded& loaded);
   void assign(RequestId request, const Request& body, std::vector<TokenId> prompt);
   void assign(RequestId request, std::shared_ptr<const EmbedIds> inputs);
   std::optional<End> check_embed_bytes(RequestId request, const Request& body, std::uint64_t id_bytes);

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "actors/gateway.h"
+#include "actors/serving/cache_question.h"
 #include "actors/serving/step_work.h"
 #include "actors/serving/stream_table.h"
 
@@ -72,6 +73,16 @@ struct EncodeFailed {
 };
 struct Enqueue {
   AssignmentPtr task;
+};
+struct SessionLoaded {
+  RequestId request;
+  std::shared_ptr<SessionTurn::Loaded> tokens;
+};
+struct SessionRead {  // or it could not be
+  RequestId request;
+};
+struct FindCached {
+  std::shared_ptr<CacheQuestion> question;
 };
 
 // Steps and leases.
@@ -142,10 +153,10 @@ inline constexpr auto throw_for_test = [](const Crash&) { throw std::runtime_err
 template <class T, class... Types>
 concept OneOf = (std::is_same_v<T, Types> || ...);
 template <class T>
-concept Message =
-    OneOf<T, Submit, Credit, Deadline, Forget, ForgetAll, Encode, Encoded, EncodeFailed, Enqueue, Lease, Leased,
-          RunStep, StepResult, StepFailed, PassEnded, PassFailed, TurnCame, BeginEpoch, Quiesce, Quiesced, LoadEnded,
-          ModelLoaded, Wire, Restart, Drain, DrainTimeout, Snapshot, Fence, Fenced, Crash>;
+concept Message = OneOf<T, Submit, Credit, Deadline, Forget, ForgetAll, Encode, Encoded, EncodeFailed, Enqueue,
+                        SessionLoaded, SessionRead, FindCached, Lease, Leased, RunStep, StepResult, StepFailed,
+                        PassEnded, PassFailed, TurnCame, BeginEpoch, Quiesce, Quiesced, LoadEnded, ModelLoaded, Wire,
+                        Restart, Drain, DrainTimeout, Snapshot, Fence, Fenced, Crash>;
 
 }  // namespace msg
 

@@ -22,6 +22,8 @@ namespace troupe::actors {
 using RequestId = std::uint64_t;  // given by the gateway; never reused while the server runs
 using UnitId = std::uint32_t;     // of a loaded model (model_unit.h)
 
+class SessionTurn;
+
 using TimePoint = std::chrono::steady_clock::time_point;
 [[nodiscard]] inline double seconds_between(TimePoint from, TimePoint to) {
   return std::chrono::duration<double>(to - from).count();
@@ -67,6 +69,9 @@ struct Request {
   // first one has computed the prompt, then begins as its fork; if the first ends before that, it computes the prompt
   // itself.
   RequestId fork_of = 0;
+  std::string session;  // the conversation of the tenant that it continues (sessions/sessions.h); empty: none
+  bool session_recompute = false;  // also if that was computed under other numerics: then its tokens are computed again
+  std::shared_ptr<SessionTurn> turn{};  // of `session`: set by the gateway
 
   WorkKind kind() const { return embed ? WorkKind::embed : WorkKind::generate; }
 };

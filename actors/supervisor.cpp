@@ -193,6 +193,9 @@ caf::actor Supervisor::start(Role role) {
   options.faults = context_.faults;
   options.on_step = context_.options.on_step;
   options.experience = context_.shares->experience();
+  options.on_session_read = [&mailboxes = context_.mailboxes](RequestId request) {
+    mailboxes.send(Role::batcher, msg::SessionRead{request});
+  };
   return spawn<Batcher>(std::move(options), context_, child(Role::keeper), child(Role::worker));
 }
 

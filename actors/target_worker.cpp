@@ -14,16 +14,22 @@ struct TargetWorker::Stage {
   std::unique_ptr<engine::Executor> executor;  // made by the first step, and by the next after one that failed
 
   std::shared_ptr<const engine::StepResult> run(StepWork& work) {
+    for (const ImageSave& save : work.saves) {
+      save.saving->image().save(*model, save.tables, save.from, save.to);
+      if (save.state_of != 0) save.saving->image().save_state(executor->state(save.state_of));
+    }
     if (executor) {
       for (const SequenceId sequence : work.closes) executor->close(sequence);
     }
-    if (work.batch.items.empty()) return nullptr;
+    if (work.batch.step == 0) return nullptr;
     if (!executor) executor = std::make_unique<engine::Executor>(*model, team);
+    for (const ImageFill& fill : work.fills) fill.image->restore(*model, fill.tables, fill.from, fill.to);
     for (engine::SequenceSpec& spec : work.opens) executor->open(std::move(spec));
     for (const BlockSwap& swap : work.swaps) executor->swap_block(swap.sequence, swap.group, swap.index, swap.block);
     if (faults.before_step) faults.before_step(work.batch);
     auto result = std::make_shared<engine::StepResult>();
     executor->step(work.batch, *result);
+    if (work.batch.items.empty()) result->kernels_began = result->kernels_ended = std::chrono::steady_clock::now();
     return result;
   }
 };

@@ -18,6 +18,7 @@ void LeaseBook::acquire(const Acquire& message, LeaseEffects& effects) {
   lease->owner = message.owner;
   lease->own_headroom = message.own_headroom;
   state_->pool.accounts().set_floor(message.owner);
+  lease->filled = message.filled;
   state_->evaluate(message.key.sequence, *lease, effects);
 }
 
@@ -44,6 +45,7 @@ void LeaseBook::State::evaluate(SequenceId sequence, Lease& lease, LeaseEffects&
   }
   Holding& holding = lease.holding;
   holding.num_committed = num_cached;
+  holding.filled = lease.filled;
   hold_prefix(path, lease);
   Acquired acquired;
   acquired.num_cached_tokens = num_cached * kBlockSize;

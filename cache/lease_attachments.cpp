@@ -15,6 +15,12 @@ std::uint32_t LeaseBook::State::window_begin(GroupId group, std::size_t num_bloc
   return first_window_block(static_cast<std::uint32_t>(num_blocks) * kBlockSize, options.groups[group].window);
 }
 
+// The first entry of the group's table that is not kNoBlock.
+std::uint32_t LeaseBook::State::held_begin(GroupId group, const Holding& holding) const {
+  return std::max(window_begin(group, holding.num_committed),
+                  first_window_block(holding.filled, options.groups[group].window));
+}
+
 // How many of these cached blocks a sequence can begin after: the last of them has a snapshot (if the model has
 // recurrent state), and all blocks in the next position's windows have the block of the window's group.
 std::uint32_t LeaseBook::State::served_blocks(std::span<const BlockId> nodes) const {
@@ -48,7 +54,7 @@ void LeaseBook::State::hold_prefix(std::span<const BlockId> nodes, Lease& lease)
   const TenantId tenant = lease.owner.tenant;
   holding.tables.assign(num_groups(), BlockTable(nodes.size(), kNoBlock));
   for (GroupId group = 0; group < num_groups(); ++group) {
-    for (std::size_t i = window_begin(group, nodes.size()); i < nodes.size(); ++i) {
+    for (std::size_t i = held_begin(group, holding); i < nodes.size(); ++i) {
       holding.tables[group][i] = block_at(group, nodes[i]);
       hold(group, holding.tables[group][i], tenant);
     }
@@ -63,9 +69,10 @@ void LeaseBook::State::hold_prefix(std::span<const BlockId> nodes, Lease& lease)
 // that no later position attends to: a step that is planned already does not read them either.
 void LeaseBook::State::commit_attached(GroupId group, Lease& lease, std::uint32_t first_block, std::uint32_t number) {
   Holding& holding = lease.holding;
-  const std::uint32_t begin = window_begin(group, holding.num_committed);
   BlockTable& table = holding.tables[group];
+  const auto begin = std::min(held_begin(group, holding), static_cast<std::uint32_t>(table.size()));
   for (std::uint32_t i = first_block; i < holding.num_committed; ++i) {
+    if (table[i] == kNoBlock) continue;  // before what the sender fills
     const BlockId node = holding.tables[0][i];
     const BlockId canonical = block_at(group, node);
     if (canonical == kNoBlock) {

@@ -123,8 +123,11 @@ std::uint32_t LeaseBook::State::take(Attachments& ids, const Owner& owner) {
 
 // One more entry at the end of the tables.
 void LeaseBook::State::take_entry(Lease& lease) {
-  for (GroupId group = 0; group < num_groups(); ++group)
-    lease.holding.tables[group].push_back(take(group, lease.owner));
+  Holding& holding = lease.holding;
+  for (GroupId group = 0; group < num_groups(); ++group) {
+    BlockTable& table = holding.tables[group];
+    table.push_back(table.size() < held_begin(group, holding) ? kNoBlock : take(group, lease.owner));
+  }
 }
 
 // How many entries the blocks that the lease may be given suffice for, once it holds what it reads after these nodes of
@@ -422,7 +425,7 @@ void LeaseBook::State::check_group(GroupId group) const {
     const BlockTable& table = holding.tables[group];
     TROUPE_ASSERT(table.size() == holding.tables[0].size());
     for (std::uint32_t i = 0; i < table.size(); ++i) {
-      TROUPE_ASSERT((table[i] == kNoBlock) == (i < window_begin(group, holding.num_committed)));
+      TROUPE_ASSERT((table[i] == kNoBlock) == (i < held_begin(group, holding)));
       TROUPE_ASSERT(table[i] == kNoBlock || i >= holding.num_committed ||
                     block_at(group, holding.tables[0][i]) == table[i]);
     }

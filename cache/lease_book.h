@@ -118,6 +118,10 @@ struct Acquire {
   std::optional<Fork> fork{};  // a fork that is served never waits
   Owner owner{};
   std::uint32_t own_headroom = 0;  // as headroom, below the owner's ceiling for the growth of its other sequences
+  // The sender has K and V of so many tokens elsewhere and copies them, of a group with a window only those that
+  // position `filled` attends to: entries before are kNoBlock, and nothing is published for them. Steps compute
+  // positions from `filled` on only, unless more are cached.
+  std::uint32_t filled = 0;
 };
 
 struct Extend {

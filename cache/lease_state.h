@@ -51,6 +51,7 @@ struct Holding {
   std::vector<Displaced> displaced;  // by ascending number
   SnapshotId restore = kNoSnapshot;  // until it is known to have been read
   std::vector<SnapshotId> spares;
+  std::uint32_t filled = 0;  // Acquire::filled
 };
 
 struct LeaseBook::State {
@@ -68,6 +69,7 @@ struct LeaseBook::State {
     std::optional<Fork> fork;
     Owner owner;
     std::uint32_t own_headroom = 0;
+    std::uint32_t filled = 0;
     // held
     Holding holding;
     std::vector<std::uint64_t> prefixes;  // hashes of the full blocks in `tokens`; empty: claims nothing
@@ -138,6 +140,7 @@ struct LeaseBook::State {
   // Attachments (lease_attachments.cpp).
   [[nodiscard]] bool has_state() const { return options.snapshot_rule.every > 0; }
   [[nodiscard]] std::uint32_t window_begin(GroupId group, std::size_t num_blocks) const;
+  [[nodiscard]] std::uint32_t held_begin(GroupId group, const Holding& holding) const;
   [[nodiscard]] std::uint32_t served_blocks(std::span<const BlockId> nodes) const;
   [[nodiscard]] std::uint32_t shared_blocks(std::span<const TokenId> tokens, std::span<const TokenId> leader) const;
   void hold_prefix(std::span<const BlockId> nodes, Lease& lease);

@@ -48,6 +48,8 @@ Result<std::string> prompt_text(const config::RunOptions& options, const config:
 }
 
 Result<client::Request> make_request(const config::RunOptions& options, const config::Given& given) {
+  if (options.recompute && options.session.empty())
+    return config::bad_value(given, "recompute", "there is nothing to recompute without --session");
   if (options.logprobs >= 0 && !options.json)
     return config::bad_value(given, "logprobs", "only --json shows logprobs; add it, or ask for none (--logprobs -1)");
   client::Request request;
@@ -67,6 +69,8 @@ Result<client::Request> make_request(const config::RunOptions& options, const co
   request.stop = options.stop;
   request.priority = static_cast<std::int32_t>(options.priority);
   request.cache_scope = options.scope;
+  request.session = options.session;
+  request.session_recompute = options.recompute;
   if (options.timeout.count() > 0) request.deadline = options.timeout;
   if (options.logprobs >= 0) request.logprobs = static_cast<std::uint32_t>(options.logprobs);
   request.n = static_cast<std::uint32_t>(options.choices);
@@ -109,7 +113,7 @@ void print_receipt(const std::string& label, const client::Receipt& receipt) {
 std::string complaint(const client::Ended& ended) {
   const scheduler::OutcomeInfo& outcome = scheduler::info(ended.outcome);
   if (outcome.kind == scheduler::OutcomeKind::done) {
-    if (outcome.exit_code == kExitOk) return "";
+    if (outcome.exit_code == kExitOk) return ended.message.empty() ? "" : "warning: " + ended.message;
     return fmt::format("the answer is not complete ({}){}{}", outcome.name, ended.message.empty() ? "" : ": ",
                        ended.message);
   }

@@ -40,9 +40,9 @@ constexpr std::chrono::milliseconds kLoadStall{60'000};
 constexpr std::chrono::milliseconds kStopMargin{15'000};
 static_assert(kStopMargin > kStopLimit);
 // Threads of a server beside those that compute and those that encode texts: the I/O thread, the decoder of large
-// frames, two for actors and one for their clock, one that measures memory, one that writes the log, one that writes
-// the account of usage, and one for logging why the process ends by force.
-constexpr std::uint32_t kOtherThreads = 9;
+// frames, two for actors and one for their clock, two for sessions, one that measures memory, one that writes the log,
+// one that writes the account of usage, and one for logging why the process ends by force.
+constexpr std::uint32_t kOtherThreads = 11;
 
 using Clock = std::chrono::steady_clock;
 

@@ -82,8 +82,25 @@ std::vector<MemoryLimit> memory_limits(const config::ServeOptions& options, std:
       {"texts being encoded", kEncodedFactor * options.max_frame_bytes.count * count(options.tokenizer_threads),
        "max-frame-bytes, tokenizer-threads"},
       {"requests for vectors", options.max_embed_bytes.count, "max-embed-bytes"},
+      {"sessions read and saved", options.max_session_buffer_bytes.count, "max-session-buffer-bytes"},
       {"the program itself", kProgramBytes, "a constant"},
   };
+}
+
+// The directory of the sessions; empty: none are kept.
+std::string sessions_directory(const std::string& option) {
+  if (option.empty() || option == "off") return "";
+  if (option != "auto") return option;
+  const auto absolute = [](const char* name) {
+    const char* const value = std::getenv(name);
+    return value && *value == '/' ? std::string(value) : std::string();
+  };
+  // systemd's StateDirectory=: the first of several, separated by colons.
+  if (const std::string all = absolute("STATE_DIRECTORY"); !all.empty())
+    return all.substr(0, all.find(':')) + "/sessions";
+  if (const std::string state = absolute("XDG_STATE_HOME"); !state.empty()) return state + "/troupe/sessions";
+  const std::string home = absolute("HOME");
+  return home.empty() ? "" : home + "/.local/state/troupe/sessions";
 }
 
 }  // namespace
@@ -138,6 +155,11 @@ Result<actors::GatewayOptions> gateway_options(const config::ServeOptions& optio
   gateway.max_embed_bytes = options.max_embed_bytes.count;
   gateway.max_requests_per_tenant = static_cast<std::uint32_t>(options.max_requests_per_user);
   gateway.tokenizer_threads = static_cast<std::uint32_t>(options.tokenizer_threads);
+  gateway.sessions_directory = sessions_directory(options.sessions_dir);
+  gateway.max_sessions_per_user = static_cast<std::uint32_t>(options.max_sessions_per_user);
+  gateway.max_session_bytes = options.max_session_bytes.count;
+  gateway.max_total_session_bytes = options.max_total_session_bytes.count;
+  gateway.max_session_buffer_bytes = options.max_session_buffer_bytes.count;
   gateway.drain_timeout = options.drain_timeout;
   gateway.progress_timeout = options.progress_timeout;
   gateway.append_metrics = append_log_metrics;

@@ -41,6 +41,17 @@ std::vector<CommandInfo> make_commands() {
        "before them (</dev/null: without it).",
        {"troupe embed \"a cat\" \"a dog\"", "troupe embed -f lines.txt --pooling mean > vectors.jsonl",
         "troupe embed --ids \"101 7592 102\""}},
+      {Command::session,
+       "session",
+       "list and manage the conversations that the server keeps",
+       "list | save NAME | fork NAME NEW | delete NAME | inspect NAME",
+       "Conversations begin with `troupe run --session NAME`, which continues them, too. list shows yours: tokens, how "
+       "many of them are saved with K and V, bytes on disk, last use. save waits until the last answer is on disk with "
+       "K and V. fork makes a second one from the same tokens. delete forgets one. inspect shows one with its origin "
+       "and "
+       "how far the server's cache still has it; --anchors adds every point where it could be continued.",
+       {"troupe session list", "troupe session fork draft second-try", "troupe session delete draft",
+        "troupe session inspect draft --anchors --json"}},
       {Command::bench,
        "bench",
        "measure the speed of the engine, without a server",

@@ -28,7 +28,8 @@ enum class Command : std::uint8_t {
   probe,
   perplexity,
   embed,
-  usage
+  usage,
+  session
 };
 
 // Its place in a set of subcommands.
@@ -36,7 +37,8 @@ constexpr std::uint32_t bit(Command command) { return 1u << static_cast<unsigned
 
 // The subcommands that talk to a server.
 inline constexpr std::uint32_t kClientCommands = bit(Command::run) | bit(Command::status) | bit(Command::top) |
-                                                 bit(Command::load) | bit(Command::embed) | bit(Command::usage);
+                                                 bit(Command::load) | bit(Command::embed) | bit(Command::usage) |
+                                                 bit(Command::session);
 // The subcommands that take a text or token ids.
 inline constexpr std::uint32_t kTextCommands = bit(Command::run) | bit(Command::tokenize) | bit(Command::embed);
 

@@ -14,7 +14,8 @@ namespace {
 // In the order of Command.
 using OptionSets =
     std::tuple<ServeOptions, RunOptions, BenchOptions, EvalOptions, TokenizeOptions, InspectOptions, StatusOptions,
-               TopOptions, VersionOptions, LoadOptions, ProbeOptions, PerplexityOptions, EmbedOptions, UsageOptions>;
+               TopOptions, VersionOptions, LoadOptions, ProbeOptions, PerplexityOptions, EmbedOptions, UsageOptions,
+               SessionOptions>;
 
 // The bit of each subcommand that has the group.
 template <class Group>
@@ -108,6 +109,9 @@ std::span<const Option> option_table() {
        "groups whose members may connect", kReloads},
       {&ServerOptions::allow_user, "allow-user", "", kServer, "NAME,...", kAny, "as --allow-uid, by name", kReloads},
       {&ServerOptions::allow_group, "allow-group", "", kServer, "NAME,...", kAny, "as --allow-gid, by name", kReloads},
+      {&ServerOptions::sessions_dir, "sessions-dir", "", kServer, "DIR", kAny,
+       "where sessions are kept, a directory of the server's own; \"auto\": $STATE_DIRECTORY/sessions, else "
+       "$XDG_STATE_HOME/troupe/sessions or ~/.local/state/troupe/sessions; none, off: no session is served"},
       {&ServerOptions::drain_timeout, "drain-timeout", "--shutdown-timeout --graceful-termination-timeout", kServer,
        "TIME", within(0, 24 * kHours), "how long SIGTERM waits for running answers before it ends them"},
       {&ServerOptions::idle_exit, "idle-exit", "", kServer, "TIME", within(0, 24 * kHours),
@@ -167,6 +171,16 @@ std::span<const Option> option_table() {
        "how long a new connection may take to say hello", kReloads},
       {&LimitOptions::idle_timeout, "idle-timeout", "", kLimits, "TIME", within(0, 365 * 24 * kHours),
        "end connections that ask for nothing this long; 0: never", kReloads},
+      {&LimitOptions::max_sessions_per_user, "max-sessions-per-user", "", kLimits, "N", within(1, 1 << 20),
+       "sessions of one user; for one more, that of the same user which was not used for longest is deleted"},
+      {&LimitOptions::max_session_bytes, "max-session-bytes", "", kLimits, "SIZE", within(1, 1024.0 * 1024 * kGiB),
+       "what the sessions of one user may take on disk; for more, the K and V of those go first that were not used for "
+       "longest (they are computed again when they are needed), then whole sessions"},
+      {&LimitOptions::max_total_session_bytes, "max-total-session-bytes", "", kLimits, "SIZE",
+       within(1, 1024.0 * 1024 * kGiB), "what all sessions may take on disk; a guest may have a quarter of it"},
+      {&LimitOptions::max_session_buffer_bytes, "max-session-buffer-bytes", "", kLimits, "SIZE", within(1, 1024 * kGiB),
+       "memory for K and V of sessions on their way to and from the disk; what does not fit is not saved, and computed "
+       "again. A guest may have a quarter of it"},
       {&LimitOptions::tokenizer_threads, "tokenizer-threads", "", kLimits, "N", within(1, 64),
        "threads that turn long texts into tokens; one more is kept for texts up to 16 KiB"},
 
@@ -194,6 +208,10 @@ std::span<const Option> option_table() {
        "end the answer with what it has after this long, and with exit code 1; refused at once if it is predicted to "
        "be late; 0: never"},
       {&AnswerOptions::priority, "priority", "", kRequest, "N", within(-1000, 1000), "lower is served earlier"},
+      {&ConversationOptions::session, "session", "", kRequest, "NAME", kAny,
+       "continue the conversation of this name that the server keeps, or begin it; the answer becomes part of it"},
+      {&ConversationOptions::recompute, "recompute", "", kRequest, "", kAny,
+       "continue the session also if it was computed with other kernels or another KV type, from its tokens"},
       {&RequestOptions::scope, "scope", "", kRequest, "NAME", kAny,
        "who shares the prefix cache: \"public\" all users, another name a part of yours; none: you (load: a new one)"},
       {&TokenTextOptions::special, "special", "", kRequest, "", kAny,
@@ -368,6 +386,7 @@ std::span<const Option> option_table() {
       {&TokenTextOptions::ids, "ids", "", kInputOutput, "", kAny,
        "token ids instead of text: as the prompt (run), as the texts (embed), as the whole output (tokenize)"},
       {&JsonOptions::json, "json", "", kInputOutput, "", kAny, "print JSON"},
+      {&AnchorOptions::anchors, "anchors", "", kInputOutput, "", kAny, "inspect: print all anchors"},
       {&RawOptions::raw, "raw", "", kInputOutput, "", kAny,
        "print the text's control characters on a terminal too, which obeys them, instead of showing them"},
       {&StatusFormatOptions::prometheus, "prometheus", "", kInputOutput, "", kAny, "print Prometheus text"},

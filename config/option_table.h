@@ -131,6 +131,7 @@ struct ServerOptions {
   std::string draft;
   std::int64_t kv_blocks = 0;  // 0: what the memory budget leaves
   std::string alias;
+  std::string sessions_dir = "auto";  // a directory or "auto"; empty, "off": none
   std::chrono::milliseconds drain_timeout{30'000};
   std::chrono::milliseconds progress_timeout{60'000};
   std::vector<std::int64_t> allow_uid;
@@ -152,6 +153,10 @@ struct LimitOptions {
   Bytes max_queued_text_bytes{64u << 20};
   Bytes max_embed_bytes{64u << 20};
   std::int64_t max_requests_per_user = 512;
+  std::int64_t max_sessions_per_user = 64;
+  Bytes max_session_bytes{4ull << 30};
+  Bytes max_total_session_bytes{64ull << 30};
+  Bytes max_session_buffer_bytes{512u << 20};
   std::int64_t tokenizer_threads = 2;
   std::int64_t max_connections = 256;
   std::int64_t max_connections_per_uid = 64;
@@ -182,6 +187,15 @@ struct AnswerOptions {  // run
   std::int64_t logprobs = -1;
   std::chrono::milliseconds timeout{0};
   std::int64_t priority = 0;
+};
+
+struct ConversationOptions {  // run
+  std::string session;
+  bool recompute = false;
+};
+
+struct AnchorOptions {  // session
+  bool anchors = false;
 };
 
 struct VerboseOptions {  // run, status
@@ -308,9 +322,10 @@ struct Joined : Groups... {};
 struct Options
     : Joined<HelpOptions, ConfigOptions, EngineOptions, ContextOptions, ParallelOptions, ProfileOptions, SocketOptions,
              RequestOptions, TokenTextOptions, EndsOptions, RawOptions, JsonOptions, FormatOptions, ServerOptions,
-             LimitOptions, LogOptions, AnswerOptions, VerboseOptions, VectorOptions, StatusFormatOptions, ScreenOptions,
-             CaseOptions, MachineOptions, PaceOptions, PromptOptions, FaultOptions, LoadTenantOptions, GoalOptions,
-             ReportOptions, PassageOptions, LogitsOptions, DecodeOptions, UsageFileOptions, PeriodOptions> {};
+             LimitOptions, LogOptions, AnswerOptions, ConversationOptions, AnchorOptions, VerboseOptions, VectorOptions,
+             StatusFormatOptions, ScreenOptions, CaseOptions, MachineOptions, PaceOptions, PromptOptions, FaultOptions,
+             LoadTenantOptions, GoalOptions, ReportOptions, PassageOptions, LogitsOptions, DecodeOptions,
+             UsageFileOptions, PeriodOptions> {};
 
 // The options of a subcommand.
 template <class... Groups>
@@ -325,8 +340,8 @@ using Configured = OptionSet<ConfigOptions, HelpOptions, Groups...>;
 
 using ServeOptions = Configured<EngineOptions, ContextOptions, ParallelOptions, ProfileOptions, SocketOptions,
                                 UsageFileOptions, ServerOptions, LimitOptions, LogOptions>;
-using RunOptions =
-    Configured<SocketOptions, RequestOptions, AnswerOptions, VerboseOptions, TokenTextOptions, RawOptions, JsonOptions>;
+using RunOptions = Configured<SocketOptions, RequestOptions, AnswerOptions, ConversationOptions, VerboseOptions,
+                              TokenTextOptions, RawOptions, JsonOptions>;
 using BenchOptions = Configured<EngineOptions, ContextOptions, ProfileOptions, CaseOptions, FormatOptions>;
 using EvalOptions = Configured<EngineOptions, ContextOptions, LogitsOptions, TextOptions, JsonOptions>;
 using TokenizeOptions = Configured<ModelOptions, TokenTextOptions, EndsOptions, RawOptions, DecodeOptions>;
@@ -339,6 +354,7 @@ using LoadOptions = Configured<SocketOptions, RequestOptions, PaceOptions, Promp
 using ProbeOptions = Configured<ModelOptions, ThreadOptions, MachineOptions>;
 using PerplexityOptions = Configured<EngineOptions, PassageOptions, TextOptions, FormatOptions>;
 using UsageOptions = Configured<SocketOptions, UsageFileOptions, PeriodOptions, JsonOptions>;
+using SessionOptions = Configured<SocketOptions, AnchorOptions, JsonOptions>;
 using EmbedOptions = Configured<SocketOptions, ModelNameOptions, TokenTextOptions, EndsOptions, VectorOptions>;
 
 }  // namespace troupe::config

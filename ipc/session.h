@@ -139,6 +139,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void on_status(const v1::StatusRequest& question);
   void on_usage(const v1::UsageRequest& question);
   void on_cancel_request(const v1::CancelRequest& cancel);
+  void on_session_request(const v1::SessionRequest& asked);
   void on_models(std::uint64_t stream);
   void on_health(std::uint64_t stream);
   // Submits the request of an open stream.

@@ -117,7 +117,8 @@ void Session::on_frame(Decoded&& decoded, std::size_t bytes) {
   if (is_hello) return on_hello(decoded.frame.hello());
   const auto body = decoded.frame.body_case();
   if (decoded.kind != RequestKind::other || decoded.refusal || body == v1::ClientFrame::BODY_NOT_SET ||
-      body == v1::ClientFrame::kCancelRequest || body == v1::ClientFrame::kUsageRequest)
+      body == v1::ClientFrame::kCancelRequest || body == v1::ClientFrame::kUsageRequest ||
+      body == v1::ClientFrame::kSessionRequest)
     count_received(decoded.kind, decoded.count);
   if (!decoded.refusal) return on_request(decoded.frame, decoded.count);
   // A refusal with an open stream's number would look like that stream's end.
@@ -144,6 +145,8 @@ void Session::on_request(v1::ClientFrame& frame, std::uint64_t count) {
       return on_cancel_request(frame.cancel_request());
     case v1::ClientFrame::kUsageRequest:
       return on_usage(frame.usage_request());
+    case v1::ClientFrame::kSessionRequest:
+      return on_session_request(frame.session_request());
     case v1::ClientFrame::kModels:
       return on_models(frame.models().stream());
     case v1::ClientFrame::kHealth:
@@ -222,10 +225,10 @@ Session::Stream* Session::open_control(std::uint64_t number, RequestKind kind) {
   refuse(streams_.contains(number) ? 0 : number, kind,
          {.code = Outcome::quota,
           .field = "max_questions_per_second",
-          .message =
-              fmt::format("uid {} asks for Health, Models, Status, Usage and CancelRequest more than {} times a second "
-                          "(max_questions_per_second); ask less often",
-                          peer_.uid, most),
+           .message =
+               fmt::format("uid {} asks for Health, Models, Status, Usage, sessions and CancelRequest more than {} times "
+                           "a second (max_questions_per_second); ask less often",
+                           peer_.uid, most),
           .limit = most,
           .retry_after = user_.questions.time_to_next(now)});
   return nullptr;
@@ -384,6 +387,16 @@ void Session::on_usage(const v1::UsageRequest& question) {
                                             is_owner = tenant_.is_owner](const Result<actors::UsageReport>& report) {
     tell(usage_frame(tell.stream, report, is_owner));
   });
+}
+
+void Session::on_session_request(const v1::SessionRequest& asked) {
+  const std::uint64_t stream = asked.stream();
+  if (!open_control(stream, RequestKind::other)) return;
+  auto question = to_question(asked, tenant_);
+  if (const Refusal* refusal = std::get_if<Refusal>(&question)) return answer(stream, *refusal);
+  hub_.gateway->session(std::get<actors::SessionQuestion>(std::move(question)),
+                        [tell = Answering{outbox_, stream, hub_.options.max_frame_bytes},
+                         stream](const actors::SessionAnswer& answer) { tell(to_frame(stream, answer)); });
 }
 
 void Session::answer_status(const v1::StatusRequest& question, const actors::StatusSnapshot& status) {

@@ -205,7 +205,7 @@ std::uint32_t StepPlanner::chunk_within_stall(const StepLoad& before, const Entr
   return std::min(low * kBlockSize, most);
 }
 
-void StepPlanner::charge(StepPlan& plan, double seconds, bool has_failed) {
+void StepPlanner::charge(StepPlan& plan, double seconds, StepEnd how) {
   const double predicted = costs_->predict(plan.load);
   for (std::size_t i = 0; i < plan.items.size(); ++i) {
     const double part = predicted > 0 ? costs_->share(plan.loads[i], plan.load) / predicted
@@ -213,9 +213,8 @@ void StepPlanner::charge(StepPlan& plan, double seconds, bool has_failed) {
     plan.items[i].seconds = seconds * part;
     shares_->charge(plan.items[i].tenant, plan.items[i].seconds);
   }
-  if (has_failed) return;
-  shares_->step_ended(seconds);
-  costs_->learn(plan.load, seconds);
+  if (how != StepEnd::failed) shares_->step_ended(seconds);
+  if (how == StepEnd::as_planned) costs_->learn(plan.load, seconds);
 }
 
 void StepPlanner::advance(SequenceId sequence, std::uint32_t num_sampled) {

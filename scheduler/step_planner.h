@@ -106,6 +106,12 @@ struct StepPlan {
   friend bool operator==(const StepPlan&, const StepPlan&) = default;
 };
 
+enum class StepEnd : std::uint8_t {
+  as_planned,
+  with_copies,  // besides computing, K and V of sessions were copied: its time says nothing of the next
+  failed
+};
+
 struct PlannerOptions {
   std::uint32_t max_step_tokens = 512;  // tokens of one step, all rows together; >= 1
   std::uint32_t max_sequences = 64;     // rows of one step, and sequences running at once; >= 1
@@ -179,8 +185,8 @@ class StepPlanner {
   // drafts; 1 asserted to be only where the row wanted logits). Unknown ids are ignored (removed meanwhile).
   void advance(SequenceId sequence, std::uint32_t num_sampled);
   // Divides the time of a step among its rows, by what CostModel::share() says of each (PlanItem::seconds), and charges
-  // their tenants; also for rows whose sequence has ended. And learns from it, unless it has failed.
-  void charge(StepPlan& plan, double seconds, bool has_failed = false);
+  // their tenants; also for rows whose sequence has ended.
+  void charge(StepPlan& plan, double seconds, StepEnd how = StepEnd::as_planned);
   // The step was lost: all planned rows count as never planned.
   void abandon_step();
   // Each of its rows is planned as the only row of a step until this many of its tokens are computed. Unknown ids are

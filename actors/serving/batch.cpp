@@ -166,8 +166,12 @@ void Batch::apply(Live& live, const cache::LeaseAnswer& answer) {
 
 void Batch::step_ended(const engine::StepResult& result, TimePoint now) {
   step_is_over(result.epoch, result.step);
-  charge_step(std::max(0.0, seconds_between(result.kernels_began, result.kernels_ended)), /*has_failed=*/false, now);
-  learn_pace(result);
+  const bool has_copies = has_copies_;
+  charge_step(std::max(0.0, seconds_between(result.kernels_began, result.kernels_ended)),
+              has_copies ? scheduler::StepEnd::with_copies : scheduler::StepEnd::as_planned, now);
+  if (!has_copies) learn_pace(result);
+  part_saved();
+  fills_ended();
   for (const engine::ItemResult& row : result.items) {
     Live* live = find_sequence(row.sequence);
     if (!live) continue;  // cancelled during the step
@@ -180,6 +184,7 @@ void Batch::step_ended(const engine::StepResult& result, TimePoint now) {
     }
     live->copy_from.clear();
     live->restore = kNoSnapshot;
+    end_fill(*live);
     if (has_computed_prompt(*live)) requeue_forks(live->request());
     take_row(*live, row, now);
     clear_faults(row.sequence);
@@ -194,15 +199,15 @@ void Batch::step_is_over(std::uint64_t epoch, std::uint64_t step) {
 }
 
 // Charges its time to tenants and streams: before its results, which may end a stream and with it the receipt.
-void Batch::charge_step(double seconds, bool has_failed, TimePoint now) {
-  planner_.charge(plan_, seconds, has_failed);
+void Batch::charge_step(double seconds, scheduler::StepEnd how, TimePoint now) {
+  planner_.charge(plan_, seconds, how);
   charges_.clear();
   for (const scheduler::PlanItem& item : plan_.items) {
     const Live* live = find_sequence(item.sequence);  // none: cancelled during the step
     charges_.push_back({.request = live ? live->request() : 0,
                         .tenant = item.tenant,
                         .seconds = item.seconds,
-                        .num_tokens = has_failed ? 0 : item.num_tokens,
+                        .num_tokens = how == scheduler::StepEnd::failed ? 0 : item.num_tokens,
                         .num_blocks = live ? live->num_blocks(options_.capacity.groups) : 0});
   }
   streams_.charge(charges_, seconds, now);
@@ -273,7 +278,7 @@ void Batch::committed(Live& live, const cache::Committed& answer) {
       BlockId& entry = live.tables[group][index];
       if (entry == kNoBlock || entry == block) continue;  // kNoBlock: before the window by now
       entry = block;
-      swaps_.push_back({.sequence = live.sequence, .group = group, .index = index, .block = block});
+      if (live.opened) swaps_.push_back({.sequence = live.sequence, .group = group, .index = index, .block = block});
       live.displaced = true;
       planner_.retry_denied();  // this sequence's next Extend gives the replaced block back
     }
@@ -342,8 +347,10 @@ void Batch::end(Live& live, Outcome outcome, std::string stop, TimePoint now) {
   how.stop = std::move(stop);
   settle_promise(live, true, now);
   if (!live.wants_last()) options_.experience->answers.learn(live.task->body->tenant.id, live.emitted);
+  auto saving = begin_saving(live, outcome);  // before its client may ask for it
   streams_.end(live.request(), live.generation(), how, now);
-  drop(live);
+  if (!saving) return drop(live);
+  keep_for_saving(live, std::move(saving));
 }
 
 void Batch::decide(TimePoint now) {
@@ -376,20 +383,27 @@ void Batch::plan_step(TimePoint now) {
     }
     live.was_running = true;
     live.last_step = step_ + 1;
+    const std::uint32_t num_tokens = item.num_tokens - fill(live, item.num_tokens);
+    if (num_tokens == 0) {
+      filled_.push_back(item.sequence);
+      continue;
+    }
     if (item.at_snapshot && !live.spares.empty()) {
       live.saved = live.spares.back();
       live.spares.pop_back();
     }
     batch_.items.push_back({.sequence = item.sequence,
-                            .num_tokens = item.num_tokens,
+                            .num_tokens = num_tokens,
                             .output = item.wants_logits ? engine::Output::sample : engine::Output::none,
                             .new_blocks = std::exchange(live.new_blocks, {}),
                             .rewind_floor = live.num_committed * kBlockSize,
                             .save = live.saved});
   }
-  if (batch_.items.empty()) return;
+  save_part();
+  has_copies_ = !fills_.empty() || !saves_.empty();
+  if (batch_.items.empty() && !has_copies_) return;
   step_running_ = true;
-  num_rows_ = batch_.items.size();
+  num_rows_ = batch_.items.size() + filled_.size();
   batch_.step = ++step_;
   batch_.epoch = options_.epoch;
 }
@@ -398,10 +412,13 @@ std::vector<LeaseMessage> Batch::take_leases() { return std::exchange(leases_, {
 
 std::shared_ptr<StepWork> Batch::take_work() {
   // Swaps and opens wait for the next step; closes free memory, so they are sent at once if no step runs.
-  if (batch_.items.empty() && (closes_.empty() || step_running_)) return nullptr;
+  const bool has_step = batch_.step != 0;
+  if (!has_step && (closes_.empty() || step_running_)) return nullptr;
   auto work = std::make_shared<StepWork>();
   work->closes = std::exchange(closes_, {});
-  if (batch_.items.empty()) return work;
+  if (!has_step) return work;
+  work->saves = std::exchange(saves_, {});
+  work->fills = std::exchange(fills_, {});
   work->swaps = std::exchange(swaps_, {});
   work->opens = std::exchange(opens_, {});
   work->batch = std::exchange(batch_, {});

@@ -17,12 +17,19 @@
 //   running           in the planner, and open (or about to be opened) in the worker; maybe parked, with its blocks
 //   no_credit         out of client credit, without sequence and blocks
 //   waiting_for_fork  waits until the choice that it is a fork of has computed their prompt
+//   reading           waits until the contents of its session are read from disk, without sequence and blocks
+//
+// Sessions (sessions/sessions.h, batch_sessions.cpp). If the cache has lost what a session's file has, the contents are
+// read to memory and the rows that they cover are copied to the blocks instead of computed: as parts of steps, and
+// committed like computed ones. At the end of a turn the sequence keeps its blocks, as a parked one that may be
+// preempted, until parts of steps have copied them to memory.
 //
 // Not thread-safe: the batcher owns it.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -48,6 +55,8 @@ struct BatchOptions {
   std::function<void(const engine::StepResult&)> on_step;  // GatewayOptions::on_step
   FaultPoints faults{};
   std::shared_ptr<scheduler::Experience> experience{};  // of earlier batches of the model; null: begins with none
+  // Called from any thread, when the contents of a request's session were read: the next event is session_read().
+  std::function<void(RequestId)> on_session_read{};
 };
 
 class Batch {
@@ -67,6 +76,7 @@ class Batch {
   // granted: the client's credit since the beginning, in tokens; a lower figure than before is ignored.
   void credit(RequestId request, std::uint64_t granted);
   void keeper_replied(const LeaseReply& reply, TimePoint now);
+  void session_read(RequestId request);
   void step_ended(const engine::StepResult& result, TimePoint now);
   // The running step failed. All sequences go on from where they were. Those of the step are computed alone until they
   // are past its tokens, and a request that fails kMaxFaults times, the last time alone, is ended.
@@ -97,9 +107,10 @@ class Batch {
     short_of_blocks,
     running,
     no_credit,
-    waiting_for_fork
+    waiting_for_fork,
+    reading
   };
-  static constexpr std::size_t kNumPlaces = 8;
+  static constexpr std::size_t kNumPlaces = 9;
   struct Live;
 
   // A sequence that is not in the planner, but will be: counted as a claim of its tenant.
@@ -147,15 +158,27 @@ class Batch {
   void make_room();
   void preempt(Live& live);
 
+  // Sessions (batch_sessions.cpp).
+  bool read_session(Live& live, std::uint32_t num_cached);
+  std::shared_ptr<const engine::SequenceImage> image_of(const Live& live) const;
+  std::uint32_t fill(Live& live, std::uint32_t num_tokens);
+  void end_fill(Live& live);
+  void fills_ended();
+  std::shared_ptr<SessionSaving> begin_saving(Live& live, scheduler::Outcome outcome);
+  void keep_for_saving(Live& live, std::shared_ptr<SessionSaving> saving);
+  void save_part();
+  void part_saved();
+  void give_up_saving();
+
   // Running.
   void apply(Live& live, const cache::LeaseAnswer& answer);
   void ask_for_blocks();
   void plan_step(TimePoint now);
   void step_is_over(std::uint64_t epoch, std::uint64_t step);
-  void charge_step(double seconds, bool has_failed, TimePoint now);
+  void charge_step(double seconds, scheduler::StepEnd how, TimePoint now);
   void fail_request(Live& live, const Failure& why, TimePoint now);
   bool has_state() const { return options_.planner.snapshot_rule.every > 0; }
-  void open(const Live& live, std::uint32_t num_cached);
+  void open(Live& live, std::uint32_t num_cached);
   void clear_faults(SequenceId sequence);
   void take_row(Live& live, const engine::ItemResult& row, TimePoint now);
   void commit_full_blocks(Live& live);
@@ -192,7 +215,13 @@ class Batch {
   std::vector<SequenceId> closes_;
   std::vector<BlockSwap> swaps_;
   std::vector<engine::SequenceSpec> opens_;
+  std::vector<ImageFill> fills_;
+  std::vector<ImageSave> saves_;
   engine::StepBatch batch_;
+
+  std::vector<SequenceId> filled_;  // rows of the running step that are copied and not computed
+  bool has_copies_ = false;         // the running step copies
+  std::deque<SequenceId> saving_;   // sequences whose blocks are to be copied; some may have gone
 
   // Scratch, kept between decisions.
   scheduler::StepPlan plan_;

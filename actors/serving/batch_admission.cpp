@@ -159,6 +159,7 @@ void Batch::acquire(Live& live) {
   const scheduler::Tenant& tenant = live.task->body->tenant;
   move_to(live, Place::asking);
   live.asked_at = num_returns_;
+  const auto image = image_of(live);
   leases_.push_back(
       cache::Acquire{.key = next_key(live),
                      .rank = live.rank,
@@ -169,10 +170,12 @@ void Batch::acquire(Live& live) {
                      .headroom = planner_.num_running(),
                      .fork = fork_of(live),
                      .owner = scheduler::owner_of(tenant.id, tenant.limits()),
-                     .own_headroom = shares_.places(tenant.id)});
+                     .own_headroom = shares_.places(tenant.id),
+                     .filled = image ? image->num_computed() : 0});
 }
 
 void Batch::acquired(Live& live, const cache::Acquired& answer) {
+  if (read_session(live, answer.num_cached_tokens)) return;
   if (planner_.is_full()) {  // all recurrent states that fit in memory are in use
     const auto victim = planner_.parked_victim();
     if (!victim) {
@@ -190,7 +193,10 @@ void Batch::acquired(Live& live, const cache::Acquired& answer) {
   live.restore = answer.restore;
   live.spares = answer.spares;
 
-  open(live, num_cached);
+  const auto image = image_of(live);
+  if (image && image->num_computed() > num_cached) live.fill_until = image->num_computed();
+  live.cached_tokens = std::max(live.cached_tokens, live.fill_until);  // not computed either
+  if (live.fill_until == 0) open(live, num_cached);
   planner_.add({.sequence = live.sequence,
                 .rank = live.rank,
                 .known = live.known_tokens(),
@@ -205,7 +211,8 @@ void Batch::acquired(Live& live, const cache::Acquired& answer) {
 }
 
 // Has the worker open the request's sequence before the next step, with all its blocks.
-void Batch::open(const Live& live, std::uint32_t num_cached) {
+void Batch::open(Live& live, std::uint32_t num_cached) {
+  live.opened = true;
   engine::SequenceSpec spec;
   spec.id = live.sequence;
   spec.tokens = live.tokens;
@@ -216,6 +223,10 @@ void Batch::open(const Live& live, std::uint32_t num_cached) {
   spec.restore = live.restore;
   spec.sampling = live.task->body->sampling;
   spec.sampling.max_tokens = live.max_known - spec.num_prompt_tokens;
+  if (live.fill_until > 0) {
+    spec.restore = kNoSnapshot;
+    spec.state = image_of(live)->state();
+  }
   opens_.push_back(std::move(spec));
 }
 
@@ -228,6 +239,9 @@ void Batch::make_room() {
 }
 
 void Batch::preempt(Live& live) {
+  if (live.saving) return drop(live);
+  // So that it cannot be preempted for ever while it is filled.
+  if (live.fill_until > 0) live.task->body->turn->forget_image();
   const bool was_parked = live.parked;
   release_blocks(live);
   if (!streams_.preempted(live.request(), live.generation(), now_)) return drop(live);

@@ -9,7 +9,9 @@ namespace troupe::actors {
 
 void Batch::step_failed(const StepFailure& failure, TimePoint now) {
   step_is_over(failure.epoch, failure.step);
-  charge_step(failure.seconds, /*has_failed=*/true, now);
+  charge_step(failure.seconds, scheduler::StepEnd::failed, now);
+  filled_.clear();
+  give_up_saving();
   for (const scheduler::PlanItem& item : plan_.items) {
     Live* live = find_sequence(item.sequence);
     if (!live) continue;  // its stream ended during the step
@@ -33,6 +35,8 @@ void Batch::step_failed(const StepFailure& failure, TimePoint now) {
     live->new_blocks.clear();  // they are in the tables
     if (!live->copy_from.empty() || has_state()) {
       unsure.push_back(live);
+    } else if (live->fill_until > 0) {
+      live->opened = false;
     } else {
       open(*live, planner_.computed(sequence));
     }

@@ -28,6 +28,9 @@ struct LiveSequence {
   SnapshotId restore = kNoSnapshot;  // the snapshot that it begins from, until its first step has ended
   std::vector<SnapshotId> spares;    // snapshots that its steps may write
   SnapshotId saved = kNoSnapshot;    // the snapshot that its last step writes, until it is committed
+  bool opened = false;               // the worker has it, or gets it with the next step
+  // Positions before this are copied from the image of its session's contents; 0: none (any more).
+  std::uint32_t fill_until = 0;
 };
 
 struct Batch::Live : LiveSequence {
@@ -58,6 +61,9 @@ struct Batch::Live : LiveSequence {
   bool promise_settled = false;         // kept or missed
   std::uint32_t alone_until = 0;  // computed alone up to this many tokens, because a step with it failed; 0: none did
   std::uint32_t cached_tokens = 0;
+  // Set: its stream has ended, and it is there until its blocks are copied for its session's file.
+  std::shared_ptr<SessionSaving> saving;
+  std::uint32_t num_copied = 0;  // tokens
 };
 
 }  // namespace troupe::actors

@@ -8,6 +8,7 @@
 
 #include "actors/failure.h"
 #include "actors/request.h"
+#include "actors/sessions/sessions.h"
 #include "cache/lease_book.h"
 #include "engine/engine.h"
 
@@ -52,9 +53,28 @@ struct BlockSwap {
   BlockId block = kNoBlock;
 };
 
-// Done in this order: closes, opens, swaps (also in sequences just opened again after a failed step), then one step
-// over `batch`. If `batch` has no items, only the closes are done.
+// Blocks of positions [from, to) of a session's sequence are copied to memory, from where they are written to a file.
+struct ImageSave {
+  std::shared_ptr<SessionSaving> saving;
+  BlockTables tables;
+  std::uint32_t from = 0;
+  std::uint32_t to = 0;
+  SequenceId state_of = 0;  // set with the last part: the open sequence whose state is saved, too
+};
+
+// The same the other way: blocks are filled with what was read from a file.
+struct ImageFill {
+  std::shared_ptr<const engine::SequenceImage> image;
+  BlockTables tables;
+  std::uint32_t from = 0;
+  std::uint32_t to = 0;
+};
+
+// Done in this order: saves, closes, fills, opens, swaps (also in sequences just opened again after a failed step),
+// then one step over `batch`, which may have no items. If the batch has no number (0), only the closes are done.
 struct StepWork {
+  std::vector<ImageSave> saves;
+  std::vector<ImageFill> fills;
   std::vector<SequenceId> closes;
   std::vector<BlockSwap> swaps;
   std::vector<engine::SequenceSpec> opens;

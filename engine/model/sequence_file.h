@@ -1,88 +1,88 @@
-// A sequence in a file: its tokens and their KV blocks and state, to continue later or in another process with the same
-// bits as without the break.
+// A sequence in a file: its tokens, and the K, V and state of those that were computed, to continue later or in another
+// process with the same bits as without the break.
 //
-// The format, version 2 (hashes are XXH3); integers are little-endian:
+// The format, version 3 (hashes are XXH3); integers are little-endian:
 //
 //   magic "troupeKV" | u32 version | u32 bytes of numerics_id (<= 256) | u64 model hash
-//   u32 KV type (0: f32, 1: f16, 2: int8) | u32 positions per block | u64 bytes per block
-//   u32 tokens (<= 2^24) | u32 of these prompt | u32 of these computed | u32 anchors (one per full block of tokens)
+//   u64 seconds since 1970 when it was begun | u64 bytes of contents | u32 positions per block | u32 tokens (<= 2^24)
+//   u32 of these computed (0: there are no contents) | u32 anchors (one per full block of tokens)
+//   u32 answers in it | u32 layout of the contents (SequenceImage::layout_of(); 0: there are none)
 //   numerics_id | tokens, i32 each | anchors, each u32 position, u64 hash
 //   u32 CRC-32 of all bytes so far (the header)
-//   the blocks of the computed tokens, in order, as in the arena
-//   for each further cache group: its blocks that the next token attends to
-//   with a recurrent state: the state, as float32
-//   u32 CRC-32 of everything after the header
+//   the contents: SequenceImage::bytes() after the computed tokens
+//   u32 CRC-32 of the contents
 //
-// Slots of the last block that hold no token of this sequence are written as zeros, so that another tenant's data in a
-// recycled block does not get into the file. CRC-32 (zlib's: a dependency that Protobuf brings anyway, and faster than
-// any disk here) detects damage, not manipulation: a file is trusted as far as a prompt is, and every count in it is
-// checked.
+// CRC-32 (zlib's: a dependency that Protobuf brings anyway, and faster than any disk here) detects damage, not
+// manipulation: a file is trusted as far as a prompt is, and every count in it is checked.
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "cache/prefix_hash.h"
 #include "config/file_descriptor.h"
+#include "config/private_directory.h"
 #include "config/result.h"
 #include "engine/engine.h"
+#include "engine/model/sequence_image.h"
 
 namespace troupe::engine {
 
-inline constexpr std::uint32_t kSequenceFileVersion = 2;
+inline constexpr std::uint32_t kSequenceFileVersion = 3;
 
-// Writes an open sequence to `path`, all or nothing: a temporary file beside it (mode 0600) is written, synced and
-// renamed. Called by the executor's compute thread, between steps. With recurrent state and every token computed, only
-// the tokens are written: the last one must be computed again, and a state cannot be rolled back. Error: io, with the
-// system's message.
-Status export_sequence(const std::string& path, const LoadedModel& model, const Executor& executor, SequenceId id);
+// What a file says of its sequence, without K and V.
+struct SequenceRecord {
+  std::string numerics_id;  // LoadedModel::numerics_id()
+  std::uint64_t model_hash = 0;
+  std::vector<TokenId> tokens;    // at least one
+  std::uint64_t created = 0;      // seconds since 1970
+  std::uint32_t num_answers = 0;  // among the tokens
+};
 
-// Reads a sequence from a file: first its header, then, once the caller has leased blocks for it, the blocks.
+// The size of a file with so many bytes of contents.
+[[nodiscard]] std::uint64_t sequence_file_bytes(const SequenceRecord& record, std::uint64_t content_bytes);
+
+// Writes a file, all or nothing: a temporary one beside it (mode 0600, ".NAME.tmp") is written, synced and renamed. One
+// caller at a time for a name. image: null, or after as many tokens as the record has, or fewer. Any thread. Error: io,
+// with the system's message; then a file of that name is unchanged.
+Status write_sequence(const PrivateDirectory& directory, const std::string& name, const SequenceRecord& record,
+                      const SequenceImage* image);
+
+// Reads a file: first its header, then, if they are needed, the contents. Any thread.
 //
-//   auto file = SequenceFile::open(path, model);
-//   ... lease file->num_blocks() blocks, or fewer: file->anchors() finds cached ones ...
-//   file->read_blocks(model, tables);
-//   executor.open(file->spec(id, tables, sampling));
-//
-// Keeps the file open: a file renamed to its path in the meantime is not read.
+// Keeps the file open: one that is renamed to its name in the meantime is not read.
 class SequenceFile {
  public:
-  // Reads and checks all but the blocks, O(tokens). Errors, each with a remedy in its message: io (not there,
-  // truncated, damaged), unsupported (not such a file, another version, made with another model, kernel variant or KV
-  // type, or under a context on the other side of the model's window), invalid_argument (longer than the context
-  // served).
-  static Result<SequenceFile> open(const std::string& path, const LoadedModel& model);
+  // Reads and checks all but the contents, O(tokens); needs no model. Symbolic links are not followed. Errors: io (not
+  // there, truncated, damaged), unsupported (not such a file, another version).
+  static Result<SequenceFile> open(const PrivateDirectory& directory, const std::string& name);
 
-  const std::vector<TokenId>& tokens() const { return tokens_; }
-  const std::vector<cache::Anchor>& anchors() const { return anchors_; }
-  std::uint32_t num_prompt_tokens() const { return num_prompt_tokens_; }
-  std::uint32_t num_computed() const { return num_computed_; }
-  std::uint32_t num_blocks() const { return blocks_for(num_computed_); }
+  [[nodiscard]] const SequenceRecord& record() const { return record_; }
+  [[nodiscard]] const std::vector<cache::Anchor>& anchors() const { return anchors_; }
+  [[nodiscard]] std::uint32_t num_computed() const { return num_computed_; }
+  [[nodiscard]] std::uint64_t content_bytes() const { return content_bytes_; }
+  [[nodiscard]] std::uint64_t file_bytes() const { return file_bytes_; }
 
-  // The position that the next step begins at. No step attends to the blocks before a group's window of it.
-  std::uint32_t next_position() const;
-
-  // Reads the blocks into the first num_blocks() entries of each group's table (by group), which no other sequence may
-  // use; for an entry kNoBlock the block is checked and skipped (the caller has it from the prefix cache). Entries
-  // before a group's window of next_position() are not read. Called by the compute thread. After an error (io:
-  // truncated or damaged) the contents of the blocks are undefined.
-  Status read_blocks(const LoadedModel& model, const BlockTables& tables);
-  // The spec to continue the sequence with, after read_blocks(). `tables`: kNoBlock before a group's window of
-  // next_position().
-  SequenceSpec spec(SequenceId id, BlockTables tables, SamplingParams sampling) const;
+  // Whether the contents fit this model, each error with a remedy in its message: unsupported (made with another model,
+  // kernel variant or KV type, or under a context on the other side of the model's window), io (ids beyond the
+  // vocabulary), invalid_argument (longer than the context served).
+  [[nodiscard]] Status check(const LoadedModel& model) const;
+  // Reads the contents. image: made for a model that check() accepts and num_computed() tokens. Error: io (truncated or
+  // damaged); then the image must not be used.
+  Status read(SequenceImage& image);
 
  private:
   SequenceFile() = default;
-  std::string path_;
-  FileDescriptor file_{-1};  // stays open, even if the path is replaced
+  std::string path_;         // for messages
+  FileDescriptor file_{-1};  // stays open, even if the name is replaced
   std::uint64_t header_bytes_ = 0;
-  std::vector<TokenId> tokens_;
+  std::uint64_t content_bytes_ = 0;
+  std::uint64_t file_bytes_ = 0;
+  SequenceRecord record_;
   std::vector<cache::Anchor> anchors_;
-  std::uint32_t num_prompt_tokens_ = 0;
   std::uint32_t num_computed_ = 0;
-  std::vector<float> state_;  // filled by read_blocks()
+  std::uint32_t layout_ = 0;
 };
 
 }  // namespace troupe::engine

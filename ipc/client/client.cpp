@@ -39,6 +39,7 @@ struct Client::Impl {
   // The same for a frame with the number of its stream. `timeout`: absent: none; `cancels`: cancels the request then.
   Result<v1::ServerFrame> exchange(std::uint64_t stream, const v1::ClientFrame& frame,
                                    std::optional<std::chrono::milliseconds> timeout, bool cancels) const;
+  Result<SessionInfo> ask_session(v1::ClientFrame& frame);
   // One attempt of complete_all().
   Result<std::vector<Completion>> complete_once(Client& client, const Request& request,
                                                 std::optional<std::chrono::milliseconds> timeout) const;
@@ -282,6 +283,55 @@ Result<UsageReport> Client::usage(UsagePeriod by, std::optional<std::int64_t> si
   const auto answer = impl_->ask(frame, *frame.mutable_usage_request());
   if (!answer) return answer.error();
   return to_usage_report(answer->usage_report());
+}
+
+Result<std::vector<SessionInfo>> Client::sessions() {
+  v1::ClientFrame frame;
+  frame.mutable_session_request()->mutable_list();
+  const auto answer = impl_->ask(frame, *frame.mutable_session_request());
+  if (!answer) return answer.error();
+  return to_sessions(answer->sessions());
+}
+
+Result<SessionInfo> Client::inspect_session(const std::string& name) {
+  v1::ClientFrame frame;
+  frame.mutable_session_request()->mutable_inspect()->set_name(name);
+  return impl_->ask_session(frame);
+}
+
+Result<SessionInfo> Client::save_session(const std::string& name) {
+  v1::ClientFrame frame;
+  frame.mutable_session_request()->mutable_save()->set_name(name);
+  return impl_->ask_session(frame);
+}
+
+Result<SessionInfo> Client::fork_session(const std::string& from, const std::string& to) {
+  v1::ClientFrame frame;
+  frame.mutable_session_request()->mutable_fork()->set_from(from);
+  frame.mutable_session_request()->mutable_fork()->set_to(to);
+  return impl_->ask_session(frame);
+}
+
+Status Client::delete_session(const std::string& name) {
+  if (!is_utf8(name)) return not_utf8("the session's name");
+  v1::ClientFrame frame;
+  frame.mutable_session_request()->mutable_delete_()->set_name(name);
+  const auto answer = impl_->ask(frame, *frame.mutable_session_request());
+  return answer ? Status(Ok{}) : answer.error();
+}
+
+// Asks about one session.
+Result<SessionInfo> Client::Impl::ask_session(v1::ClientFrame& frame) {
+  const v1::SessionRequest& asked = frame.session_request();
+  for (const std::string* name :
+       {&asked.save().name(), &asked.inspect().name(), &asked.fork().from(), &asked.fork().to()})
+    if (!is_utf8(*name)) return not_utf8("the session's name");
+  const auto answer = ask(frame, *frame.mutable_session_request());
+  if (!answer) return answer.error();
+  auto all = to_sessions(answer->sessions());
+  if (all.size() == 1) return std::move(all.front());
+  return Error{ErrorCode::protocol,
+               fmt::format("the server breaks the protocol: it tells of {} sessions, not one", all.size())};
 }
 
 Result<Health> Client::health() {

@@ -67,6 +67,10 @@ struct Request {
   /// Manual flow control: the server sends this many tokens of each choice before Stream::credit grants more.
   /// Absent: the library grants credit as on_tokens returns.
   std::optional<std::uint64_t> credit{};
+  /// The conversation to continue, or to begin: its tokens come before the prompt, and the answer becomes part of it.
+  /// Letters, digits, ".", "_" and "-", at most 64; empty: none. n must be 1.
+  std::string session{};
+  bool session_recompute = false;  ///< also if it was computed under another numerics_id of this model
 };
 
 /// A candidate token.
@@ -133,7 +137,8 @@ struct Ended {
   std::optional<std::uint64_t> limit{};  ///< refused: the limit that was met
   std::optional<std::chrono::milliseconds> retry_after{};  ///< refused: a retry may succeed after this time
   /// Refused as deadline_unmeetable: when the first and the last token would have come, from the refusal on.
-  std::optional<std::chrono::milliseconds> predicted_first{}, predicted_last{};
+  std::optional<std::chrono::milliseconds> predicted_first{};
+  std::optional<std::chrono::milliseconds> predicted_last{};  ///< the same of the last token
   std::uint64_t seed = 0;            ///< the seed that was used
   Usage usage{};                     ///< counts and times
   std::optional<Receipt> receipt{};  ///< absent: refused, or the server is older than receipts
@@ -400,6 +405,31 @@ struct UsageReport {
   std::string note{};            ///< why this is not all that was used; empty: it is
 };
 
+/// The state of a session after a whole number of blocks of its tokens.
+struct SessionAnchor {
+  std::uint32_t position = 0;  ///< in tokens
+  std::uint64_t hash = 0;      ///< of the tokens before it
+  bool cached = false;         ///< a request would be served these tokens from the cache
+};
+
+/// A named conversation that the server keeps.
+struct SessionInfo {
+  std::string name{};                    ///< for Request::session
+  std::uint64_t created = 0;             ///< seconds since 1970
+  std::uint64_t last_used = 0;           ///< the same, of its last answer
+  std::uint32_t tokens = 0;              ///< all of it
+  std::uint32_t computed = 0;            ///< of these, with K and V (or state) on disk
+  std::uint32_t blocks = 0;              ///< of these
+  std::uint32_t answers = 0;             ///< in it
+  std::uint64_t bytes = 0;               ///< on disk
+  std::uint32_t file_version = 0;        ///< of its files' format
+  std::string numerics_id{};             ///< under which it was computed
+  bool in_use = false;                   ///< by a request that has not ended
+  std::string problem{};                 ///< why it cannot be continued, if so
+  std::vector<SessionAnchor> anchors{};  ///< Client::inspect_session() only
+  bool cache_known = false;              ///< whether SessionAnchor::cached was looked up
+};
+
 /// Where and how to connect.
 struct ConnectOptions {
   /// Path of the socket. Empty: TROUPE_HOST (unix:///path), else the first that answers of
@@ -485,6 +515,17 @@ class Client {
   /// server's owner and root all of them. Waits, not in a callback. Errors as tokenize(); unsupported of a server that
   /// keeps no account, or knows of none.
   Result<UsageReport> usage(UsagePeriod by = UsagePeriod::total, std::optional<std::int64_t> since = std::nullopt);
+  /// The caller's sessions, by name. Waits, not in a callback. Errors as tokenize().
+  Result<std::vector<SessionInfo>> sessions();
+  /// One of them, with its anchors. Waits, not in a callback. Errors as tokenize(); invalid_argument if there is none.
+  Result<SessionInfo> inspect_session(const std::string& name);
+  /// Waits until what the session has computed is on disk, if it is to be saved. Errors as inspect_session(), and io
+  /// after the request_timeout; then it is written nevertheless.
+  Result<SessionInfo> save_session(const std::string& name);
+  /// Makes a session with the same tokens. Errors as inspect_session(), and if `to` exists.
+  Result<SessionInfo> fork_session(const std::string& from, const std::string& to);
+  /// Forgets a session. Errors as inspect_session(), and if it is in use.
+  Status delete_session(const std::string& name);
   /// Whether the server can answer. Waits, not in a callback. Errors as tokenize().
   Result<Health> health();
 

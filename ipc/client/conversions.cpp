@@ -136,6 +136,7 @@ Status check_text(const Request& request) {
   if (text && !is_utf8(*text)) return not_utf8("the prompt");
   if (!is_utf8(request.model)) return not_utf8("the model's name");
   if (!is_utf8(request.cache_scope)) return not_utf8("cache_scope");
+  if (!is_utf8(request.session)) return not_utf8("the session's name");
   for (const std::string& stop : request.stop)
     if (!is_utf8(stop)) return not_utf8("a stop string");
   return Ok{};
@@ -168,6 +169,8 @@ v1::ClientFrame to_frame(std::uint64_t stream, const Request& request) {
     out.set_deadline_ms(static_cast<std::uint64_t>(std::max<std::int64_t>(0, request.deadline->count())));
   if (request.priority != 0) out.set_priority(request.priority);
   out.set_cache_scope(request.cache_scope);
+  out.set_session(request.session);
+  out.set_session_recompute(request.session_recompute);
   if (request.logprobs) out.set_logprobs(*request.logprobs);
   if (request.n != 1) out.set_n(request.n);
   out.set_credit(request.credit.value_or(kCreditWindow));
@@ -334,6 +337,29 @@ std::vector<ModelDescription> to_models(const v1::Models& in) {
     out.numerics_id = model.numerics_id();
   }
   return models;
+}
+
+std::vector<SessionInfo> to_sessions(const v1::Sessions& in) {
+  std::vector<SessionInfo> all;
+  for (const v1::Sessions::Session& session : in.sessions()) {
+    SessionInfo& out = all.emplace_back();
+    out.name = session.name();
+    out.created = session.created();
+    out.last_used = session.last_used();
+    out.tokens = session.tokens();
+    out.computed = session.computed();
+    out.blocks = session.blocks();
+    out.answers = session.answers();
+    out.bytes = session.bytes();
+    out.file_version = session.file_version();
+    out.numerics_id = session.numerics_id();
+    out.in_use = session.in_use();
+    out.problem = session.problem();
+    out.cache_known = session.cache_known();
+    for (const v1::Sessions::Anchor& anchor : session.anchors())
+      out.anchors.push_back({.position = anchor.position(), .hash = anchor.hash(), .cached = anchor.cached()});
+  }
+  return all;
 }
 
 ServerStatus to_status(const v1::Status& in) {

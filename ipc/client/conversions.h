@@ -40,5 +40,6 @@ std::chrono::milliseconds to_ms(Number count) {
 [[nodiscard]] Embeddings to_embeddings(const v1::Embeddings& in);
 [[nodiscard]] UsageReport to_usage_report(const v1::UsageReport& in);
 [[nodiscard]] ServerStatus to_status(const v1::Status& in);
+[[nodiscard]] std::vector<SessionInfo> to_sessions(const v1::Sessions& in);
 
 }  // namespace troupe::client

@@ -43,6 +43,8 @@ std::optional<Refusal> check(const v1::Generate& generate, std::uint32_t max_pro
   if (generate.has_n() && generate.n() == 0) return invalid("n", "n is 0; ask for at least 1 answer");
   if (generate.n() > actors::kMaxChoices)
     return above(Outcome::invalid_argument, "n", "n", generate.n(), actors::kMaxChoices);
+  if (generate.session_recompute() && generate.session().empty())
+    return invalid("session_recompute", "session_recompute without a session; name one, or leave it out");
   if (generate.prompt_case() == v1::Generate::PROMPT_NOT_SET)
     return invalid("prompt", "there is no prompt; give text or token_ids");
   if (generate.text().size() > max_prompt_bytes)
@@ -255,6 +257,8 @@ RequestOrRefusal to_request(v1::Generate& generate, const scheduler::Tenant& ten
   if (request.cache_scope.empty() && tenant.policy && tenant.policy->public_cache) request.cache_scope = "public";
   request.credit = generate.has_credit() ? generate.credit() : kImplicitCredit;
   request.num_choices = generate.has_n() ? generate.n() : 1;
+  request.session = generate.session();
+  request.session_recompute = generate.session_recompute();
   return request;
 }
 
@@ -347,6 +351,60 @@ v1::ServerFrame to_frame(std::uint64_t stream, const std::vector<actors::ModelDe
     out.set_numerics_id(model.numerics_id);
     out.set_num_layers(model.info.num_layers);
     out.set_dim(model.info.dim);
+  }
+  return frame;
+}
+
+std::variant<actors::SessionQuestion, Refusal> to_question(const v1::SessionRequest& asked,
+                                                           const scheduler::Tenant& tenant) {
+  using Kind = actors::SessionQuestion::Kind;
+  switch (asked.body_case()) {
+    case v1::SessionRequest::kList:
+      return actors::SessionQuestion{.kind = Kind::list, .tenant = tenant, .name = {}, .to = {}};
+    case v1::SessionRequest::kSave:
+      return actors::SessionQuestion{.kind = Kind::save, .tenant = tenant, .name = asked.save().name(), .to = {}};
+    case v1::SessionRequest::kFork:
+      return actors::SessionQuestion{
+          .kind = Kind::fork, .tenant = tenant, .name = asked.fork().from(), .to = asked.fork().to()};
+    case v1::SessionRequest::kDelete:
+      return actors::SessionQuestion{.kind = Kind::remove, .tenant = tenant, .name = asked.delete_().name(), .to = {}};
+    case v1::SessionRequest::kInspect:
+      return actors::SessionQuestion{.kind = Kind::inspect, .tenant = tenant, .name = asked.inspect().name(), .to = {}};
+    case v1::SessionRequest::BODY_NOT_SET:
+      break;
+  }
+  return invalid("session_request", "there is no question; ask for list, save, fork, delete or inspect");
+}
+
+v1::ServerFrame to_frame(std::uint64_t stream, const actors::SessionAnswer& answer) {
+  if (const auto* refusal = std::get_if<scheduler::Refusal>(&answer))
+    return to_frame(
+        stream,
+        Refusal{
+            .code = refusal->outcome, .field = refusal->field, .message = refusal->message, .limit = refusal->limit});
+  v1::ServerFrame frame;
+  frame.mutable_sessions()->set_stream(stream);
+  for (const actors::SessionInfo& info : std::get<std::vector<actors::SessionInfo>>(answer)) {
+    v1::Sessions::Session& out = *frame.mutable_sessions()->add_sessions();
+    out.set_name(info.name);
+    out.set_created(info.created);
+    out.set_last_used(info.last_used);
+    out.set_tokens(info.num_tokens);
+    out.set_computed(info.num_computed);
+    out.set_blocks(info.num_blocks);
+    out.set_answers(info.num_answers);
+    out.set_bytes(info.bytes);
+    out.set_file_version(info.file_version);
+    out.set_numerics_id(valid_utf8(info.numerics_id));
+    out.set_in_use(info.in_use);
+    out.set_problem(valid_utf8(info.problem));
+    out.set_cache_known(info.cache_known);
+    for (const actors::SessionAnchor& each : info.anchors) {
+      v1::Sessions::Anchor& anchor = *out.add_anchors();
+      anchor.set_position(each.anchor.position);
+      anchor.set_hash(each.anchor.hash);
+      anchor.set_cached(each.cached);
+    }
   }
   return frame;
 }

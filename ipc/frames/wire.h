@@ -65,10 +65,14 @@ using RequestOrRefusal = std::variant<actors::Request, Refusal>;
 [[nodiscard]] RequestOrRefusal to_request(v1::Embed& embed, const scheduler::Tenant& tenant,
                                           std::uint32_t max_prompt_bytes);
 
+[[nodiscard]] std::variant<actors::SessionQuestion, Refusal> to_question(const v1::SessionRequest& asked,
+                                                                         const scheduler::Tenant& tenant);
+
 [[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, const Refusal& refusal, bool closing = false);
 [[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, actors::TokenRun&& run);
 [[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, actors::End&& end);
 [[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, const std::vector<actors::ModelDescription>& models);
+[[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, const actors::SessionAnswer& answer);
 [[nodiscard]] v1::Health to_health(actors::Readiness readiness, double load_fraction, bool stalled);
 
 // Appends a frame: length and body. The body is below 2 GiB (asserted).

@@ -54,6 +54,50 @@ TEST_CASE_METHOD(WindowFixture, "a Commit gives back the window blocks that no l
   require_all_came_back();
 }
 
+TEST_CASE_METHOD(WindowFixture, "a sequence that its sender fills gets window blocks from the filled position's window on") {
+  const std::vector<TokenId> tokens = prompt_of({1, 2, 3, 4, 5});
+  const auto acquire_filled = [&](SequenceId sequence, std::uint32_t filled, std::uint32_t want) {
+    effects.clear();
+    book.acquire({.key = key(sequence),
+                  .rank = {0, sequence},
+                  .scopes = {kPublicScope},
+                  .tokens = std::make_shared<const std::vector<TokenId>>(tokens),
+                  .want = want,
+                  .filled = filled},
+                 effects);
+    book.check();
+    return answer<Acquired>(sequence);
+  };
+  // Position 150 attends to 111 and later: from block 3 on.
+  const Acquired first = acquire_filled(1, 150, 3);
+  REQUIRE(first.tables[0].size() == 3);
+  REQUIRE(first.tables[1] == BlockTable{kNoBlock, kNoBlock, kNoBlock});
+  REQUIRE(book.counters().groups[1].available == 16);
+  extend(1, 3);
+  const BlockTable more = answer<Extended>(1).blocks[1];
+  REQUIRE(std::count(more.begin(), more.end(), kNoBlock) == 0);
+  commit(1, 0, blocks_of({1, 2}));
+  REQUIRE(answer<Committed>(1).blocks[1] == BlockTable{kNoBlock, kNoBlock});
+  commit(1, 2, blocks_of({3, 4, 5}));
+  REQUIRE(answer<Committed>(1).blocks[1] == BlockTable{kNoBlock, more[0], more[1]});
+  REQUIRE(book.counters().groups[1].cached == 2);
+  release(1);
+
+  // What was not filled is not served: a prefix of three blocks cannot be resumed, one of all five can.
+  acquire(2, prompt_of({1, 2, 3}, 7), 4);
+  REQUIRE(answer<Acquired>(2).num_cached_tokens == 0);
+  release(2);
+  acquire(3, prompt_of({1, 2, 3, 4, 5}, 8), 6);
+  REQUIRE(answer<Acquired>(3).num_cached_tokens == 160);
+  release(3);
+  // More is cached than is filled: nothing is left out but what lies before the window of what is filled.
+  const Acquired again = acquire_filled(4, 70, 6);
+  REQUIRE(again.num_cached_tokens == 160);
+  REQUIRE(again.tables[1][3] == more[0]);
+  release(4);
+  require_all_came_back();
+}
+
 TEST_CASE("a prefix is served up to the last block whose window is still cached") {
   WindowFixture f(6);
   f.acquire(1, prompt_of({1, 2, 3, 4}), 5);

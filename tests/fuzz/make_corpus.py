@@ -289,25 +289,26 @@ def sequence_file_corpus():
 
     write("sequence_file", "unchanged", b"\x00")
     write("sequence_file", "no-such-file", b"\x01troupeKV")
-    write("sequence_file", "version", b"\x02" + edits((8, 0, 3)))
-    write("sequence_file", "fewer-tokens", b"\x02" + edits((40, 0, 32), (44, 0, 32), (48, 0, 31), (52, 0, 1)))
-    write("sequence_file", "many-tokens", b"\x02" + edits((42, 0, 255)))
+    write("sequence_file", "version", b"\x02" + edits((8, 0, 4)))
+    write("sequence_file", "fewer-tokens", b"\x02" + edits((44, 0, 32), (48, 0, 31), (52, 0, 1)))
+    write("sequence_file", "many-tokens", b"\x02" + edits((46, 0, 255)))
     write("sequence_file", "cut", b"\x02" + edits((5000, 2, 0)))
     write("sequence_file", "longer", b"\x02" + edits((0, 3, 1)))
     write("sequence_file", "damaged-block", b"\x00" + edits((4000, 1, 1)))
-    write("sequence_file", "other-numbers", b"\x02" + edits((4000, 1, 77), (4001, 0, 127), (9000, 0, 252)))
+    write("sequence_file", "other-contents", b"\x02" + edits((4000, 1, 77), (4001, 0, 127), (9000, 0, 252)))
     # One number each that only its own check can find: the checksums are right. Kind 4: from the first token on, of
     # which there are 75, 70 of them computed.
     for name, each in {
-            "magic": [(0, 0, ord("T"))], "version-0": [(8, 0, 0)], "model-hash": [(16, 1, 1)], "kv-type": [(24, 1, 1)],
-            "block-size": [(28, 1, 1)], "block-bytes": [(32, 1, 64), (0, 3, 3)], "prompt-too-long": [(44, 0, 76)],
-            "computed-too-many": [(48, 0, 76)], "computed-all": [(48, 0, 75)], "numerics-id": [(60, 1, 1)],
+            "magic": [(0, 0, ord("T"))], "version-0": [(8, 0, 0)], "model-hash": [(16, 1, 1)], "created": [(24, 1, 1)],
+            "content-bytes": [(32, 1, 64), (0, 3, 1)], "block-size": [(40, 1, 1)],
+            "computed-too-many": [(48, 0, 76)], "computed-all": [(48, 0, 75)], "computed-none": [(48, 0, 0)],
+            "answers": [(56, 1, 1)], "layout": [(60, 1, 1)], "numerics-id": [(68, 1, 1)],
             "token-negative": [(4 * 70 + 3, 4, 255)], "token-too-large": [(4 * 70 + 2, 4, 127)],
             "token-other": [(4 * 70, 5, 1)], "anchor": [(4 * 75 + 4, 5, 1)],
-            "no-tokens": [(40, 0, 0), (44, 0, 0), (48, 0, 0), (52, 0, 0), (8, 6, 0)],
+            "no-tokens": [(44, 0, 0), (48, 0, 0), (52, 0, 0)],
             "a-block-too-many": [(48, 0, 64)]}.items():
         write("sequence_file", name, b"\x02" + edits(*each))
-    write("sequence_file", "damaged-header", b"\x00" + edits((44, 0, 74)))
+    write("sequence_file", "damaged-header", b"\x00" + edits((48, 0, 69)))
 
 
 def weights_file_corpus():

@@ -1,12 +1,11 @@
-// A changed file of an exported sequence: an error, or a sequence that can be continued.
+// A changed file of a saved sequence: an error, or a sequence that can be continued.
 //
 // The first byte of an input says how it is taken. Bit 0: the rest is a file as it stands; else it is a list of edits
-// to a real export of the embedded model, each a position (u32, modulo the size), a kind and a byte: the kinds set,
+// to a real file of the embedded model, each a position (u32, modulo the size), a kind and a byte: the kinds set,
 // add to, cut at and lengthen; with bit 2 of the kind positions are counted from the first token on. Bit 1: the
 // checksums are made right afterwards, as far as the file can be told apart.
 //
-// Every number of an accepted file is checked or used: exported again it is the same file.
-#include <unistd.h>
+// Every number of an accepted file is checked or used: written again it is the same file.
 #include <zlib.h>
 
 #include <algorithm>
@@ -16,7 +15,7 @@
 #include <string>
 
 #include "engine/model/sequence_file.h"
-#include "tests/engine/gguf_writer.h"
+#include "tests/engine/saved_sequence.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/support/temp_folder.h"
 
@@ -24,8 +23,8 @@ namespace troupe::fuzz {
 namespace {
 
 constexpr std::uint32_t kNumTokens = 75, kNumComputed = 70;
-constexpr std::size_t kNumTokensAt = 40, kIdBytesAt = 12, kNumAnchorsAt = 52;  // engine/model/sequence_file.h
-constexpr std::size_t kFixedBytes = 56, kChecksumBytes = 4;
+constexpr std::size_t kNumTokensAt = 44, kIdBytesAt = 12, kNumAnchorsAt = 52;  // engine/model/sequence_file.h
+constexpr std::size_t kFixedBytes = 64, kChecksumBytes = 4;
 constexpr std::size_t kMostBytes = 1u << 20;
 
 template <class T>
@@ -68,8 +67,8 @@ class SequenceFileRun {
     executor.open(spec);
     engine::StepResult result;
     executor.step({.items = {{.sequence = 1, .num_tokens = kNumComputed, .new_blocks = {}}}}, result);
-    TROUPE_ASSERT(engine::export_sequence(export_path_, *model_, executor, 1));
-    real_ = read_export();
+    TROUPE_ASSERT(test::save_sequence(path_, *model_, executor, 1));
+    real_ = read_back();
     TROUPE_ASSERT(real_.size() > kFixedBytes);
   }
 
@@ -77,8 +76,8 @@ class SequenceFileRun {
     const std::uint8_t mode = input.byte();
     std::string bytes = mode & 1 ? std::string(input.rest()) : edited(input);
     if (mode & 2) correct_checksums(bytes);
-    file_.write(bytes);
-    auto file = engine::SequenceFile::open(file_.path(), *model_);
+    std::ofstream(path_, std::ios::binary | std::ios::trunc) << bytes;
+    auto file = engine::SequenceFile::open(test::directory_of(path_), "sequence");
     if (!file) return check_message(file.error().message);
     check(*file, bytes);
   }
@@ -101,25 +100,25 @@ class SequenceFileRun {
   }
 
   void check(engine::SequenceFile& file, const std::string& bytes) {
+    const engine::SequenceRecord& record = file.record();
+    TROUPE_ASSERT(!record.tokens.empty() && file.num_computed() <= record.tokens.size());
+    TROUPE_ASSERT(file.anchors() == cache::anchors_of(record.tokens));
+    for (const TokenId id : record.tokens) TROUPE_ASSERT(id >= 0);
+    TROUPE_ASSERT(file.file_bytes() == bytes.size());
+    TROUPE_ASSERT(bytes.size() == engine::sequence_file_bytes(record, file.content_bytes()));
+    if (const Status fits = file.check(*model_); !fits) return check_message(fits.error().message);
     const engine::ModelInfo& info = model_->info();
-    TROUPE_ASSERT(!file.tokens().empty() && file.tokens().size() <= info.context);
-    TROUPE_ASSERT(file.num_computed() <= file.tokens().size() && file.num_prompt_tokens() <= file.tokens().size());
-    TROUPE_ASSERT(file.anchors() == cache::anchors_of(file.tokens()));
-    for (const TokenId id : file.tokens()) TROUPE_ASSERT(id >= 0 && static_cast<std::uint32_t>(id) < info.vocab_size);
-    const std::size_t header_bytes = kFixedBytes + number_at<std::uint32_t>(bytes, kIdBytesAt) +
-                                     file.tokens().size() * sizeof(TokenId) + file.anchors().size() * 12 +
-                                     kChecksumBytes;
-    TROUPE_ASSERT(bytes.size() ==
-                  header_bytes + file.num_blocks() * model_->arena()->bytes_per_block() + kChecksumBytes);
-    BlockTables tables(1, BlockTable(blocks_for(static_cast<std::uint32_t>(file.tokens().size()))));
+    TROUPE_ASSERT(record.tokens.size() <= info.context);
+    for (const TokenId id : record.tokens) TROUPE_ASSERT(static_cast<std::uint32_t>(id) < info.vocab_size);
+    if (file.num_computed() == 0) return check_written_again(record, nullptr, bytes);
+    engine::SequenceImage image(*model_, file.num_computed());
+    if (const Status read = file.read(image); !read) return check_message(read.error().message);
+    check_written_again(record, &image, bytes);
+    if (record.tokens.size() == info.context) return;  // there is no place for another token
+    BlockTables tables(1, BlockTable(blocks_for(static_cast<std::uint32_t>(record.tokens.size() + 1))));
     for (std::size_t i = 0; i < tables[0].size(); ++i) tables[0][i] = static_cast<BlockId>(i);
-    if (const Status read = file.read_blocks(*model_, tables); !read) return check_message(read.error().message);
-    std::string summed = bytes;
-    correct_checksums(summed);
-    TROUPE_ASSERT(bytes == summed);
     engine::Executor executor(*model_, team_);
-    executor.open(file.spec(1, tables, {}));
-    check_exported(executor, file, std::string_view(bytes).substr(0, header_bytes));
+    TROUPE_ASSERT(test::continue_sequence(file, *model_, executor, 1, tables, {7}));
     engine::StepResult result;
     const std::uint32_t left = executor.num_known(1) - executor.num_computed(1);
     executor.step({.items = {{.sequence = 1, .num_tokens = left, .output = engine::Output::sample, .new_blocks = {}}}},
@@ -128,25 +127,21 @@ class SequenceFileRun {
       TROUPE_ASSERT(token.id >= 0 && static_cast<std::uint32_t>(token.id) < info.vocab_size);
   }
 
-  // Not kept in the file: that the last token was computed, and an empty prompt.
-  void check_exported(const engine::Executor& executor, const engine::SequenceFile& file, std::string_view header) {
-    if (file.num_computed() == file.tokens().size() || file.num_prompt_tokens() == 0) return;
-    TROUPE_ASSERT(engine::export_sequence(export_path_, *model_, executor, 1));
-    TROUPE_ASSERT(read_export().substr(0, header.size()) == header);
+  void check_written_again(const engine::SequenceRecord& record, const engine::SequenceImage* image,
+                           const std::string& bytes) {
+    TROUPE_ASSERT(engine::write_sequence(test::directory_of(path_), "sequence", record, image));
+    TROUPE_ASSERT(read_back() == bytes);
   }
 
-  std::string read_export() const {
-    std::ifstream in(export_path_, std::ios::binary);
-    std::string bytes(std::istreambuf_iterator<char>(in), {});
-    ::unlink(export_path_.c_str());
-    return bytes;
+  std::string read_back() const {
+    std::ifstream in(path_, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
   }
 
   engine::Team team_{1};
   std::shared_ptr<engine::LoadedModel> model_;
-  test::TemporaryFile file_{""};
   test::TempFolder folder_;
-  std::string export_path_ = folder_.path("exported");
+  std::string path_ = folder_.path("sequence");
   std::string real_;
 };
 

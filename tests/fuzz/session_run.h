@@ -34,6 +34,9 @@ class JudgingGateway final : public actors::Gateway {
                               actors::OnTokenized done) override;
   actors::CancelFlag detokenize(actors::TextRequest request, std::vector<TokenId> ids,
                                 actors::OnDetokenized done) override;
+  void session(actors::SessionQuestion, std::function<void(actors::SessionAnswer)> done) override {
+    done(std::vector<actors::SessionInfo>());
+  }
   void drain(std::function<void()> done) override { done(); }
   void on_loaded(std::function<void(Status)> done) override { done(Ok{}); }
 

@@ -114,6 +114,23 @@ class FakeGateway final : public actors::Gateway {
     fake.end_ids = {2, 7};
     return {fake};
   }
+  // Keeps one session, "talk"; answers on the caller's thread.
+  void session(actors::SessionQuestion question, std::function<void(actors::SessionAnswer)> done) override {
+    if (question.kind != actors::SessionQuestion::Kind::list && question.name != "talk")
+      return done(scheduler::Refusal{.outcome = scheduler::Outcome::invalid_argument,
+                                     .message = "there is no such session",
+                                     .field = "name",
+                                     .limit = std::nullopt});
+    std::vector<actors::SessionInfo> infos;
+    if (question.kind != actors::SessionQuestion::Kind::remove) {
+      actors::SessionInfo& info = infos.emplace_back();
+      info.name = question.kind == actors::SessionQuestion::Kind::fork ? question.to : "talk";
+      info.num_tokens = 40;
+      info.anchors = {{{32, 0xfedcba9876543210}, true}};
+      info.cache_known = true;
+    }
+    done(std::move(infos));
+  }
   // Each byte is one token; answers on the caller's thread.
   actors::CancelFlag tokenize(actors::TextRequest request, std::string text, engine::EncodeOptions,
                               actors::OnTokenized done) override {

@@ -44,8 +44,9 @@ const std::map<std::string, Floors> kFloors = {
       {"compute", "formats", "sampling", "tokenizers", "memory", "machine", "weights", "layers", "model", "families",
        "evaluation"}}},
     {"actors",
-     {{"failure.h", "messages.h", "request.h", "request_check.h", "server_context.h", "status_snapshot.h"},
-      {"threads", "serving", "status"}}},
+     {{"failure.h", "messages.h", "request.h", "request_check.h", "server_context.h", "session_info.h",
+       "status_snapshot.h"},
+      {"threads", "sessions", "serving", "status"}}},
     {"ipc", {{"listening_socket.h", "socket_path.h", "strict_modes.h", "troupe.pb.h"}, {"frames", "client"}}},
 };
 

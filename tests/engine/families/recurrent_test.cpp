@@ -6,10 +6,10 @@
 #include <filesystem>
 
 #include "engine/evaluation/eval.h"
-#include "engine/model/sequence_file.h"
 #include "tests/engine/gguf_writer.h"
 #include "tests/engine/golden.h"
 #include "tests/engine/model_harness.h"
+#include "tests/engine/saved_sequence.h"
 #include "tests/support/temp_folder.h"
 
 namespace troupe::test {
@@ -218,36 +218,45 @@ TEST_CASE("a sequence with a state or a window that went through a file gives th
     SequenceRunner runner(executor, 1, tokens, some_blocks(3, 8, 2));
     engine::StepResult result;
     executor.step({.items = {runner.next(70)}}, result);
-    REQUIRE(engine::export_sequence(path, *model, executor, 1));
-    auto file = engine::SequenceFile::open(path, *model);
+    REQUIRE(save_sequence(path, *model, executor, 1));
+    auto file = open_sequence(path, *model);
     if (!file) FAIL(file.error().message);
     CHECK(file->num_computed() == 70);
     BlockTables tables;
     for (const engine::CacheGroup& group : model->cache_spec().groups)
-      cache::leave_window_behind(tables.emplace_back(BlockTable{20, 7, 33}), file->next_position(), group.window);
-    REQUIRE(file->read_blocks(*model, tables));
-    executor.open(file->spec(2, tables, {}));
+      cache::leave_window_behind(tables.emplace_back(BlockTable{20, 7, 33}), file->num_computed(), group.window);
+    REQUIRE(continue_sequence(*file, *model, executor, 2, tables));
     executor.step({.items = {{.sequence = 2, .num_tokens = 5, .output = engine::Output::all_logits, .new_blocks = {}}}},
                   result);
     CHECK(same_bits(result.items[0].logits, std::span(expected).last(result.items[0].logits.size())));
 
-    // Computed to its end: the last token cannot be computed again from this state.
+    // Computed to its end: it goes on with further tokens.
     executor.step({.items = {runner.next(5)}}, result);
-    REQUIRE(engine::export_sequence(path, *model, executor, 1));
-    file = engine::SequenceFile::open(path, *model);
+    REQUIRE(save_sequence(path, *model, executor, 1));
+    file = open_sequence(path, *model);
     if (!file) FAIL(file.error().message);
-    CHECK(file->num_computed() == (model->snapshots() ? 0 : 75));
+    CHECK(file->num_computed() == 75);
+    auto longer = tokens;
+    for (const TokenId more : {5, 6, 7}) longer.push_back(more);
+    const auto whole = *engine::evaluate(*model, team, longer);
+    executor.close(2);
+    REQUIRE(continue_sequence(*file, *model, executor, 2, tables, {5, 6, 7}));
+    executor.step({.items = {{.sequence = 2, .num_tokens = 3, .output = engine::Output::all_logits, .new_blocks = {}}}},
+                  result);
+    CHECK(same_bits(result.items[0].logits, std::span(whole).last(result.items[0].logits.size())));
 
     // A flipped bit of the state or of a window's last block does not get through.
-    REQUIRE(engine::export_sequence(path, *model, executor, 2));
+    REQUIRE(save_sequence(path, *model, executor, 2));
     std::fstream bytes(path, std::ios::in | std::ios::out | std::ios::binary);
     bytes.seekg(-9, std::ios::end);
     const char old = static_cast<char>(bytes.get());
     bytes.seekp(-9, std::ios::end);
     bytes.put(static_cast<char>(old ^ 4));
     bytes.close();
-    file = engine::SequenceFile::open(path, *model);
-    if (file && file->num_blocks() != 0) CHECK_FALSE(file->read_blocks(*model, tables));
+    file = open_sequence(path, *model);
+    REQUIRE(file);
+    engine::SequenceImage image(*model, file->num_computed());
+    CHECK_FALSE(file->read(image));
   }
 }
 

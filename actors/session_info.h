@@ -1,0 +1,65 @@
+// What clients ask about their named conversations (actors/sessions/), and what they are told. Plain values.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "cache/prefix_hash.h"
+#include "scheduler/admission.h"
+#include "scheduler/tenant.h"
+
+namespace troupe::actors {
+
+inline constexpr std::size_t kMaxSessionNameBytes = 64;
+
+struct SessionLimits {
+  std::uint32_t max_sessions_per_user = 64;
+  std::uint64_t max_session_bytes = 4ull << 30;         // of one user's files
+  std::uint64_t max_total_session_bytes = 64ull << 30;  // of all files; a guest may have a quarter of it
+};
+
+struct SessionsOptions : SessionLimits {
+  std::string sessions_directory;  // empty: none are kept, and requests that name one are refused
+  // Of K, V and states on their way to and from the disk, of all users together; a guest may have a quarter of it.
+  std::uint64_t max_session_buffer_bytes = 512ull << 20;
+};
+
+struct SessionQuestion {
+  // save: waits until K and V of the last answer are written. remove: forgets the session.
+  enum class Kind : std::uint8_t { list, save, fork, remove, inspect };
+  Kind kind = Kind::list;
+  scheduler::Tenant tenant;
+  std::string name;  // not for list
+  std::string to;    // fork: the new session
+};
+
+// An anchor of a session, and whether a request of its tenant would find the prefix in the cache.
+struct SessionAnchor {
+  cache::Anchor anchor;
+  bool cached = false;
+};
+
+struct SessionInfo {
+  std::string name;
+  std::uint64_t created = 0;    // seconds since 1970
+  std::uint64_t last_used = 0;  // the last end of an answer, as `created`
+  std::uint32_t num_tokens = 0;
+  std::uint32_t num_computed = 0;  // tokens whose K and V (or state) are on disk
+  std::uint32_t num_blocks = 0;    // of these
+  std::uint32_t num_answers = 0;
+  std::uint64_t bytes = 0;  // on disk
+  std::uint32_t file_version = 0;
+  std::string numerics_id;
+  bool in_use = false;
+  std::string problem;                 // set: its file cannot be used, and why
+  std::vector<SessionAnchor> anchors;  // inspect alone
+  bool cache_known = false;            // inspect: `cached` of the anchors was looked up
+};
+
+// save, fork and inspect: one entry. remove: none.
+using SessionAnswer = std::variant<std::vector<SessionInfo>, scheduler::Refusal>;
+
+}  // namespace troupe::actors

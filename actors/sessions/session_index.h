@@ -1,0 +1,109 @@
+// Which named conversations there are, which are in use, and what is evicted for a new one: plain logic, no file.
+//
+// A session belongs to a tenant; equal names of different tenants are different sessions. It has two files: its tokens,
+// which are never lost to save room as long as the session exists, and the contents (K, V and state), without which it
+// continues by computing its tokens again. At a limit of bytes the contents of the tenant's sessions go first, those
+// that were not used for longest before others; then whole sessions, in the same order. A session in use is never
+// evicted, nor are its contents.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "actors/session_info.h"
+#include "scheduler/shared_limit.h"
+
+namespace troupe::actors {
+
+// 1 to 64 of A-Z, a-z, 0-9, ".", "_", "-", the first not a "."; such a name is a file's name as it stands.
+[[nodiscard]] bool is_session_name(std::string_view name);
+
+// field: the request's field at fault, or the name of the limit.
+[[nodiscard]] scheduler::Refusal session_refusal(scheduler::Outcome outcome, std::string message,
+                                                 std::string field = "session",
+                                                 std::optional<std::uint64_t> limit = std::nullopt);
+
+struct SessionKey {
+  TenantId tenant{};
+  std::string name;
+  friend auto operator<=>(const SessionKey&, const SessionKey&) = default;
+};
+
+enum class SessionPart : std::uint8_t { tokens, contents };
+
+// To be deleted; the index does not count it any more.
+struct Evicted {
+  SessionKey key;
+  bool whole = false;  // false: its contents only
+};
+
+// A turn of a session, or another use of it that excludes others.
+struct SessionUse {
+  SessionKey key;
+  std::uint64_t generation = 0;  // of this session: one with its name that is begun after its end has another
+  bool is_new = false;           // it has no file yet
+};
+
+// Not thread-safe. Calls are O(sessions of the tenant) where they evict, else O(log sessions). `now`: seconds.
+class SessionIndex {
+ public:
+  explicit SessionIndex(const SessionLimits& limits);
+
+  // A session that was found on disk. The limits may be exceeded; they hold again after the next reserve().
+  void add(const SessionKey& key, std::uint64_t token_bytes, std::uint64_t content_bytes, std::uint64_t last_used);
+
+  // Takes a session into use, and enters it if it is new. Refused: the name is none, it is in use, or as many as the
+  // tenant may have are.
+  std::variant<SessionUse, scheduler::Refusal> begin(TenantId tenant, const std::string& name);
+  // The same for a session that must exist (must_exist) or must not. Refused also for that.
+  std::variant<SessionUse, scheduler::Refusal> begin(TenantId tenant, const std::string& name, bool must_exist);
+  // The use has ended. A session without a file is forgotten.
+  void end(const SessionUse& use, std::uint64_t now);
+  // Forgets a session in use, which its use (from begin()) names.
+  void remove(const SessionUse& use);
+
+  // Counts the file of this part with so many bytes, in place of what it had. Refused, with what was counted before
+  // unchanged, if it cannot fit: tokens then are not written, contents neither. A session that was removed meanwhile
+  // (another generation) is refused, too. Evictions are appended: for bytes, or because a new session is one too many.
+  std::optional<scheduler::Refusal> reserve(const SessionUse& use, const scheduler::Tenant& tenant, SessionPart part,
+                                            std::uint64_t bytes, std::vector<Evicted>& evicted);
+  // Whether the session is still the one of this use.
+  [[nodiscard]] bool is_current(const SessionUse& use) const;
+
+  struct Entry {
+    std::uint64_t generation = 0;
+    std::uint64_t token_bytes = 0;
+    std::uint64_t content_bytes = 0;
+    std::uint64_t last_used = 0;
+    bool in_use = false;
+    [[nodiscard]] std::uint64_t bytes() const { return token_bytes + content_bytes; }
+  };
+  [[nodiscard]] const Entry* find(const SessionKey& key) const;
+  [[nodiscard]] std::vector<std::pair<std::string, Entry>> of(TenantId tenant) const;  // by name
+  [[nodiscard]] std::uint64_t bytes_of(TenantId tenant) const;
+  [[nodiscard]] std::size_t size() const { return sessions_.size(); }
+  [[nodiscard]] std::uint64_t total_bytes() const { return total_.held(); }
+
+ private:
+  using Sessions = std::map<SessionKey, Entry>;
+  template <class MayGo>
+  [[nodiscard]] Sessions::iterator least_recent(TenantId tenant, MayGo may_go);
+  [[nodiscard]] std::size_t count_of(TenantId tenant) const;
+  void count(TenantId tenant, std::uint64_t before, std::uint64_t after);
+  void drop(Sessions::iterator session, std::vector<Evicted>& evicted);
+
+  SessionLimits limits_;
+  Sessions sessions_;
+  std::map<TenantId, std::uint64_t> bytes_;
+  scheduler::SharedLimit total_;
+  std::uint64_t last_generation_ = 0;
+};
+
+}  // namespace troupe::actors

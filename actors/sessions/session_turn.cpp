@@ -1,0 +1,199 @@
+// One request's hold on a session, and the contents that it leaves to be written.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <new>
+
+#include "actors/sessions/sessions.h"
+#include "config/assert.h"
+
+namespace troupe::actors {
+
+using scheduler::Outcome;
+
+SessionTurn::SessionTurn(Sessions& sessions, SessionUse use, scheduler::Tenant tenant, bool recompute)
+    : sessions_(sessions), use_(std::move(use)), tenant_(std::move(tenant)), recompute_(recompute) {}
+
+SessionTurn::~SessionTurn() {
+  forget_image();
+  sessions_.one_less();
+}
+
+void SessionTurn::load(std::shared_ptr<const engine::LoadedModel> model, std::function<void(Loaded)> done) {
+  sessions_.post(Sessions::Size::small,
+                 [self = shared_from_this(), model = std::move(model), done = std::move(done)]() mutable {
+                   Loaded loaded = self->read_tokens(*model);
+                   {
+                     const std::lock_guard lock(self->mutex_);
+                     self->model_ = std::move(model);
+                   }
+                   done(std::move(loaded));
+                 });
+}
+
+SessionTurn::Loaded SessionTurn::read_tokens(const engine::LoadedModel& model) {
+  engine::SequenceRecord record{.numerics_id = model.numerics_id(),
+                                .model_hash = model.model().content_hash(),
+                                .tokens = {},
+                                .created = unix_seconds(),
+                                .num_answers = 0};
+  std::vector<TokenId> tokens;
+  std::optional<engine::SequenceFile> contents;
+  if (!use_.is_new) {
+    auto file = sessions_.store_->open_tokens(use_.key);
+    if (!file)
+      return session_refusal(Outcome::invalid_argument,
+                             fmt::format("session \"{}\" cannot be continued: {}; delete it and begin another one",
+                                         name(), file.error().message));
+    const engine::SequenceRecord& old = file->record();
+    if (old.model_hash != record.model_hash)
+      return session_refusal(
+          Outcome::unsupported,
+          fmt::format("session \"{}\" is a conversation with another model (numerics {}); this server "
+                      "has {}: serve that model, or begin another session",
+                      name(), old.numerics_id, record.numerics_id));
+    const bool is_same = old.numerics_id == record.numerics_id;
+    if (!is_same && !recompute_)
+      return session_refusal(
+          Outcome::unsupported,
+          fmt::format("session \"{}\" was computed under numerics {}, and this server has {}: serve with the same "
+                      "kernels and KV type, or continue from its tokens with other bits (session_recompute; troupe run "
+                      "--recompute)",
+                      name(), old.numerics_id, record.numerics_id));
+    record.created = old.created;
+    record.num_answers = old.num_answers;
+    tokens = old.tokens;
+    if (is_same && !recompute_) {
+      auto saved = sessions_.store_->open_contents(use_.key);
+      const auto is_prefix = [&](const engine::SequenceFile& of) {
+        const std::uint32_t count = of.num_computed();
+        return count > 0 && count <= tokens.size() && count <= of.record().tokens.size() &&
+               std::equal(tokens.begin(), tokens.begin() + count, of.record().tokens.begin());
+      };
+      if (saved && saved->check(model) && is_prefix(*saved)) contents.emplace(std::move(*saved));
+    }
+  }
+  const std::lock_guard lock(mutex_);
+  if (has_prompt_) return tokens;  // loaded before, and in use
+  record_ = std::move(record);
+  contents_ = std::move(contents);
+  num_saved_ = contents_ ? contents_->num_computed() : 0;
+  return tokens;
+}
+
+void SessionTurn::set_prompt(std::vector<TokenId> prompt) {
+  const std::lock_guard lock(mutex_);
+  TROUPE_ASSERT(model_ != nullptr);
+  record_.tokens = std::move(prompt);
+  has_prompt_ = true;
+}
+
+std::uint32_t SessionTurn::num_saved() const {
+  const std::lock_guard lock(mutex_);
+  return num_saved_ < record_.tokens.size() ? num_saved_ : 0;
+}
+
+std::shared_ptr<const engine::SequenceImage> SessionTurn::image() const {
+  const std::lock_guard lock(mutex_);
+  return image_;
+}
+
+void SessionTurn::read_image(std::function<void()> done) {
+  std::uint64_t bytes = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!readers_.empty()) return readers_.push_back(std::move(done));
+    if (num_saved_ > 0 && !image_) bytes = contents_->content_bytes();
+  }
+  if (bytes == 0 || !sessions_.take_buffer(tenant_, bytes)) {
+    if (bytes > 0) forget_image();
+    return done();
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    image_bytes_ = bytes;
+    readers_.push_back(std::move(done));
+  }
+  sessions_.post(Sessions::Size::large, [self = shared_from_this()] {
+    std::shared_ptr<engine::SequenceImage> image;
+    try {  // while it has readers nothing else uses contents_
+      image = std::make_shared<engine::SequenceImage>(*self->model_, self->contents_->num_computed());
+      if (!self->contents_->read(*image)) image = nullptr;
+    } catch (const std::bad_alloc&) {
+      image = nullptr;
+    }
+    if (!image) self->forget_image();
+    std::vector<std::function<void()>> readers;
+    {
+      const std::lock_guard lock(self->mutex_);
+      self->image_ = std::move(image);
+      readers = std::exchange(self->readers_, {});
+    }
+    for (const auto& done : readers) done();
+  });
+}
+
+void SessionTurn::forget_image() {
+  std::uint64_t bytes = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    num_saved_ = 0;
+    image_ = nullptr;
+    std::swap(bytes, image_bytes_);
+  }
+  sessions_.give_buffer_back(tenant_, bytes);
+}
+
+std::shared_ptr<SessionSaving> SessionTurn::save(std::vector<TokenId> tokens, std::uint32_t num_computed) {
+  engine::SequenceRecord record;
+  std::shared_ptr<const engine::LoadedModel> model;
+  {
+    const std::lock_guard lock(mutex_);
+    record = {.numerics_id = record_.numerics_id,
+              .model_hash = record_.model_hash,
+              .tokens = std::move(tokens),
+              .created = record_.created,
+              .num_answers = record_.num_answers + 1};
+    model = model_;
+  }
+  if (num_computed == 0) return nullptr;
+  const std::uint64_t bytes = engine::SequenceImage::bytes_for(*model, num_computed);
+  if (!sessions_.take_buffer(tenant_, bytes)) return nullptr;
+  try {
+    return std::make_shared<SessionSaving>(shared_from_this(), std::move(record),
+                                           std::make_unique<engine::SequenceImage>(*model, num_computed));
+  } catch (const std::bad_alloc&) {
+    sessions_.give_buffer_back(tenant_, bytes);
+    return nullptr;
+  }
+}
+
+std::optional<engine::SequenceRecord> SessionTurn::record_with(const std::vector<TokenId>& answer) const {
+  const std::lock_guard lock(mutex_);
+  if (!has_prompt_) return std::nullopt;
+  engine::SequenceRecord record = record_;
+  record.tokens.insert(record.tokens.end(), answer.begin(), answer.end());
+  ++record.num_answers;
+  return record;
+}
+
+// --- contents on their way to the disk ---
+
+SessionSaving::SessionSaving(std::shared_ptr<SessionTurn> turn, engine::SequenceRecord record,
+                             std::unique_ptr<engine::SequenceImage> image)
+    : turn_(std::move(turn)), record_(std::move(record)), image_(std::move(image)) {
+  const std::lock_guard lock(turn_->sessions_.mutex_);
+  ++turn_->sessions_.num_saving_[turn_->use_.key];
+}
+
+SessionSaving::~SessionSaving() {
+  turn_->sessions_.give_buffer_back(turn_->tenant_, image_->bytes().size());
+  turn_->sessions_.saving_ended(turn_->use_.key);
+}
+
+void SessionSaving::commit(std::shared_ptr<SessionSaving> saving) {
+  Sessions& sessions = saving->turn_->sessions_;
+  sessions.post(Sessions::Size::large, [&sessions, saving = std::move(saving)] { sessions.write_contents(*saving); });
+}
+
+}  // namespace troupe::actors

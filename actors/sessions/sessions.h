@@ -1,0 +1,178 @@
+// Named conversations: a request that names one continues it, and its answer becomes part of it.
+//
+// A turn: begin() takes the session for one request; the intake load()s its tokens, to which the request's are
+// appended; the sink of wrap() collects the answer. When the stream ends, the tokens are written and synced, then its
+// client is told: what it was told of is on disk. A turn that was refused or failed, or that was cancelled (or met its
+// deadline) before its first token, leaves the session as it was; one that was cancelled later keeps the tokens that
+// were delivered. An end-of-answer token that the model chose is not part of the session, as it is not part of the
+// answer: the session's tokens are exactly those that its clients have sent and got, so that one request with all of
+// them as its prompt continues with the same bits.
+//
+// The contents (K, V, state) are saved apart, after the end: the batch copies the blocks to memory between its steps,
+// in parts (SessionSaving), and a thread of its own writes them. Copying a turn's blocks costs less than its last token
+// did, which read them all; what waits for the disk is bounded by max_session_buffer_bytes: what does not fit is not
+// saved, and computed again if the prefix cache has lost it.
+//
+// The index and this class decide, session_store.h has the files. Jobs that wait for small files only (tokens, headers)
+// have a thread, those with contents another one, in the order they were posted. Of either there are at most three for
+// each open stream.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "actors/request.h"
+#include "actors/session_info.h"
+#include "actors/sessions/session_index.h"
+#include "actors/sessions/session_store.h"
+#include "actors/threads/thread_pool.h"
+#include "scheduler/shared_limit.h"
+
+namespace troupe::actors {
+
+class Sessions;
+
+[[nodiscard]] std::uint64_t unix_seconds();  // since 1970
+
+// Contents that are being copied from blocks. Destroyed without commit(), they are not saved.
+class SessionSaving {
+ public:
+  SessionSaving(std::shared_ptr<SessionTurn> turn, engine::SequenceRecord record,
+                std::unique_ptr<engine::SequenceImage> image);
+  ~SessionSaving();
+  SessionSaving(const SessionSaving&) = delete;
+  SessionSaving& operator=(const SessionSaving&) = delete;
+
+  engine::SequenceImage& image() { return *image_; }  // for the compute thread
+  // The image is complete: writes it, on a thread of Sessions.
+  static void commit(std::shared_ptr<SessionSaving> saving);
+
+ private:
+  friend class Sessions;
+  const std::shared_ptr<SessionTurn> turn_;
+  const engine::SequenceRecord record_;
+  const std::unique_ptr<engine::SequenceImage> image_;
+};
+
+// A request's hold on a session, until its end is stored. Thread-safe. Its Sessions outlive it.
+class SessionTurn : public std::enable_shared_from_this<SessionTurn> {
+ public:
+  using Loaded = std::variant<std::vector<TokenId>, scheduler::Refusal>;
+
+  SessionTurn(Sessions& sessions, SessionUse use, scheduler::Tenant tenant, bool recompute);
+  ~SessionTurn();
+  SessionTurn(const SessionTurn&) = delete;
+  SessionTurn& operator=(const SessionTurn&) = delete;
+
+  [[nodiscard]] bool is_new() const { return use_.is_new; }
+  [[nodiscard]] const std::string& name() const { return use_.key.name; }
+
+  // Reads the session's tokens, none if it is new, and checks that they are this model's. `done` is called once, on a
+  // thread of Sessions. May be repeated.
+  void load(std::shared_ptr<const engine::LoadedModel> model, std::function<void(Loaded)> done);
+  // All tokens of the request: the session's and its own. After load().
+  void set_prompt(std::vector<TokenId> prompt);
+
+  // How many of the prompt's first tokens have contents on disk or in image(); less than the prompt has. 0: there are
+  // none, or they cannot be used.
+  [[nodiscard]] std::uint32_t num_saved() const;
+  // The contents after num_saved() tokens; null: they have not been read.
+  [[nodiscard]] std::shared_ptr<const engine::SequenceImage> image() const;
+  // Reads them, unless they are being read already; `done` is called once, on a thread of Sessions. If that fails, or
+  // there is no memory for it at the moment (then done is called before the return), num_saved() is 0 from then on.
+  void read_image(std::function<void()> done);
+  void forget_image();  // it is not needed any more: num_saved() is 0
+  // Memory for the contents after num_computed of these tokens; null: there is none at the moment.
+  [[nodiscard]] std::shared_ptr<SessionSaving> save(std::vector<TokenId> tokens, std::uint32_t num_computed);
+
+ private:
+  friend class Sessions;
+  friend class SessionSaving;
+  Loaded read_tokens(const engine::LoadedModel& model);
+  std::optional<engine::SequenceRecord> record_with(const std::vector<TokenId>& answer) const;
+
+  Sessions& sessions_;
+  const SessionUse use_;
+  const scheduler::Tenant tenant_;
+  const bool recompute_;
+
+  mutable std::mutex mutex_;  // for the members below
+  std::shared_ptr<const engine::LoadedModel> model_;
+  engine::SequenceRecord record_;  // its tokens: the prompt, once it is set
+  bool has_prompt_ = false;
+  std::optional<engine::SequenceFile> contents_;
+  std::uint32_t num_saved_ = 0;
+  std::shared_ptr<const engine::SequenceImage> image_;
+  std::uint64_t image_bytes_ = 0;               // counted against the buffers
+  std::vector<std::function<void()>> readers_;  // of the image that is being read
+};
+
+// Thread-safe.
+class Sessions {
+ public:
+  // Opens the directory if it is there, else at its first use. cpus: of its threads, as ThreadPool.
+  Sessions(const SessionsOptions& options, const std::vector<int>& cpus);
+  ~Sessions();  // as finish()
+
+  // Ok, or why no session is served.
+  [[nodiscard]] Status status() const;
+
+  using Begun = std::variant<std::shared_ptr<SessionTurn>, scheduler::Refusal>;
+  // recompute: continue also if the session was computed under other numerics of the same model.
+  [[nodiscard]] Begun begin(const scheduler::Tenant& tenant, const std::string& name, bool recompute);
+  // A sink that stores the turn before it passes on the end. It has one choice.
+  [[nodiscard]] std::shared_ptr<StreamSink> wrap(std::shared_ptr<SessionTurn> turn, std::shared_ptr<StreamSink> sink);
+
+  using OnAnswer = std::function<void(SessionAnswer)>;
+  // `done` is called once, on a thread of Sessions or before the return.
+  void ask(const SessionQuestion& question, OnAnswer done);
+
+  // Calls `done` once no turn is open and nothing waits to be read or written; at once if that is so now.
+  void when_idle(std::function<void()> done);
+  // Runs what waits, and joins the threads. Then no turn may be open but those of streams that have ended.
+  void finish();
+
+ private:
+  friend class SessionTurn;
+  friend class SessionSaving;
+  enum class Size : std::uint8_t { small, large };
+
+  Status open();
+  void post(Size size, std::function<void()> job);
+  void one_less();
+  void end_turn(const std::shared_ptr<SessionTurn>& turn, End end, const std::vector<TokenId>& answer,
+                const std::shared_ptr<StreamSink>& sink);
+  std::string store_turn(SessionTurn& turn, const engine::SequenceRecord& record);
+  void write_contents(SessionSaving& saving);
+  void delete_evicted(const std::vector<Evicted>& evicted);
+  void saving_ended(const SessionKey& key);
+  SessionAnswer fork(const SessionUse& from, const SessionUse& to, const scheduler::Tenant& tenant);
+  [[nodiscard]] SessionInfo info(const SessionKey& key, bool with_anchors) const;
+  void ask_fork(const SessionQuestion& question, const OnAnswer& done);
+  void ask_remove(const SessionQuestion& question, const OnAnswer& done);
+  std::optional<scheduler::Refusal> check_exists(const SessionQuestion& question) const;
+  // False: there is no room.
+  bool take_buffer(const scheduler::Tenant& tenant, std::uint64_t bytes);
+  void give_buffer_back(const scheduler::Tenant& tenant, std::uint64_t bytes);
+
+  const std::string directory_;
+  const std::vector<int> cpus_;
+  mutable std::mutex mutex_;  // for the members below; of the store and the threads for their making alone
+  Status status_ = Ok{};
+  std::optional<SessionStore> store_;
+  SessionIndex index_;
+  scheduler::SharedLimit buffers_;
+  std::map<SessionKey, std::uint32_t> num_saving_;
+  std::multimap<SessionKey, std::function<void()>> after_saving_;
+  std::uint64_t num_open_ = 0;  // turns and jobs
+  std::vector<std::function<void()>> when_idle_;
+  std::optional<ThreadPool> small_, large_;
+};
+
+}  // namespace troupe::actors

@@ -1,0 +1,74 @@
+#include "config/private_directory.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+
+namespace troupe {
+namespace {
+
+Error directory_error(ErrorCode code, const std::string& path, const std::string& what) {
+  return {code, fmt::format("{}: {}", path, what)};
+}
+
+}  // namespace
+
+Result<PrivateDirectory> PrivateDirectory::open(const std::string& path) {
+  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
+  std::error_code failed;
+  if (!parent.empty()) std::filesystem::create_directories(parent, failed);
+  if (failed) return directory_error(ErrorCode::io, parent.string(), "cannot be made: " + failed.message());
+  return open_at(AT_FDCWD, path, path);
+}
+
+Result<PrivateDirectory> PrivateDirectory::sub(const std::string& name) const {
+  return open_at(fd(), name, path_of(name));
+}
+
+Result<PrivateDirectory> PrivateDirectory::open_at(int parent, const std::string& name, std::string path) {
+  constexpr mode_t kOwnerOnly = 0700;
+  if (::mkdirat(parent, name.c_str(), kOwnerOnly) != 0 && errno != EEXIST)
+    return directory_error(ErrorCode::io, path, std::string("cannot be made: ") + std::strerror(errno));
+  FileDescriptor fd(::openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (fd.get() < 0) {
+    const bool is_link = errno == ELOOP || errno == ENOTDIR;
+    return directory_error(is_link ? ErrorCode::permission : ErrorCode::io, path,
+                           is_link ? "is not a directory, or a symbolic link; name a directory"
+                                   : std::string("cannot be opened: ") + std::strerror(errno));
+  }
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0)
+    return directory_error(ErrorCode::io, path, std::string("cannot be read: ") + std::strerror(errno));
+  if (info.st_uid != ::geteuid())
+    return directory_error(ErrorCode::permission, path,
+                           fmt::format("belongs to uid {}, and this is uid {}", info.st_uid, ::geteuid()));
+  if ((info.st_mode & 077) != 0)
+    return directory_error(ErrorCode::permission, path, "other users may enter it; chmod 700 it");
+  return PrivateDirectory(std::move(path), std::move(fd));
+}
+
+Result<std::vector<std::string>> PrivateDirectory::names() const {
+  FileDescriptor again(::openat(fd(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  DIR* const opened = again.get() < 0 ? nullptr : ::fdopendir(again.get());
+  if (opened == nullptr)
+    return directory_error(ErrorCode::io, path_, std::string("cannot be read: ") + std::strerror(errno));
+  (void)again.release();  // closedir() closes it
+  const std::unique_ptr<DIR, int (*)(DIR*)> entries(opened, ::closedir);
+  std::vector<std::string> names;
+  while (const dirent* const entry = ::readdir(entries.get())) {
+    const std::string name = entry->d_name;
+    if (name != "." && name != "..") names.push_back(name);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace troupe

@@ -1,0 +1,91 @@
+// troupe session, and troupe run --session, against real servers that end and begin again.
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/process.h"
+
+using namespace troupe::test;
+using Catch::Matchers::Contains;
+using nlohmann::json;
+
+namespace {
+
+std::vector<std::string> session_turn(const std::string& name, const std::string& prompt) {
+  return {"run", "--json", "--temp", "0", "-n", "24", "--ignore-eos", "--session", name, prompt};
+}
+
+std::vector<int> session_ids(const Finished& finished) {
+  INFO(finished.err);
+  REQUIRE(finished.code == 0);
+  return json::parse(finished.out)["ids"].get<std::vector<int>>();
+}
+
+}  // namespace
+
+TEST_CASE("a conversation goes on on another server, and the commands show, fork and delete it") {
+  const TempFolder folder;
+  const std::vector<std::string> options{"--sessions-dir", folder.path("sessions")};
+  std::vector<int> second;
+  {
+    ServerProcess server(options);
+    (void)session_ids(server.call(session_turn("talk", "Once upon a time")));
+    second = session_ids(server.call(session_turn("talk", " and then")));
+    const Finished listed = server.call({"session", "list"});
+    CHECK(listed.code == 0);
+    CHECK_THAT(listed.out, Contains("talk"));
+    REQUIRE(server.call({"session", "fork", "talk", "aside"}).code == 0);
+  }
+  ServerProcess server(options);
+  const json saved = json::parse(server.call({"session", "save", "talk", "--json"}).out);
+  CHECK(saved["name"] == "talk");
+  CHECK(saved["answers"] == 2);
+  CHECK(saved["computed"] == saved["tokens"].get<int>() - 1);
+  CHECK(session_ids(server.call(session_turn("talk", " one day"))) ==
+        session_ids(server.call(session_turn("aside", " one day"))));
+  const json inspected = json::parse(server.call({"session", "inspect", "talk", "--anchors", "--json"}).out);
+  CHECK(inspected["anchors"].size() == inspected["tokens"].get<std::size_t>() / 32);
+  CHECK(inspected["cached"].get<int>() >= 32);
+  CHECK(inspected["file_version"] == 3);
+  CHECK(server.call({"session", "delete", "talk"}).code == 0);
+  const json left = json::parse(server.call({"session", "list", "--json"}).out);
+  REQUIRE(left.size() == 1);
+  CHECK(left[0]["name"] == "aside");
+}
+
+TEST_CASE("what a client was told of is there after kill -9, whatever else was being written") {
+  const TempFolder folder;
+  std::vector<std::string> texts{"Once upon a time", " there was", " and so", " but then"};
+  std::vector<int> killed, whole;
+  for (const std::string& text : texts) {
+    ServerProcess server({"--sessions-dir", folder.path("killed")});
+    killed = session_ids(server.call(session_turn("talk", text)));
+    server.process().signal(SIGKILL);
+    (void)server.process().wait();
+  }
+  ServerProcess server({"--sessions-dir", folder.path("whole")});
+  for (const std::string& text : texts) whole = session_ids(server.call(session_turn("talk", text)));
+  CHECK(killed == whole);
+}
+
+TEST_CASE("wrong uses of troupe session say what is right") {
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{}, {"show"}, {"list", "talk"}, {"fork", "talk"}, {"delete"}}) {
+    std::vector<std::string> all{"session"};
+    all.insert(all.end(), words.begin(), words.end());
+    const Finished finished = invoke(all);
+    CHECK(finished.code == 2);
+    CHECK_THAT(finished.err, Contains("fork NAME NEW"));
+  }
+  CHECK_THAT(invoke({"run", "--recompute", "hello"}).err, Contains("without --session"));
+}
+
+TEST_CASE("a server without a directory for sessions refuses them by name") {
+  ServerProcess server({"--sessions-dir", "off"});
+  const Finished refused = server.call({"run", "--session", "talk", "hello"});
+  CHECK(refused.code != 0);
+  CHECK_THAT(refused.err, Contains("refused (unsupported)") && Contains("--sessions-dir"));
+  const Finished bad = server.call({"session", "inspect", "talk"});
+  CHECK_THAT(bad.err, Contains("--sessions-dir"));
+}
