@@ -94,7 +94,7 @@ struct TokenMetrics {
   }
 };
 
-// What one tenant, or several together, asked for and was served (status/tenant_counters.h).
+// What one tenant, or several together, asked for and was served (serving/tenant_counters.h).
 struct TenantUse {
   std::optional<TenantId> tenant{};  // none: of several
   std::string label;

@@ -12,10 +12,9 @@ namespace troupe::config {
 namespace {
 
 // In the order of Command.
-using OptionSets =
-    std::tuple<ServeOptions, RunOptions, BenchOptions, EvalOptions, TokenizeOptions, InspectOptions, StatusOptions,
-               TopOptions, VersionOptions, LoadOptions, ProbeOptions, PerplexityOptions, EmbedOptions, UsageOptions,
-               SessionOptions>;
+using OptionSets = std::tuple<ServeOptions, RunOptions, BenchOptions, EvalOptions, TokenizeOptions, InspectOptions,
+                              StatusOptions, TopOptions, VersionOptions, LoadOptions, ProbeOptions, PerplexityOptions,
+                              EmbedOptions, UsageOptions, SessionOptions>;
 
 // The bit of each subcommand that has the group.
 template <class Group>
@@ -327,8 +326,10 @@ std::span<const Option> option_table() {
        "how long a slow reader stops"},
 
       {&LoadTenantOptions::load_tenants, "tenant", "", kTenants, "NAME[:KEY=VALUE,...]", kAny,
-       "play this tenant, beside those of further --tenant. Its own keys: uid=NAME or NUMBER (its connections are of that "
-       "user; for root), weight=W (of its due share; 1), start=TIME (later than the others), priority=N, embed, tokenize "
+       "play this tenant, beside those of further --tenant. Its own keys: uid=NAME or NUMBER (its connections are of "
+       "that "
+       "user; for root), weight=W (of its due share; 1), start=TIME (later than the others), priority=N, embed, "
+       "tokenize "
        "(ask for vectors, or token ids). The other keys are flags of this page without their dashes (clients, rate, "
        "num-prompts, prompt-len, output-len, prefix-len, seed, goodput, max-retries, ...); what it does not name is as "
        "the flags say. May be repeated",

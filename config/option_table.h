@@ -319,13 +319,13 @@ template <class... Groups>
 struct Joined : Groups... {};
 
 // The values of all options, each once: what the parser fills. A subcommand gets its OptionSet of them.
-struct Options
-    : Joined<HelpOptions, ConfigOptions, EngineOptions, ContextOptions, ParallelOptions, ProfileOptions, SocketOptions,
-             RequestOptions, TokenTextOptions, EndsOptions, RawOptions, JsonOptions, FormatOptions, ServerOptions,
-             LimitOptions, LogOptions, AnswerOptions, ConversationOptions, AnchorOptions, VerboseOptions, VectorOptions,
-             StatusFormatOptions, ScreenOptions, CaseOptions, MachineOptions, PaceOptions, PromptOptions, FaultOptions,
-             LoadTenantOptions, GoalOptions, ReportOptions, PassageOptions, LogitsOptions, DecodeOptions,
-             UsageFileOptions, PeriodOptions> {};
+struct Options : Joined<HelpOptions, ConfigOptions, EngineOptions, ContextOptions, ParallelOptions, ProfileOptions,
+                        SocketOptions, RequestOptions, TokenTextOptions, EndsOptions, RawOptions, JsonOptions,
+                        FormatOptions, ServerOptions, LimitOptions, LogOptions, AnswerOptions, ConversationOptions,
+                        AnchorOptions, VerboseOptions, VectorOptions, StatusFormatOptions, ScreenOptions, CaseOptions,
+                        MachineOptions, PaceOptions, PromptOptions, FaultOptions, LoadTenantOptions, GoalOptions,
+                        ReportOptions, PassageOptions, LogitsOptions, DecodeOptions, UsageFileOptions, PeriodOptions> {
+};
 
 // The options of a subcommand.
 template <class... Groups>

@@ -225,10 +225,10 @@ Session::Stream* Session::open_control(std::uint64_t number, RequestKind kind) {
   refuse(streams_.contains(number) ? 0 : number, kind,
          {.code = Outcome::quota,
           .field = "max_questions_per_second",
-           .message =
-               fmt::format("uid {} asks for Health, Models, Status, Usage, sessions and CancelRequest more than {} times "
-                           "a second (max_questions_per_second); ask less often",
-                           peer_.uid, most),
+          .message = fmt::format(
+              "uid {} asks for Health, Models, Status, Usage, sessions and CancelRequest more than {} times "
+              "a second (max_questions_per_second); ask less often",
+              peer_.uid, most),
           .limit = most,
           .retry_after = user_.questions.time_to_next(now)});
   return nullptr;

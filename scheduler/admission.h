@@ -64,7 +64,8 @@ struct Fits {
 //
 //   too_long    the prompt and one token are more than the context, or than the tenant's max_context
 //   never_fits  the prompt, or the prompt and an explicit max_tokens, need more blocks than there are, less those kept
-//               for other tenants, or than the tenant may have; a request without max_tokens is instead cut to what fits
+//               for other tenants, or than the tenant may have; a request without max_tokens is instead cut to what
+//               fits
 //   invalid_argument  an empty prompt, or max_tokens 0
 [[nodiscard]] std::variant<Fits, Refusal> check_fit(const Demand& demand, const Capacity& capacity);
 

@@ -138,7 +138,7 @@ struct SequenceStart {
   std::uint32_t alone_until = 0;  // suspect() from the start
   TenantId tenant{};
   std::optional<double> due_seconds{};  // Demand::due_seconds
-  std::uint32_t floor = 0;  // blocks kept for the tenant
+  std::uint32_t floor = 0;              // blocks kept for the tenant
 };
 
 // `sequence` needs this many more blocks.

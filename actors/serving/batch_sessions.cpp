@@ -81,7 +81,7 @@ void Batch::keep_for_saving(Live& live, std::shared_ptr<SessionSaving> saving) {
   planner_.park(live.sequence);
   count_share(live, false);
   leases_.push_back(cache::Yield{.key = next_key(live)});
-  blocks_came_back_ = true;  // its headroom
+  ++num_returns_;  // its headroom
 }
 
 // Has the next part of one sequence copied, as much as a step may compute.

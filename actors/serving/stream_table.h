@@ -28,7 +28,7 @@
 #include "actors/serving/compute_account.h"
 #include "actors/serving/deadlines.h"
 #include "actors/serving/stream_counts.h"
-#include "actors/status/tenant_counters.h"
+#include "actors/serving/tenant_counters.h"
 #include "actors/status_snapshot.h"
 #include "scheduler/admission.h"
 #include "scheduler/shared_limit.h"

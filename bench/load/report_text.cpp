@@ -9,9 +9,8 @@
 namespace troupe::load {
 namespace {
 
-std::string left(std::string text, std::size_t width) {
-  text.resize(std::max(text.size(), width), ' ');
-  return text;
+std::string left(const std::string& text, std::size_t width) {
+  return text + std::string(width - std::min(width, text.size()), ' ');
 }
 
 std::string right(const std::string& text, std::size_t width) {

@@ -139,9 +139,9 @@ struct Ended {
   /// Refused as deadline_unmeetable: when the first and the last token would have come, from the refusal on.
   std::optional<std::chrono::milliseconds> predicted_first{};
   std::optional<std::chrono::milliseconds> predicted_last{};  ///< the same of the last token
-  std::uint64_t seed = 0;            ///< the seed that was used
-  Usage usage{};                     ///< counts and times
-  std::optional<Receipt> receipt{};  ///< absent: refused, or the server is older than receipts
+  std::uint64_t seed = 0;                                     ///< the seed that was used
+  Usage usage{};                                              ///< counts and times
+  std::optional<Receipt> receipt{};                           ///< absent: refused, or the server is older than receipts
 
   /// Whether the stream ended normally, cancelled and deadline included (an Outcome of kind done).
   [[nodiscard]] bool done() const;

@@ -7,7 +7,7 @@
 #include <array>
 #include <string>
 
-#include "actors/status/tenant_counters.h"
+#include "actors/serving/tenant_counters.h"
 #include "config/utf8.h"
 #include "ipc/frames/wire.h"
 

@@ -54,7 +54,8 @@ TEST_CASE_METHOD(WindowFixture, "a Commit gives back the window blocks that no l
   require_all_came_back();
 }
 
-TEST_CASE_METHOD(WindowFixture, "a sequence that its sender fills gets window blocks from the filled position's window on") {
+TEST_CASE_METHOD(WindowFixture,
+                 "a sequence that its sender fills gets window blocks from the filled position's window on") {
   const std::vector<TokenId> tokens = prompt_of({1, 2, 3, 4, 5});
   const auto acquire_filled = [&](SequenceId sequence, std::uint32_t filled, std::uint32_t want) {
     effects.clear();

@@ -73,12 +73,12 @@ TEST_CASE("a Generate names the session that it continues, and recompute needs o
   frame.mutable_generate()->set_session("talk");
   frame.mutable_generate()->set_session_recompute(true);
   v1::Generate copy = frame.generate();
-  const auto request = to_request(copy, 1000, actors::kMaxPromptBytes);
+  const auto request = to_request(copy, {.id = TenantId{1000}}, actors::kMaxPromptBytes);
   REQUIRE(std::holds_alternative<actors::Request>(request));
   CHECK(std::get<actors::Request>(request).session == "talk");
   CHECK(std::get<actors::Request>(request).session_recompute);
   frame.mutable_generate()->clear_session();
-  const auto wrong = to_request(*frame.mutable_generate(), 1000, actors::kMaxPromptBytes);
+  const auto wrong = to_request(*frame.mutable_generate(), {.id = TenantId{1000}}, actors::kMaxPromptBytes);
   REQUIRE(std::holds_alternative<Refusal>(wrong));
   CHECK(std::get<Refusal>(wrong).field == "session_recompute");
 }

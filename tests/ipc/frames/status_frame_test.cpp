@@ -4,7 +4,7 @@
 #include <catch2/catch.hpp>
 #include <string>
 
-#include "actors/status/tenant_counters.h"
+#include "actors/serving/tenant_counters.h"
 
 namespace troupe::ipc {
 namespace {

@@ -18,8 +18,8 @@ namespace troupe::actors {
 
 // So many tenants, the first that come, have counters of their own; all others share one set.
 inline constexpr std::size_t kMaxCountedTenants = 4096;
-// Values of the label `tenant`, scheduler::label_of(). A tenant keeps the label that it got when it came, so that counters never fall: the
-// first 63 have one each, and the sum of all others is `other`.
+// Values of the label `tenant`, scheduler::label_of(). A tenant keeps the label that it got when it came, so that
+// counters never fall: the first 63 have one each, and the sum of all others is `other`.
 inline constexpr std::size_t kMaxTenantLabels = 64;
 // Names of limits that are counted for one tenant; refusals for any further one count as `other`.
 inline constexpr std::size_t kMaxCountedLimits = 32;

@@ -1,4 +1,4 @@
-#include "actors/status/tenant_counters.h"
+#include "actors/serving/tenant_counters.h"
 
 #include <catch2/catch.hpp>
 #include <map>
@@ -98,11 +98,11 @@ TEST_CASE("tenants: the first 63 have labels of their own, the sum of the rest i
   }
   CHECK(labels.size() == kMaxTenantLabels);
   CHECK(received == 5050);
-  CHECK(all.at("tenant_requests_received{uid 63}") == 63);
-  CHECK_FALSE(all.contains("tenant_requests_received{uid 64}"));
+  CHECK(all.at("tenant_requests_received{63}") == 63);
+  CHECK_FALSE(all.contains("tenant_requests_received{64}"));
   CHECK(all.at("tenant_requests_received{other}") == 5050 - 63 * 64 / 2);
   // A tenant's own metrics do not tell how many others there were before.
-  CHECK(seen_by(user(100), counters).at("tenant_requests_received{uid 100}") == 100);
+  CHECK(seen_by(user(100), counters).at("tenant_requests_received{100}") == 100);
 }
 
 TEST_CASE("tenants: beyond those that are counted one by one nothing is lost, and memory is bounded") {

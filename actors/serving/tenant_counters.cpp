@@ -1,4 +1,4 @@
-#include "actors/status/tenant_counters.h"
+#include "actors/serving/tenant_counters.h"
 
 #include <fmt/format.h>
 
