@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "actors/request.h"
-#include "actors/status/latency.h"
+#include "actors/latency.h"
 #include "cache/ids.h"
 #include "config/metric.h"
 #include "engine/compute/profiler.h"

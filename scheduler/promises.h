@@ -21,14 +21,15 @@ class Promises {
   void add(std::uint64_t content, double wait, std::uint64_t tokens, double now) {
     forget_lapsed(now);
     if (by_content_.size() == kMax) return;
-    by_content_.emplace(content, Promise{now + wait, now + 1.5 * wait + kSlackSeconds, tokens});
+    by_content_.emplace(content, Promise{now + 1.5 * wait + kSlackSeconds, tokens});
     count(tokens, 1);
   }
-  // Whether a request with this content was told to come back about now; true once for each that was.
+  // Whether a request with this content was told to come back until now or later; true once for each that was. One that
+  // comes early finds what is free.
   [[nodiscard]] bool take(std::uint64_t content, double now) {
     const auto [begin, end] = by_content_.equal_range(content);
     for (auto it = begin; it != end; ++it) {
-      if (now < it->second.from || now > it->second.until) continue;
+      if (now > it->second.until) continue;
       erase(it);
       return true;
     }
@@ -42,7 +43,7 @@ class Promises {
 
  private:
   struct Promise {
-    double from, until;
+    double until;
     std::uint64_t tokens;
   };
   using Map = std::unordered_multimap<std::uint64_t, Promise>;

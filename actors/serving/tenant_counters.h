@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "actors/request.h"
-#include "actors/status/latency.h"
+#include "actors/latency.h"
 #include "actors/status_snapshot.h"
 #include "config/metric.h"
 #include "scheduler/tenant.h"

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "actors/serving/stream_table.h"
-#include "actors/status/latency.h"
+#include "actors/latency.h"
 #include "cache/lease_book.h"
 #include "config/metric.h"
 #include "engine/engine.h"

@@ -117,7 +117,7 @@ struct Receipt {
   double stalled_seconds = 0;         ///< from the first step on: it could be computed, and no step did
   double preempted_seconds = 0;       ///< from the first step on: without a place in the batch
   double parked_seconds = 0;          ///< without credit
-  double compute_seconds = 0;         ///< its share of the time of the steps that computed it, by tokens
+  double compute_seconds = 0;         ///< its part of the time of the steps that computed it
   double cpu_seconds = 0;             ///< compute_seconds times the threads that computed
   std::uint32_t prompt_tokens = 0;    ///< of the prompt, BOS included
   std::uint32_t cached_tokens = 0;    ///< of those, served from the prefix cache

@@ -26,8 +26,15 @@ const std::string kPrompt =
 
 // Takes out what depends on how fast the server is: the times of answers, the age of requests and of the server, and
 // what of the computing was the tenant's, as it is measured.
+// Of a receipt all but the tokens is time, or follows from it: preempted sequences compute tokens again.
 void clear_times(v1::ServerFrame& frame) {
-  if (frame.has_done()) frame.mutable_done()->clear_timings();
+  if (frame.has_done()) {
+    v1::Receipt counts;
+    counts.set_prompt_tokens(frame.done().receipt().prompt_tokens());
+    counts.set_cached_tokens(frame.done().receipt().cached_tokens());
+    frame.mutable_done()->clear_timings();
+    *frame.mutable_done()->mutable_receipt() = counts;
+  }
   if (!frame.has_status()) return;
   v1::Status& status = *frame.mutable_status();
   status.clear_uptime_seconds();

@@ -260,7 +260,7 @@ TEST_CASE("tenants with uids are different users to the server, and one that may
   CHECK(num_refused("34567", "34568") == 0);
   CHECK(num_refused("34567", "34567") > 0);
   const Finished stranger = invoke({"load", "--socket", socket, "--tenant", "C:uid=45678"});
-  CHECK(stranger.code == 1);
+  CHECK(stranger.code == 77);
   CHECK(stranger.err.find("as uid 45678: the server ended the connection: uid 45678 may not use") != std::string::npos);
 }
 
