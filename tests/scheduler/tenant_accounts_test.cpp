@@ -319,7 +319,6 @@ TEST_CASE("accounts: a new request leaves places to those that come back, and ta
   CHECK(refused->message ==
         "user 7 has 3 requests here, and may have 4 (max_requests_per_user), 1 of them for requests that were refused "
         "before; wait until one has ended");
-  REQUIRE_FALSE(accounts.comes_back(kPlain, 11, 0.7));  // too early
   REQUIRE(accounts.comes_back(kPlain, 11, 1.1));
   REQUIRE_FALSE(accounts.admit({kPlain, 11, true}, 1, 1.1));
   for (std::uint64_t content = 20; content < 40; ++content) CHECK(accounts.admit({kPlain, content}, 1, 1.2));
