@@ -86,13 +86,27 @@ std::optional<RequestNumber> FairQueue::peek() const {
   return (*line)[choose(*line)].number;
 }
 
-std::optional<RequestNumber> FairQueue::pick() {
+// A request of this priority goes before the less urgent ones.
+void FairQueue::pass(Line& line, std::int32_t priority) {
+  bool any_promoted = false;
+  for (Entry& entry : line) {
+    if (entry.demand.priority <= priority || ++entry.passed < kMaxPassed) continue;
+    entry.demand.priority = priority;
+    entry.rank = rank_of(entry.demand);
+    any_promoted = true;
+  }
+  if (any_promoted) std::ranges::sort(line, {}, &Entry::rank);
+}
+
+std::optional<RequestNumber> FairQueue::pick(std::int32_t* priority) {
   const Line* next = next_line();
   if (!next) return std::nullopt;
   Line& line = lines_.at(next->front().demand.tenant);
   const std::size_t chosen = choose(line);
   const RequestNumber number = line[chosen].number;
   const TenantId tenant = line[chosen].demand.tenant;
+  const std::int32_t picked_priority = line[chosen].demand.priority;
+  if (priority) *priority = picked_priority;
   if (line[chosen].has_deadline()) {
     ++line.deadlines_in_a_row;
   } else {
@@ -100,6 +114,7 @@ std::optional<RequestNumber> FairQueue::pick() {
     for (std::size_t i = 0; i < chosen; ++i) ++line[i].overtaken;
   }
   line.erase(line.begin() + static_cast<std::ptrdiff_t>(chosen));
+  pass(line, picked_priority);
   if (line.empty()) lines_.erase(tenant);
   --size_;
   return number;

@@ -12,6 +12,9 @@
 // Requests with a deadline go before the others of their priority, in the order in which they have to begin: least
 // slack first, since the time left shrinks for all of them alike. After kMaxOvertaken of them in a row one of the
 // others goes, so that deadlines starve nothing.
+//
+// A request that kMaxPassed more urgent ones of its tenant have passed gets the priority of the last of them, for good:
+// a stream of urgent requests starves nothing.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +32,7 @@
 namespace troupe::scheduler {
 
 inline constexpr std::uint32_t kMaxOvertaken = 32;
+inline constexpr std::uint32_t kMaxPassed = 128;
 
 // Not thread-safe. push, remove and pick are O(waiting requests).
 class FairQueue {
@@ -56,7 +60,8 @@ class FairQueue {
   // The next to admit, without taking it out; none if the queue is empty, or no tenant in it may run one more.
   [[nodiscard]] std::optional<RequestNumber> peek() const;
   // Removes and returns what peek() returns. If that has no deadline, counts one overtaking for each request before it.
-  std::optional<RequestNumber> pick();
+  // priority: set to the one that it has from now on.
+  std::optional<RequestNumber> pick(std::int32_t* priority = nullptr);
 
   [[nodiscard]] std::uint32_t size() const { return size_; }
   [[nodiscard]] bool empty() const { return size_ == 0; }
@@ -68,6 +73,7 @@ class FairQueue {
     cache::Rank rank;
     std::uint32_t prediction = 0;
     std::uint32_t overtaken = 0;
+    std::uint32_t passed = 0;  // by more urgent ones
 
     [[nodiscard]] bool has_deadline() const { return demand.due_seconds.has_value(); }
     [[nodiscard]] double due() const { return demand.due_seconds.value_or(std::numeric_limits<double>::infinity()); }
@@ -80,6 +86,7 @@ class FairQueue {
   [[nodiscard]] const Line* next_line() const;
   [[nodiscard]] static std::size_t num_candidates(const Line& line);
   [[nodiscard]] static std::size_t choose(const Line& line);
+  static void pass(Line& line, std::int32_t priority);
 
   const FairShares* shares_;
   std::function<bool(TenantId)> may_admit_;

@@ -447,7 +447,7 @@ Batch::Live* Batch::find_sequence(SequenceId sequence) {
 scheduler::Demand Batch::demand_of(const Live& live) const {
   const Request& body = *live.task->body;
   return {.tenant = body.tenant.id,
-          .priority = body.priority,
+          .priority = live.priority,
           .arrival = live.request(),
           .prompt_tokens = live.prompt_tokens(),
           .max_tokens = body.sampling.max_tokens,

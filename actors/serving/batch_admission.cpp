@@ -89,7 +89,10 @@ void Batch::admit_from_queue() {
   const auto victim = has_room ? std::nullopt : planner_.place_for(next);
   if (!has_room && !victim) return;
   if (queue_.size() > 1 && !predictions_fresh_) return ask_for_predictions();
-  Live& live = *find(*queue_.pick());
+  std::int32_t priority = 0;
+  Live& live = *find(*queue_.pick(&priority));
+  live.priority = priority;
+  live.rank = scheduler::FairQueue::rank_of(demand_of(live));
   if (victim) preempt(*find_sequence(*victim));
   predictions_fresh_ = false;  // other requests may share the prefix that this one computes
   live.sequence = ++last_sequence_;

@@ -48,7 +48,8 @@ struct Batch::Live : LiveSequence {
 
   AssignmentPtr task;
   Place place = Place::no_credit;
-  bool wants_computing = false;  // counted in the shares of its tenant
+  bool wants_computing = false;                  // counted in the shares of its tenant
+  std::int32_t priority = task->body->priority;  // or a more urgent one that the FairQueue gave it
   cache::Rank rank;
   cache::ScopeList scopes;
   std::uint32_t max_known = 0;  // it ends at this many tokens, prompt included, at the latest

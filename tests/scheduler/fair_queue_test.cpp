@@ -164,6 +164,22 @@ TEST_CASE("requests with a deadline go first, least slack first, but not before 
   CHECK(order == std::vector<RequestNumber>{3, 4, 6, 2, 1, 5});
 }
 
+TEST_CASE("more urgent requests that come for ever starve none: after 128 of them it has their priority") {
+  const FairShares shares;
+  FairQueue queue(shares);
+  queue.push(1, demand(1, 5));
+  queue.push(2, demand(2, 9));
+  std::vector<RequestNumber> picks;
+  std::int32_t priority = 0;
+  for (RequestNumber n = 3; n < 200; ++n) {
+    queue.push(n, demand(n, -2));
+    picks.push_back(*queue.pick(&priority));
+    CHECK(priority == -2);
+  }
+  CHECK(std::ranges::find(picks, RequestNumber{1}) - picks.begin() == kMaxPassed);
+  CHECK(std::ranges::find(picks, RequestNumber{2}) - picks.begin() == kMaxPassed + 1);
+}
+
 TEST_CASE("after 32 requests with deadlines one of the others has its turn, wherever it is in the queue") {
   const FairShares shares;
   FairQueue queue(shares);

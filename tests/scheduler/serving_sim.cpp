@@ -333,7 +333,9 @@ void ServingSim::admit() {
     const cache::PrefixPrediction prediction = book_->predict(request.scopes, request.tokens);
     queue_.set_prediction(number, prediction.cached_tokens + prediction.in_flight_tokens);
   }
-  const RequestNumber picked = *queue_.pick();
+  std::int32_t priority = 0;
+  const RequestNumber picked = *queue_.pick(&priority);
+  requests_.at(picked).demand.priority = priority;
   if (victim) preempt(*victim);
   const SequenceId id = next_sequence_++;
   sequences_[id].request = picked;

@@ -130,7 +130,7 @@ TEST_CASE("tenants: labels that are equal are one series, and names of limits ar
     counters.ended(slot, ended_with(Outcome::queue_full, "limit" + std::to_string(i)));
   counters.ended(slot, ended_with(Outcome::too_long, "prompt"));  // met no limit of the server's
   counters.ended(slot, ended_with(Outcome::deadline_unmeetable));
-  const auto& refused = counters.all().back().refused;
+  const auto refused = counters.all().back().refused;
   CHECK(refused.size() == kMaxCountedLimits);
   CHECK(refused.back() == std::pair<std::string, std::uint64_t>("other", kMaxCountedLimits + 2));
   CHECK(seen_by(kRoot, counters).at("tenant_requests_ended{other,refused}") == 2 * kMaxCountedLimits + 2);
