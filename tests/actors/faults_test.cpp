@@ -34,6 +34,13 @@ struct Poison {
   }
 };
 
+// On a slow machine prompts would be computed in parts, and Poison knows its request by the whole.
+GatewayOptions with_whole_prompts() {
+  GatewayOptions options;
+  options.max_stall = std::chrono::hours(1);
+  return options;
+}
+
 FaultPoints before_steps(std::function<void(const engine::StepBatch&)> fault) {
   FaultPoints faults;
   faults.before_step = std::move(fault);
@@ -57,7 +64,7 @@ TEST_CASE("faults: a request that breaks every step it is in is given up, and th
     for (const int first_bad : {0, 1, 7}) {
       INFO("from row " << first_bad << " on");
       Poison poison{.prompt_tokens = kGuiltyPrompt, .first_bad = first_bad, .out_of_memory = out_of_memory};
-      Stage stage({}, before_steps(std::ref(poison)));
+      Stage stage(with_whole_prompts(), before_steps(std::ref(poison)));
       const std::vector<Client> clients = serve_with(stage, model);
       for (const Client& client : clients) check_answer(client, reference);
       const End& end = *clients[1].sink->end_;
@@ -79,7 +86,7 @@ TEST_CASE("faults: when any one step fails once, every stream gets the answer th
   for (int broken = 0; broken < 40; broken += static_cast<int>(kThinning)) {
     INFO("step " << broken);
     int step = 0;
-    Stage stage({}, before_steps([&](const engine::StepBatch&) {
+    Stage stage(with_whole_prompts(), before_steps([&](const engine::StepBatch&) {
                   if (step++ == broken) throw std::runtime_error("chance");
                 }));
     for (const Client& client : serve_with(stage, model)) {
@@ -93,7 +100,7 @@ TEST_CASE("faults: when any one step fails once, every stream gets the answer th
 
 TEST_CASE("faults: suspects are computed alone, and together again once they are past the step that broke") {
   std::vector<std::size_t> rows;
-  Stage stage({}, before_steps([&](const engine::StepBatch& batch) {
+  Stage stage(with_whole_prompts(), before_steps([&](const engine::StepBatch& batch) {
                 rows.push_back(batch.items.size());
                 if (rows.size() == 8) throw std::runtime_error("chance");
               }));
@@ -112,7 +119,7 @@ TEST_CASE("faults: a request whose results kill the batcher does so twice, then 
   faults.before_row = [&](RequestId request) {
     if (request == guilty && ++rows > 5) throw std::runtime_error("a test asked for it");
   };
-  Stage stage({}, faults);
+  Stage stage(with_whole_prompts(), faults);
   guilty = 2;  // numbers are given in order
   const std::vector<Client> clients = serve_with(stage, model);
   for (const Client& client : clients) check_answer(client, reference);
@@ -130,7 +137,7 @@ TEST_CASE("faults: a text that cannot be encoded ends its own request and restar
     if (std::get<std::string>(request.prompt) == "poison" && times++ < harmless_after)
       throw std::runtime_error("no such piece");
   };
-  Stage stage({}, faults);
+  Stage stage(with_whole_prompts(), faults);
   stage.serve(load_model(32));
   Request request = request_for(client_with(1, 0, 6));
   const auto ask = [&](const std::string& text) {
