@@ -300,7 +300,7 @@ class Model {
 
 void require_same_as_twin(int num_windows, bool with_state, std::initializer_list<const char*> events) {
   std::map<std::string, std::uint64_t> seen;
-  for (std::uint64_t seed = 1; seed <= 70; ++seed) {
+  for (std::uint64_t seed = 1; seed <= 80; ++seed) {
     INFO("seed " << seed);
     Model model(seed, num_windows, with_state);
     model.run(2500);
