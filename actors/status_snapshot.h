@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "actors/request.h"
 #include "actors/latency.h"
+#include "actors/request.h"
 #include "cache/ids.h"
 #include "config/metric.h"
 #include "engine/compute/profiler.h"

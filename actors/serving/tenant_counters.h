@@ -8,8 +8,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "actors/request.h"
 #include "actors/latency.h"
+#include "actors/request.h"
 #include "actors/status_snapshot.h"
 #include "config/metric.h"
 #include "scheduler/tenant.h"

@@ -5,8 +5,8 @@
 #include <mutex>
 #include <optional>
 
-#include "actors/serving/stream_table.h"
 #include "actors/latency.h"
+#include "actors/serving/stream_table.h"
 #include "cache/lease_book.h"
 #include "config/metric.h"
 #include "engine/engine.h"

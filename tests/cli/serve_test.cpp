@@ -74,7 +74,8 @@ TEST_CASE("the kinds of memory that status lists are the resident memory, within
   }
   require_whole(before);
   // No blocks were written but for the 16 of the steps that were measured at load, in pages of up to 2 MiB.
-  CHECK(before["memory"]["kv_cache"]["bytes"] <= (2 << 20) + 16 * 32 * before["models"][0]["kv_bytes_per_token"].get<double>());
+  CHECK(before["memory"]["kv_cache"]["bytes"] <=
+        (2 << 20) + 16 * 32 * before["models"][0]["kv_bytes_per_token"].get<double>());
   CHECK(before["memory"]["weights"]["bytes"] == before["weight_bytes"]);
   std::string prompt;
   for (int i = 0; i < 150; ++i) prompt += "Once upon a time there was a cat. ";
