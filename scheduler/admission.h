@@ -29,7 +29,7 @@ struct Demand {
   std::uint32_t max_tokens = kUnlimitedTokens;  // to generate; kUnlimitedTokens: as many as fit
   std::uint32_t generated = 0;                  // tokens, before it was preempted
   TenantLimits limits{};
-  // With a deadline: when it has to begin at the latest, on the clock of whoever queues it.
+  // With a deadline: when it has to begin at the latest, on the clock of the batch.
   std::optional<double> due_seconds{};
 
   [[nodiscard]] std::uint32_t max_context() const { return limits.max_context.value_or(kUnlimitedTokens); }
