@@ -50,6 +50,13 @@ Status check_pace(const Pace& pace) {
   return Ok{};
 }
 
+// Of an open loop, at its full rate: without what the ramp adds.
+double expected_arrivals(const Pace& pace) {
+  const double most = pace.num_requests ? static_cast<double>(*pace.num_requests) : HUGE_VAL;
+  const double seconds = pace.duration_s ? *pace.duration_s - pace.start_s - pace.ramp_up_s : HUGE_VAL;
+  return std::min(most, *pace.rate * seconds);
+}
+
 Status check_shape(const Shape& shape, const Vocabulary& vocabulary) {
   if (Status checked = check_share(shape.prefix_share, "the share of shared prefixes"); !checked) return checked;
   if (vocabulary.size < 2 || vocabulary.size <= vocabulary.avoid.size())
@@ -91,11 +98,12 @@ Result<Plan> Plan::make(PlanSpec spec) {
   if (plan.allowed_.empty()) return invalid("the vocabulary leaves no ids to make prompts of");
   plan.make_prefixes();
   if (!plan.open_loop_) return plan;
+  const Error too_many = invalid(fmt::format(
+      "the run would have more than {} arrivals; give a lower rate, a shorter duration or a number of requests",
+      kMaxArrivals));
+  if (expected_arrivals(plan.spec_.pace) > 2 * kMaxArrivals) return too_many;  // no need to draw them
   plan.make_arrivals();
-  if (plan.arrivals_.size() >= kMaxArrivals)
-    return invalid(fmt::format(
-        "the run would have more than {} arrivals; give a lower rate, a shorter duration or a number of requests",
-        kMaxArrivals));
+  if (plan.arrivals_.size() >= kMaxArrivals) return too_many;
   return plan;
 }
 

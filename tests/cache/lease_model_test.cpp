@@ -11,6 +11,7 @@
 #include "cache/group.h"
 #include "cache/lease_book.h"
 #include "tests/cache/lease_twin.h"
+#include "tests/support/sanitized.h"
 
 using namespace troupe;
 using namespace troupe::cache;
@@ -95,7 +96,7 @@ class Model {
     for (std::uint64_t n = random_() % 4; n > 0; --n)
       s.tokens.insert(s.tokens.end(), kBlockSize, static_cast<TokenId>(random_() % 2));
     // Few different tails, so that sequences have equal tokens after their prompts, too.
-    s.tokens.insert(s.tokens.end(), 1 + random_() % 40, static_cast<TokenId>(random_() % 2));
+    append_run(s.tokens);
     const ScopeList lists[] = {{kPublicScope}, scopes_for(TenantId{1}, ""), scopes_for(TenantId{2}, "")};
     const std::size_t list = random_() % 3;
     s.scopes = lists[list];
@@ -114,7 +115,13 @@ class Model {
     s.scopes = parent.scopes;
     s.tenant = parent.tenant;
     s.tokens.assign(parent.tokens.begin(), parent.tokens.begin() + num_tokens);
-    if (random_() % 2 == 0) s.tokens.insert(s.tokens.end(), 1 + random_() % 40, static_cast<TokenId>(random_() % 2));
+    if (random_() % 2 == 0) append_run(s.tokens);
+  }
+
+  // One token, repeated. Two draws in one call would come in an order that each compiler chooses.
+  void append_run(std::vector<TokenId>& tokens) {
+    const std::uint64_t length = 1 + random_() % 40;
+    tokens.insert(tokens.end(), length, static_cast<TokenId>(random_() % 2));
   }
 
   void send_acquire(Sender& s) {
@@ -132,9 +139,9 @@ class Model {
   Owner owner_of(const Sender& s) {
     Owner owner{.tenant = s.tenant};
     const std::uint32_t half = options_.groups[0].num_blocks / 2;
-    if (s.tenant == TenantId{1}) owner.floor = half;
-    if (s.tenant == TenantId{2} && has_ceiling_) owner.ceiling = half;
-    if (s.tenant == TenantId{3}) owner.floor = random_() % 2 == 0 ? half / 2 : 0;
+    if (s.tenant == TenantId{1}) owner.floor = half + half / 2;
+    if (s.tenant == TenantId{2} && has_ceiling_) owner.ceiling = half / 2 + 1;
+    if (s.tenant == TenantId{3}) owner.floor = random_() % 2 == 0 ? half : 0;
     return owner;
   }
 
@@ -300,12 +307,13 @@ class Model {
 
 void require_same_as_twin(int num_windows, bool with_state, std::initializer_list<const char*> events) {
   std::map<std::string, std::uint64_t> seen;
-  for (std::uint64_t seed = 1; seed <= 80; ++seed) {
+  for (std::uint64_t seed = 1; seed <= (troupe::test::kSanitized ? 20 : 80); ++seed) {
     INFO("seed " << seed);
     Model model(seed, num_windows, with_state);
     model.run(2500);
     for (const auto& [what, count] : model.seen()) seen[what] += count;
   }
+  if (troupe::test::kSanitized) return;  // fewer seeds
   for (const char* what : events) {
     INFO(what << ": " << seen[what]);
     CHECK(seen[what] >= 50);

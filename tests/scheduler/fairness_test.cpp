@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "tests/scheduler/serving_sim.h"
+#include "tests/support/sanitized.h"
 
 using namespace troupe;
 using namespace troupe::scheduler;
@@ -68,7 +69,7 @@ double jain(const std::vector<double>& shares) {
 }  // namespace
 
 TEST_CASE("a short request waits for steps, not for another tenant's queue") {
-  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+  for (std::uint64_t seed = 1; seed <= (test::kSanitized ? 4 : 20); ++seed) {
     INFO("seed " << seed);
     Tenants tenants(options_of(seed));
     for (int i = 0; i < 64; ++i) tenants.submit(kAnn, 300, 200);
@@ -165,7 +166,7 @@ TEST_CASE("a tenant that was idle has no more than its share afterwards") {
 }
 
 TEST_CASE("a tenant at its max_running waits, and holds up no other") {
-  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+  for (std::uint64_t seed = 1; seed <= (test::kSanitized ? 3 : 10); ++seed) {
     INFO("seed " << seed);
     SimOptions options = options_of(seed);
     options.limits[kAnn].max_running = 2;
@@ -185,7 +186,7 @@ TEST_CASE("a tenant at its max_running waits, and holds up no other") {
 
 TEST_CASE("with max_running, parking and losses of the batcher no tenant has more sequences, and all requests end") {
   constexpr std::uint32_t kMost = 3;
-  for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+  for (std::uint64_t seed = 1; seed <= (test::kSanitized ? 6 : 30); ++seed) {
     INFO("seed " << seed);
     SimOptions options = options_of(seed);
     options.groups = {{.num_blocks = 80}};
@@ -215,7 +216,7 @@ TEST_CASE("with max_running, parking and losses of the batcher no tenant has mor
 }
 
 TEST_CASE("answers are right while tenants take places from each other") {
-  for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+  for (std::uint64_t seed = 1; seed <= (test::kSanitized ? 6 : 30); ++seed) {
     INFO("seed " << seed);
     SimOptions options = options_of(seed);
     options.groups = {{.num_blocks = 60}};

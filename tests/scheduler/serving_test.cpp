@@ -5,6 +5,7 @@
 
 #include "cache/group.h"
 #include "tests/scheduler/serving_sim.h"
+#include "tests/support/sanitized.h"
 
 using namespace troupe;
 using namespace troupe::scheduler;
@@ -346,36 +347,46 @@ void run_random_workload(std::uint64_t seed, bool with_deaths, int num_windows =
   require_all_came_back(sim);
 }
 
+std::uint64_t last_seed(std::uint64_t first, std::uint64_t count) {
+  return first + (test::kSanitized ? count / 5 : count) - 1;
+}
+
 TEST_CASE("random workloads end with the right answers, and all blocks are freed") {
-  for (std::uint64_t seed = 1; seed <= 150; ++seed) run_random_workload(seed, false);
+  for (std::uint64_t seed = 1; seed <= last_seed(1, 150); ++seed) run_random_workload(seed, false);
 }
 
 TEST_CASE("random workloads survive restarts of batcher and keeper") {
-  for (std::uint64_t seed = 1001; seed <= 1150; ++seed) run_random_workload(seed, true);
+  for (std::uint64_t seed = 1001; seed <= last_seed(1001, 150); ++seed) run_random_workload(seed, true);
 }
 
 TEST_CASE("random workloads of models with windows end with the right answers, and survive restarts") {
-  for (std::uint64_t seed = 2001; seed <= 2100; ++seed) run_random_workload(seed, seed % 2 == 0, 1, false);
+  for (std::uint64_t seed = 2001; seed <= last_seed(2001, 100); ++seed)
+    run_random_workload(seed, seed % 2 == 0, 1, false);
 }
 
 TEST_CASE("random workloads of models with three cache groups end with the right answers, and survive restarts") {
-  for (std::uint64_t seed = 5001; seed <= 5100; ++seed) run_random_workload(seed, seed % 2 == 0, 2, false);
+  for (std::uint64_t seed = 5001; seed <= last_seed(5001, 100); ++seed)
+    run_random_workload(seed, seed % 2 == 0, 2, false);
 }
 
 TEST_CASE("random workloads of models with recurrent state end with the right answers, and survive restarts") {
-  for (std::uint64_t seed = 3001; seed <= 3100; ++seed) run_random_workload(seed, seed % 2 == 0, 0, true);
+  for (std::uint64_t seed = 3001; seed <= last_seed(3001, 100); ++seed)
+    run_random_workload(seed, seed % 2 == 0, 0, true);
 }
 
 TEST_CASE("random workloads of models with windows and state end with the right answers, and survive restarts") {
-  for (std::uint64_t seed = 4001; seed <= 4050; ++seed) run_random_workload(seed, seed % 2 == 0, 1, true);
+  for (std::uint64_t seed = 4001; seed <= last_seed(4001, 50); ++seed)
+    run_random_workload(seed, seed % 2 == 0, 1, true);
 }
 
 TEST_CASE("random workloads of tenants with floors and ceilings end with the right answers, and survive restarts") {
-  for (std::uint64_t seed = 6001; seed <= 6200; ++seed) run_random_workload(seed, seed % 2 == 0, 0, false, true);
+  for (std::uint64_t seed = 6001; seed <= last_seed(6001, 200); ++seed)
+    run_random_workload(seed, seed % 2 == 0, 0, false, true);
 }
 
 TEST_CASE("random workloads of tenants with floors and ceilings end also with windows and recurrent state") {
-  for (std::uint64_t seed = 7001; seed <= 7060; ++seed) run_random_workload(seed, seed % 2 == 0, 1, true, true);
+  for (std::uint64_t seed = 7001; seed <= last_seed(7001, 60); ++seed)
+    run_random_workload(seed, seed % 2 == 0, 1, true, true);
 }
 
 // --- floors and ceilings ---
