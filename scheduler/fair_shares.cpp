@@ -13,7 +13,7 @@ void FairShares::begin(TenantId tenant, double weight) {
   share.weight = weight;
   if (share.active == 0) {
     const double least = least_served();
-    if (least < std::numeric_limits<double>::infinity()) share.served = std::max(share.served, least);
+    if (least < std::numeric_limits<double>::infinity()) share.served = std::max(share.served, least - head_start());
   }
   ++share.active;
 }
@@ -23,7 +23,7 @@ void FairShares::end(TenantId tenant) {
   TROUPE_ASSERT(ended.active > 0);
   if (--ended.active > 0) return;
   // Counters that say nothing go: with no active tenant all of them, else those that begin() would lift.
-  const double least = least_served();
+  const double least = least_served() - head_start();
   std::erase_if(shares_, [&](const auto& entry) {
     const Share& share = entry.second;
     return share.active == 0 && share.places + share.claims == 0 && share.served <= least;

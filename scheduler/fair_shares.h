@@ -2,8 +2,10 @@
 //
 // These are the virtual token counters of Sheng et al., "Fairness in Serving Large Language Models" (arXiv 2401.00588),
 // with measured seconds in place of tokens: each step's time is charged to the tenants whose rows were in it, and the
-// active tenant with the lowest counter goes first. A tenant that becomes active again begins no lower than the lowest
-// counter of the active ones: what it left unused is not saved up. With one active tenant the counters decide nothing.
+// active tenant with the lowest counter goes first. A tenant that becomes active again begins no lower than
+// head_start() below the lowest counter of the active ones: what it left unused is not saved up beyond that, which lets
+// the first step of a newcomer be one of its own rather than the crowd's. With one active tenant the counters decide
+// nothing.
 //
 // A tenant's counter grows by its seconds divided by its weight, so busy tenants are served in proportion to their
 // weights. All seconds below that are compared are of counters: those of a tenant of weight 1.
@@ -47,6 +49,8 @@ class FairShares {
   // Rows of a tenant that was served at most this much more than another join its step: about two steps. Without it
   // tenants of equal counters would be computed in turns instead of together.
   [[nodiscard]] double allowance() const { return allowance_; }
+  // About three steps: one more than allowance(). It is not given again before it is used up: a counter only grows.
+  [[nodiscard]] double head_start() const { return 1.5 * allowance_; }
 
   // Places in the batch, counted by StepPlanner whenever they change.
   void clear_places();
@@ -71,7 +75,7 @@ class FairShares {
     double weight = 1;
     double served = 0;  // seconds / weight
   };
-  // The active tenants, those with places, and idle ones that were served more than the active ones.
+  // The active tenants, those with places, and idle ones that begin() would not lift.
   std::unordered_map<TenantId, Share> shares_;
   double allowance_ = 0;
   std::function<void(TenantId, double)> on_charge_;

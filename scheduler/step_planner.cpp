@@ -308,11 +308,10 @@ bool StepPlanner::starved_at_ceiling(TenantId tenant) const {
                              [&](const Entry& entry) { return entry.tenant == tenant && entry.starved_at_ceiling(); });
 }
 
-// The youngest entry for which may_go(entry) is true, among those not in a running step.
+// The youngest entry for which may_go(entry) is true.
 template <class MayGo>
 std::optional<SequenceId> StepPlanner::youngest(MayGo&& may_go) const {
-  const auto found = std::find_if(entries_.rbegin(), entries_.rend(),
-                                  [&](const Entry& entry) { return entry.planned == 0 && may_go(entry); });
+  const auto found = std::find_if(entries_.rbegin(), entries_.rend(), may_go);
   if (found == entries_.rend()) return std::nullopt;
   return found->sequence;
 }
@@ -320,7 +319,9 @@ std::optional<SequenceId> StepPlanner::youngest(MayGo&& may_go) const {
 // only: the tenant of which it must be.
 template <class IsYounger>
 std::optional<SequenceId> StepPlanner::victim_beyond(std::optional<TenantId> only, IsYounger&& is_younger) const {
-  const auto may_go = [&](const Entry& entry) { return entry.num_blocks > 0 && (!only || entry.tenant == *only); };
+  const auto may_go = [&](const Entry& entry) {
+    return entry.planned == 0 && entry.num_blocks > 0 && (!only || entry.tenant == *only);
+  };
   if (const auto parked = youngest([&](const Entry& entry) { return entry.parked && entry.is_lent && may_go(entry); }))
     return parked;
   if (const auto younger = youngest([&](const Entry& entry) { return may_go(entry) && is_younger(entry); }))
@@ -380,7 +381,7 @@ SequenceId StepPlanner::without_deadline(SequenceId sequence) const {
 }
 
 std::optional<SequenceId> StepPlanner::parked_victim() const {
-  return youngest([](const Entry& entry) { return entry.parked; });
+  return youngest([](const Entry& entry) { return entry.planned == 0 && entry.parked; });
 }
 
 // --- parking and ranks ---

@@ -27,9 +27,11 @@
 //
 //   1. Admission, while has_room() and !starved() and no Acquire is unanswered: pick from the FairQueue, send
 //      Acquire{want = initial_blocks(known), headroom = num_running(), of its tenant own_headroom}. Without room, and
-//      when no step is running, preempt place_for() the queue's next request first. On Acquired open the sequence in
-//      the worker and add() it; on Wait keep it aside (it does not count as running; bound their number); on Short it
-//      is the next to admit, before any picked one but those that outrank() it, the oldest of several first. Ask again
+//      when no step is running, preempt place_for() the queue's next request first. If its tenant has no place yet and
+//      no step is running, plan none before the Acquire is answered: it has waited for one already. On Acquired open
+//      the sequence in the worker and add() it; on Wait keep it aside (it does not count as running; bound their
+//      number); on Short it is the next to admit, before any picked one but those that outrank() it, the oldest of
+//      several first. Ask again
 //      once blocks were given back since the Acquire was sent (the denial may be older than that), or, when no step is
 //      running, after preempting victim_for() it. On Short{at_ceiling} the same, but it keeps no request of other
 //      tenants waiting, and of its own tenant none is picked meanwhile, nor while starved_at_ceiling(). A finished step
@@ -219,10 +221,10 @@ class StepPlanner {
   // one's request for blocks is unanswered; a sequence at its ceiling is passed over then.
   [[nodiscard]] std::optional<SequenceId> victim() const;
   [[nodiscard]] std::optional<SequenceId> victim_for(const Demand& waiting, bool at_ceiling = false) const;
-  // The sequence whose place a waiting request gets, where all places are taken; never one in a running step. The
-  // youngest of those at a higher level than the request would have; of the same tenant only those of a worse priority.
-  // Else, with more tenants than places, the youngest sequence of the tenant that was served the most, if that is
-  // kPlaceTurnSeconds more than the request's tenant.
+  // The sequence whose place a waiting request gets, where all places are taken; while a step is running, the one that
+  // it would be if the step had ended. The youngest of those at a higher level than the request would have; of the same
+  // tenant only those of a worse priority. Else, with more tenants than places, the youngest sequence of the tenant
+  // that was served the most, if that is kPlaceTurnSeconds more than the request's tenant.
   [[nodiscard]] std::optional<SequenceId> place_for(const Demand& waiting) const;
   // Whether waiting request `a` is to be admitted before `b` whatever prefixes are cached: by priority among requests
   // of one tenant, else within its tenant's floor before others, then by level.

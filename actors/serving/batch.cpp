@@ -358,6 +358,9 @@ void Batch::decide(TimePoint now) {
   admit();
   ask_for_blocks();
   if (step_running_) return;
+  // A tenant without a place that has waited for a step already waits for the keeper's answer, not for another step.
+  if (newcomer_asks_ && num_at(Place::asking) > 0) return;
+  newcomer_asks_ = false;
   make_room();
   plan_step(now);
 }

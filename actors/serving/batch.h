@@ -144,6 +144,7 @@ class Batch {
   void admit();
   void admit_from_queue();
   bool may_follow(TenantId tenant) const;
+  bool has_choice();
   void ask_for_predictions();
   bool may_admit(TenantId tenant) const;
   Live* oldest_short_of_blocks(bool at_ceiling);
@@ -209,6 +210,7 @@ class Batch {
   std::uint64_t num_returns_ = 0;  // how often blocks or headroom may have been given back
   bool predictions_fresh_ = false;
   bool predictions_asked_ = false;
+  bool newcomer_asks_ = false;  // what is at Place::asking is of a tenant without a place, and no step is running
 
   // To be sent.
   std::vector<LeaseMessage> leases_;

@@ -82,18 +82,19 @@ bool Batch::may_admit(TenantId tenant) const {
 void Batch::admit_from_queue() {
   const auto first = queue_.peek();
   if (!first) return;
-  const bool has_room = planner_.has_room();
-  if (!has_room && step_running_) return;
   const scheduler::Demand next = demand_of(*find(*first));
   if (!may_follow(next.tenant)) return;
+  const bool has_room = planner_.has_room();
   const auto victim = has_room ? std::nullopt : planner_.place_for(next);
   if (!has_room && !victim) return;
-  if (queue_.size() > 1 && !predictions_fresh_) return ask_for_predictions();
+  if (!predictions_fresh_ && has_choice()) return ask_for_predictions();
+  if (victim && step_running_) return;  // they are asked for by now
   std::int32_t priority = 0;
   Live& live = *find(*queue_.pick(&priority));
   live.priority = priority;
   live.rank = scheduler::FairQueue::rank_of(demand_of(live));
   if (victim) preempt(*find_sequence(*victim));
+  newcomer_asks_ = !step_running_ && shares_.places(next.tenant) == 0;
   predictions_fresh_ = false;  // other requests may share the prefix that this one computes
   live.sequence = ++last_sequence_;
   sequences_.emplace(live.sequence, &live);
@@ -109,6 +110,12 @@ bool Batch::may_follow(TenantId tenant) const {
     return live.place == Place::following && live.task->body->tenant.id == tenant;
   };
   return std::ranges::count_if(sequences_, follows) < std::ptrdiff_t{options_.planner.max_sequences};
+}
+
+// Whether predictions can make a difference.
+bool Batch::has_choice() {
+  queue_.candidates(candidates_);
+  return candidates_.size() > 1;
 }
 
 void Batch::ask_for_predictions() {

@@ -10,31 +10,12 @@
 namespace troupe::actors {
 namespace {
 
-// The number of prompt tokens, for a text an estimate: English has about four bytes per token. So has an id.
-std::uint64_t likely_tokens(const Request& request) { return (input_bytes(request) + 3) / 4; }
-
-double seconds_of(TimePoint time) { return seconds_between(TimePoint{}, time); }  // for scheduler::TenantAccounts
-
 std::uint64_t saturating_add(std::uint64_t a, std::uint64_t b) { return a + b < a ? ~std::uint64_t{0} : a + b; }
 
 }  // namespace
 
 StreamTable::StreamTable(const StreamLimits& limits, Accounting accounting)
-    : accounts_(limits.max_requests_per_tenant),
-      queued_requests_(
-          {.name = "max_queued_requests", .what = "waiting requests", .limit = limits.max_queued_requests}),
-      queued_tokens_({.name = "max_queued_tokens",
-                      .what = "prompt tokens of waiting requests",
-                      .limit = limits.max_queued_tokens,
-                      .takes_any_alone = true}),
-      parked_({.name = "max_parked_requests",
-               .what = "requests that are parked because their clients do not read",
-               .limit = limits.max_parked_requests}),
-      embed_bytes_({.name = "max_embed_bytes",
-                    .what = "bytes of texts and vectors",
-                    .limit = limits.max_embed_bytes,
-                    .takes_any_alone = true}),
-      accounting_(std::move(accounting)) {}
+    : limits_(limits), accounting_(std::move(accounting)) {}
 
 StreamTable::~StreamTable() { TROUPE_ASSERT(records_.empty() && ends_pending_ == 0); }
 
@@ -104,92 +85,40 @@ std::vector<RequestId> StreamTable::unassigned(UnitId unit) const {
   });
 }
 
-// With an estimate where only other requests' ends make room.
-scheduler::Refusal StreamTable::with_retry(scheduler::Refusal refusal, const Record& record, TimePoint now) {
-  accounts_.set_retry_after(refusal, caller(record), seconds_of(now));
-  return refusal;
-}
-
 std::optional<scheduler::Refusal> StreamTable::take_queue_room(RequestId id, TimePoint now) {
   const std::lock_guard lock(mutex_);
   const RecordPtr first = find(id);
-  if (!first || first->has_queue_room) return std::nullopt;
-  const scheduler::Tenant tenant = first->request->tenant;
-  const std::vector<RecordPtr> choices = choices_of(id);
-  const auto num_choices = static_cast<std::uint32_t>(choices.size());
-  const std::uint64_t tokens = likely_tokens(*first->request);
-  const scheduler::Arrival arrival{.num_choices = num_choices,
-                                   .prompt_tokens = tokens,
-                                   .is_estimate = !texts_of(*first->request).empty(),
-                                   .wants_answer = first->request->kind() == WorkKind::generate};
-  first->content = content_of(*first->request);
-  first->came_back = accounts_.comes_back(tenant, first->content, seconds_of(now));
-  if (auto refused = accounts_.queue(caller(*first), arrival, seconds_of(now))) return refused;
-  const std::uint64_t share = scheduler::share_of(queued_requests_.limit(), tenant.is_owner);
-  const std::uint64_t for_others = accounts_.places_for_others(caller(*first), share, seconds_of(now));
-  auto full = queued_requests_.try_take(tenant, num_choices, for_others);
-  if (!full && (full = queued_tokens_.try_take(tenant, tokens))) queued_requests_.give_back(tenant.id, num_choices);
-  if (full) {
-    accounts_.unqueue(tenant.id, num_choices);
-    return with_retry(*std::move(full), *first, now);
-  }
-  for (const RecordPtr& record : choices) record->has_queue_room = true;
-  first->queue_tokens = tokens;
-  return std::nullopt;
+  if (!first || first->held.queue_room) return std::nullopt;
+  return limits_.take_queue_room(*first->request, held_by(choices_of(id)), now);
 }
 
 std::optional<scheduler::Refusal> StreamTable::retake_queue_room(RequestId id, std::uint64_t prompt_tokens,
                                                                  TimePoint now) {
   const std::lock_guard lock(mutex_);
   const RecordPtr record = find(id);
-  if (!record || !record->has_queue_room) return std::nullopt;
-  const scheduler::Tenant& tenant = record->request->tenant;
-  queued_tokens_.give_back(tenant.id, std::exchange(record->queue_tokens, 0));
-  if (auto full = queued_tokens_.try_take(tenant, prompt_tokens)) return with_retry(*std::move(full), *record, now);
-  record->queue_tokens = prompt_tokens;
-  if (record->charged_prompt > 0) return std::nullopt;
-  if (auto refused = accounts_.take_prompt(caller(*record), prompt_tokens, seconds_of(now))) return refused;
-  record->charged_prompt = prompt_tokens;
-  return std::nullopt;
+  if (!record || !record->held.queue_room) return std::nullopt;
+  return limits_.retake_queue_room(*record->request, record->held, prompt_tokens, now);
 }
 
 std::optional<scheduler::Refusal> StreamTable::take_quota(RequestId id, TimePoint now) {
   const std::lock_guard lock(mutex_);
-  return find(id) ? take_quota(choices_of(id), now) : std::nullopt;
+  const RecordPtr first = find(id);
+  return first ? limits_.take_quota(*first->request, held_by(choices_of(id)), now) : std::nullopt;
 }
 
 std::optional<scheduler::Refusal> StreamTable::take_embed_bytes(RequestId id, std::uint64_t bytes, TimePoint now) {
   const std::lock_guard lock(mutex_);
   const RecordPtr record = find(id);
-  if (!record) return std::nullopt;
-  const scheduler::Tenant& tenant = record->request->tenant;
-  const std::uint64_t before = std::exchange(record->embed_bytes, 0);
-  if (before > 0) embed_bytes_.give_back(tenant.id, before);
-  if (bytes > before) {
-    if (auto full = embed_bytes_.try_take(tenant, bytes)) return with_retry(*std::move(full), *record, now);
-  } else {
-    embed_bytes_.take(tenant.id, bytes);
-  }
-  record->embed_bytes = bytes;
-  return std::nullopt;
-}
-
-// Takes the quota for all choices or for none.
-std::optional<scheduler::Refusal> StreamTable::take_quota(const std::vector<RecordPtr>& choices, TimePoint now) {
-  const auto count = std::ranges::count_if(choices, [](const RecordPtr& record) { return !record->has_quota; });
-  if (auto refused = accounts_.admit(caller(*choices.front()), static_cast<std::uint32_t>(count), seconds_of(now)))
-    return refused;
-  for (const RecordPtr& record : choices) record->has_quota = true;
-  return std::nullopt;
+  return record ? limits_.take_embed_bytes(*record->request, record->held, bytes, now) : std::nullopt;
 }
 
 std::optional<scheduler::Refusal> StreamTable::admit(RequestId id, TimePoint now) {
   const std::lock_guard lock(mutex_);
-  if (!find(id)) return std::nullopt;
+  const RecordPtr first = find(id);
+  if (!first) return std::nullopt;
   const std::vector<RecordPtr> choices = choices_of(id);
-  const Record& first = *choices.front();
-  if (auto refused = parked_.check_share(first.request->tenant)) return with_retry(*std::move(refused), first, now);
-  if (auto refused = take_quota(choices, now)) return refused;
+  if (auto refused = limits_.check_parked(*first->request, first->held, now)) return refused;
+  if (auto refused = limits_.take_quota(*first->request, held_by(choices), now)) return refused;
   for (const RecordPtr& record : choices) move_to(*record, RequestState::encoding);
   return std::nullopt;
 }
@@ -288,7 +217,8 @@ Parked StreamTable::park(RequestId id, std::uint64_t generation, TimePoint now) 
   if (!record) return {};
   move_to(*record, RequestState::parked);
   if (!record->parked_since) record->parked_since = now;
-  if (parked_.held() <= parked_.limit()) return {.is_live = true};
+  const scheduler::SharedLimit& places = limits_.parked();
+  if (places.held() <= places.limit()) return {.is_live = true};
   const RecordPtr slowest = slowest_reader(now);
   const Parked parked{.is_live = slowest != record, .ended = slowest->id};
   End end;
@@ -296,9 +226,9 @@ Parked StreamTable::park(RequestId id, std::uint64_t generation, TimePoint now) 
   end.message = fmt::format(
       "its client took {} tokens and let the answer wait for {} s; others needed its place among the {} "
       "(max_parked_requests). Grant more credit, and sooner",
-      slowest->emitted.size(), static_cast<std::uint64_t>(slowest->seconds_parked(now)), parked_.limit());
+      slowest->emitted.size(), static_cast<std::uint64_t>(slowest->seconds_parked(now)), places.limit());
   end.field = "max_parked_requests";
-  end.limit = parked_.limit();
+  end.limit = places.limit();
   end_locked(lock, slowest->id, end, now);
   return parked;
 }
@@ -308,8 +238,9 @@ StreamTable::RecordPtr StreamTable::slowest_reader(TimePoint now) const {
   std::pair<std::uint64_t, double> most;
   for (const auto& [id, record] : records_) {
     if (record->state != RequestState::parked) continue;
-    const std::uint64_t own = parked_.held_by(record->request->tenant.id);
-    const std::uint64_t kept = record->request->tenant.is_owner ? scheduler::kept_for_owner_of(parked_.limit()) : 0;
+    const std::uint64_t own = limits_.parked().held_by(record->request->tenant.id);
+    const std::uint64_t kept =
+        record->request->tenant.is_owner ? scheduler::kept_for_owner_of(limits_.parked().limit()) : 0;
     const double per_token = record->seconds_parked(now) / static_cast<double>(record->emitted.size() + 1);
     const std::pair<std::uint64_t, double> here{own - std::min(own, kept), per_token};
     // Among equal ones the newest, so that the result does not depend on the order of the hash table.
@@ -346,7 +277,7 @@ bool StreamTable::deliver(Emission emission, TimePoint now) {
   if (!run.ids.empty()) {
     const auto [latency, seconds] = counts_.tokens_emitted(record->times, run.ids.size(), now);
     tenants_.tokens_emitted(record->tenant, run.ids.size(), latency, seconds);
-    accounts_.take_answer(record->request->tenant, run.ids.size(), seconds_of(now));
+    limits_.take_answer(record->request->tenant, run.ids.size(), now);
   }
   record->outbox.emplace_back(std::move(run));
   hand_over(lock, record);
@@ -454,14 +385,11 @@ void StreamTable::move_to(Record& record, RequestState state) {
   tenants_.state_changed(record.tenant, record.state, state);
   publish_work();
   const TenantId tenant = record.request->tenant.id;
-  if (record.state == RequestState::parked) parked_.give_back(tenant);
-  if (state == RequestState::parked) parked_.take(tenant);
+  if (record.state == RequestState::parked) limits_.parked().give_back(tenant);
+  if (state == RequestState::parked) limits_.parked().take(tenant);
   record.state = state;
   const bool waits = state != RequestState::running && state != RequestState::parked && state != RequestState::ended;
-  if (waits || !std::exchange(record.has_queue_room, false)) return;
-  accounts_.unqueue(tenant);
-  queued_requests_.give_back(tenant);
-  queued_tokens_.give_back(tenant, std::exchange(record.queue_tokens, 0));
+  if (!waits) limits_.leave_queue(tenant, record.held);
 }
 
 std::vector<StreamTable::RecordPtr> StreamTable::choices_of(RequestId first) const {
@@ -470,6 +398,12 @@ std::vector<StreamTable::RecordPtr> StreamTable::choices_of(RequestId first) con
     if (RecordPtr other = find(first + choice)) choices.push_back(std::move(other));
   }
   return choices;
+}
+
+std::vector<RequestLimits::Held*> StreamTable::held_by(const std::vector<RecordPtr>& choices) {
+  std::vector<RequestLimits::Held*> held;
+  for (const RecordPtr& record : choices) held.push_back(&record->held);
+  return held;
 }
 
 bool StreamTable::end_locked(std::unique_lock<std::mutex>& lock, RequestId id, const End& end, TimePoint now) {
@@ -495,11 +429,8 @@ UsageEntry StreamTable::end_one(Record& record, End end, TimePoint now) {
   move_to(record, RequestState::ended);
   records_.erase(record.id);
   if (record.deadline) deadlines_.remove(record.unit, record.id, *record.deadline);
-  if (record.embed_bytes > 0) embed_bytes_.give_back(record.request->tenant.id, record.embed_bytes);
-  const bool ran = record.times.first_step.has_value();
-  if (record.has_quota) accounts_.end(record.request->tenant.id, ran, seconds_of(now));
-  if (!ran && scheduler::info(end.outcome).kind == scheduler::OutcomeKind::refused)
-    accounts_.give_back_prompt(record.request->tenant, record.charged_prompt, seconds_of(now));
+  const bool is_refused = scheduler::info(end.outcome).kind == scheduler::OutcomeKind::refused;
+  limits_.end(*record.request, record.held, record.times.first_step.has_value(), is_refused, now);
   end.choice = record.request->sampling.choice;
   end.seed = record.request->sampling.seed;
   end.usage.prompt_tokens = record.prompt_tokens;

@@ -27,12 +27,11 @@
 #include "actors/request.h"
 #include "actors/serving/compute_account.h"
 #include "actors/serving/deadlines.h"
+#include "actors/serving/request_limits.h"
 #include "actors/serving/stream_counts.h"
 #include "actors/serving/tenant_counters.h"
 #include "actors/status_snapshot.h"
 #include "scheduler/admission.h"
-#include "scheduler/shared_limit.h"
-#include "scheduler/tenant_accounts.h"
 
 namespace troupe::actors {
 
@@ -209,18 +208,12 @@ class StreamTable {
     std::shared_ptr<const std::vector<TokenId>> prompt;  // null until it is encoded, and for an Embed
     std::shared_ptr<const EmbedIds> inputs;              // of an Embed; null until all are encoded
     std::uint32_t prompt_tokens = 0;                     // of the prompt, or of all inputs
-    std::uint64_t embed_bytes = 0;                       // counted against max_embed_bytes
     std::vector<TokenId> emitted;
     std::uint64_t text_bytes = 0;
     std::uint64_t granted = 0;
     std::uint64_t generation = 1;
     RequestState state = RequestState::received;
-    bool has_quota = false;
-    bool has_queue_room = false;
-    std::uint64_t queue_tokens = 0;
-    std::uint64_t charged_prompt = 0;       // tokens taken from the tenant's of this minute
-    std::uint64_t content = 0;              // see scheduler::Caller; of the first choice
-    bool came_back = false;                 // also
+    RequestLimits::Held held;
     std::optional<TimePoint> parked_since;  // until its client grants more
     TimePoint::duration parked_before{};
     std::uint32_t cached_tokens = 0;
@@ -268,11 +261,7 @@ class StreamTable {
   void insert(RequestId id, Request request, std::shared_ptr<StreamSink> sink, TimePoint now, UnitId unit);
   void move_to(Record& record, RequestState state);
   void publish_work() { work_since_ = counts_.has_work() ? counts_.work_since : kNoWork; }
-  std::optional<scheduler::Refusal> take_quota(const std::vector<RecordPtr>& choices, TimePoint now);
-  scheduler::Refusal with_retry(scheduler::Refusal refusal, const Record& record, TimePoint now);
-  static scheduler::Caller caller(const Record& record) {
-    return {record.request->tenant, record.content, record.came_back};
-  }
+  static std::vector<RequestLimits::Held*> held_by(const std::vector<RecordPtr>& choices);
   RecordPtr slowest_reader(TimePoint now) const;
   bool end_locked(std::unique_lock<std::mutex>& lock, RequestId id, const End& end, TimePoint now);
   UsageEntry end_one(Record& record, End end, TimePoint now);
@@ -283,10 +272,7 @@ class StreamTable {
   mutable std::mutex mutex_;
   std::unordered_map<RequestId, RecordPtr> records_;
   Deadlines deadlines_;  // of the records that have one
-  scheduler::TenantAccounts accounts_;
-  scheduler::SharedLimit queued_requests_, queued_tokens_;
-  scheduler::SharedLimit parked_;
-  scheduler::SharedLimit embed_bytes_;  // of texts, ids and vectors of Embed requests
+  RequestLimits limits_;
   RequestId last_id_ = 0;
   std::uint64_t ends_pending_ = 0;  // streams with an End not delivered to the sink yet, live ones included
   std::vector<std::function<void()>> when_empty_;

@@ -63,6 +63,24 @@ TEST_CASE("an idle tenant saves up nothing") {
   CHECK(shares.served(kBob) == 8);
 }
 
+TEST_CASE("a newcomer begins three steps ahead of the others, once") {
+  FairShares shares;
+  shares.begin(kAnn);
+  shares.charge(kAnn, 10);
+  shares.step_ended(1);
+  REQUIRE(shares.head_start() == 3);
+  shares.begin(kBob);
+  CHECK(shares.served(kBob) == 7);
+  shares.charge(kBob, 2);
+  shares.end(kBob);
+  shares.begin(kBob);  // comes back at once
+  CHECK(shares.served(kBob) == 9);
+  shares.end(kBob);
+  shares.charge(kAnn, 5);
+  shares.begin(kBob);
+  CHECK(shares.served(kBob) == 12);
+}
+
 TEST_CASE("what a tenant was served beyond the others stays with it while they are active") {
   FairShares shares;
   shares.begin(kAnn);

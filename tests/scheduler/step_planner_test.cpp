@@ -478,10 +478,12 @@ TEST_CASE_METHOD(TenantFixture, "a tenant below its share of a full batch gets a
   CHECK(planner.place_for(waiting(TenantId{3}, 12)) == 10u);
 }
 
-TEST_CASE_METHOD(TenantFixture, "no sequence gives up its place in a running step") {
+TEST_CASE_METHOD(TenantFixture, "while a step is running, it is known which place will be given up") {
   for (SequenceId id = 1; id <= 4; ++id) add_of(kAnn, id);
   plan();
-  CHECK_FALSE(planner.place_for(waiting(kBob, 9)));
+  CHECK(planner.place_for(waiting(kBob, 9)) == 4u);
+  CHECK_FALSE(planner.place_for(waiting(kAnn, 9)));
+  CHECK_FALSE(planner.victim_for(waiting(kBob, 9)));  // none of a running step
   finish();
   CHECK(planner.place_for(waiting(kBob, 9)) == 4u);
 }

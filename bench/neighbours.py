@@ -1,0 +1,275 @@
+#!/usr/bin/env python3
+"""What one tenant gets of a server while others load it: by the side of what it gets alone.
+
+usage: sudo bench/neighbours.py --troupe build/release/troupe [-m MODEL.gguf] [--case NAME ...] [--scale X]
+
+Starts a server of its own for each case and plays the tenants as users of their own (setpriv, so it needs root). B is the
+tenant that is looked at, A and A0 to A9 are its neighbours. One line of a table for each case, with the goal that was set
+for it; ends with 1 if one was missed. --scale shortens or lengthens prompts, answers and counts of requests, for models
+of other sizes: 1 suits the embedded model on two cores, 0.05 one of 1 B.
+"""
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+B_UID, A_UID = 1000, 2000
+MAX_STALL_MS = 100
+
+
+class Server:
+    def __init__(self, options, folder, flags=(), rules=""):
+        self.options = options
+        self.socket = os.path.join(folder, "troupe.sock")
+        config = os.path.join(folder, "troupe.toml")
+        with open(config, "w") as file:
+            file.write(rules)
+        uids = ",".join(str(uid) for uid in [0, *range(B_UID, B_UID + 20), *range(A_UID, A_UID + 20)])
+        command = [options.troupe, "serve", "--config", config, "--socket", self.socket, "--allow-uid", uids, "--usage-db",
+                   "off", "--sessions-dir", "off", *options.serve, *flags]
+        if options.model:
+            command += ["-m", options.model]
+        self.log = open(os.path.join(folder, "serve.log"), "w+")
+        self.process = subprocess.Popen(command, stderr=self.log)
+        for _ in range(1200):
+            if self.ask("status").returncode == 0:
+                return
+            if self.process.poll() is not None:
+                self.log.seek(0)
+                sys.exit(f"the server ended with {self.process.returncode}:\n{self.log.read()}")
+            time.sleep(0.1)
+        sys.exit("the server did not get ready")
+
+    def ask(self, command, *arguments):
+        return subprocess.run([self.options.troupe, command, "--socket", self.socket, *arguments], capture_output=True,
+                              text=True)
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait()
+
+    def compute_seconds(self):
+        """Of each tenant, by its label."""
+        metrics = json.loads(self.ask("status", "--json").stdout)["metrics"]
+        return {metric["labels"]["tenant"]: metric["value"] for metric in metrics
+                if metric["name"] == "tenant_compute_seconds"}
+
+    def load(self, tenants, alone=(), *flags):
+        """The report of a run of `troupe load`; tenants: {name: keys as --tenant takes them}."""
+        with tempfile.NamedTemporaryFile(suffix=".json") as report:
+            command = [self.options.troupe, "load", "--no-strict-modes", "--socket", self.socket, "-o", report.name]
+            for name, keys in tenants.items():
+                command += ["--tenant", f"{name}:{keys}"]
+            for name in alone:
+                command += ["--compare-alone", name]
+            done = subprocess.run(command + list(flags), capture_output=True, text=True)
+            if done.returncode not in (0, 1):
+                sys.exit(f"troupe load ended with {done.returncode}:\n{done.stderr}")
+            return {tenant["name"]: tenant for tenant in json.load(report)["troupe"]["tenants"]}
+
+
+def scaled(options, count):
+    return max(1, round(count * options.scale))
+
+
+def ratio(tenant, figure):
+    return tenant["together"][figure] / tenant["alone"][figure]
+
+
+def line(case, tenant, goals):
+    """Prints the line of a case; goals: (text, is met). True if all are."""
+    cells = [case]
+    for figure, digits in (("output_throughput", 0), ("p50_ttft_ms", 1), ("p99_ttft_ms", 1), ("p99_itl_ms", 2),
+                           ("max_itl_ms", 1)):
+        cells.append(" / ".join(f"{tenant[which][figure]:,.{digits}f}" for which in ("alone", "together")))
+    cells.append("; ".join(text + ("" if met else " **missed**") for text, met in goals))
+    print("| " + " | ".join(cells) + " |", flush=True)
+    return all(met for _, met in goals)
+
+
+def at_least(text, value, limit):
+    return f"{text} {value:.2f} >= {limit:.2f}", value >= limit
+
+
+def at_most(text, value, limit):
+    return f"{text} {value:,.1f} <= {limit:,.1f}", value <= limit
+
+
+def first_token_goal(tenant, which, allowance_ms, factor=1):
+    limit = factor * tenant["alone"][which] + allowance_ms
+    return at_most("TTFT " + which.split("_")[0], tenant["together"][which], limit)
+
+
+def stream(options, requests=12):
+    return f"uid={B_UID},clients=1,num-prompts={requests},start=1s,prompt-len=64,output-len={scaled(options, 800)}"
+
+
+# The neighbours of one stream.
+def crowds(options):
+    answer, endless = scaled(options, 900), scaled(options, 100000)
+    long = f"num-prompts={endless}"
+    return {"64 streams": f"clients=64,{long},prompt-len=64,output-len={answer}",
+            "400 streams": f"clients=400,{long},prompt-len=64,output-len={answer}",
+            "a flood of prompts": f"clients=64,{long},prompt-len=900,output-len=1",
+            "an embed loop": f"embed,clients=4,{long},prompt-len=500",
+            "a flood of tokenising": f"tokenize,clients=64,{long},prompt-len=900"}
+
+
+def beside(options, folder, crowd):
+    server = Server(options, folder)
+    try:
+        tenants = server.load({"A": f"uid={A_UID},seed=5,duration={options.seconds}s,{crowd}",
+                               "B": stream(options) + f",duration={options.seconds}s"}, ["B"])
+    finally:
+        server.stop()
+    return tenants["B"]
+
+
+def one_stream(name):
+    def run(options, folder):
+        tenant = beside(options, folder, crowds(options)[name])
+        return line("a stream beside " + name, tenant,
+                    [at_least("tok/s", ratio(tenant, "output_throughput"), 0.4),
+                     first_token_goal(tenant, "p99_ttft_ms", 2 * MAX_STALL_MS)])
+    return run
+
+
+def ten_neighbours(options, folder):
+    kinds = list(crowds(options).values())
+    server = Server(options, folder)
+    crowd = {f"A{i}": f"uid={A_UID + i},seed={i},connections=4,duration={options.seconds}s,{kinds[i % len(kinds)]}"
+             for i in range(10)}
+    try:
+        tenants = server.load({**crowd, "B": stream(options) + f",duration={options.seconds}s"}, ["all"])
+    finally:
+        server.stop()
+    # Tokens of prompts and answers: a tenant that embeds or tokenises has no answers.
+    work = {name: sum(ratio(tenant, figure) for figure in ("input_throughput", "output_throughput")
+                      if tenant["alone"][figure]) / sum(tenant["alone"][figure] > 0
+                                                        for figure in ("input_throughput", "output_throughput"))
+            for name, tenant in tenants.items() if name != "B"}
+    return line("a stream beside ten of these", tenants["B"],
+                [at_least("tok/s", ratio(tenants["B"], "output_throughput"), 0.7 / 11),
+                 at_least("theirs", sum(work.values()) / 10, 0.9 / 11)])
+
+
+def short_request(options, folder):
+    server = Server(options, folder, ["-np", "8"])
+    try:
+        tenants = server.load({"A": f"uid={A_UID},clients=64,num-prompts=640,duration={options.seconds}s,"
+                                    f"prompt-len=64,output-len={scaled(options, 900)}",
+                               "B": f"uid={B_UID},clients=1,start=1s,num-prompts=40,think-time=100ms,output-len=8,"
+                                    f"prompt-len=16,duration={options.seconds}s"}, ["B"])
+    finally:
+        server.stop()
+    tenant, step = tenants["B"], tenants["A"]["together"]["p50_itl_ms"]
+    return line("8 tokens beside 64 requests, -np 8", tenant,
+                [first_token_goal(tenant, "p50_ttft_ms", 2 * step), first_token_goal(tenant, "p99_ttft_ms", 2 * step),
+                 at_most("ITL p99", tenant["together"]["p99_itl_ms"], 2 * tenant["alone"]["p99_itl_ms"])])
+
+
+def queued_flood(options, folder):
+    server = Server(options, folder)
+    try:
+        tenants = server.load({"A": f"uid={A_UID},clients=500,num-prompts=50000,duration={options.seconds}s,"
+                                    f"output-len={scaled(options, 400)}",
+                               "B": f"uid={B_UID},rate=5,burstiness=0,start=1s,duration={options.seconds}s,output-len=8,"
+                                    "prompt-len=16"}, ["B"])
+    finally:
+        server.stop()
+    tenant, step = tenants["B"], tenants["A"]["together"]["p50_itl_ms"]
+    return line("one short request per second beside 500 queued", tenant,
+                [first_token_goal(tenant, "p99_ttft_ms", step, 2)])
+
+
+def rules_of(weights):
+    return "".join(f'[[tenant]]\nname = "{name}"\nuid = [{uid}]\nweight = {weight}\n'
+                   for name, (uid, weight) in weights.items())
+
+
+def shares_of(options, folder, weights, loads):
+    """Computing time of each tenant over its weight, while all have requests."""
+    server = Server(options, folder, rules=rules_of(weights))
+    try:
+        before = server.compute_seconds()
+        server.load({name: f"uid={uid},connections=4,duration={options.share_seconds}s,num-prompts=1000000,{loads[name]}"
+                     for name, (uid, _) in weights.items()})
+        after = server.compute_seconds()
+    finally:
+        server.stop()
+    return {name: (after[name] - before.get(name, 0)) / weight for name, (_, weight) in weights.items()}
+
+
+def jain(values):
+    values = list(values)
+    return sum(values) ** 2 / (len(values) * sum(value * value for value in values))
+
+
+# Of each kind so many requests at once, of different lengths, that some wait at any moment.
+MIXES = {"long prompts against short": ("clients=64,prompt-len=400..900,output-len=16",
+                                        "clients=128,prompt-len=8..32,output-len=8..24"),
+         "prompts against answers": ("clients=64,prompt-len=400..900,output-len=1",
+                                     "clients=128,prompt-len=8,output-len=100..300"),
+         "embeddings against answers": ("embed,clients=8,prompt-len=400", "clients=128,prompt-len=16,output-len=100..300")}
+
+
+def weights(first, second):
+    def run(options, folder):
+        met = True
+        for name, (one, other) in MIXES.items():
+            served = shares_of(options, folder, {"A": (A_UID, first), "B": (B_UID, second)}, {"A": one, "B": other})
+            off = max(abs(value / (sum(served.values()) / 2) - 1) for value in served.values())
+            ok = off <= 0.05
+            met = met and ok
+            print(f"| {name}, weights {first}:{second} | {served['A'] * first:.2f} s, {served['B'] * second:.2f} s | "
+                  f"{100 * off:.1f} % off, at most 5{'' if ok else ' **missed**'} |", flush=True)
+        return met
+    return run
+
+
+def equal_tenants(count):
+    def run(options, folder):
+        uids = [*range(A_UID, A_UID + 20)][:count]
+        kinds = [load for mix in MIXES.values() for load in mix]
+        served = shares_of(options, folder, {f"T{i}": (uid, 1) for i, uid in enumerate(uids)},
+                           {f"T{i}": kinds[i % len(kinds)] for i in range(count)})
+        index = jain(served.values())
+        print(f"| {count} equal tenants of {len(kinds)} kinds | {min(served.values()):.2f} to {max(served.values()):.2f} s | "
+              f"Jain {index:.4f}, at least 0.98{'' if index >= 0.98 else ' **missed**'} |", flush=True)
+        return index >= 0.98
+    return run
+
+
+CASES = {"short": short_request, "flood": queued_flood,
+         **{name.split()[-1]: one_stream(name)
+            for name in ("an embed loop", "a flood of prompts", "a flood of tokenising")},
+         "64": one_stream("64 streams"), "400": one_stream("400 streams"), "ten": ten_neighbours,
+         "weights-1:1": weights(1, 1), "weights-1:3": weights(1, 3), "equal-2": equal_tenants(2), "equal-20": equal_tenants(20)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--troupe", required=True, help="the troupe binary")
+    parser.add_argument("-m", "--model", help="a GGUF file; default: the embedded model")
+    parser.add_argument("--case", action="append", choices=list(CASES), help="only this; may be repeated")
+    parser.add_argument("--scale", type=float, default=1)
+    parser.add_argument("--seconds", type=int, default=15, help="of a case")
+    parser.add_argument("--share-seconds", type=int, default=60, help="over which shares are compared")
+    parser.add_argument("serve", nargs="*", help="behind --: further flags of troupe serve")
+    options = parser.parse_args()
+    if os.geteuid() != 0:
+        sys.exit("plays several users: needs root")
+    print("| case | tok/s alone / beside | TTFT p50 ms | TTFT p99 ms | ITL p99 ms | ITL max ms | goals |")
+    met = True
+    for name in options.case or CASES:
+        with tempfile.TemporaryDirectory() as folder:
+            os.chmod(folder, 0o755)
+            met = CASES[name](options, folder) and met
+    sys.exit(0 if met else 1)
+
+
+if __name__ == "__main__":
+    main()
