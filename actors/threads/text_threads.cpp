@@ -10,6 +10,9 @@
 namespace troupe::actors {
 namespace {
 
+// Below the threads that compute: the texts of one tenant would take the time of another's answers.
+constexpr int kNiceness = 5;
+
 using scheduler::Outcome;
 
 }  // namespace
@@ -22,7 +25,7 @@ TextThreads::TextThreads(const TextThreadsOptions& options, std::vector<int> cpu
               .limit = options.max_bytes,
               .takes_any_alone = true}),
       queue_(options.max_large),
-      pool_("texts", num_threads_, num_threads_, std::move(cpus)) {}
+      pool_("texts", num_threads_, num_threads_, std::move(cpus), {}, kNiceness) {}
 
 TextThreads::~TextThreads() { drop_all(); }
 

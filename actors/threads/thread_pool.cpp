@@ -2,6 +2,8 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <utility>
 
@@ -19,8 +21,8 @@ void pause_core() {
 }  // namespace
 
 ThreadPool::ThreadPool(std::string name, std::uint32_t num_threads, std::size_t max_queued, std::vector<int> cpus,
-                       std::chrono::microseconds awake)
-    : name_(std::move(name)), max_queued_(max_queued), cpus_(std::move(cpus)), awake_(awake) {
+                       std::chrono::microseconds awake, int niceness)
+    : name_(std::move(name)), max_queued_(max_queued), cpus_(std::move(cpus)), awake_(awake), niceness_(niceness) {
   for (std::uint32_t i = 0; i < num_threads; ++i) threads_.emplace_back([this] { work(); });
 }
 
@@ -47,6 +49,10 @@ bool ThreadPool::post(std::function<void()> job) {
 void ThreadPool::work() {
   pthread_setname_np(pthread_self(), name_.c_str());
   bind_this_thread(cpus_);
+  if (niceness_ != 0) {
+    const auto thread = static_cast<id_t>(gettid());
+    (void)setpriority(PRIO_PROCESS, thread, getpriority(PRIO_PROCESS, thread) + niceness_);
+  }
   std::unique_lock lock(mutex_);
   for (;;) {
     wake_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });

@@ -19,9 +19,10 @@ namespace troupe::actors {
 class ThreadPool {
  public:
   // name: of the threads, at most 15 bytes. cpus: all threads are bound to these; empty: not bound. awake: how long a
-  // thread spins for its next job before it sleeps; only for a thread with a CPU of its own.
+  // thread spins for its next job before it sleeps; only for a thread with a CPU of its own. niceness: added to the
+  // process's own (setpriority(2)).
   ThreadPool(std::string name, std::uint32_t num_threads, std::size_t max_queued, std::vector<int> cpus = {},
-             std::chrono::microseconds awake = {});
+             std::chrono::microseconds awake = {}, int niceness = 0);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -40,6 +41,7 @@ class ThreadPool {
   std::condition_variable wake_;
   std::deque<std::function<void()>> jobs_;
   const std::chrono::microseconds awake_;
+  const int niceness_;
   std::atomic<std::size_t> num_jobs_{0};  // jobs_.size(), to be read without the lock
   bool stopping_ = false;
   std::vector<std::thread> threads_;
