@@ -68,7 +68,11 @@ Result<int> status(const config::StatusOptions& options) {
     write_json(report, std::cout);
   } else if (profile) {
     const engine::ProfileSnapshot snapshot = to_snapshot(*status->profile);
-    std::cout << (snapshot.phases.empty() ? "no step was computed yet\n" : profile_text(snapshot));
+    if (snapshot.phases.empty()) {
+      std::cout << "no step was computed yet\n";
+    } else {
+      std::cout << profile_text(snapshot) << "\n" << prediction_text(*status);
+    }
   } else {
     std::cout << status_text(*status, options.verbose);
   }

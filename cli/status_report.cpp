@@ -204,6 +204,16 @@ nlohmann::ordered_json status_json(const client::ServerStatus& s, const std::vec
   return report;
 }
 
+std::string prediction_text(const client::ServerStatus& s) {
+  const double steps = s.value("steps");
+  const auto ms_per_step = [&](std::string_view key) { return steps > 0 ? 1e3 * s.value(key) / steps : 0; };
+  return fmt::format(
+      "cost model: steps were predicted to take {:.3f} ms on average; of the last ones, half were at most {:.1f} % off "
+      "and 95 % at most {:.1f} %. While answers run, prompts are cut so that a step takes {:.0f} ms (--max-stall)\n",
+      ms_per_step("step_predicted_seconds"), 100 * s.value("step_prediction_error_p50"),
+      100 * s.value("step_prediction_error_p95"), 1e3 * s.value("max_stall_seconds"));
+}
+
 std::string status_text(const client::ServerStatus& s, bool verbose) {
   std::string text = aligned(lines_of(s));
   if (!verbose) return text;

@@ -22,6 +22,10 @@ std::chrono::milliseconds to_ms(double seconds) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(std::min(seconds * 1e3, kMost))));
 }
 
+std::string rounded(double seconds) {
+  return seconds < 10 ? fmt::format("{:.0f} ms", 1e3 * seconds) : fmt::format("{:.1f} s", seconds);
+}
+
 }  // namespace
 
 // Asks for what decide_promise() needs. False: nothing is to be decided, because it has no deadline, or nothing is
@@ -73,12 +77,11 @@ void Batch::refuse(Live& first, const scheduler::Forecast& expected, double left
   const double shortest = first.wants_last() ? alone.last_seconds : alone.first_seconds;
   const double predicted = first.wants_last() ? expected.last_seconds : expected.first_seconds;
   std::string message = fmt::format(
-      "the deadline of {} ms cannot be met: the first token is expected in {:.1f} s, the last in {:.1f} s, and {:.1f} "
-      "s "
-      "are left",
-      first.task->body->deadline->count(), expected.first_seconds, expected.last_seconds, std::max(left, 0.0));
+      "the deadline of {} ms cannot be met: the first token is expected in {}, the last in {}, and {} are left",
+      first.task->body->deadline->count(), rounded(expected.first_seconds), rounded(expected.last_seconds),
+      rounded(std::max(left, 0.0)));
   if (predicted <= left) message += ", too few to be promised; deadlines that are promised already come first";
-  message += shortest > left ? fmt::format("; alone it takes {:.1f} s. Ask for a longer deadline_ms{}", shortest,
+  message += shortest > left ? fmt::format("; alone it takes {}. Ask for a longer deadline_ms{}", rounded(shortest),
                                            first.wants_last() ? ", or fewer max_tokens" : ", or send a shorter prompt")
                              : "; try again later, or ask for a longer deadline_ms";
   End end = refusal(Outcome::deadline_unmeetable, "deadline_ms", std::move(message),

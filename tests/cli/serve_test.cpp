@@ -123,7 +123,8 @@ TEST_CASE("a server with --profile reports the time of its operations, in its st
   }
   const Finished text = server.call({"status", "--profile"});
   CHECK(text.code == 0);
-  CHECK_THAT(text.out, Contains("decode: 19 steps of 1.0 tokens, ") && Contains("| attn_qkv | "));
+  CHECK_THAT(text.out, Contains("decode: 19 steps of 1.0 tokens, ") && Contains("| attn_qkv | ") &&
+                           Contains("cost model: steps were predicted to take "));
   CHECK(server.call({"status", "--profile", "--prometheus"}).code == 2);
   const Finished stopped = server.stop();
   CHECK(stopped.code == 0);
