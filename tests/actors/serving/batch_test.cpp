@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <functional>
 #include <map>
 #include <memory>
 #include <random>
@@ -70,8 +71,12 @@ class BatchServer {
       }
       sent = ask_keeper();
     }
-    if (step) end_step(step->batch);
-    return step != nullptr;
+    if (!step) return false;
+    if (during_step) std::exchange(during_step, nullptr)();
+    do batch_.decide(kNow);
+    while (ask_keeper());
+    end_step(step->batch);
+    return true;
   }
   std::uint32_t running(TenantId tenant) const {
     const auto views = streams.views(kNow);
@@ -81,6 +86,7 @@ class BatchServer {
 
   StreamTable streams{{.max_requests_per_tenant = 1000}};
   std::shared_ptr<Outcomes> sink = std::make_shared<Outcomes>();
+  std::function<void()> during_step;               // called once, in the next step
   std::map<TenantId, std::uint32_t> limits;        // checked after each decision
   std::map<TenantId, std::uint32_t> most_running;  // since the start
 
@@ -153,6 +159,25 @@ TEST_CASE("batch: a tenant has no more sequences than its max_running, and the o
   CHECK(server.sink->ends == std::vector(16, scheduler::Outcome::length));
   CHECK(server.most_running.at(limited.id) == 2);
   CHECK(server.most_running.at(free.id) >= 4);
+}
+
+TEST_CASE("batch: a newcomer is in the next step, though all places were taken and others wait") {
+  BatchServer server(4, 200);
+  const scheduler::Tenant crowd{.id = TenantId{1}}, newcomer{.id = TenantId{2}};
+  for (int i = 0; i < 12; ++i) server.submit(crowd, 40, 60);
+  for (int i = 0; i < 10; ++i) REQUIRE(server.turn());
+  REQUIRE(server.running(crowd.id) == 4);
+  RequestId id = 0;
+  server.during_step = [&] { id = server.submit(newcomer, 20, 5); };
+  REQUIRE(server.turn());
+  CHECK(server.streams.state(id) == RequestState::queued);
+  REQUIRE(server.turn());
+  CHECK(server.streams.state(id) == RequestState::running);
+  const auto views = server.streams.views(kNow);
+  CHECK(std::ranges::find(views, id, &RequestView::request)->generated_tokens == 1);
+  CHECK(server.running(crowd.id) == 3);
+  while (server.turn()) continue;
+  CHECK(server.sink->ends == std::vector(13, scheduler::Outcome::length));
 }
 
 TEST_CASE("batch: the answers to one request count each, and all of them come") {
