@@ -64,7 +64,8 @@ TEST_CASE("a tenant's passes do not wait for its own streams, nor within the all
   }
   CHECK_FALSE(shares.must_wait(kAnn));
   shares.begin(kBob);
-  shares.charge(kAnn, 1);
+  CHECK(shares.must_wait(kAnn));  // he begins 1.5 allowances ahead
+  shares.charge(kBob, 0.5);
   CHECK_FALSE(shares.must_wait(kAnn));
   shares.charge(kAnn, 0.25);
   CHECK(shares.must_wait(kAnn));
