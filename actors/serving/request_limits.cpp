@@ -1,6 +1,7 @@
 #include "actors/serving/request_limits.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "actors/serving/encoding.h"
 

@@ -2,7 +2,8 @@
 // Part of StreamTable, whose lock guards it.
 //
 // Each call that takes something returns the refusal if a limit or the tenant's share is reached, with the time after
-// which a retry should succeed; then nothing was taken.
+// which a retry should succeed; the caller then ends the request, and end() gives back what it still holds. Not
+// thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +44,7 @@ class RequestLimits {
   // A tenant with a full share of parked streams begins no other.
   std::optional<scheduler::Refusal> check_parked(const Request& request, const Held& held, TimePoint now);
 
-  void leave_queue(TenantId tenant, Held& held);  // it runs, is parked or ends
+  void leave_queue(TenantId tenant, Held& held);  // it runs, is parked or ends; calls after the first change nothing
   void end(const Request& request, const Held& held, bool has_run, bool is_refused, TimePoint now);
   void take_answer(const scheduler::Tenant& tenant, std::uint64_t tokens, TimePoint now);
   scheduler::SharedLimit& parked() { return parked_; }  // streams
