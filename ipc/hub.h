@@ -37,6 +37,7 @@ struct Tally {
   RequestCounts counts;
   actors::TokenMetrics tokens;      // of requests that have ended
   std::uint64_t num_submitted = 0;  // each choice counts: the number of the last one
+  RefusalPace refusals;
 };
 
 // One user of the server, on all of its connections.

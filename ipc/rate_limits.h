@@ -12,6 +12,11 @@
 
 namespace troupe::ipc {
 
+// As scheduler::TokenBucket counts time.
+inline double seconds(std::chrono::steady_clock::time_point time) {
+  return std::chrono::duration<double>(time.time_since_epoch()).count();
+}
+
 // A rate limit: `rate` per second, with bursts of up to a tenth of that (at least 1).
 class TokenBucket {
  public:
@@ -38,9 +43,35 @@ class TokenBucket {
 
  private:
   static double burst_of(std::uint32_t rate) { return std::max(1.0, rate / 10.0); }
-  static double seconds(TimePoint time) { return std::chrono::duration<double>(time.time_since_epoch()).count(); }
 
   scheduler::TokenBucket bucket_;
+};
+
+// Delays the requests of a tenant that are refused again and again: each refusal costs the io thread and the batcher
+// some 100 us, which everybody else's answers wait for, and costs the client that does not wait before it asks again
+// nothing.
+class RefusalPace {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+  // Per second, once kFree have been refused in a row.
+  static constexpr double kPerSecond = 100;
+  static constexpr double kFree = 500;
+  // However many requests were under way when they were refused: the next one waits no longer than this for them.
+  static constexpr double kLongestWait = 1;  // seconds
+
+  // Counts a refusal. O(1).
+  void refused(TimePoint now) {
+    if (wait_seconds(now) < kLongestWait) bucket_.take(1, seconds(now));
+  }
+  // How long the tenant's next request is to wait at `now`; usually 0. O(1).
+  [[nodiscard]] std::chrono::milliseconds wait(TimePoint now) const {
+    return std::chrono::round<std::chrono::milliseconds>(std::chrono::duration<double>(wait_seconds(now)));
+  }
+
+ private:
+  double wait_seconds(TimePoint now) const { return bucket_.wait_for(0, seconds(now)); }
+
+  scheduler::TokenBucket bucket_{kFree, kPerSecond};
 };
 
 // Delays the next read of a connection that sends a frame in many tiny pieces: each read costs the io thread as much as

@@ -120,11 +120,13 @@ asio::awaitable<bool> Session::take_frames() {
     if (outbox_->is_half_full() || !user_.frames.take(Clock::now())) co_await wait_for_leave();
     if (closing_) co_return true;
     const std::size_t size = (*body)->size();
-    if (size <= kMaxInlineFrameBytes) {
-      on_frame(decode(**body), size);
-      continue;
-    }
-    Decoded decoded = co_await decode_elsewhere(**body);
+    Decoded decoded;
+    if (size <= kMaxInlineFrameBytes)
+      decoded = decode(**body);
+    else
+      decoded = co_await decode_elsewhere(**body);
+    const bool is_request = decoded.kind != RequestKind::other;  // credits and cancels help to end requests
+    if (is_request && tally_->refusals.wait(Clock::now()).count() > 0) co_await wait_after_refusals();
     if (!closing_) on_frame(std::move(decoded), size);
   }
   pass_on_credit();
@@ -160,6 +162,16 @@ asio::awaitable<void> Session::wait_for_leave() {
   while (!closing_ && outbox_->is_half_full()) co_await wait(kHangUpInterval);  // write_loop() ends this wait
   while (!closing_ && !user_.frames.take(Clock::now()))
     co_await wait(std::max(kPaceInterval, user_.frames.time_to_next(Clock::now())));
+  held_back_ = false;
+  last_read_ = Clock::now();  // this wait must not count as a stall of the client
+}
+
+asio::awaitable<void> Session::wait_after_refusals() {
+  pass_on_credit();
+  held_back_ = true;
+  for (auto time = tally_->refusals.wait(Clock::now()); !closing_ && time.count() > 0;
+       time = tally_->refusals.wait(Clock::now()))
+    co_await wait(std::max(kPaceInterval, time));
   held_back_ = false;
   last_read_ = Clock::now();  // this wait must not count as a stall of the client
 }
@@ -455,6 +467,7 @@ void Session::count_received(RequestKind kind, std::uint64_t count) {
 void Session::count_ended(Tally& tally, RequestKind kind, Outcome outcome, std::uint64_t count) {
   hub_.counts.ended(kind, outcome, count);
   tally.counts.ended(kind, outcome, count);
+  if (scheduler::info(outcome).kind == scheduler::OutcomeKind::refused) tally.refusals.refused(Clock::now());
 }
 
 void Session::close() {

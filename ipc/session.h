@@ -95,6 +95,8 @@ class Session : public std::enable_shared_from_this<Session> {
   void refuse_length(const std::string& why);
   // Waits while answers fill half of the outbox, or the user has sent as many frames as the rate allows.
   asio::awaitable<void> wait_for_leave();
+  // Waits as long as the tenant's RefusalPace says.
+  asio::awaitable<void> wait_after_refusals();
   // If the next frame is a large one, waits until max_buffer_bytes has room for it.
   asio::awaitable<void> wait_for_room();
   // Waits for `time`, or until leave_ is cancelled; then closes the connection if the client has hung up.
@@ -182,7 +184,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Clock::time_point last_answer_ = Clock::now();     // the last end of a request
   std::optional<Clock::time_point> write_progress_;  // last progress of the running write; none: no write is running
   bool decoding_ = false;                            // a large frame is being decoded on the decoder thread
-  bool held_back_ = false;                           // in wait_for_leave() or wait_for_room()
+  bool held_back_ = false;                           // in wait_for_leave(), wait_after_refusals() or wait_for_room()
   bool welcomed_ = false;
   bool closing_ = false;
 };

@@ -226,6 +226,51 @@ TEST_CASE("a bucket gives its rate per second and a burst of a tenth of it") {
   REQUIRE(slow.take(at(1001)));
 }
 
+TEST_CASE("refusals in a row delay the tenant's next request, by a second at most") {
+  using std::chrono::milliseconds;
+  const RefusalPace::TimePoint start{std::chrono::hours(1)};
+  RefusalPace pace;
+  for (int i = 0; i < 500; ++i) {
+    REQUIRE(pace.wait(start) == milliseconds(0));
+    pace.refused(start);
+  }
+  REQUIRE(pace.wait(start) == milliseconds(0));  // these were free
+  for (int i = 1; i <= 30; ++i) {
+    pace.refused(start);
+    REQUIRE(pace.wait(start) == milliseconds(10 * i));
+  }
+  REQUIRE(pace.wait(start + milliseconds(100)) == milliseconds(200));
+  for (int i = 0; i < 10'000; ++i) pace.refused(start);
+  REQUIRE(pace.wait(start) == milliseconds(1000));
+  REQUIRE(pace.wait(start + milliseconds(1000)) == milliseconds(0));
+}
+
+TEST_CASE(
+    "a client that asks again at once after each refusal is held back, its cancels and its answers are not lost") {
+  FakeServer server({.max_streams = 1});
+  RawClient client(server.path());
+  client.hello();
+  REQUIRE(client.send(generate_frame(1)));
+  const actors::RequestId id = server.gateway.wait_submitted(0).id;
+  constexpr std::uint64_t kRefused = 560;
+  const auto begin = Clock::now();
+  std::string bytes;
+  for (std::uint64_t stream = 2; stream < 2 + kRefused; ++stream)
+    bytes += RawClient::frame_bytes(generate_frame(stream));
+  v1::ClientFrame cancel;
+  cancel.mutable_cancel()->set_stream(1);
+  bytes += RawClient::frame_bytes(cancel);
+  REQUIRE(client.send_bytes(bytes));
+  for (std::uint64_t stream = 2; stream < 2 + kRefused; ++stream) {
+    const v1::Refused refused = client.expect().refused();
+    REQUIRE(refused.stream() == stream);
+    REQUIRE(refused.field() == "max_streams");
+  }
+  REQUIRE(server.gateway.wait_cancelled(1) == std::vector<actors::RequestId>{id});
+  // 500 were free, the others came at 100 a second: a least time, which no slow machine can make wrong.
+  REQUIRE(Clock::now() - begin >= std::chrono::milliseconds(500));
+}
+
 TEST_CASE("a frame that arrives in small pieces is read ever more rarely, other frames at once") {
   ReadPace pace;
   const auto waits = [&](std::size_t bytes, bool frame_ended) { return pace.after_read(bytes, frame_ended).count(); };
