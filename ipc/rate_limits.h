@@ -48,8 +48,7 @@ class TokenBucket {
 };
 
 // Delays the requests of a tenant that are refused again and again: each refusal costs the io thread and the batcher
-// some 100 us, which everybody else's answers wait for, and costs the client that does not wait before it asks again
-// nothing.
+// some 100 us, for which the answers of other tenants wait, and a client that asks again at once pays nothing.
 class RefusalPace {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;

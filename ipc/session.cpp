@@ -169,9 +169,10 @@ asio::awaitable<void> Session::wait_for_leave() {
 asio::awaitable<void> Session::wait_after_refusals() {
   pass_on_credit();
   held_back_ = true;
-  for (auto time = tally_->refusals.wait(Clock::now()); !closing_ && time.count() > 0;
-       time = tally_->refusals.wait(Clock::now()))
-    co_await wait(std::max(kPaceInterval, time));
+  // Until the time that is right now: refusals on the tenant's other connections meanwhile must not delay it further.
+  const Clock::time_point until = Clock::now() + tally_->refusals.wait(Clock::now());
+  while (!closing_ && Clock::now() < until)
+    co_await wait(std::max(kPaceInterval, std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now())));
   held_back_ = false;
   last_read_ = Clock::now();  // this wait must not count as a stall of the client
 }
