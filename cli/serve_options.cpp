@@ -126,6 +126,7 @@ Result<ipc::ServerOptions> server_options(const config::ServeOptions& options, c
   server.max_buffer_bytes = options.max_buffer_bytes.count;
   server.max_frames_per_second = static_cast<std::uint32_t>(options.max_frames_per_second);
   server.max_questions_per_second = static_cast<std::uint32_t>(options.max_questions_per_second);
+  server.max_refusals_per_second = static_cast<std::uint32_t>(options.max_refusals_per_second);
   server.hello_timeout = options.hello_timeout;
   server.stall_timeout = options.stall_timeout;
   server.idle_timeout = options.idle_timeout;

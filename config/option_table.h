@@ -166,6 +166,7 @@ struct LimitOptions {
   Bytes max_buffer_bytes{512u << 20};
   std::int64_t max_frames_per_second = 20'000;
   std::int64_t max_questions_per_second = 1'000;
+  std::int64_t max_refusals_per_second = 100;
   std::chrono::milliseconds stall_timeout{60'000};
   std::chrono::milliseconds hello_timeout{5'000};
   std::chrono::milliseconds idle_timeout{0};

@@ -59,7 +59,7 @@ std::shared_ptr<Tally> Hub::tally(TenantId tenant) {
         std::find_if(tallies_.begin(), tallies_.end(), [](const auto& entry) { return entry.second.use_count() == 1; });
     if (gone != tallies_.end()) tallies_.erase(gone);
   }
-  return tallies_.emplace(tenant, std::make_shared<Tally>(tenant)).first->second;
+  return tallies_.emplace(tenant, std::make_shared<Tally>(tenant, options)).first->second;
 }
 
 void Hub::set_rates() {
@@ -67,6 +67,7 @@ void Hub::set_rates() {
     user.frames.set_rate(options.max_frames_per_second);
     user.questions.set_rate(options.max_questions_per_second);
   }
+  for (auto& [tenant, tally] : tallies_) tally->refusals.set_rate(options.max_refusals_per_second);
 }
 
 void Hub::ask_status(OnStatus done) {

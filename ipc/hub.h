@@ -28,7 +28,7 @@ class Session;
 
 // What a tenant's requests came to, on all of its connections.
 struct Tally {
-  explicit Tally(TenantId whose) : tenant(whose) {}
+  Tally(TenantId whose, const ServerOptions& options) : tenant(whose), refusals(options.max_refusals_per_second) {}
 
   // Fills in the counters, for a Status to a guest.
   void add_counts(v1::Status& status) const;
@@ -72,7 +72,7 @@ struct Hub {
   User& user(std::uint32_t uid);
   // The tenant's; kept like users, and at least while there is another reference.
   std::shared_ptr<Tally> tally(TenantId tenant);
-  // Applies the rates in `options` to all users.
+  // Applies the rates in `options` to all users and tenants.
   void set_rates();
   // Queries the gateway's status and calls `done` with it on the io thread; not after the server has been destroyed.
   // One query of the gateway answers all callers that waited when it was sent, and at most one is sent every 50 ms, so

@@ -52,12 +52,15 @@ class TokenBucket {
 class RefusalPace {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
-  // Per second, once kFree have been refused in a row.
-  static constexpr double kPerSecond = 100;
-  static constexpr double kFree = 500;
+  // Refusals of so many seconds delay nothing.
+  static constexpr double kFreeSeconds = 5;
   // However many requests were under way when they were refused: the next one waits no longer than this for them.
   static constexpr double kLongestWait = 1;  // seconds
 
+  // rate: refusals in a second, once there were kFreeSeconds times as many in a row; at least 1.
+  explicit RefusalPace(std::uint32_t rate) : bucket_(kFreeSeconds * rate, rate) {}
+
+  void set_rate(std::uint32_t rate) { bucket_.resize(kFreeSeconds * rate, rate); }
   // Counts a refusal. O(1).
   void refused(TimePoint now) {
     if (wait_seconds(now) < kLongestWait) bucket_.take(1, seconds(now));
@@ -70,7 +73,7 @@ class RefusalPace {
  private:
   double wait_seconds(TimePoint now) const { return bucket_.wait_for(0, seconds(now)); }
 
-  scheduler::TokenBucket bucket_{kFree, kPerSecond};
+  scheduler::TokenBucket bucket_;
 };
 
 // Delays the next read of a connection that sends a frame in many tiny pieces: each read costs the io thread as much as

@@ -49,6 +49,7 @@ Status check(const ServerOptions& options) {
     return out_of_range("max_buffer_bytes", "at least four times max_frame_bytes");
   if (options.max_frames_per_second == 0) return out_of_range("max_frames_per_second", "at least 1");
   if (options.max_questions_per_second == 0) return out_of_range("max_questions_per_second", "at least 1");
+  if (options.max_refusals_per_second == 0) return out_of_range("max_refusals_per_second", "at least 1");
   if (options.hello_timeout.count() <= 0) return out_of_range("hello_timeout", "above 0");
   if (options.stall_timeout.count() <= 0) return out_of_range("stall_timeout", "above 0");
   if (options.idle_timeout.count() < 0) return out_of_range("idle_timeout", "at least 0");
@@ -286,6 +287,7 @@ void Server::Impl::reconfigure(const ServerOptions& options) {
   hub.options.max_outbox_bytes = options.max_outbox_bytes;
   hub.options.max_frames_per_second = options.max_frames_per_second;
   hub.options.max_questions_per_second = options.max_questions_per_second;
+  hub.options.max_refusals_per_second = options.max_refusals_per_second;
   hub.set_rates();
   hub.options.hello_timeout = options.hello_timeout;
   hub.options.stall_timeout = options.stall_timeout;

@@ -42,6 +42,8 @@ struct ServerOptions {
   std::uint32_t max_frames_per_second = 20000;  // of one user; what comes faster is read later
   // Health, Models, Status and CancelRequest of one user; more are refused with quota.
   std::uint32_t max_questions_per_second = 1000;
+  // Of one tenant, once five times as many were refused in a row: its next requests are read later, by 1 s at most.
+  std::uint32_t max_refusals_per_second = 100;
   std::chrono::milliseconds hello_timeout{5000};   // from accept to a whole Hello
   std::chrono::milliseconds stall_timeout{60000};  // without credit, or with no byte taken of a blocked write
   std::chrono::milliseconds idle_timeout{0};       // with no open request and nothing sent; 0: no such timeout

@@ -80,8 +80,9 @@ void flood(std::vector<std::unique_ptr<RawClient>>& clients, const Ask& ask) {
 std::uint64_t growth_under(const Ask& ask) {
   ServerProcess server({"--max-outbox-bytes=2MiB", "--max-buffer-bytes=48MiB", "--max-connections=80",
                         "--max-connections-per-uid=80", "--max-questions-per-second=1000000000",
-                        "--max-frames-per-second=1000000000", "--max-embed-bytes=16MiB",
-                        "--max-queued-text-bytes=16MiB", "--memory=256MiB", "--max-requests-per-user=8"});
+                        "--max-frames-per-second=1000000000", "--max-refusals-per-second=1000000",
+                        "--max-embed-bytes=16MiB", "--max-queued-text-bytes=16MiB", "--memory=256MiB",
+                        "--max-requests-per-user=8"});
   REQUIRE(server.call({"run", "-n", "20", "Once upon a time"}).code == 0);  // what a first answer needs is there
   std::vector<std::unique_ptr<RawClient>> clients;
   for (std::size_t i = 0; i < kConnections; ++i) {

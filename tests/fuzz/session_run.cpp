@@ -193,7 +193,8 @@ SessionRun::SessionRun() : gateway_(std::make_unique<JudgingGateway>()) {
   ipc::ServerOptions options;
   options.max_frame_bytes = 1u << 20;
   options.max_streams = 8;
-  options.max_frames_per_second = options.max_questions_per_second = 1u << 30;  // a run waits for nothing
+  // A run waits for nothing.
+  options.max_frames_per_second = options.max_questions_per_second = options.max_refusals_per_second = 1u << 30;
   hub_ = std::make_unique<ipc::Hub>(options);
   hub_->gateway = gateway_.get();
 }

@@ -229,7 +229,7 @@ TEST_CASE("a bucket gives its rate per second and a burst of a tenth of it") {
 TEST_CASE("refusals in a row delay the tenant's next request, by a second at most") {
   using std::chrono::milliseconds;
   const RefusalPace::TimePoint start{std::chrono::hours(1)};
-  RefusalPace pace;
+  RefusalPace pace(100);
   for (int i = 0; i < 500; ++i) {
     REQUIRE(pace.wait(start) == milliseconds(0));
     pace.refused(start);
@@ -243,6 +243,8 @@ TEST_CASE("refusals in a row delay the tenant's next request, by a second at mos
   for (int i = 0; i < 10'000; ++i) pace.refused(start);
   REQUIRE(pace.wait(start) == milliseconds(1000));
   REQUIRE(pace.wait(start + milliseconds(1000)) == milliseconds(0));
+  pace.set_rate(1000);
+  REQUIRE(pace.wait(start) == milliseconds(100));
 }
 
 TEST_CASE(

@@ -461,6 +461,7 @@ TEST_CASE("limits out of range are refused at once") {
   REQUIRE(refused({.max_frame_bytes = 16u << 20, .max_buffer_bytes = 63u << 20}).find("max_buffer_bytes") == 0);
   REQUIRE(refused({.max_frames_per_second = 0}).find("max_frames_per_second") == 0);
   REQUIRE(refused({.max_questions_per_second = 0}).find("max_questions_per_second") == 0);
+  REQUIRE(refused({.max_refusals_per_second = 0}).find("max_refusals_per_second") == 0);
   REQUIRE(refused({.hello_timeout = milliseconds(0)}).find("hello_timeout") == 0);
   REQUIRE(refused({.stall_timeout = milliseconds(-1)}).find("stall_timeout") == 0);
   REQUIRE(refused({.idle_timeout = milliseconds(-1)}).find("idle_timeout") == 0);
