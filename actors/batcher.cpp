@@ -38,6 +38,10 @@ caf::behavior Batcher::make_behavior() {
           step_over(/*continues=*/false);
         });
       },
+      [this](const msg::Proposed& proposed) {
+        handle([&] { batch_.proposed(proposed.number, *proposed.reply, now()); });
+      },
+      [this](const msg::DrafterDied&) { handle([&] { batch_.drafter_died(); }); },
       [this](const msg::Quiesced& quiesced) {
         send(keeper_, quiesced);
         quiesced_ = true;
@@ -55,6 +59,7 @@ void Batcher::step_ended(const engine::StepResult& result) {
   if (options_.on_step) options_.on_step(result);
   handle([&] {
     batch_.step_ended(result, now());
+    context_.counters.drafted(batch_.take_draft_counts());
     step_over(batch_.has_work());
   });
 }
@@ -84,6 +89,14 @@ void Batcher::handle(Event&& event) {
 void Batcher::decide() {
   if (!quiesced_) return;
   batch_.decide(now());
+  if (auto drafts = batch_.take_draft_work()) {
+    if (const caf::actor drafter = context_.mailboxes.get(Role::drafter)) {
+      send(drafter, msg::Propose{std::move(drafts)});
+    } else {  // it is being restarted
+      batch_.drafter_died();
+      batch_.decide(now());
+    }
+  }
   if (context_.shares->decided(batch_.step_running())) context_.mailboxes.send(Role::embedder, msg::TurnCame{});
   // The step is sent first, so that the worker computes while the keeper answers.
   if (auto work = batch_.take_work()) {

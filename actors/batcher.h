@@ -11,8 +11,10 @@
 //           msg::SessionRead the contents of a request's session were read
 //           msg::Leased      from the keeper
 //           msg::StepResult  from the worker; msg::StepFailed: the step threw
+//           msg::Proposed    from the draft worker; msg::DrafterDied: it may not answer any more
 //           msg::Quiesced    from the worker: no step of an older batcher runs any more
 // Sends     msg::Lease, msg::BeginEpoch, msg::Quiesced to the keeper; msg::RunStep, msg::Quiesce to the worker;
+//           msg::Propose to the draft worker;
 //           msg::TurnCame to the embed worker
 #pragma once
 

@@ -15,6 +15,7 @@
 #include "actors/request_check.h"
 #include "actors/saboteur.h"
 #include "actors/server_context.h"
+#include "actors/serving/encoding.h"
 #include "actors/sessions/sessions.h"
 #include "actors/status/memory_survey.h"
 #include "actors/threads/topology.h"
@@ -136,6 +137,8 @@ class GatewayImpl final : public Gateway {
   }
   CancelFlag tokenize(TextRequest request, std::string text, engine::EncodeOptions options, OnTokenized done) override;
   CancelFlag detokenize(TextRequest request, std::vector<TokenId> ids, OnDetokenized done) override;
+  CancelFlag apply_template(TextRequest request, ChatPrompt chat, OnRendered done) override;
+  CancelFlag tokenize_chat(TextRequest request, ChatPrompt chat, OnTokenized done) override;
   void session(SessionQuestion question, std::function<void(SessionAnswer)> done) override;
   void drain(std::function<void()> done) override {
     spdlog::info("draining: {} streams are open", streams_.live().size());
@@ -151,7 +154,10 @@ class GatewayImpl final : public Gateway {
   ModelUnit& default_unit() const { return *models_.units().front(); }
   MemoryReport measure_memory();
   std::optional<scheduler::Refusal> begin_turn(Request& request, std::shared_ptr<StreamSink>& sink);
-  std::variant<std::shared_ptr<const engine::Tokenizer>, End> vocabulary(const std::string& model) const;
+  std::variant<std::shared_ptr<const ServedModel>, End> model_with_vocabulary(const std::string& model) const;
+  // Renders a conversation on a text thread and answers with what `convert` makes of the prompt.
+  template <class Answer, class Convert>
+  CancelFlag post_chat(TextRequest request, ChatPrompt chat, std::function<void(Answer)> done, Convert convert);
   template <class Answer, class Convert>
   CancelFlag post_text(scheduler::Tenant tenant, std::uint64_t bytes, std::function<void(Answer)> done, Convert work);
 
@@ -202,15 +208,18 @@ GatewayImpl::GatewayImpl(GatewayOptions options, std::optional<KillPlan> kills)
   compute_->team().set_profiler(options_.profiler.get());
   if (const Status kept = sessions_.status(); !kept && !options_.sessions_directory.empty())
     spdlog::warn("sessions are refused: {}", kept.error().message);
-  const ModelUnit& unit =
-      models_.add(*system_,
-                  ServerContext{.options = options_,
-                                .streams = streams_,
-                                .memory = survey_,
-                                .texts = *texts_,
-                                .compute = *compute_,
-                                .faults = faults_},
-                  {.path = options_.model_path, .alias = options_.model_alias, .load = options_.load});
+  const ModelUnit& unit = models_.add(*system_,
+                                      ServerContext{.options = options_,
+                                                    .streams = streams_,
+                                                    .memory = survey_,
+                                                    .texts = *texts_,
+                                                    .compute = *compute_,
+                                                    .faults = faults_},
+                                      {.path = options_.model_path,
+                                       .alias = options_.model_alias,
+                                       .draft_path = options_.draft_path,
+                                       .chat_template = options_.chat_template,
+                                       .load = options_.load});
   if (kills) saboteur_ = system_->spawn<Saboteur>(std::move(*kills), unit.supervisor(), break_step);
 }
 
@@ -302,14 +311,15 @@ void GatewayImpl::session(SessionQuestion question, std::function<void(SessionAn
   });
 }
 
-std::variant<std::shared_ptr<const engine::Tokenizer>, End> GatewayImpl::vocabulary(const std::string& name) const {
+std::variant<std::shared_ptr<const ServedModel>, End> GatewayImpl::model_with_vocabulary(
+    const std::string& name) const {
   const ModelUnit* const unit = models_.find(name);
   if (!unit) return unknown_model(name, models_.names());
   if (unit->state().draining())
     return refusal(Outcome::draining, {}, "this server is shutting down and takes no new requests");
-  const auto model = unit->state().model();
+  auto model = unit->state().model();
   if (!model) return not_ready(unit->state());
-  if (model->tokenizer()) return model->tokenizer();
+  if (model->tokenizer()) return model;
   return refusal(Outcome::unsupported, {}, "this model has no vocabulary; use token ids");
 }
 
@@ -337,8 +347,8 @@ CancelFlag GatewayImpl::post_text(scheduler::Tenant tenant, std::uint64_t bytes,
 
 CancelFlag GatewayImpl::tokenize(TextRequest request, std::string text, engine::EncodeOptions options,
                                  OnTokenized done) {
-  auto vocabulary_or = vocabulary(request.model);
-  if (auto* no = std::get_if<End>(&vocabulary_or)) return answered(done, std::move(*no));
+  auto model_or = model_with_vocabulary(request.model);
+  if (auto* no = std::get_if<End>(&model_or)) return answered(done, std::move(*no));
   if (text.size() > kMaxPromptBytes) {
     return answered(done,
                     refusal(Outcome::invalid_argument, "text",
@@ -348,17 +358,17 @@ CancelFlag GatewayImpl::tokenize(TextRequest request, std::string text, engine::
   const std::uint64_t bytes = text.size();
   return post_text(
       request.tenant, bytes, std::move(done),
-      [vocabulary = std::get<0>(vocabulary_or), text = std::move(text), options](const std::atomic<bool>* interrupt) {
+      [model = std::get<0>(model_or), text = std::move(text), options](const std::atomic<bool>* interrupt) {
         engine::EncodeOptions with_flag = options;
         with_flag.interrupt = interrupt;
-        return vocabulary->encode(text, with_flag);
+        return model->tokenizer()->encode(text, with_flag);
       });
 }
 
 CancelFlag GatewayImpl::detokenize(TextRequest request, std::vector<TokenId> ids, OnDetokenized done) {
-  auto vocabulary_or = vocabulary(request.model);
-  if (auto* no = std::get_if<End>(&vocabulary_or)) return answered(done, std::move(*no));
-  const std::uint32_t size = std::get<0>(vocabulary_or)->size();
+  auto model_or = model_with_vocabulary(request.model);
+  if (auto* no = std::get_if<End>(&model_or)) return answered(done, std::move(*no));
+  const std::uint32_t size = std::get<0>(model_or)->tokenizer()->size();
   if (const auto unknown = engine::find_unknown_id(ids, size)) {
     return answered(done,
                     refusal(Outcome::invalid_argument, "ids",
@@ -366,8 +376,43 @@ CancelFlag GatewayImpl::detokenize(TextRequest request, std::vector<TokenId> ids
   }
   const std::uint64_t bytes = ids.size() * sizeof(TokenId);
   return post_text(request.tenant, bytes, std::move(done),
-                   [vocabulary = std::get<0>(vocabulary_or), ids = std::move(ids)](const std::atomic<bool>* interrupt) {
-                     return vocabulary->decode(ids, interrupt);
+                   [model = std::get<0>(model_or), ids = std::move(ids)](const std::atomic<bool>* interrupt) {
+                     return model->tokenizer()->decode(ids, interrupt);
+                   });
+}
+
+template <class Answer, class Convert>
+CancelFlag GatewayImpl::post_chat(TextRequest request, ChatPrompt chat, std::function<void(Answer)> done,
+                                  Convert convert) {
+  auto model_or = model_with_vocabulary(request.model);
+  if (auto* no = std::get_if<End>(&model_or)) return answered(done, std::move(*no));
+  const auto model = std::get<0>(model_or);
+  if (!model->chat_template()) return answered(done, refusal(Outcome::unsupported, "messages", model->chat_problem()));
+  Request shape;
+  shape.prompt = std::move(chat);
+  if (auto wrong = check_shape(shape)) return answered(done, *std::move(wrong));
+  const std::uint64_t bytes = input_bytes(shape);
+  return post_text(request.tenant, bytes, std::move(done),
+                   [model, shape = std::move(shape), convert](const std::atomic<bool>* interrupt) -> Answer {
+                     const auto prompt = render(std::get<ChatPrompt>(shape.prompt), *model->chat_template(),
+                                                *model->tokenizer(), interrupt);
+                     if (!prompt) return refusal(Outcome::invalid_argument, "messages", prompt.error().message);
+                     return convert(*prompt, *model->tokenizer(), interrupt);
+                   });
+}
+
+CancelFlag GatewayImpl::apply_template(TextRequest request, ChatPrompt chat, OnRendered done) {
+  return post_chat(std::move(request), std::move(chat), std::move(done),
+                   [](const engine::chat::RenderedPrompt& prompt, const engine::Tokenizer&, const std::atomic<bool>*) {
+                     return prompt.text();
+                   });
+}
+
+CancelFlag GatewayImpl::tokenize_chat(TextRequest request, ChatPrompt chat, OnTokenized done) {
+  return post_chat(std::move(request), std::move(chat), std::move(done),
+                   [](const engine::chat::RenderedPrompt& prompt, const engine::Tokenizer& tokenizer,
+                      const std::atomic<bool>* interrupt) {
+                     return tokenizer.encode(prompt.segments, {.add_special = true, .interrupt = interrupt});
                    });
 }
 

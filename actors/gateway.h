@@ -33,6 +33,8 @@ using Tokenized = std::variant<std::vector<TokenId>, End>;
 using OnTokenized = std::function<void(Tokenized)>;
 using Detokenized = std::variant<std::string, End>;
 using OnDetokenized = std::function<void(Detokenized)>;
+using Rendered = std::variant<std::string, End>;
+using OnRendered = std::function<void(Rendered)>;
 
 // The actor system and everything in it. Destroying it stops everything and joins all threads; every
 // stream gets its end first.
@@ -68,6 +70,11 @@ class Gateway {
   virtual CancelFlag tokenize(TextRequest request, std::string text, engine::EncodeOptions options,
                               OnTokenized done) = 0;
   virtual CancelFlag detokenize(TextRequest request, std::vector<TokenId> ids, OnDetokenized done) = 0;
+
+  // The prompt that a request with this conversation would have, as text. The chat template runs on a text thread.
+  virtual CancelFlag apply_template(TextRequest request, ChatPrompt chat, OnRendered done) = 0;
+  // The ids of that prompt.
+  virtual CancelFlag tokenize_chat(TextRequest request, ChatPrompt chat, OnTokenized done) = 0;
 
   // Asks about the sessions of a tenant. `done` is called exactly once.
   virtual void session(SessionQuestion question, std::function<void(SessionAnswer)> done) = 0;

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "actors/request.h"
+#include "actors/serving/served_model.h"
 #include "actors/session_info.h"
 #include "config/metric.h"
 #include "engine/compute/profiler.h"
@@ -17,8 +18,12 @@ namespace troupe::actors {
 
 struct GatewayOptions : StreamLimits, SessionsOptions {
   std::string model_path;
+  std::string draft_path;                    // a draft model; empty: none
   std::string model_alias;                   // what clients call it; empty: general.name or the file's stem
+  ChatTemplateChoice chat_template;          // instead of the model's own; empty: that
   engine::LoadOptions load;                  // `team` and `progress` are filled in here
+  engine::Speculation speculation;           // of requests that do not choose another
+  bool verify_all_drafts = false;            // PlannerOptions::verify_all_drafts
   std::uint32_t num_threads = 0;             // of the compute team; 0: engine::default_num_threads()
   std::uint32_t max_step_tokens = 512;       // tokens of one step, all sequences together
   std::chrono::milliseconds max_stall{100};  // PlannerOptions::max_stall_seconds

@@ -15,16 +15,19 @@ using scheduler::Outcome;
 
 constexpr std::chrono::seconds kTimerReach{1};
 
-// Encodes the next part of a request's texts. Returns whether all are encoded: then `result` is msg::Encoded. It is
-// msg::EncodeFailed if that threw, so that a bad text fails its request and not the actor or thread. Throws
-// engine::Interrupted only.
+// Encodes the next part of a request's texts. Returns whether all are encoded: then `result` is msg::Encoded, or
+// msg::NotRendered if its conversation was refused. It is msg::EncodeFailed if that threw, so that a bad text fails its
+// request and not the actor or thread. Throws engine::Interrupted only.
 bool encode_part(Encoding& encoding, const FaultPoints& faults, RequestId request, const Request& body,
                  caf::message& result, const std::atomic<bool>* interrupt = nullptr) {
   try {
     if (faults.before_encode) faults.before_encode(body);
     encoding.encode_some(interrupt);
     if (encoding.next_part() > 0) return false;
-    result = caf::make_message(msg::Encoded{request, std::make_shared<EmbedIds>(encoding.take_ids())});
+    if (const auto& why = encoding.refusal())
+      result = caf::make_message(msg::NotRendered{request, why->message});
+    else
+      result = caf::make_message(msg::Encoded{request, std::make_shared<EmbedIds>(encoding.take_ids())});
   } catch (const engine::Interrupted&) {
     throw;
   } catch (...) {
@@ -46,6 +49,7 @@ caf::behavior Intake::make_behavior() {
         arm_timer();
       },
       [this](const msg::Encoded& done) { encoded(done.request, done.ids); },
+      [this](const msg::NotRendered& refused) { not_rendered(refused.request, refused.why); },
       [this](const msg::EncodeFailed& failed) { not_encoded(failed.request, failed.why); },
       [this](const msg::SessionLoaded& done) { session_loaded(done.request, *done.tokens); },
       [this](const msg::Deadline&) { end_overdue(); },
@@ -116,7 +120,7 @@ void Intake::admit(RequestId request, const Request& body) {
     if (auto full = check_embed_bytes(request, body, 0)) return end(request, *full);
   }
   if (auto over = context_.streams.admit(request, now())) return end(request, refused(std::move(*over)));
-  if (!texts_of(body).empty()) return encode(request, context_.streams.request(request));
+  if (needs_encoding(body)) return encode(request, context_.streams.request(request));
   if (!body.embed) return load_session(request, body, std::get<std::vector<TokenId>>(body.prompt));
   // Shares the ids of the request, which lives as long.
   if (auto own = context_.streams.request(request)) {
@@ -138,8 +142,7 @@ void Intake::encode(RequestId request, std::shared_ptr<const Request> body) {
     const auto& tokenizers = wiring_->tokenizers;
     return send(tokenizers[next_tokenizer_++ % tokenizers.size()], msg::Encode{request, std::move(body)});
   }
-  const ServedModel& model = *wiring_->model;
-  const auto encoding = std::make_shared<Encoding>(body, model.tokenizer(), model.vectors().max_tokens());
+  const auto encoding = std::make_shared<Encoding>(body, wiring_->model);
   TextJob text;
   text.tenant = body->tenant;
   text.bytes = input_bytes(*body);
@@ -210,6 +213,11 @@ void Intake::assign(RequestId request, std::shared_ptr<const EmbedIds> inputs) {
   if (task && wiring_->embedder) send(wiring_->embedder, msg::Enqueue{std::move(task)});
 }
 
+void Intake::not_rendered(RequestId request, const std::string& why) {
+  if (context_.streams.state(request) != RequestState::encoding) return;
+  end(request, refusal(Outcome::invalid_argument, "messages", why));
+}
+
 // Encodes the text again, since the failure may have been temporary; after kMaxFaults failures ends the request.
 void Intake::not_encoded(RequestId request, const Failure& why) {
   if (context_.streams.state(request) != RequestState::encoding) return;
@@ -231,6 +239,8 @@ void Intake::wire(const std::shared_ptr<const Wiring>& wiring) {
     limits_ = {.model = context_.model.name(),
                .vocab_size = model->info().vocab_size,
                .has_vocabulary = model->tokenizer() != nullptr,
+               .chat_problem = model->chat_template() ? "" : model->chat_problem(),
+               .has_draft_model = model->draft_model() != nullptr,
                .generates = language_model != nullptr,
                .max_embed_tokens = model->vectors().max_tokens(),
                .capacity = language_model ? capacity_of(*language_model) : scheduler::Capacity{}};
@@ -267,7 +277,7 @@ TextEncoder::TextEncoder(caf::actor_config& cfg, std::shared_ptr<const ServedMod
 caf::behavior TextEncoder::make_behavior() {
   return {
       [this](const msg::Encode& encode) {
-        Encoding encoding(encode.body, model_->tokenizer(), model_->vectors().max_tokens());
+        Encoding encoding(encode.body, model_);
         caf::message result;
         while (!encode_part(encoding, faults_, encode.request, *encode.body, result)) continue;
         send(sender(), std::move(result));

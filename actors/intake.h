@@ -6,7 +6,8 @@
 // continues from there.
 //
 // Receives  msg::Submit    a new request: it is ended, kept until the model is loaded, or encoded
-//           msg::Encoded   its text as ids; msg::EncodeFailed: it is tried once more, then ended
+//           msg::Encoded   its text as ids; msg::NotRendered: refused; msg::EncodeFailed: it is tried once more,
+//                          then ended
 //           msg::SessionLoaded  the tokens of its session and its own, or why that cannot be continued
 //           msg::Deadline  its own timer: a deadline may have passed
 //           msg::Forget    a stream has ended; msg::ForgetAll: all of them
@@ -46,6 +47,7 @@ class Intake : public ActorBase {
   void assign(RequestId request, const Request& body, std::vector<TokenId> prompt);
   void assign(RequestId request, std::shared_ptr<const EmbedIds> inputs);
   std::optional<End> check_embed_bytes(RequestId request, const Request& body, std::uint64_t id_bytes);
+  void not_rendered(RequestId request, const std::string& why);
   void not_encoded(RequestId request, const Failure& why);
   void wire(const std::shared_ptr<const Wiring>& wiring);
   void end(RequestId request, const End& how);
@@ -61,7 +63,7 @@ class Intake : public ActorBase {
 
 // Encodes short texts. The vocabulary is immutable and shared.
 //
-// Receives  msg::Encode -> sends msg::Encoded or msg::EncodeFailed to the sender
+// Receives  msg::Encode -> sends msg::Encoded, msg::NotRendered or msg::EncodeFailed to the sender
 class TextEncoder : public ActorBase {
  public:
   TextEncoder(caf::actor_config& cfg, std::shared_ptr<const ServedModel> model, FaultPoints faults);

@@ -26,8 +26,8 @@ namespace troupe::actors {
 class StatusQuery;
 
 // The actors that a supervisor starts, in this order, and restarts.
-enum class Role : std::uint8_t { telemetry, intake, loader, keeper, worker, batcher, embedder, tokenizer };
-inline constexpr std::size_t kNumRoles = 7;  // with one actor each; the tokenizers are several
+enum class Role : std::uint8_t { telemetry, intake, loader, keeper, worker, drafter, batcher, embedder, tokenizer };
+inline constexpr std::size_t kNumRoles = 8;  // with one actor each; the tokenizers are several
 
 // The actor that does such work.
 [[nodiscard]] constexpr Role worker_role(WorkKind kind) {
@@ -67,6 +67,10 @@ struct Encoded {
   RequestId request;
   std::shared_ptr<EmbedIds> ids;  // of each of its texts: a prompt is one
 };
+struct NotRendered {  // the chat template refused its conversation
+  RequestId request;
+  std::string why;
+};
 struct EncodeFailed {
   RequestId request;
   Failure why;
@@ -103,8 +107,16 @@ struct StepResult {
 struct StepFailed {
   StepFailure failure;
 };
-struct PassEnded {  // a pass over texts of an Embed
-  bool complete;    // they are read
+struct Propose {
+  std::shared_ptr<const DraftWork> work;
+};
+struct Proposed {
+  std::uint64_t number;  // of the work
+  std::shared_ptr<const engine::DraftReply> reply;
+};
+struct DrafterDied {};  // what it was asked may never be answered
+struct PassEnded {      // a pass over texts of an Embed
+  bool complete;        // they are read
 };
 struct PassFailed {
   Failure why;
@@ -153,10 +165,10 @@ inline constexpr auto throw_for_test = [](const Crash&) { throw std::runtime_err
 template <class T, class... Types>
 concept OneOf = (std::is_same_v<T, Types> || ...);
 template <class T>
-concept Message = OneOf<T, Submit, Credit, Deadline, Forget, ForgetAll, Encode, Encoded, EncodeFailed, Enqueue,
-                        SessionLoaded, SessionRead, FindCached, Lease, Leased, RunStep, StepResult, StepFailed,
-                        PassEnded, PassFailed, TurnCame, BeginEpoch, Quiesce, Quiesced, LoadEnded, ModelLoaded, Wire,
-                        Restart, Drain, DrainTimeout, Snapshot, Fence, Fenced, Crash>;
+concept Message = OneOf<T, Submit, Credit, Deadline, Forget, ForgetAll, Encode, Encoded, NotRendered, EncodeFailed,
+                        Enqueue, SessionLoaded, SessionRead, FindCached, Lease, Leased, RunStep, StepResult, StepFailed,
+                        Propose, Proposed, DrafterDied, PassEnded, PassFailed, TurnCame, BeginEpoch, Quiesce, Quiesced,
+                        LoadEnded, ModelLoaded, Wire, Restart, Drain, DrainTimeout, Snapshot, Fence, Fenced, Crash>;
 
 }  // namespace msg
 

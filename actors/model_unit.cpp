@@ -9,12 +9,16 @@
 
 #include "actors/request_check.h"
 #include "actors/serving/measure_steps.h"
+#include "actors/serving/model_cache.h"
 #include "actors/supervisor.h"
 #include "config/assert.h"
+#include "config/printable.h"
 #include "engine/model/memory_budget.h"
 
 namespace troupe::actors {
 namespace {
+
+constexpr std::uint32_t kMaxDraftContexts = 8;  // whole contexts that a draft model's cache has room for
 
 // ", 96 cache blocks of 8192 bytes, 40 window blocks of 4096 bytes, 64 snapshots of 20480 bytes, 16 states": those that
 // the model has.
@@ -31,6 +35,14 @@ std::string pools_of(const ServedModel& served) {
   return text;
 }
 
+void log_chat_template(const ServedModel& served) {
+  if (!served.language_model()) return;
+  if (const auto& chosen = served.chat_template())
+    spdlog::info("chat template \"{}\", {} bytes", Printable(chosen->name()).text(), chosen->source().size());
+  else
+    spdlog::info("messages are refused: {}", served.chat_problem());
+}
+
 Result<ServedModel> load_served(const std::string& path, const engine::LoadOptions& options) {
   const auto file = engine::open_gguf(path);
   if (!file) return file.error();
@@ -42,6 +54,20 @@ Result<ServedModel> load_served(const std::string& path, const engine::LoadOptio
   auto model = engine::LoadedModel::load(path, options);
   if (!model) return model.error();
   return ServedModel(*std::move(model));
+}
+
+// The draft model, which takes its part of options.memory first: a few whole contexts of K and V.
+Result<std::shared_ptr<engine::LoadedModel>> load_draft(const std::string& path, engine::LoadOptions& options) {
+  engine::LoadOptions small = options;
+  small.memory = options.memory / 2;
+  small.num_blocks = 0;
+  small.num_snapshots = 0;
+  small.max_sequences = std::min(options.max_sequences, kMaxDraftContexts);
+  auto draft = engine::LoadedModel::load(path, small);
+  if (!draft) return Error{draft.error().code, "the draft model: " + draft.error().message};
+  const std::uint64_t taken = (*draft)->model().weight_bytes() + (*draft)->vocabulary_bytes() + kv_bytes(**draft);
+  options.memory -= std::min(options.memory - 1, taken);
+  return draft;
 }
 
 }  // namespace
@@ -128,13 +154,31 @@ void ModelUnit::load() {
     state_.failed(error);
   };
   try {
+    std::shared_ptr<engine::LoadedModel> draft;
+    if (!source_.draft_path.empty()) {
+      auto loaded = load_draft(source_.draft_path, options);
+      if (!loaded) return failed(loaded.error());
+      draft = *std::move(loaded);
+    }
     auto served = load_served(source_.path, options);
     if (!served) return failed(served.error());
+    if (draft) {
+      const std::string drafting =
+          fmt::format("draft model \"{}\": {} parameters, {} blocks of {} bytes", draft->info().name,
+                      draft->info().num_parameters, draft->arena()->num_blocks(), draft->arena()->bytes_per_block());
+      if (const Status fits = served->set_draft_model(std::move(draft)); !fits) return failed(fits.error());
+      spdlog::info("{}", drafting);
+    }
+    if (!source_.chat_template.name.empty()) {
+      if (const Status chosen = served->choose_chat_template(source_.chat_template); !chosen)
+        return failed(chosen.error());
+    }
     const std::string name = source_.alias.empty() ? served->info().name : source_.alias;
     spdlog::info("loaded {} \"{}\" in {:.2f} s: {} threads, kernels {}{}, numerics {}",
                  served->language_model() ? "model" : "encoder", name,
                  seconds_between(start, std::chrono::steady_clock::now()), context_.options.num_threads,
                  served->kernels().name, pools_of(*served), served->numerics_id());
+    log_chat_template(*served);
     measure(*served, seconds_between(start, std::chrono::steady_clock::now()));
     set_loaded(*std::move(served), name);
   } catch (const engine::Stopped&) {

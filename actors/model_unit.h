@@ -29,9 +29,11 @@ class MemoryBudget {
 
 // Where a unit's model comes from.
 struct ModelSource {
-  std::string path;          // empty: the model is given to ModelUnit::serve()
-  std::string alias;         // what clients call it; empty: general.name or the file's stem
-  engine::LoadOptions load;  // `team`, `memory` and `progress` are filled in by the unit
+  std::string path;                    // empty: the model is given to ModelUnit::serve()
+  std::string alias;                   // what clients call it; empty: general.name or the file's stem
+  std::string draft_path{};            // of a draft model; empty: none
+  ChatTemplateChoice chat_template{};  // instead of the model's own
+  engine::LoadOptions load;            // `team`, `memory` and `progress` are filled in by the unit
 };
 
 // Its actors are a subtree: nothing outside of the unit has the address of one. Thread-safe, except for construction,

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cache/ids.h"
+#include "engine/drafting/speculation.h"
 #include "engine/layers/pooling.h"
 #include "engine/sampling/sampler.h"
 #include "scheduler/outcome.h"
@@ -47,18 +48,38 @@ struct EmbedInputs {
   }
 };
 
+// One turn of a conversation.
+struct ChatMessage {
+  std::string role;  // "system", "user", "assistant", or what else the template knows
+  std::string content;
+  std::string name{};       // of a user or a tool; empty: the message has none
+  std::string reasoning{};  // of an assistant, for templates that show it again (reasoning_content); empty: none
+  bool operator==(const ChatMessage&) const = default;
+};
+
+// A conversation that the model's chat template makes a prompt of. What the messages say never becomes a control token.
+struct ChatPrompt {
+  std::vector<ChatMessage> messages;  // 1 to kMaxChatMessages, of kMaxPromptBytes together
+  bool add_generation_prompt = true;  // the prompt ends where the assistant's answer begins
+  // Further variables of the template: a JSON object ("{\"enable_thinking\": false}"), at most kMaxChatVariableBytes.
+  // `tools` and `documents` are variables. Empty: none.
+  std::string variables{};
+  bool operator==(const ChatPrompt&) const = default;
+};
+
 struct Request {
   scheduler::Tenant tenant;  // by the server's rules, from what the kernel says of the peer or a trusted proxy names
   std::uint32_t uid = 0;     // of the connection, for status
   std::string model;         // empty: the only or default model
-  std::variant<std::string, std::vector<TokenId>> prompt;  // text, or exact ids
-  bool add_special = true;                                 // text only: BOS as the vocabulary asks
-  bool parse_special = false;                              // text only: control tokens written as text become their ids
+  std::variant<std::string, std::vector<TokenId>, ChatPrompt> prompt;  // text, exact ids, or a conversation
+  bool add_special = true;     // text and conversations: BOS as the vocabulary asks
+  bool parse_special = false;  // text only: control tokens written as text become their ids
   // Set: the request is for vectors of these texts. Prompt, sampling, stop strings, credit and choices are not used
   // then.
   std::optional<EmbedInputs> embed;
   engine::SamplingParams sampling;
-  bool has_seed = false;  // else the gateway draws one and reports it
+  bool has_seed = false;                  // else the gateway draws one and reports it
+  engine::SpeculationChoice speculation;  // never changes the answer
   std::vector<std::string> stop_strings;
   std::optional<std::chrono::milliseconds> deadline;  // from submission; then the stream ends with the tokens so far
   std::int32_t priority = 0;                          // lower is earlier
@@ -77,6 +98,8 @@ struct Request {
 };
 
 inline constexpr std::size_t kMaxPromptBytes = 8u << 20;
+inline constexpr std::size_t kMaxChatMessages = 16'384;
+inline constexpr std::size_t kMaxChatVariableBytes = 1u << 20;
 inline constexpr std::size_t kMaxStopStrings = 16;
 inline constexpr std::size_t kMaxStopStringBytes = 256;
 inline constexpr std::size_t kMaxScopeBytes = 64;
@@ -98,7 +121,9 @@ struct Usage {
   std::uint32_t prompt_tokens = 0;
   std::uint32_t cached_tokens = 0;      // of the prompt, served from the prefix cache at first admission
   std::uint32_t completion_tokens = 0;  // emitted
-  std::uint64_t computed_tokens = 0;    // prompt and answer, without cached ones; replayed ones count again
+  std::uint64_t computed_tokens = 0;    // prompt and answer, without cached ones; replayed ones and drafts count again
+  std::uint64_t drafted_tokens = 0;     // proposals that were verified
+  std::uint64_t accepted_tokens = 0;    // of these, tokens of the answer
   double queue_seconds = 0;             // submission to first step
   double prefill_seconds = 0;           // first step to first token
   double decode_seconds = 0;            // first token to last

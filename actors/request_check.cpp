@@ -49,6 +49,19 @@ std::string embed_field(const EmbedInputs& embed) {
   return std::holds_alternative<std::vector<std::string>>(embed.texts) ? "texts" : "token_ids";
 }
 
+std::optional<End> check_speculation(const engine::SpeculationChoice& choice) {
+  const auto above = [](const char* name, std::uint32_t value) {
+    return wrong_argument(fmt::format("speculation.{}", name),
+                          fmt::format("{} is {}; a draft has at most {} tokens", name, value, engine::kMaxDraftTokens),
+                          engine::kMaxDraftTokens);
+  };
+  if (choice.n_max && *choice.n_max > engine::kMaxDraftTokens) return above("n_max", *choice.n_max);
+  if (choice.n_min && *choice.n_min > engine::kMaxDraftTokens) return above("n_min", *choice.n_min);
+  if (choice.p_min && !(*choice.p_min >= 0 && *choice.p_min <= 1))
+    return wrong_argument("speculation.p_min", "p_min is a probability: it must be 0 to 1");
+  return std::nullopt;
+}
+
 std::optional<End> check_embed_shape(const EmbedInputs& embed) {
   if (embed.count() == 0) return wrong_argument("texts", "there is no text to embed");
   if (embed.count() <= kMaxEmbedInputs) return std::nullopt;
@@ -72,15 +85,40 @@ std::optional<End> check_embed_for_model(const Request& request, const ServingLi
 
 }  // namespace
 
+std::optional<End> check_chat(const ChatPrompt& chat) {
+  if (chat.messages.empty()) return wrong_argument("messages", "there is no message; send at least one");
+  if (chat.messages.size() > kMaxChatMessages)
+    return wrong_argument(
+        "messages", fmt::format("there are {} messages; at most {} are taken", chat.messages.size(), kMaxChatMessages),
+        kMaxChatMessages);
+  if (chat.variables.size() > kMaxChatVariableBytes)
+    return wrong_argument("template_variables",
+                          fmt::format("the template's variables have {} bytes; at most {} are taken",
+                                      chat.variables.size(), kMaxChatVariableBytes),
+                          kMaxChatVariableBytes);
+  for (std::size_t i = 0; i < chat.messages.size(); ++i)
+    if (chat.messages[i].role.empty()) return wrong_argument("messages", fmt::format("messages[{}] has no role", i));
+  return std::nullopt;
+}
+
 std::optional<End> check_shape(const Request& request) {
   if (request.embed) return check_embed_shape(*request.embed);
-  const std::uint64_t bytes = input_bytes(request);
-  if (bytes > kMaxPromptBytes) {
-    return wrong_argument(std::holds_alternative<std::string>(request.prompt) ? "text" : "token_ids",
+  const auto* const chat = std::get_if<ChatPrompt>(&request.prompt);
+  if (const std::uint64_t bytes = input_bytes(request); bytes > kMaxPromptBytes) {
+    return wrong_argument(chat != nullptr                                       ? "messages"
+                          : std::holds_alternative<std::string>(request.prompt) ? "text"
+                                                                                : "token_ids",
                           fmt::format("the prompt has {} bytes; at most {} are taken", bytes, kMaxPromptBytes),
                           kMaxPromptBytes);
   }
+  if (chat != nullptr) {
+    if (auto wrong = check_chat(*chat)) return wrong;
+    if (!request.session.empty())
+      return refusal(Outcome::unsupported, "session",
+                     "messages are a whole conversation; leave out the session, or continue it with text");
+  }
   if (auto wrong = check_stop_strings(request.stop_strings)) return wrong;
+  if (auto wrong = check_speculation(request.speculation)) return wrong;
   if (const std::size_t size = request.cache_scope.size(); size > kMaxScopeBytes) {
     return wrong_argument("cache_scope",
                           fmt::format("cache_scope has {} bytes; at most {} are allowed", size, kMaxScopeBytes),
@@ -104,7 +142,12 @@ std::optional<End> check_for_model(const Request& request, const ServingLimits& 
     if (auto wrong = check_ids(*ids, "token_ids", limits.vocab_size)) return wrong;
   } else if (!limits.has_vocabulary) {
     return refusal(Outcome::unsupported, "text", "this model has no vocabulary; send the prompt as token_ids");
+  } else if (std::holds_alternative<ChatPrompt>(request.prompt) && !limits.chat_problem.empty()) {
+    return refusal(Outcome::unsupported, "messages", limits.chat_problem);
   }
+  if (request.speculation.source == engine::DraftSource::draft && !limits.has_draft_model)
+    return refusal(Outcome::unsupported, "speculation.type",
+                   "this server has no draft model; choose ngram, suffix or auto, or have it started with --draft");
   if (!request.stop_strings.empty() && !limits.has_vocabulary) {
     return refusal(Outcome::unsupported, "stop",
                    "this model has no vocabulary, so its answers have no text to stop at; use stop ids");

@@ -17,14 +17,20 @@ namespace troupe::actors {
 struct ServingLimits {
   std::string model;  // the name that clients use
   std::uint32_t vocab_size = 0;
-  bool has_vocabulary = false;         // whether text can be encoded
+  bool has_vocabulary = false;  // whether text can be encoded
+  std::string chat_problem{};   // why conversations are refused; empty: there is a chat template
+  bool has_draft_model = false;
   bool generates = true;               // false: the model is an encoder
   std::uint32_t max_embed_tokens = 0;  // of each text of an Embed
   scheduler::Capacity capacity;
 };
 
-// Needs no model: prompt size, stop strings (their number is bounded where a frame is read), cache scope, deadline.
+// Needs no model: prompt size, messages, stop strings (their number is bounded where a frame is read), cache scope,
+// deadline.
 [[nodiscard]] std::optional<End> check_shape(const Request& request);
+
+// Of a conversation: messages are there, each has a role, variables are not too long.
+[[nodiscard]] std::optional<End> check_chat(const ChatPrompt& chat);
 
 // The model's name, whether the model does such work, the sampling parameters, ids, and whether the vocabulary that is
 // needed exists.

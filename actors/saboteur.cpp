@@ -13,10 +13,10 @@ struct Target {
   std::string_view name;
   std::optional<Role> role;
 };
-constexpr std::array kTargets{Target{"telemetry", Role::telemetry}, Target{"intake", Role::intake},
-                              Target{"keeper", Role::keeper},       Target{"worker", Role::worker},
-                              Target{"batcher", Role::batcher},     Target{"embedder", Role::embedder},
-                              Target{"tokenizer", Role::tokenizer}, Target{"step", std::nullopt}};
+constexpr std::array kTargets{
+    Target{"telemetry", Role::telemetry}, Target{"intake", Role::intake},       Target{"keeper", Role::keeper},
+    Target{"worker", Role::worker},       Target{"drafter", Role::drafter},     Target{"batcher", Role::batcher},
+    Target{"embedder", Role::embedder},   Target{"tokenizer", Role::tokenizer}, Target{"step", std::nullopt}};
 
 const Target* find_target(std::string_view name) {
   for (const Target& target : kTargets)

@@ -7,6 +7,7 @@
 
 #include "actors/batcher.h"
 #include "actors/cache_keeper.h"
+#include "actors/draft_worker.h"
 #include "actors/embed_worker.h"
 #include "actors/intake.h"
 #include "actors/loader.h"
@@ -20,8 +21,8 @@ namespace troupe::actors {
 namespace {
 
 // By role, for the log.
-constexpr std::array kRoleNames{"telemetry",     "intake",  "loader",       "cache keeper",
-                                "target worker", "batcher", "embed worker", "tokenizer"};
+constexpr std::array kRoleNames{"telemetry",    "intake",  "loader",       "cache keeper", "target worker",
+                                "draft worker", "batcher", "embed worker", "tokenizer"};
 
 }  // namespace
 
@@ -92,6 +93,7 @@ void Supervisor::child_died(const caf::down_msg& down) {
                 kRoleNames[static_cast<std::size_t>(role)], num_deaths_, kMaxRestarts);
   if (gave_up_ || num_deaths_ > kMaxRestarts) return stop_service();
 
+  if (role == Role::drafter) pass_on(Role::batcher, caf::make_message(msg::DrafterDied{}));
   if ((role == Role::keeper || role == Role::worker) && child(Role::batcher)) {
     send_exit(child(Role::batcher), caf::exit_reason::kill);
     set_child(Role::batcher, nullptr);
@@ -121,6 +123,8 @@ bool Supervisor::wants(Role role) const {
     case Role::worker:
     case Role::batcher:
       return model_ready_ && context_.model.model()->language_model();
+    case Role::drafter:
+      return model_ready_ && context_.model.model()->draft_model();
     case Role::embedder:
       return model_ready_;
     case Role::tokenizer:  // start_tokenizers()
@@ -172,6 +176,8 @@ caf::actor Supervisor::start(Role role) {
       return spawn<Loader>(context_, caf::actor{this});
     case Role::worker:
       return spawn<TargetWorker>(context_);
+    case Role::drafter:
+      return spawn<DraftWorker>(context_);
     case Role::embedder:
       return spawn<EmbedWorker>(context_);
     case Role::batcher:
@@ -185,13 +191,16 @@ caf::actor Supervisor::start(Role role) {
   options.planner = {.max_step_tokens = context_.options.max_step_tokens,
                      .max_sequences = context_.options.max_sequences,
                      .max_stall_seconds = std::chrono::duration<double>(context_.options.max_stall).count(),
-                     .snapshot_rule = book.snapshot_rule};
+                     .snapshot_rule = book.snapshot_rule,
+                     .verify_all_drafts = context_.options.verify_all_drafts};
   if (const std::uint32_t states = model->num_states(); states > 0) options.planner.max_open = states;
   for (const cache::Group& group : book.groups)
     options.planner.max_initial_blocks = std::min(options.planner.max_initial_blocks, group.num_blocks);
   options.tokenizer = model->tokenizer();
   options.faults = context_.faults;
   options.on_step = context_.options.on_step;
+  options.speculation = context_.options.speculation;
+  options.has_draft_model = served->draft_model() != nullptr;
   options.experience = context_.shares->experience();
   options.on_session_read = [&mailboxes = context_.mailboxes](RequestId request) {
     mailboxes.send(Role::batcher, msg::SessionRead{request});

@@ -48,6 +48,7 @@ StatusSnapshot take_snapshot(const UnitContext& context, TimePoint now) {
   MetricList& metrics = snapshot.metrics;
   counts.append_metrics(metrics);
   context.counters.append_metrics(metrics, now);
+  context.counters.append_drafts(metrics, snapshot.model);
   {
     const auto lock = context.shares->lock();
     append_experience(metrics, *context.shares->experience(), context.options.max_stall);

@@ -35,6 +35,8 @@ ordered_json to_json(const client::Receipt& receipt) {
           {"computed_tokens", receipt.computed_tokens},
           {"block_seconds", receipt.block_seconds},
           {"preemptions", receipt.preemptions},
+          {"drafted_tokens", receipt.drafted_tokens},
+          {"accepted_tokens", receipt.accepted_tokens},
           {"share", receipt.share}};
 }
 

@@ -122,6 +122,7 @@ Result<std::vector<Player>> make_players(const LoadTask& task, const load::Troup
     drive.connections = num_connections(options, *plan);
     drive.max_retries = static_cast<std::uint32_t>(options.max_retries);
     drive.patience = options.patience;
+    drive.deadline = options.deadline;
     drive.stop = &task.stop;
     players.push_back({std::move(tenant), std::move(*plan), std::move(drive), task.options.warm});
   }
@@ -185,6 +186,8 @@ std::vector<std::pair<std::string, std::string>> describe_player(const Player& p
   if (player.as.kind != load::RequestKind::generate)
     lines.emplace_back("asks for", player.as.kind == load::RequestKind::embed ? "vectors" : "token ids");
   if (player.as.priority != 0) lines.emplace_back("priority", std::to_string(player.as.priority));
+  if (const auto deadline = player.drive.deadline; deadline.count() > 0)
+    lines.emplace_back("deadline", fmt::format("{} ms", deadline.count()));
   lines.emplace_back("cache", player.is_warm                    ? "warm: every prefix was run once before"
                               : player.as.options.scope.empty() ? "cold: nothing was cached"
                                                                 : "as it was in scope " + player.as.options.scope);
@@ -277,6 +280,8 @@ Result<LoadResult> drive_openai(const LoadTask& task) {
   const config::LoadOptions& options = task.options;
   if (options.verify || options.warm)
     return Error{ErrorCode::invalid_argument, "--verify and --warm need a troupe server; --openai has neither"};
+  if (options.deadline.count() > 0)
+    return Error{ErrorCode::invalid_argument, "--deadline needs a troupe server; OpenAI's requests have none"};
   auto server = load::reach_openai(options.openai, options.model_name, options.patience, options.api_key);
   if (!server) return server.error();
   const auto plan = make_load_plan(options, server->vocabulary);

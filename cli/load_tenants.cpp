@@ -17,7 +17,7 @@ namespace troupe::cli {
 namespace {
 
 // The flags that a tenant can have of its own.
-constexpr std::array<std::string_view, 29> kTenantFlags = {"rate",
+constexpr std::array<std::string_view, 30> kTenantFlags = {"rate",
                                                            "burstiness",
                                                            "clients",
                                                            "num-prompts",
@@ -27,6 +27,7 @@ constexpr std::array<std::string_view, 29> kTenantFlags = {"rate",
                                                            "think-time",
                                                            "connections",
                                                            "max-retries",
+                                                           "deadline",
                                                            "prompt-len",
                                                            "output-len",
                                                            "prefix-len",

@@ -26,7 +26,7 @@ namespace {
 using config::Command;
 
 // Subcommands of later versions: they get their own message instead of a suggestion of a similar name.
-constexpr std::array<std::string_view, 3> kPlanned{"chat", "quantize", "convert"};
+constexpr std::array<std::string_view, 2> kPlanned{"quantize", "convert"};
 
 std::vector<std::string> names_of_subcommands() {
   std::vector<std::string> names;
@@ -73,6 +73,10 @@ Result<int> call(Command command, const config::Parsed& parsed) {
       return embed(config::EmbedOptions(parsed.options), parsed);
     case Command::session:
       return session(config::SessionOptions(parsed.options), parsed);
+    case Command::key:
+      return key(config::KeyCommandOptions(parsed.options), parsed);
+    case Command::chat:
+      return chat(config::ChatOptions(parsed.options), parsed);
     case Command::bench:
       return bench(config::BenchOptions(parsed.options), parsed);
     case Command::eval:

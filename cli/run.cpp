@@ -47,11 +47,31 @@ Result<std::string> prompt_text(const config::RunOptions& options, const config:
   return *piped + *text;
 }
 
+client::Conversation conversation(const config::RunOptions& options, std::string text) {
+  client::Conversation chat;
+  if (!options.system.empty()) chat.messages.push_back({.role = "system", .content = options.system});
+  chat.messages.push_back({.role = "user", .content = std::move(text)});
+  chat.variables = options.chat_template_kwargs;
+  return chat;
+}
+
+Status check_chat_options(const config::RunOptions& options, const config::Given& given) {
+  if (!options.chat && !options.system.empty())
+    return config::bad_value(given, "system", "a system message needs --chat");
+  if (!options.chat && !options.chat_template_kwargs.empty())
+    return config::bad_value(given, "chat-template-kwargs", "a chat template is used with --chat alone");
+  if (options.chat && options.ids) return config::bad_value(given, "ids", "--chat takes text, not token ids");
+  if (options.chat && options.special)
+    return config::bad_value(given, "special", "with --chat the text of a message never becomes a control token");
+  return Ok{};
+}
+
 Result<client::Request> make_request(const config::RunOptions& options, const config::Given& given) {
   if (options.recompute && options.session.empty())
     return config::bad_value(given, "recompute", "there is nothing to recompute without --session");
   if (options.logprobs >= 0 && !options.json)
     return config::bad_value(given, "logprobs", "only --json shows logprobs; add it, or ask for none (--logprobs -1)");
+  if (const Status usable = check_chat_options(options, given); !usable) return usable.error();
   client::Request request;
   auto text = prompt_text(options, given);
   if (!text) return text.error();
@@ -62,13 +82,20 @@ Result<client::Request> make_request(const config::RunOptions& options, const co
   } else {
     // Editors and echo end a text with a line break that does not belong to the prompt.
     if (given.arguments.empty() && text->ends_with('\n')) text->pop_back();
-    request.prompt = std::move(*text);
+    if (options.chat)
+      request.prompt = conversation(options, std::move(*text));
+    else
+      request.prompt = std::move(*text);
   }
   request.model = options.model_name;
   request.parse_special = options.special;
   request.stop = options.stop;
   request.priority = static_cast<std::int32_t>(options.priority);
   request.cache_scope = options.scope;
+  request.speculation.type = options.spec_type;
+  if (options.spec_draft_n_max >= 0) request.speculation.n_max = static_cast<std::uint32_t>(options.spec_draft_n_max);
+  if (options.spec_draft_n_min >= 0) request.speculation.n_min = static_cast<std::uint32_t>(options.spec_draft_n_min);
+  if (options.spec_draft_p_min >= 0) request.speculation.p_min = static_cast<float>(options.spec_draft_p_min);
   request.session = options.session;
   request.session_recompute = options.recompute;
   if (options.timeout.count() > 0) request.deadline = options.timeout;
@@ -107,6 +134,9 @@ void print_receipt(const std::string& label, const client::Receipt& receipt) {
       label, receipt.stalled_seconds * 1e3, receipt.preempted_seconds * 1e3, receipt.preemptions,
       receipt.parked_seconds * 1e3, receipt.compute_seconds * 1e3, receipt.cpu_seconds * 1e3, receipt.computed_tokens,
       receipt.block_seconds, receipt.share * 100);
+  if (receipt.drafted_tokens > 0)
+    std::cerr << fmt::format("{}speculation: {} tokens drafted, {} of them accepted\n", label, receipt.drafted_tokens,
+                             receipt.accepted_tokens);
 }
 
 // The line for stderr about an answer that is not complete, was refused or failed; empty: it is complete.

@@ -22,6 +22,7 @@
 #include "cli/service_manager.h"
 #include "cli/signals.h"
 #include "cli/subcommands.h"
+#include "cli/tcp_access.h"
 #include "cli/tenant_rules.h"
 #include "cli/text.h"
 #include "cli/usage_store.h"
@@ -43,6 +44,8 @@ static_assert(kStopMargin > kStopLimit);
 // frames, two for actors and one for their clock, two for sessions, one that measures memory, one that writes the log,
 // one that writes the account of usage, and one for logging why the process ends by force.
 constexpr std::uint32_t kOtherThreads = 11;
+// With --listen: one that checks keys, and one for TLS.
+constexpr std::uint32_t kTcpThreads = 2;
 
 using Clock = std::chrono::steady_clock;
 
@@ -132,6 +135,7 @@ class Service {
     auto options = server_options(options_, parsed_);
     if (!options) return end_with(options.error());
     tenants_ = options->tenants;
+    if (Status open = tcp_.open(options_, parsed_, *options); !open) return end_with(open.error());
     const auto inherited = manager_.socket();
     if (!inherited) return end_with(inherited.error());
     options->inherited_socket = *inherited;
@@ -146,6 +150,10 @@ class Service {
     server_ = std::move(*server);
     remove_at_forced_end(server_->socket_file());
     spdlog::info("troupe {} listens on {}", kVersion, server_->socket_path());
+    for (const ipc::TcpAddress& address : server_->tcp_addresses())
+      spdlog::info("HTTP on {}{}{}", address.text(), options_.tls_cert.empty() ? "" : ", with TLS",
+                   options_.no_auth ? ", for every program of this machine (no-auth)" : "");
+    if (options_.open) std::cout << tcp_.page_address(server_->tcp_addresses().at(0)) << std::endl;
     if (const std::string& asked_for = options_.socket;
         *inherited && !asked_for.empty() && asked_for != server_->socket_path())
       spdlog::warn("socket = {} is not used: the service manager has chosen another one", asked_for);
@@ -271,6 +279,7 @@ class Service {
     if (!options) return options.error();
     if (!loading_)
       if (Status kept = check_tenants(reread.in_effect, options->tenants); !kept) return kept;
+    if (Status read = tcp_.reload(in_effect, reread.in_effect, options->tenants); !read) return read;
     if (Status changed = server_->reconfigure(*options); !changed) return changed.error();
     tenants_ = std::move(options->tenants);
     parsed_ = std::move(reread.in_effect);
@@ -344,7 +353,8 @@ class Service {
   std::shared_ptr<const engine::Profiler> profiler_;  // null without --profile
   std::unique_ptr<UsageStore> usage_;                 // null: no account is kept; outlives what reports to it
   std::unique_ptr<actors::Gateway> gateway_;
-  std::unique_ptr<ipc::Server> server_;  // declared last: its streams must end before the gateway is destroyed
+  std::unique_ptr<ipc::Server> server_;  // declared behind it: its streams must end before the gateway is destroyed
+  TcpAccess tcp_;  // declared last: the server is the last that holds the threads that check keys and speak TLS
 };
 
 // Runs a Service; returns its exit code. By then all threads but the stop thread have ended.
@@ -353,8 +363,8 @@ int run_service(const config::Parsed& parsed, ServiceManager& manager, const std
     const bool on_terminal = ::isatty(STDERR_FILENO) != 0;
     start_stop_thread(events, {.drain_timeout = parsed.options.drain_timeout, .hangup_stops = on_terminal});
     const auto& options = parsed.options;
-    const auto num_threads =
-        cli::num_threads(options) + kOtherThreads + static_cast<std::uint32_t>(options.tokenizer_threads);
+    const auto num_threads = cli::num_threads(options) + kOtherThreads + (options.listen.empty() ? 0 : kTcpThreads) +
+                             static_cast<std::uint32_t>(options.tokenizer_threads);
     if (const auto lack = lack_of_threads(num_threads)) return end_with(*lack);
     return Service(parsed, manager, *events, on_terminal).run();
   } catch (...) {
@@ -366,8 +376,6 @@ int run_service(const config::Parsed& parsed, ServiceManager& manager, const std
 
 Result<int> serve(const config::Parsed& parsed) {
   const config::ServeOptions options(parsed.options);
-  if (!options.draft.empty())
-    return Error{ErrorCode::invalid_argument, "--draft: this version does not serve draft models; leave it out"};
   if (options.print_limits) {
     const auto text = limits_text(options);
     if (!text) return text.error();

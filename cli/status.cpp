@@ -10,6 +10,7 @@
 #include "cli/subcommands.h"
 #include "config/printable.h"
 #include "ipc/client/client.h"
+#include "ipc/http/prometheus_text.h"
 
 namespace troupe::cli {
 namespace {
@@ -59,7 +60,7 @@ Result<int> status(const config::StatusOptions& options) {
     return Error{ErrorCode::unsupported,
                  "this server does not measure its steps; start it with `troupe serve --profile`"};
   if (options.prometheus) {
-    std::cout << to_prometheus(*status);
+    std::cout << ipc::http::prometheus_text(*status);
   } else if (options.json) {
     const auto models = (*client)->models();
     if (!models) return models.error();

@@ -1,8 +1,6 @@
 #include "cli/status_report.h"
 
 #include <fmt/format.h>
-#include <prometheus/metric_family.h>
-#include <prometheus/text_serializer.h>
 
 #include <cctype>
 #include <cmath>
@@ -94,6 +92,15 @@ std::vector<std::pair<std::string, std::string>> lines_of(const client::ServerSt
         "windows", fmt::format("{} blocks of layers with a window: {} free, {} cached, {} in use; {} evicted",
                                count("window_blocks_total"), count("window_blocks_free"), count("window_blocks_cached"),
                                count("window_blocks_referenced"), count("window_block_evictions")));
+  for (const char* drafter : {"ngram", "suffix", "draft"}) {
+    const auto counted = [&](const char* what) { return count(fmt::format("spec_decode_num_{}_{}", what, drafter)); };
+    const auto tokens = counted("draft_tokens");
+    if (tokens == 0) continue;
+    lines.emplace_back(
+        fmt::format("drafts ({})", drafter),
+        fmt::format("{} of {} tokens, {} accepted ({:.1f} %)", counted("drafts"), tokens, counted("accepted_tokens"),
+                    100.0 * static_cast<double>(counted("accepted_tokens")) / static_cast<double>(tokens)));
+  }
   if (count("snapshots_total") > 0)
     lines.emplace_back("snapshots",
                        fmt::format("{} of recurrent state: {} cached; {} hits, {} evicted", count("snapshots_total"),
@@ -111,44 +118,6 @@ std::pair<std::string, std::string> line_of(const Metric& metric) {
         fmt::format("{} in {} s", std::accumulate(metric.counts.begin(), metric.counts.end(), std::uint64_t{0}), value);
   return {labels.empty() ? metric.name : fmt::format("{}{{{}}}", metric.name, fmt::join(labels, ",")),
           fmt::format("{}  {}", value, metric.help)};
-}
-
-using prometheus::ClientMetric;
-using prometheus::MetricFamily;
-using prometheus::MetricType;
-
-// Text that may come from a model file or a server, on one line.
-std::string printable(const std::string& text) { return Printable(text, kMaxModelNameBytes).text(); }
-
-// Whether Prometheus accepts it as a name: the server may be any program.
-bool is_name(std::string_view name) {
-  for (const char c : name)
-    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '_') return false;
-  return !name.empty() && !std::isdigit(static_cast<unsigned char>(name.front()));
-}
-
-MetricFamily family_of(const Metric& metric) {
-  const std::string name = "troupe:" + metric.name;
-  switch (metric.kind) {
-    case MetricKind::counter:
-      return {name + "_total", printable(metric.help), MetricType::Counter, {}};
-    case MetricKind::gauge:
-      return {name, printable(metric.help), MetricType::Gauge, {}};
-    case MetricKind::histogram:
-      break;
-  }
-  return {name + "_seconds", printable(metric.help), MetricType::Histogram, {}};
-}
-
-ClientMetric sample_of(const Metric& metric, const std::vector<double>& bounds) {
-  ClientMetric sample;
-  sample.counter.value = sample.gauge.value = sample.histogram.sample_sum = metric.value;
-  for (std::size_t i = 0; i < metric.counts.size(); ++i) {
-    sample.histogram.sample_count += metric.counts[i];
-    if (i < bounds.size())
-      sample.histogram.bucket.push_back({sample.histogram.sample_count, bounds[i]});  // +Inf is added
-  }
-  return sample;
 }
 
 }  // namespace
@@ -180,6 +149,7 @@ nlohmann::ordered_json status_json(const client::ServerStatus& s, const std::vec
                          {"trained_context", m.trained_context},
                          {"vocab_size", m.vocab_size},
                          {"end_ids", m.end_ids},
+                         {"chat_template", m.chat_template},
                          {"kv_bytes_per_token", m.kv_bytes_per_token},
                          {"numerics_id", m.numerics_id}});
   ordered_json report{{"readiness", name_of(s.health)},
@@ -220,23 +190,6 @@ std::string status_text(const client::ServerStatus& s, bool verbose) {
   std::vector<std::pair<std::string, std::string>> lines;
   for (const Metric& metric : s.metrics) lines.push_back(line_of(metric));
   return text + "\n" + aligned(lines);
-}
-
-std::string to_prometheus(const client::ServerStatus& status) {
-  std::vector<MetricFamily> families;  // the samples of each are together, as the format requires
-  std::map<std::string, std::size_t> index;
-  for (const Metric& metric : status.metrics) {
-    if (!is_name(metric.name)) continue;
-    MetricFamily family = family_of(metric);
-    const auto [found, is_new] = index.try_emplace(family.name, families.size());
-    if (is_new) families.push_back(std::move(family));
-    ClientMetric sample = sample_of(metric, status.histogram_bounds);
-    sample.label.push_back({"model_name", printable(status.model)});
-    for (const auto& [name, value] : metric.labels)
-      if (is_name(name)) sample.label.push_back({name, printable(value)});
-    families[found->second].metric.push_back(std::move(sample));
-  }
-  return prometheus::TextSerializer().Serialize(families);
 }
 
 }  // namespace troupe::cli

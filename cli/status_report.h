@@ -19,8 +19,4 @@ namespace troupe::cli {
 // A line: what steps were predicted to take, how far off that was lately, and the limit that it is for (--max-stall).
 [[nodiscard]] std::string prediction_text(const client::ServerStatus& s);
 
-// Prometheus' text format 0.0.4. Names are "troupe:" and vLLM's name for the same metric, if it has one; units are
-// seconds and bytes; counters end with _total. Every metric has the label model_name; docs/metrics.md lists them.
-[[nodiscard]] std::string to_prometheus(const client::ServerStatus& status);
-
 }  // namespace troupe::cli

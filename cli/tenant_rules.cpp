@@ -24,6 +24,20 @@ std::optional<T> limit_of(const std::optional<std::int64_t>& value) {
   return value ? std::optional<T>(static_cast<T>(*value)) : std::nullopt;
 }
 
+// Adds the ids of these names to `ids`. `kind`: "user" or "group".
+Status add_ids(const config::Given& given, const config::TenantRule& rule, const char* kind, AccountFinder find,
+               const std::vector<std::string>& names, std::vector<std::uint32_t>& ids) {
+  for (const std::string& name : names) {
+    const auto id = find(name);
+    if (!id) return Error{id.error().code, bad_rule(given, rule, id.error().message).message};
+    if (!*id) return bad_rule(given, rule, fmt::format("this system has no {} '{}'", kind, name));
+    ids.push_back(**id);
+  }
+  return Ok{};
+}
+
+}  // namespace
+
 scheduler::TenantPolicy policy_of(const config::TenantRule& rule) {
   return {.name = rule.name,
           .weight = rule.weight,
@@ -38,20 +52,6 @@ scheduler::TenantPolicy policy_of(const config::TenantRule& rule) {
                      .max_context = limit_of<std::uint32_t>(rule.max_context),
                      .max_choices = limit_of<std::uint32_t>(rule.max_choices)}};
 }
-
-// Adds the ids of these names to `ids`. `kind`: "user" or "group".
-Status add_ids(const config::Given& given, const config::TenantRule& rule, const char* kind, AccountFinder find,
-               const std::vector<std::string>& names, std::vector<std::uint32_t>& ids) {
-  for (const std::string& name : names) {
-    const auto id = find(name);
-    if (!id) return Error{id.error().code, bad_rule(given, rule, id.error().message).message};
-    if (!*id) return bad_rule(given, rule, fmt::format("this system has no {} '{}'", kind, name));
-    ids.push_back(**id);
-  }
-  return Ok{};
-}
-
-}  // namespace
 
 Result<ipc::TenantRules> tenant_rules(const config::Given& given) {
   std::vector<ipc::TenantRule> rules;

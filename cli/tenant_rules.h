@@ -9,6 +9,9 @@
 
 namespace troupe::cli {
 
+// What a rule allows its tenant.
+[[nodiscard]] scheduler::TenantPolicy policy_of(const config::TenantRule& rule);
+
 // Looks the names of users and groups up now. Error: bad_config, with file and line, for an unknown name or two
 // tenants' names with one id; io if the lookup fails.
 [[nodiscard]] Result<ipc::TenantRules> tenant_rules(const config::Given& given);

@@ -52,7 +52,8 @@ find_package(fmt REQUIRED)
 set(TROUPE_COLD_OPTIONS $<$<CONFIG:Release>:-O1>)
 
 # Under sanitizers only what computes is optimised: for the rest clang 14 takes half the time this way.
-set(TROUPE_OPTIMISED_TARGETS troupe_std_headers troupe_kernels troupe_engine troupe_cache troupe_scheduler)
+set(TROUPE_OPTIMISED_TARGETS troupe_std_headers troupe_kernels troupe_engine troupe_chat troupe_cache
+  troupe_scheduler)
 function(troupe_set_optimisation name)
   if(TROUPE_SANITIZE AND NOT name IN_LIST TROUPE_OPTIMISED_TARGETS)
     target_compile_options(${name} PRIVATE -O0)
@@ -124,6 +125,12 @@ endfunction()
 # What the tests need that are not labelled caf: all that ThreadSanitizer is asked to build.
 add_custom_target(tests_without_caf)
 
+# The longest tests, longest first: they begin first, so that none of them is the last to run, alone. ctest's own figures
+# of an earlier run replace these.
+set(TROUPE_LONG_TESTS test_cli protocol_test actors_plain_test ipc_end_to_end_test engine_determinism_test
+  engine_golden_test engine_decoder_test kernels_test test_load test_memory_limits gateway_test engine_recurrent_test
+  scheduler_serving_test)
+
 # troupe_test(name SOURCES a_test.cpp ... LIBS x y [LABELS l] [COMPUTES]): one Catch2 program, one ctest entry.
 # COMPUTES: its own code takes most of its time, and is optimised also under sanitizers.
 # Tests run in the top folder: reference data is looked for in ../shared, or where TROUPE_SHARED_DIR says. A program of
@@ -148,6 +155,11 @@ function(troupe_test name)
   endif()
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}"
     SKIP_REGULAR_EXPRESSION "(^|\n)skipped: (all [0-9]+ test cases|these tests need [0-9]+ descriptors)")
+  list(FIND TROUPE_LONG_TESTS ${name} place)
+  if(place GREATER_EQUAL 0)
+    math(EXPR cost "1000 - ${place}")
+    set_tests_properties(${name} PROPERTIES COST ${cost})
+  endif()
   if(NOT "caf" IN_LIST ARG_LABELS)
     add_dependencies(tests_without_caf ${name})
   endif()

@@ -31,6 +31,16 @@ std::vector<CommandInfo> make_commands() {
         "troupe run --seed 7 --stop \"The end\" -v -f prompt.txt",
         "troupe run \"In short, the letter says\" < letter.txt", "troupe run --choices 3 Once upon a time",
         "troupe run --ids --json 1 424 437 261 399"}},
+      {Command::chat,
+       "chat",
+       "talk with the server's model",
+       "",
+       "Reads what you say line by line, and streams the answers. A line that ends with \\ goes on in the next; \"\"\" "
+       "begins and ends a text of several lines. Ctrl-C stops an answer, Ctrl-D or /quit ends the chat; /help lists "
+       "the "
+       "other commands. With --session the conversation is kept in a file under this name. A model without a chat "
+       "template continues the text instead.",
+       {"troupe chat", "troupe chat --system \"You are terse.\" --temp 0.3", "troupe chat --session tea"}},
       {Command::embed,
        "embed",
        "get vectors of texts from the server",
@@ -128,6 +138,18 @@ std::vector<CommandInfo> make_commands() {
        "their own. Where no server answers, the file of --usage-db is read.",
        {"troupe usage", "troupe usage --since 7d --by day", "troupe usage --since 2026-11-01 --json",
         "troupe usage --usage-db /var/lib/troupe/usage.db"}},
+      {Command::key,
+       "key",
+       "make, list and revoke the keys of clients that come over TCP",
+       "add NAME | list | revoke NAME",
+       "add draws a key, prints it once and keeps its hash in --keys-file: nothing can show it again. The key counts "
+       "for the tenant that --tenant names, else for a tenant of its own, whose limits --quota gives. list shows "
+       "names, "
+       "tenants and dates. revoke forgets a key. A running server reads the file again with SIGHUP (systemctl reload "
+       "troupe); answers that run then are finished.",
+       {"troupe key add ci --expires 30d", "troupe key add web-1 --tenant web",
+        "troupe key add guest --quota max-running=2,max-answer-tokens-per-minute=6000", "troupe key list --json",
+        "troupe key revoke ci"}},
       {Command::load,
        "load",
        "put the server under load, and measure",

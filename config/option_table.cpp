@@ -14,7 +14,7 @@ namespace {
 // In the order of Command.
 using OptionSets = std::tuple<ServeOptions, RunOptions, BenchOptions, EvalOptions, TokenizeOptions, InspectOptions,
                               StatusOptions, TopOptions, VersionOptions, LoadOptions, ProbeOptions, PerplexityOptions,
-                              EmbedOptions, UsageOptions, SessionOptions>;
+                              EmbedOptions, UsageOptions, SessionOptions, KeyCommandOptions, ChatOptions>;
 
 // The bit of each subcommand that has the group.
 template <class Group>
@@ -63,7 +63,20 @@ std::span<const Option> option_table() {
       {&ModelOptions::model, "model", "-m", kModel, "FILE", kAny,
        "the model, a GGUF file; none: the embedded one (probe: a size to read at; none: 1 GiB)"},
       {&ServerOptions::draft, "draft", "-md --model-draft", kModel, "FILE", kAny,
-       "draft model for speculative decoding (refused: this version has none)"},
+       "draft model for speculative decoding, of the same vocabulary: with --spec-type draft or auto"},
+      {&SpeculationOptions::spec_type, "spec-type", "", kModel, "TYPE", kAny,
+       "what drafts tokens, which a step verifies together: ngram or suffix (the text so far), draft (a draft model), "
+       "auto, off. Never changes an answer; none: off (run: what the server was started with, as for the next three)"},
+      {&SpeculationOptions::spec_draft_n_max, "spec-draft-n-max", "--draft-max --draft-n", kModel, "TOKENS",
+       within(-1, 16), "longest draft; how much is verified follows from its acceptance and the step's room; -1: 16"},
+      {&SpeculationOptions::spec_draft_n_min, "spec-draft-n-min", "--draft-min", kModel, "TOKENS", within(-1, 16),
+       "shorter drafts are not used; -1: 0"},
+      {&SpeculationOptions::spec_draft_p_min, "spec-draft-p-min", "--draft-p-min", kModel, "P", within(-1, 1),
+       "a draft model's draft ends before a token of lower probability; -1: 0"},
+      {&ServerOptions::chat_template, "chat-template", "--chat-template-file", kModel, "TEMPLATE", kAny,
+       "what makes prompts of messages, in Jinja: a file, a name of docs/chat.md, or of a template in the model's "
+       "file; "
+       "none: the model's own"},
       {&ContextOptions::ctx_size, "ctx-size", "-c --max-model-len", kModel, "TOKENS", within(0, 1 << 24),
        "longest sequence, prompt and answer together; 0: as long as the model was trained for"},
       {&ThreadOptions::threads, "threads", "-t", kModel, "N", within(0, 1024),
@@ -108,6 +121,18 @@ std::span<const Option> option_table() {
        "groups whose members may connect", kReloads},
       {&ServerOptions::allow_user, "allow-user", "", kServer, "NAME,...", kAny, "as --allow-uid, by name", kReloads},
       {&ServerOptions::allow_group, "allow-group", "", kServer, "NAME,...", kAny, "as --allow-gid, by name", kReloads},
+      {&ServerOptions::listen, "listen", "", kServer, "ADDRESS,...", kAny,
+       "speak HTTP over TCP, too: tcp://127.0.0.1:8080, tcp://[::1]:8080; none: on the Unix socket alone"},
+      {&ServerOptions::no_auth, "no-auth", "", kServer, "", kAny,
+       "let every program on this machine use the TCP addresses, without a key"},
+      {&ServerOptions::open, "open", "", kServer, "", kAny,
+       "print the page's address, with a key that the first tab to open it gets; needs --listen"},
+      {&ServerOptions::allow_host, "allow-host", "", kServer, "NAME,...", kAny,
+       "further names that HTTP clients over TCP may call this server by, besides localhost, 127.0.0.1 and [::1]",
+       kReloads},
+      {&ServerOptions::cors_origin, "cors-origin", "", kServer, "ORIGIN,...", kAny,
+       "web sites whose pages may use this server over TCP: https://example.org, or * for all; none: only its own",
+       kReloads},
       {&ServerOptions::sessions_dir, "sessions-dir", "", kServer, "DIR", kAny,
        "where sessions are kept, a directory of the server's own; \"auto\": $STATE_DIRECTORY/sessions, else "
        "$XDG_STATE_HOME/troupe/sessions or ~/.local/state/troupe/sessions; none, off: no session is served"},
@@ -123,6 +148,17 @@ std::span<const Option> option_table() {
        "~/.local/state/troupe; off: keep no account (`troupe usage` reads the file where no server answers)"},
       {&ServerOptions::usage_days, "usage-days", "", kServer, "DAYS", within(1, 36'500),
        "how long the account of usage is kept"},
+
+      {&TcpOptions::tls_cert, "tls-cert", "--ssl-certfile --ssl-cert-file", kServer, "FILE", kAny,
+       "speak TLS over TCP, with this certificate (PEM, the chain behind it); SIGHUP reads it again; none: no TLS",
+       kReloads},
+      {&TcpOptions::tls_key, "tls-key", "--ssl-keyfile --ssl-key-file", kServer, "FILE", kAny,
+       "the private key of --tls-cert (PEM, without passphrase), which other users must not be able to read", kReloads},
+      {&KeysFileOptions::keys_file, "keys-file", "", kServer, "FILE", kAny,
+       "the keys of clients that come over TCP, made by `troupe key`; auto: the credential troupe-keys "
+       "($CREDENTIALS_DIRECTORY), else the file keys in $STATE_DIRECTORY, $XDG_STATE_HOME/troupe or "
+       "~/.local/state/troupe; SIGHUP reads it again",
+       kReloads},
 
       {&ParallelOptions::parallel, "parallel", "-np --max-num-seqs", kLimits, "N", within(1, 4096),
        "sequences computed at once"},
@@ -173,6 +209,8 @@ std::span<const Option> option_table() {
        "how long a new connection may take to say hello", kReloads},
       {&LimitOptions::idle_timeout, "idle-timeout", "", kLimits, "TIME", within(0, 365 * 24 * kHours),
        "end connections that ask for nothing this long; 0: never", kReloads},
+      {&LimitOptions::keep_alive_timeout, "keep-alive-timeout", "--timeout-keep-alive", kLimits, "TIME",
+       within(1, 24 * kHours), "how long an HTTP connection is kept between two requests", kReloads},
       {&LimitOptions::max_sessions_per_user, "max-sessions-per-user", "", kLimits, "N", within(1, 1 << 20),
        "sessions of one user; for one more, that of the same user which was not used for longest is deleted"},
       {&LimitOptions::max_session_bytes, "max-session-bytes", "", kLimits, "SIZE", within(1, 1024.0 * 1024 * kGiB),
@@ -193,7 +231,7 @@ std::span<const Option> option_table() {
       {&LogOptions::log_file, "log-file", "", kLogging, "FILE", kAny,
        "append the log to this file, opened anew by SIGHUP; none: to stderr"},
 
-      {&AnswerOptions::predict, "predict", "-n --n-predict --max-tokens", kRequest, "TOKENS", within(-1, 1 << 24),
+      {&LengthOptions::predict, "predict", "-n --n-predict --max-tokens", kRequest, "TOKENS", within(-1, 1 << 24),
        "longest answer; -1: until the model ends or the context is full"},
       {&AnswerOptions::choices, "choices", "--n-choices --num-return-sequences", kRequest, "N", within(1, 64),
        "answers to one prompt, which is computed once; each is drawn by itself (with --temp 0 all are the same). "
@@ -210,10 +248,17 @@ std::span<const Option> option_table() {
        "end the answer with what it has after this long, and with exit code 1; refused at once if it is predicted to "
        "be late; 0: never"},
       {&AnswerOptions::priority, "priority", "", kRequest, "N", within(-1000, 1000), "lower is served earlier"},
-      {&ConversationOptions::session, "session", "", kRequest, "NAME", kAny,
-       "continue the conversation of this name that the server keeps, or begin it; the answer becomes part of it"},
+      {&SessionNameOptions::session, "session", "", kRequest, "NAME", kAny,
+       "continue the conversation of this name, or begin it: run one that the server keeps; chat one in a file of your "
+       "own"},
       {&ConversationOptions::recompute, "recompute", "", kRequest, "", kAny,
        "continue the session also if it was computed with other kernels or another KV type, from its tokens"},
+      {&ChatFlagOptions::chat, "chat", "", kRequest, "", kAny,
+       "the text is a user's message: the model's chat template makes the prompt"},
+      {&MessageOptions::system, "system", "-sys --system-prompt", kRequest, "TEXT", kAny,
+       "a system message before the others (run: with --chat)"},
+      {&MessageOptions::chat_template_kwargs, "chat-template-kwargs", "", kRequest, "JSON", kAny,
+       "further variables of the chat template (run: with --chat), as ({\"enable_thinking\": false})"},
       {&RequestOptions::scope, "scope", "", kRequest, "NAME", kAny,
        "who shares the prefix cache: \"public\" all users, another name a part of yours; none: you (load: a new one)"},
       {&TokenTextOptions::special, "special", "", kRequest, "", kAny,
@@ -294,6 +339,8 @@ std::span<const Option> option_table() {
        "connections that share the requests; 0: one per client, at most 32"},
       {&PaceOptions::max_retries, "max-retries", "--retry", kPace, "N", within(0, 100),
        "send a refused request again, up to N times, after as long as the server says"},
+      {&PaceOptions::deadline, "deadline", "", kPace, "TIME", within(0, 24 * kHours),
+       "of each request: the server refuses what it predicts to be late, and ends what is; 0: none"},
       {&PaceOptions::patience, "patience", "", kPace, "TIME", within(1, 24 * kHours),
        "give up when nothing comes from the server for this long"},
 
@@ -343,6 +390,17 @@ std::span<const Option> option_table() {
       {&LoadTenantOptions::compare_alone, "compare-alone", "", kTenants, "NAME,...", kAny,
        "before the run, run these tenants alone, one after the other (all: each of them), and report both; may be "
        "repeated",
+       kNeedsRestart, kFlagOnly},
+
+      {&KeyOptions::key_tenant, "key-tenant", "--tenant", kTenants, "NAME", kAny,
+       "add: whose key it is, the name of a [[tenant]] rule or a uid; none: a tenant of its own, key:NAME",
+       kNeedsRestart, kFlagOnly},
+      {&KeyOptions::expires, "expires", "", kTenants, "TIME", within(0, 36'500 * 24 * kHours),
+       "add: how long the key is valid, such as 30d; 0: until it is revoked", kNeedsRestart, kFlagOnly},
+      {&KeyOptions::quota, "quota", "", kTenants, "LIMIT=N,...", kAny,
+       "add: a limit of the tenant that the key is by itself, as in a [[tenant]] rule (max-running, max-queued, "
+       "max-prompt-tokens-per-minute, max-answer-tokens-per-minute, max-context, max-kv-blocks, max-choices, weight); "
+       "may be repeated",
        kNeedsRestart, kFlagOnly},
 
       {&GoalOptions::verify, "verify", "", kGoals, "", kAny,

@@ -67,6 +67,14 @@ struct ProfileOptions {
   bool profile = false;
 };
 
+// Of serve, and of run, which asks for something else than the server's.
+struct SpeculationOptions {
+  std::string spec_type;               // empty: the server's, which is "off" by default
+  std::int64_t spec_draft_n_max = -1;  // -1: the server's, which is 16 by default
+  std::int64_t spec_draft_n_min = -1;  // likewise, 0
+  double spec_draft_p_min = -1;        // likewise, 0
+};
+
 struct SocketOptions {
   std::string socket;
   bool no_strict_modes = false;
@@ -74,6 +82,10 @@ struct SocketOptions {
 
 struct UsageFileOptions {
   std::string usage_db = "auto";  // a file, "auto" or "off"
+};
+
+struct KeysFileOptions {
+  std::string keys_file = "auto";
 };
 
 struct ModelNameOptions {
@@ -131,6 +143,7 @@ struct ServerOptions {
   std::string draft;
   std::int64_t kv_blocks = 0;  // 0: what the memory budget leaves
   std::string alias;
+  std::string chat_template;          // a file or a name; empty: the model's own
   std::string sessions_dir = "auto";  // a directory or "auto"; empty, "off": none
   std::chrono::milliseconds drain_timeout{30'000};
   std::chrono::milliseconds progress_timeout{60'000};
@@ -138,9 +151,18 @@ struct ServerOptions {
   std::vector<std::int64_t> allow_gid;
   std::vector<std::string> allow_user;   // each may hold several names, separated by commas
   std::vector<std::string> allow_group;  // likewise
+  std::vector<std::string> listen;       // each may hold several, separated by commas; so may the next two
+  bool no_auth = false;
+  bool open = false;
+  std::vector<std::string> allow_host;
+  std::vector<std::string> cors_origin;
   std::chrono::milliseconds idle_exit{0};
   std::int64_t usage_days = 400;
   bool print_limits = false;
+};
+
+struct TcpOptions {               // serve
+  std::string tls_cert, tls_key;  // PEM files; empty: no TLS
 };
 
 struct LimitOptions {
@@ -170,6 +192,7 @@ struct LimitOptions {
   std::chrono::milliseconds stall_timeout{60'000};
   std::chrono::milliseconds hello_timeout{5'000};
   std::chrono::milliseconds idle_timeout{0};
+  std::chrono::milliseconds keep_alive_timeout{75'000};
 };
 
 struct LogOptions {
@@ -178,8 +201,11 @@ struct LogOptions {
   std::string log_file;
 };
 
-struct AnswerOptions {  // run
+struct LengthOptions {  // run, chat
   std::int64_t predict = -1;
+};
+
+struct AnswerOptions : LengthOptions {  // run
   std::int64_t choices = 1;
   std::vector<std::string> logit_bias;
   std::vector<std::string> stop;
@@ -190,13 +216,31 @@ struct AnswerOptions {  // run
   std::int64_t priority = 0;
 };
 
-struct ConversationOptions {  // run
+struct SessionNameOptions {  // run, chat
   std::string session;
+};
+
+struct ConversationOptions : SessionNameOptions {  // run
   bool recompute = false;
+};
+
+struct MessageOptions {  // run, chat
+  std::string system;
+  std::string chat_template_kwargs;  // JSON
+};
+
+struct ChatFlagOptions : MessageOptions {  // run
+  bool chat = false;
 };
 
 struct AnchorOptions {  // session
   bool anchors = false;
+};
+
+struct KeyOptions {                      // key
+  std::string key_tenant;                // empty: a tenant of its own
+  std::chrono::milliseconds expires{0};  // from now; 0: never
+  std::vector<std::string> quota;        // "max-running=4"; each may hold several, separated by commas
 };
 
 struct VerboseOptions {  // run, status
@@ -252,6 +296,7 @@ struct PaceOptions {  // load, like the following five
   std::int64_t connections = 0;  // 0: one per client, at most 32
   std::int64_t max_retries = 0;
   std::chrono::milliseconds patience{120'000};
+  std::chrono::milliseconds deadline{0};
 };
 
 struct PromptOptions {
@@ -323,9 +368,10 @@ struct Joined : Groups... {};
 struct Options : Joined<HelpOptions, ConfigOptions, EngineOptions, ContextOptions, ParallelOptions, ProfileOptions,
                         SocketOptions, RequestOptions, TokenTextOptions, EndsOptions, RawOptions, JsonOptions,
                         FormatOptions, ServerOptions, LimitOptions, LogOptions, AnswerOptions, ConversationOptions,
-                        AnchorOptions, VerboseOptions, VectorOptions, StatusFormatOptions, ScreenOptions, CaseOptions,
-                        MachineOptions, PaceOptions, PromptOptions, FaultOptions, LoadTenantOptions, GoalOptions,
-                        ReportOptions, PassageOptions, LogitsOptions, DecodeOptions, UsageFileOptions, PeriodOptions> {
+                        ChatFlagOptions, AnchorOptions, VerboseOptions, VectorOptions, StatusFormatOptions,
+                        ScreenOptions, CaseOptions, MachineOptions, PaceOptions, PromptOptions, FaultOptions,
+                        LoadTenantOptions, GoalOptions, ReportOptions, PassageOptions, LogitsOptions, DecodeOptions,
+                        SpeculationOptions, UsageFileOptions, PeriodOptions, KeysFileOptions, KeyOptions, TcpOptions> {
 };
 
 // The options of a subcommand.
@@ -339,10 +385,11 @@ struct OptionSet : Groups... {
 template <class... Groups>
 using Configured = OptionSet<ConfigOptions, HelpOptions, Groups...>;
 
-using ServeOptions = Configured<EngineOptions, ContextOptions, ParallelOptions, ProfileOptions, SocketOptions,
-                                UsageFileOptions, ServerOptions, LimitOptions, LogOptions>;
-using RunOptions = Configured<SocketOptions, RequestOptions, AnswerOptions, ConversationOptions, VerboseOptions,
-                              TokenTextOptions, RawOptions, JsonOptions>;
+using ServeOptions =
+    Configured<EngineOptions, SpeculationOptions, ContextOptions, ParallelOptions, ProfileOptions, SocketOptions,
+               UsageFileOptions, KeysFileOptions, TcpOptions, ServerOptions, LimitOptions, LogOptions>;
+using RunOptions = Configured<SocketOptions, RequestOptions, SpeculationOptions, AnswerOptions, ConversationOptions,
+                              ChatFlagOptions, VerboseOptions, TokenTextOptions, RawOptions, JsonOptions>;
 using BenchOptions = Configured<EngineOptions, ContextOptions, ProfileOptions, CaseOptions, FormatOptions>;
 using EvalOptions = Configured<EngineOptions, ContextOptions, LogitsOptions, TextOptions, JsonOptions>;
 using TokenizeOptions = Configured<ModelOptions, TokenTextOptions, EndsOptions, RawOptions, DecodeOptions>;
@@ -355,7 +402,10 @@ using LoadOptions = Configured<SocketOptions, RequestOptions, PaceOptions, Promp
 using ProbeOptions = Configured<ModelOptions, ThreadOptions, MachineOptions>;
 using PerplexityOptions = Configured<EngineOptions, PassageOptions, TextOptions, FormatOptions>;
 using UsageOptions = Configured<SocketOptions, UsageFileOptions, PeriodOptions, JsonOptions>;
+using ChatOptions =
+    Configured<SocketOptions, RequestOptions, SessionNameOptions, MessageOptions, LengthOptions, RawOptions>;
 using SessionOptions = Configured<SocketOptions, AnchorOptions, JsonOptions>;
+using KeyCommandOptions = Configured<KeysFileOptions, KeyOptions, JsonOptions>;
 using EmbedOptions = Configured<SocketOptions, ModelNameOptions, TokenTextOptions, EndsOptions, VectorOptions>;
 
 }  // namespace troupe::config

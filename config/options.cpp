@@ -214,7 +214,7 @@ Status apply_file(Command command, const ConfigFile& file, Parsed& parsed) {
       return Error{ErrorCode::bad_config, fmt::format("{}: {}: {}", place, entry.option->name, *problem)};
     if (ours) parsed.origins[std::string(entry.option->name)] = place;
   }
-  if (command == Command::serve) parsed.tenants = file.tenants;
+  if (command == Command::serve || command == Command::key) parsed.tenants = file.tenants;
   return Ok{};
 }
 

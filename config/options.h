@@ -46,7 +46,7 @@ struct Given {
   std::map<std::string, std::string, std::less<>> origins;  // option name -> "--threads", "TROUPE_THREADS", "FILE:3"
   std::vector<std::string> warnings;                        // unknown TROUPE_* variables
   std::string file;                                         // the configuration file that was read, if any
-  std::vector<TenantRule> tenants;                          // of `file`; of `serve` only
+  std::vector<TenantRule> tenants;                          // of `file`; of `serve` and `key`
   std::vector<std::string> command_line;                    // the parsed arguments, for read_again()
 };
 

@@ -95,6 +95,8 @@ class LoadedModel {
   // kept as f16 also "-s512", the positions after which they are rounded.
   const std::string& numerics_id() const { return numerics_id_; }
   const std::vector<TokenId>& end_ids() const { return end_ids_; }  // end-of-generation tokens
+  // As find_chat_templates().
+  const std::vector<std::pair<std::string, std::string>>& chat_templates() const { return chat_templates_; }
   const std::shared_ptr<MemoryPolicy>& memory_policy() const { return memory_policy_; }
   // Heap bytes taken by the vocabulary, and by the weights that are not in a MemoryPolicy's memory.
   std::uint64_t vocabulary_bytes() const { return vocabulary_bytes_; }
@@ -111,6 +113,7 @@ class LoadedModel {
   std::uint32_t num_states_ = 0;
   std::string numerics_id_;
   std::vector<TokenId> end_ids_;
+  std::vector<std::pair<std::string, std::string>> chat_templates_;
   std::shared_ptr<MemoryPolicy> memory_policy_;
   std::uint64_t vocabulary_bytes_ = 0;
   std::uint64_t weight_heap_bytes_ = 0;
@@ -149,8 +152,16 @@ struct StepItem {
   // No row of this or a later step, also after a rewind, is before this position: table entries that no row from it on
   // attends to are set to kNoBlock.
   std::uint32_t rewind_floor = 0;
-  // With recurrent layers: once these tokens are computed, the state is copied to this snapshot.
+  // With recurrent layers: once these tokens are computed, the state is copied to this snapshot. Not with a draft.
   SnapshotId save = kNoSnapshot;
+  // Proposals for the tokens after the last known one, only with Output::sample; computed as rows like those of
+  // num_tokens, within the context and the block tables (asserted). At each row the token is drawn as without a draft;
+  // a proposal is accepted if it is the token drawn, else the rows after it are dropped. So the answer is the same,
+  // except with SamplingParams::accepts_by_rejection.
+  std::vector<TokenId> draft{};
+  // With SamplingParams::accepts_by_rejection: what each proposal was drawn from (engine::Proposal); empty, also
+  // instead of all of them: chosen without a draw.
+  std::vector<std::vector<TokenProbability>> draft_distributions{};
 };
 
 struct StepBatch {
@@ -163,7 +174,12 @@ enum class Finish : std::uint8_t { running, eos, stop_id, length };
 
 struct ItemResult {
   SequenceId sequence = 0;
-  std::vector<SampledToken> tokens;  // the sampled tokens, without the eos or stop id that ended the sequence
+  // The sampled tokens, at most draft.size() + 1, without the eos or stop id that ended the sequence.
+  std::vector<SampledToken> tokens;
+  std::uint32_t num_accepted = 0;  // proposals of the draft that are among `tokens`
+  // Executor::num_computed() after the step. With recurrent layers and a rejected proposal the accepted ones are not
+  // among them, because a state cannot be cut: a later step computes these tokens again.
+  std::uint32_t num_computed = 0;
   Finish finish = Finish::running;
   std::vector<float> logits;  // only for Output::all_logits: [num_tokens, vocab_size]
 };
@@ -196,6 +212,9 @@ class Executor {
   // token again, because its logits are gone. The block tables stay. A recurrent state cannot be rolled back: with one,
   // all tokens are computed again.
   void truncate(SequenceId id, std::uint32_t num_tokens);
+  // Makes more tokens known, as if they had been sampled: within the context and the vocabulary (asserted). The block
+  // tables grow with the steps that compute them.
+  void append(SequenceId id, std::span<const TokenId> tokens);
   // Drops K and V from position num_computed (<= the current one) on; the tokens stay known and are computed again. The
   // caller first replaces a block shared with other sequences by a copy. With a recurrent state num_computed must be
   // the current value, or 0. The blocks in the windows of position num_computed must still be in the tables
@@ -212,6 +231,9 @@ class Executor {
   // Valid until the next call that is not const.
   std::span<const TokenId> tokens(SequenceId id) const;  // known
   const BlockTable& block_table(SequenceId id, GroupId group = 0) const;
+  // Items of one step that may have a draft: with recurrent layers each needs a second state, of the num_states() of
+  // the model that no open sequence takes; else there is no limit.
+  std::uint32_t max_drafts() const;
   std::span<const float> state(SequenceId id) const;  // after the computed positions; empty without recurrent layers
   // Bytes of the step buffers: activations, scratch space, logits, live states. Grows with the largest step and the
   // most open sequences so far and never shrinks; a step with the maximum of rows and tokens takes it to its maximum.

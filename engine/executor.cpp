@@ -23,6 +23,7 @@ struct Sequence {
   std::vector<TokenId> tokens;  // known
   BlockTables tables;           // by group
   AlignedMemory state;          // float32; empty without recurrent layers
+  AlignedMemory kept_state;     // during a step with a draft: the state before the draft
   std::uint32_t num_prompt = 0;
   std::uint32_t num_computed = 0;
   Sampler sampler;
@@ -46,21 +47,27 @@ struct Executor::State {
   }
   const Sequence& find(SequenceId id) const { return const_cast<State*>(this)->find(id); }
 
+  AlignedMemory take_state();
   void begin_state(Sequence& sequence, const SequenceSpec& spec);
   void assert_windows(const Sequence& sequence, std::uint32_t num_tokens) const;
+  void append_blocks(Sequence& sequence, const StepItem& item) const;
   std::size_t gather_rows(const StepBatch& batch);
+  void add_draft(Sequence& sequence, const StepItem& item);
   PassCounts forward(float* hidden);
   void save_states(const StepBatch& batch);
   void compute_logits(const StepBatch& batch, const float* hidden, StepResult& result);
-  void sample_all(StepResult& result);
+  void sample_all(const StepBatch& batch, StepResult& result);
   Finish take(Sequence& sequence, SampledToken token, std::vector<SampledToken>& out) const;
 
-  // One row to sample in the current step.
+  // The rows of one item to sample in the current step.
   struct Draw {
     Sequence* sequence = nullptr;
     std::size_t item = 0;
-    SampledToken token;
+    std::size_t first_row = 0;  // among the rows to sample
   };
+  SampledToken sample_row(const Draw& draw, const StepItem& item, std::size_t index, std::span<float> logits) const;
+  void verify(const Draw& draw, const StepItem& item, std::span<float> logits, ItemResult& out) const;
+  void keep_accepted(Sequence& sequence, std::span<const TokenId> draft, ItemResult& out);
 
   const LoadedModel& model;
   Team& team;
@@ -72,7 +79,9 @@ struct Executor::State {
   // Members to avoid allocations in a step.
   std::vector<SequenceRows> rows;
   std::vector<SequenceRows> pass_rows;
+  std::vector<TokenId> row_tokens;  // of items with a draft
   std::vector<Draw> draws;
+  std::size_t num_sampled_rows = 0;
   // Whether all draws of this step are greedy: then only `largest` is computed, no logits.
   bool all_greedy = false;
   std::vector<kernels::MaxAt> largest;
@@ -91,6 +100,7 @@ void Executor::open(SequenceSpec spec) {
   Sequence sequence{.tokens = std::move(spec.tokens),
                     .tables = std::move(spec.tables),
                     .state = {},
+                    .kept_state = {},
                     .num_prompt = spec.num_prompt_tokens,
                     .num_computed = spec.num_cached,
                     .sampler = Sampler(state_->model.kernels(), std::move(spec.sampling), state_->model.end_ids())};
@@ -119,18 +129,24 @@ void Executor::open(SequenceSpec spec) {
   TROUPE_ASSERT(is_new);
 }
 
-// Sets the live state after spec.num_cached positions; reuses the memory of a closed sequence if there is any.
+// Memory of a state, with any contents: of a closed sequence, if there is any. Throws bad_alloc.
+AlignedMemory Executor::State::take_state() {
+  if (!unused_states.empty()) {
+    AlignedMemory state = std::move(unused_states.back());
+    unused_states.pop_back();
+    return state;
+  }
+  TROUPE_ASSERT(state_bytes / state_shape.bytes() < model.num_states());
+  AlignedMemory state = AlignedMemory::allocate(model.memory_policy(), MemoryKind::kv_cache, state_shape.bytes());
+  if (!state.data()) throw std::bad_alloc();
+  state_bytes += state_shape.bytes();
+  return state;
+}
+
+// Sets the live state after spec.num_cached positions.
 void Executor::State::begin_state(Sequence& sequence, const SequenceSpec& spec) {
   if (state_shape.num_floats() == 0) return;
-  if (unused_states.empty()) {
-    TROUPE_ASSERT(sequences.size() < model.num_states());
-    sequence.state = AlignedMemory::allocate(model.memory_policy(), MemoryKind::kv_cache, state_shape.bytes());
-    if (!sequence.state.data()) throw std::bad_alloc();
-    state_bytes += state_shape.bytes();
-  } else {
-    sequence.state = std::move(unused_states.back());
-    unused_states.pop_back();
-  }
+  sequence.state = take_state();
   if (!spec.state.empty()) {
     TROUPE_ASSERT(spec.state.size() == state_shape.num_floats());
     std::copy(spec.state.begin(), spec.state.end(), sequence.live_state());
@@ -149,6 +165,16 @@ void Executor::truncate(SequenceId id, std::uint32_t num_tokens) {
   sequence.tokens.resize(num_tokens);
   if (sequence.num_computed < num_tokens) return;
   rewind(id, sequence.state.data() ? 0 : num_tokens - 1);
+}
+
+void Executor::append(SequenceId id, std::span<const TokenId> tokens) {
+  Sequence& sequence = state_->find(id);
+  TROUPE_ASSERT(sequence.num_known() + tokens.size() <= state_->model.info().context);
+  for (const TokenId token : tokens) {
+    TROUPE_ASSERT(token >= 0 && static_cast<std::uint32_t>(token) < state_->model.info().vocab_size);
+    sequence.tokens.push_back(token);
+    sequence.sampler.accept(token);
+  }
 }
 
 void Executor::rewind(SequenceId id, std::uint32_t num_computed) {
@@ -170,7 +196,8 @@ void Executor::swap_block(SequenceId id, GroupId group, std::uint32_t index, Blo
 void Executor::close(SequenceId id) {
   const auto found = state_->sequences.find(id);
   if (found == state_->sequences.end()) return;
-  if (found->second.state.data()) state_->unused_states.push_back(std::move(found->second.state));
+  for (AlignedMemory* state : {&found->second.state, &found->second.kept_state})  // both: a step has failed
+    if (state->data()) state_->unused_states.push_back(std::move(*state));
   state_->sequences.erase(found);
 }
 
@@ -180,6 +207,10 @@ std::uint32_t Executor::num_computed(SequenceId id) const { return state_->find(
 std::uint32_t Executor::num_prompt_tokens(SequenceId id) const { return state_->find(id).num_prompt; }
 std::span<const TokenId> Executor::tokens(SequenceId id) const { return state_->find(id).tokens; }
 const BlockTable& Executor::block_table(SequenceId id, GroupId group) const { return state_->find(id).tables[group]; }
+std::uint32_t Executor::max_drafts() const {
+  if (state_->state_shape.num_floats() == 0) return std::numeric_limits<std::uint32_t>::max();
+  return state_->model.num_states() - static_cast<std::uint32_t>(state_->sequences.size());
+}
 std::span<const float> Executor::state(SequenceId id) const {
   const Sequence& sequence = state_->find(id);
   return {reinterpret_cast<const float*>(sequence.state.data()), sequence.state.size() / sizeof(float)};
@@ -198,7 +229,8 @@ void Executor::step(const StepBatch& batch, StepResult& result) {
                 .num_sequences = static_cast<std::uint32_t>(batch.items.size()),
                 .begin = begin,
                 .end = {}};
-  for (const StepItem& item : batch.items) span.num_rows += item.num_tokens;
+  for (const StepItem& item : batch.items)
+    span.num_rows += item.num_tokens + static_cast<std::uint32_t>(item.draft.size());
   StepScope scope(state.team, span);
   const std::size_t num_outputs = state.gather_rows(batch);
   if (!batch.items.empty()) {
@@ -208,7 +240,7 @@ void Executor::step(const StepBatch& batch, StepResult& result) {
     for (const StepItem& item : batch.items) state.find(item.sequence).num_computed += item.num_tokens;
     state.save_states(batch);
     state.compute_logits(batch, hidden, result);
-    state.sample_all(result);
+    state.sample_all(batch, result);
   }
   result.workspace_bytes = workspace_bytes();
   const auto end = std::chrono::steady_clock::now();
@@ -229,34 +261,63 @@ void Executor::State::assert_windows(const Sequence& sequence, std::uint32_t num
   }
 }
 
+void Executor::State::append_blocks(Sequence& sequence, const StepItem& item) const {
+  TROUPE_ASSERT(item.new_blocks.empty() || item.new_blocks.size() == sequence.tables.size());
+  for (GroupId group = 0; group < sequence.tables.size(); ++group) {
+    BlockTable& table = sequence.tables[group];
+    if (!item.new_blocks.empty())
+      table.insert(table.end(), item.new_blocks[group].begin(), item.new_blocks[group].end());
+    TROUPE_ASSERT(table.size() == sequence.tables[0].size());
+    cache::leave_window_behind(table, item.rewind_floor, model.cache_spec().groups[group].window);
+  }
+}
+
 // Appends the new blocks and fills `rows`. Returns the number of output rows.
 std::size_t Executor::State::gather_rows(const StepBatch& batch) {
   const OperationScope scope(team, Operation::prepare);
   rows.clear();
-  std::size_t num_outputs = 0;
+  row_tokens.clear();
+  std::size_t num_outputs = 0, num_draft_rows = 0;
+  for (const StepItem& item : batch.items)
+    if (!item.draft.empty()) num_draft_rows += item.num_tokens + item.draft.size();
+  row_tokens.reserve(num_draft_rows);  // `rows` refers to them
   for (const StepItem& item : batch.items) {
     Sequence& sequence = find(item.sequence);
-    TROUPE_ASSERT(item.new_blocks.empty() || item.new_blocks.size() == sequence.tables.size());
-    for (GroupId group = 0; group < sequence.tables.size(); ++group) {
-      BlockTable& table = sequence.tables[group];
-      if (!item.new_blocks.empty())
-        table.insert(table.end(), item.new_blocks[group].begin(), item.new_blocks[group].end());
-      TROUPE_ASSERT(table.size() == sequence.tables[0].size());
-      cache::leave_window_behind(table, item.rewind_floor, model.cache_spec().groups[group].window);
-    }
+    append_blocks(sequence, item);
+    const auto num_draft = static_cast<std::uint32_t>(item.draft.size());
     TROUPE_ASSERT(item.num_tokens >= 1 && item.num_tokens <= sequence.num_known() - sequence.num_computed);
-    assert_windows(sequence, item.num_tokens);
+    assert_windows(sequence, item.num_tokens + num_draft);
     // A draw needs the last known token's logits.
     TROUPE_ASSERT(item.output != Output::sample || sequence.num_computed + item.num_tokens == sequence.num_known());
-    const std::uint32_t outputs = item.output == Output::none ? 0 : item.output == Output::sample ? 1 : item.num_tokens;
+    const std::uint32_t outputs = item.output == Output::none     ? 0
+                                  : item.output == Output::sample ? 1 + num_draft
+                                                                  : item.num_tokens;
     rows.push_back({.tokens = std::span(sequence.tokens).subspan(sequence.num_computed, item.num_tokens),
                     .first_position = sequence.num_computed,
                     .tables = sequence.tables,
                     .state = sequence.live_state(),
                     .num_outputs = outputs});
+    if (num_draft != 0) add_draft(sequence, item);
     num_outputs += outputs;
   }
   return num_outputs;
+}
+
+// Adds the proposals to the last entry of `rows`.
+void Executor::State::add_draft(Sequence& sequence, const StepItem& item) {
+  TROUPE_ASSERT(item.output == Output::sample && item.save == kNoSnapshot);
+  TROUPE_ASSERT(item.draft_distributions.empty() || item.draft_distributions.size() == item.draft.size());
+  TROUPE_ASSERT(blocks_for(sequence.num_known() + static_cast<std::uint32_t>(item.draft.size())) <=
+                sequence.tables[0].size());
+  SequenceRows& last = rows.back();
+  const std::size_t begin = row_tokens.size();
+  row_tokens.insert(row_tokens.end(), last.tokens.begin(), last.tokens.end());
+  row_tokens.insert(row_tokens.end(), item.draft.begin(), item.draft.end());
+  last.tokens = std::span(row_tokens).subspan(begin);
+  if (!sequence.state.data()) return;
+  if (!sequence.kept_state.data()) sequence.kept_state = take_state();
+  last.kept_state = reinterpret_cast<float*>(sequence.kept_state.data());
+  last.kept_after = item.num_tokens;
 }
 
 // Computes all rows, in order, in passes of at most max_rows: a sequence that does not fit into one pass continues in
@@ -285,6 +346,12 @@ PassCounts Executor::State::forward(float* hidden) {
       left.first_position += taken;
       left.num_outputs = std::min(left.num_outputs, static_cast<std::uint32_t>(left.tokens.size()));
       now.num_outputs -= left.num_outputs;
+      if (left.kept_after > taken) {
+        now.kept_state = nullptr;
+        left.kept_after -= taken;
+      } else {
+        left.kept_state = nullptr;
+      }
       pass_rows.push_back(now);
       num_outputs += now.num_outputs;
       free_rows -= taken;
@@ -306,52 +373,101 @@ void Executor::State::save_states(const StepBatch& batch) {
 void Executor::State::compute_logits(const StepBatch& batch, const float* hidden, StepResult& result) {
   const ModelInfo& info = model.info();
   draws.clear();
-  float* sampled = workspace.take<float>(Slot::sampled_hidden, batch.items.size() * info.dim).data();
+  num_sampled_rows = 0;
+  for (std::size_t i = 0; i < batch.items.size(); ++i)
+    if (batch.items[i].output == Output::sample) num_sampled_rows += rows[i].num_outputs;
+  float* sampled = workspace.take<float>(Slot::sampled_hidden, num_sampled_rows * info.dim).data();
+  std::size_t row = 0;
   for (std::size_t i = 0; i < batch.items.size(); ++i) {
     const StepItem& item = batch.items[i];
+    const std::size_t num_outputs = rows[i].num_outputs;
     ItemResult& out = result.items[i];
     out.sequence = item.sequence;
     out.tokens.clear();
+    out.num_accepted = 0;
+    out.num_computed = find(item.sequence).num_computed;
     out.logits.clear();
     out.finish = Finish::running;
     if (item.output == Output::sample) {
-      std::memcpy(sampled + draws.size() * info.dim, hidden, info.dim * sizeof(float));
-      draws.push_back({.sequence = &find(item.sequence), .item = i, .token = {}});
+      std::memcpy(sampled + row * info.dim, hidden, num_outputs * info.dim * sizeof(float));
+      draws.push_back({.sequence = &find(item.sequence), .item = i, .first_row = row});
+      row += num_outputs;
     } else if (item.output == Output::all_logits) {
       out.logits.resize(std::size_t{item.num_tokens} * info.vocab_size);
       model.model().head(team, hidden, item.num_tokens, workspace, out.logits.data());
     }
-    hidden += rows[i].num_outputs * info.dim;
+    hidden += num_outputs * info.dim;
   }
   if (draws.empty()) return;
   all_greedy = std::all_of(draws.begin(), draws.end(),
                            [](const Draw& draw) { return draw.sequence->sampler.is_plain_greedy(); });
   if (all_greedy) {
-    largest.resize(draws.size());
-    model.model().head_greedy(team, sampled, draws.size(), workspace, largest.data());
+    largest.resize(num_sampled_rows);
+    model.model().head_greedy(team, sampled, num_sampled_rows, workspace, largest.data());
     return;
   }
-  float* logits = workspace.take<float>(Slot::logits, draws.size() * info.vocab_size).data();
-  model.model().head(team, sampled, draws.size(), workspace, logits);
+  float* logits = workspace.take<float>(Slot::logits, num_sampled_rows * info.vocab_size).data();
+  model.model().head(team, sampled, num_sampled_rows, workspace, logits);
 }
 
-void Executor::State::sample_all(StepResult& result) {
+// Draws of different items are independent; those of one item go in order, each with the tokens before it.
+void Executor::State::sample_all(const StepBatch& batch, StepResult& result) {
   const OperationScope scope(team, Operation::sample);
-  if (!draws.empty() && all_greedy) {
-    for (std::size_t i = 0; i < draws.size(); ++i) draws[i].token.id = static_cast<TokenId>(largest[i].index);
+  if (draws.empty()) {
+    result.kernels_ended = std::chrono::steady_clock::now();
+    return;
+  }
+  if (all_greedy) {
+    for (const Draw& draw : draws) verify(draw, batch.items[draw.item], {}, result.items[draw.item]);
   } else {
-    const std::size_t vocab_size = model.info().vocab_size;
-    const std::span<float> logits = workspace.take<float>(Slot::logits, draws.size() * vocab_size);
+    const std::span<float> logits =
+        workspace.take<float>(Slot::logits, num_sampled_rows * std::size_t{model.info().vocab_size});
     team.parallel_for(draws.size(), [&](std::size_t i, std::uint32_t) {
-      Sequence& sequence = *draws[i].sequence;
-      draws[i].token = sequence.sampler.sample(logits.subspan(i * vocab_size, vocab_size), sequence.num_known());
+      verify(draws[i], batch.items[draws[i].item], logits, result.items[draws[i].item]);
     });
   }
   result.kernels_ended = std::chrono::steady_clock::now();
-  for (Draw& draw : draws) {
-    ItemResult& out = result.items[draw.item];
-    out.finish = take(*draw.sequence, std::move(draw.token), out.tokens);
+  for (const Draw& draw : draws) keep_accepted(*draw.sequence, batch.items[draw.item].draft, result.items[draw.item]);
+}
+
+// The token after the `index`-th output row of an item.
+SampledToken Executor::State::sample_row(const Draw& draw, const StepItem& item, std::size_t index,
+                                         std::span<float> logits) const {
+  const std::size_t row = draw.first_row + index;
+  if (all_greedy) return {.id = static_cast<TokenId>(largest[row].index), .logprob = 0, .top = {}};
+  const std::size_t vocab_size = model.info().vocab_size;
+  const std::span<float> own = logits.subspan(row * vocab_size, vocab_size);
+  Sampler& sampler = draw.sequence->sampler;
+  const std::uint64_t position = draw.sequence->num_known();
+  if (index == item.draft.size() || !sampler.params().accepts_by_rejection) return sampler.sample(own, position);
+  Proposal proposal{.id = item.draft[index]};
+  if (!item.draft_distributions.empty()) proposal.distribution = item.draft_distributions[index];
+  return sampler.sample_proposed(own, position, proposal);
+}
+
+// Draws the tokens after the last known one and after each proposal, up to the first that is not the one proposed, or
+// that ends the sequence.
+void Executor::State::verify(const Draw& draw, const StepItem& item, std::span<float> logits, ItemResult& out) const {
+  for (std::size_t i = 0; out.finish == Finish::running; ++i) {
+    SampledToken token = sample_row(draw, item, i, logits);
+    const bool is_proposed = i < item.draft.size() && token.id == item.draft[i];
+    out.finish = take(*draw.sequence, std::move(token), out.tokens);
+    if (!is_proposed) return;
+    if (out.tokens.size() == i + 1) ++out.num_accepted;
   }
+}
+
+// Drops the rows of rejected proposals: their K and V are overwritten by later rows, a state is replaced by the one
+// from before the draft.
+void Executor::State::keep_accepted(Sequence& sequence, std::span<const TokenId> draft, ItemResult& out) {
+  if (draft.empty()) return;
+  const bool all_accepted = out.num_accepted == draft.size();
+  if (!sequence.state.data() || all_accepted)
+    sequence.num_computed += out.num_accepted;
+  else
+    std::swap(sequence.state, sequence.kept_state);
+  if (sequence.kept_state.data()) unused_states.push_back(std::move(sequence.kept_state));
+  out.num_computed = sequence.num_computed;
 }
 
 // Applies a sampled token: ends the sequence, or appends the token to it.

@@ -43,6 +43,7 @@ Result<std::shared_ptr<LoadedModel>> LoadedModel::load(const std::string& path, 
   }
   loaded->kernels_ = opened->options.kernels;
   loaded->end_ids_ = find_end_ids(*opened->file, opened->tokenizer.get(), info.vocab_size);
+  loaded->chat_templates_ = find_chat_templates(*opened->file);
   loaded->numerics_id_ = make_numerics_id(*loaded->kernels_, cache, (*model)->content_hash());
   loaded->tokenizer_ = std::move(opened->tokenizer);
   loaded->model_ = std::move(*model);

@@ -96,6 +96,10 @@ struct SequenceRows {
   // The live state, read and written: the state after all positions before tokens[0]; all zero at position 0. Null
   // without recurrent layers.
   float* state = nullptr;
+  // If not null: the state after the first kept_after (>= 1) of `tokens` is copied to it, of the same layout as
+  // `state`.
+  float* kept_state = nullptr;
+  std::uint32_t kept_after = 0;
   std::uint32_t num_outputs = 0;  // output rows: the hidden states of the last num_outputs of `tokens` are returned
 };
 

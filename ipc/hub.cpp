@@ -31,15 +31,15 @@ Hub::Hub(ServerOptions server_options)
       tick_timer_(io),
       status_timer_(io) {}
 
-void Hub::remember(const std::shared_ptr<Session>& session) {
-  if (sessions.insert(session).second) ++session->user().connections;
+void Hub::remember(const std::shared_ptr<Connection>& connection) {
+  if (connections.insert(connection).second) ++connection->user().connections;
 }
 
-void Hub::forget(const std::shared_ptr<Session>& session) {
-  if (sessions.erase(session) == 0) return;
-  --session->user().connections;
-  if (sessions.empty()) empty_since = Clock::now();
-  if (sessions.empty() && on_empty) std::exchange(on_empty, nullptr)();
+void Hub::forget(const std::shared_ptr<Connection>& connection) {
+  if (connections.erase(connection) == 0) return;
+  --connection->user().connections;
+  if (connections.empty()) empty_since = Clock::now();
+  if (connections.empty() && on_empty) std::exchange(on_empty, nullptr)();
 }
 
 User& Hub::user(std::uint32_t uid) {
@@ -102,15 +102,15 @@ void Hub::put_status_question() {
   });
 }
 
-OwnRequests Hub::requests_of(TenantId tenant, const Session& asking) const {
+OwnRequests Hub::requests_of(TenantId tenant, const Connection& asking) const {
   OwnRequests own;
-  for (const auto& session : sessions) session->add_requests(own, tenant, session.get() == &asking);
+  for (const auto& connection : connections) connection->add_requests(own, tenant, connection.get() == &asking);
   return own;
 }
 
 bool Hub::cancel_request(std::uint64_t number, const scheduler::Tenant& tenant, std::uint32_t uid) {
-  return std::any_of(sessions.begin(), sessions.end(), [&](const std::shared_ptr<Session>& session) {
-    return session->cancel_request(number, tenant, uid);
+  return std::any_of(connections.begin(), connections.end(), [&](const std::shared_ptr<Connection>& connection) {
+    return connection->cancel_request(number, tenant, uid);
   });
 }
 
@@ -118,12 +118,12 @@ void Hub::add_counts(v1::Status& status) {
   ipc::add_counts(status, counts);
   std::size_t streams = 0;
   std::uint64_t outboxes = 0;
-  for (const auto& session : sessions) {
-    streams += session->num_streams();
-    outboxes += session->outbox_bytes();
+  for (const auto& connection : connections) {
+    streams += connection->num_streams();
+    outboxes += connection->outbox_bytes();
   }
   MetricList metrics;
-  metrics.gauge("num_connections", "Open connections.", sessions.size(), {.key = "connections"});
+  metrics.gauge("num_connections", "Open connections.", connections.size(), {.key = "connections"});
   metrics.gauge("num_streams", "Open streams on all connections.", streams, {.key = "streams"});
   const auto ended = [&](const char* result, std::string_view key, std::uint64_t count) {
     metrics.counter("connections", "Connections by what became of them.", count,
@@ -175,7 +175,7 @@ void Hub::stop_ticking() {
 void Hub::tick() {
   const Clock::time_point now = Clock::now();
   bool again = false;
-  for (const std::shared_ptr<Session>& session : all_sessions()) again |= session->tick(now);
+  for (const std::shared_ptr<Connection>& connection : all_connections()) again |= connection->tick(now);
   if (again) arm_tick();
 }
 

@@ -1,4 +1,4 @@
-// Shared by the sessions of a server: the io thread, options, users, counters, and status queries.
+// Shared by the connections of a server: the io thread, options, users, counters, and status queries.
 #pragma once
 
 #include <asio.hpp>
@@ -24,7 +24,7 @@ namespace troupe::ipc {
 
 using Clock = std::chrono::steady_clock;
 
-class Session;
+class Connection;
 
 // What a tenant's requests came to, on all of its connections.
 struct Tally {
@@ -39,6 +39,9 @@ struct Tally {
   std::uint64_t num_submitted = 0;  // each choice counts: the number of the last one
   RefusalPace refusals;
 };
+
+// All clients over TCP together are one user here, whose number no uid is ((uid_t)-1).
+inline constexpr std::uint32_t kTcpUser = 0xffffffffu;
 
 // One user of the server, on all of its connections.
 struct User {
@@ -63,10 +66,10 @@ struct Hub {
   void arm_tick();
   // Stops all timers.
   void stop_ticking();
-  void remember(const std::shared_ptr<Session>& session);
-  void forget(const std::shared_ptr<Session>& session);
-  // A copy of `sessions`, for loops in which sessions may close.
-  std::vector<std::shared_ptr<Session>> all_sessions() const { return {sessions.begin(), sessions.end()}; }
+  void remember(const std::shared_ptr<Connection>& connection);
+  void forget(const std::shared_ptr<Connection>& connection);
+  // A copy of `connections`, for loops in which connections may close.
+  std::vector<std::shared_ptr<Connection>> all_connections() const { return {connections.begin(), connections.end()}; }
   // The user with this uid; the reference is valid while the user has a connection. Users without one are kept for
   // their rates, while there are fewer than kMaxRememberedUsers in all.
   User& user(std::uint32_t uid);
@@ -79,7 +82,7 @@ struct Hub {
   // the cost does not grow with the number of callers.
   void ask_status(OnStatus done);
   // The tenant's live requests, on all connections; `asking` is the one that asks.
-  OwnRequests requests_of(TenantId tenant, const Session& asking) const;
+  OwnRequests requests_of(TenantId tenant, const Connection& asking) const;
   // Cancels a request by the number in this tenant's Status, asked for by the user `uid`: any for an owner, else one of
   // its own. Returns whether there is one.
   bool cancel_request(std::uint64_t number, const scheduler::Tenant& tenant, std::uint32_t uid);
@@ -95,14 +98,14 @@ struct Hub {
   std::shared_ptr<BufferBudget> frames, answers;
   actors::Gateway* gateway = nullptr;
   std::weak_ptr<Hub> self;  // for answers that may arrive after the server was destroyed
-  std::unordered_set<std::shared_ptr<Session>> sessions;
+  std::unordered_set<std::shared_ptr<Connection>> connections;
   std::chrono::steady_clock::time_point empty_since;  // when `sessions` became empty; only valid while it is
   std::vector<char> scratch;  // the read buffer of all sessions: an idle connection has no buffer of its own
   RequestCounts counts;       // of all users
   std::uint64_t connections_accepted = 0;
   std::uint64_t connections_refused = 0;
   std::uint64_t connections_broken = 0;
-  std::uint64_t outbox_peak_bytes = 0;  // of all sessions together, the maximum over all calls of add_counts()
+  std::uint64_t outbox_peak_bytes = 0;  // of all connections together, the maximum over all calls of add_counts()
   LogQuota refused_lines;               // connections not accepted
   LogQuota broken_lines;                // connections ended by us
   std::function<void()> on_empty;       // called when the last session has closed; set while draining

@@ -6,8 +6,6 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include <asio.hpp>
-
 #include <atomic>
 #include <cerrno>
 #include <limits>
@@ -16,8 +14,12 @@
 
 #include "config/assert.h"
 #include "config/file_descriptor.h"
+#include "ipc/door.h"
+#include "ipc/http/http_connection.h"
+#include "ipc/http/tls_front.h"
 #include "ipc/listening_socket.h"
 #include "ipc/peer_facts.h"
+#include "ipc/refused_callers.h"
 #include "ipc/session.h"
 #include "ipc/socket_path.h"
 #include "ipc/strict_modes.h"
@@ -27,10 +29,6 @@ namespace troupe::ipc {
 namespace {
 
 using scheduler::Outcome;
-using Acceptor = asio::local::stream_protocol::acceptor;
-
-// Each takes about 10 us of the io thread, so other handlers wait for at most a third of a millisecond.
-constexpr int kMaxAcceptsPerTurn = 32;
 
 Status out_of_range(const std::string& name, const std::string& range) {
   return Error{ErrorCode::invalid_argument, name + " is out of range; it must be " + range};
@@ -52,6 +50,7 @@ Status check(const ServerOptions& options) {
   if (options.max_refusals_per_second == 0) return out_of_range("max_refusals_per_second", "at least 1");
   if (options.hello_timeout.count() <= 0) return out_of_range("hello_timeout", "above 0");
   if (options.stall_timeout.count() <= 0) return out_of_range("stall_timeout", "above 0");
+  if (options.http.keep_alive_timeout.count() <= 0) return out_of_range("keep_alive_timeout", "above 0");
   if (options.idle_timeout.count() < 0) return out_of_range("idle_timeout", "at least 0");
   return Ok{};
 }
@@ -67,12 +66,14 @@ std::uint64_t raise_descriptor_limit() {
 
 void fit_to_descriptors(ServerOptions& options) {
   const std::uint64_t descriptors = raise_descriptor_limit();
-  const std::uint32_t fit = connections_within(options.max_connections, descriptors);
+  // A TLS connection has its own and the two of a socket pair.
+  const std::uint32_t each = options.http.tls ? 3 : 1;
+  const std::uint32_t fit = connections_within(options.max_connections, descriptors, each);
   if (fit == options.max_connections) return;
   spdlog::warn(
       "this process may have {} file descriptors: {} connections are let in instead of {} (max_connections); raise "
       "the hard limit (ulimit -Hn, LimitNOFILE=) to at least {}",
-      descriptors, fit, options.max_connections, std::uint64_t{options.max_connections} + kOtherDescriptors);
+      descriptors, fit, options.max_connections, std::uint64_t{options.max_connections} * each + kOtherDescriptors);
   options.max_connections = fit;
 }
 
@@ -103,8 +104,9 @@ Refusal to_refusal(const Rejection& why) {
                 fmt::format("uid {} may not use this server; ask its owner for --allow-uid or --allow-gid", why.uid)};
   const bool own = why.code == Outcome::quota;
   const std::string field = own ? "max_connections_per_uid" : "max_connections";
+  const std::string whose = why.uid == kTcpUser ? "over TCP" : fmt::format("of uid {}", why.uid);
   const std::string what =
-      own ? fmt::format("{} connections of uid {} are open, at most {} may be", why.open, why.uid, why.limit)
+      own ? fmt::format("{} connections {} are open, at most {} may be", why.open, whose, why.limit)
           : fmt::format("{} connections are open{}, and no more may be", why.limit,
                         why.is_owner ? "" : " (those kept for the owner apart)");
   return {.code = why.code,
@@ -128,14 +130,6 @@ Result<ListeningSocket> open_socket(ServerOptions& options) {
   return ListeningSocket::open(options.socket_path, guests_of(options), own_directory, options.strict_modes);
 }
 
-// A new connection's socket buffer has room for one small frame, so this neither blocks nor fails; if it fails, the
-// client only sees the connection close.
-void send_once(int connection, const std::string& bytes) {
-  static_cast<void>(::send(connection, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL));
-}
-
-std::string last_frame(const Refusal& refusal) { return to_bytes(to_frame(0, refusal, /*closing=*/true)); }
-
 }  // namespace
 
 Result<std::string> default_socket_path() { return server_socket_path(SocketEnvironment::current()); }
@@ -146,20 +140,14 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
       : guests(guests_of(options)),
         listening(std::move(socket)),
         hub(std::move(options)),
-        acceptor(hub.io),
-        retry(hub.io),
-        work(hub.io.get_executor()) {
-    acceptor.assign(asio::local::stream_protocol(), listening.release());
-    acceptor.non_blocking(true);
-  }
+        door(hub.io, AF_UNIX, listening.release(), [this](FileDescriptor fd) { welcome(std::move(fd)); }),
+        work(hub.io.get_executor()) {}
 
-  void accept();
-  asio::awaitable<void> accept_loop();
-  std::error_code accept_waiting();
+  Status listen_on_tcp();
   void welcome(FileDescriptor connection);
-  void turn_away(int connection, const Peer& peer, const Rejection& why);
+  void welcome_tcp(FileDescriptor connection);
+  void turn_away(FileDescriptor connection, const Peer& peer, const Rejection& why);
   std::optional<Rejection> no_room_for(std::uint32_t uid);
-  void refuse(int connection, const Refusal& refusal);
   void turn_away_waiting();
   void stop_accepting();
   void reconfigure(const ServerOptions& options);
@@ -171,66 +159,85 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
   Guests guests;  // io thread only
   ListeningSocket listening;
   Hub hub;
-  Acceptor acceptor;
-  asio::steady_timer retry;
+  Door door;  // of the Unix socket
+  std::vector<std::unique_ptr<Door>> tcp_doors;
   asio::executor_work_guard<asio::io_context::executor_type> work;
   std::thread thread;
   std::atomic<bool> draining{false};
+  RefusedCallers refused{hub.io};
   // The last refusals sent, encoded: in a storm of connections they repeat.
-  std::pair<Rejection, std::string> not_allowed_frame;
-  std::pair<Rejection, std::string> no_room_frame;
+  std::pair<Rejection, std::shared_ptr<const LastWords>> not_allowed_words;
+  std::pair<Rejection, std::shared_ptr<const LastWords>> no_room_words;
 };
 
-void Server::Impl::accept() {
-  asio::co_spawn(hub.io, accept_loop(), [this](const std::exception_ptr& thrown) {
-    if (!thrown) return;
-    // Only std::bad_alloc is thrown there; it ends the new connection only.
-    spdlog::error("a connection could not be accepted: out of memory");
-    accept();
-  });
-}
-
-asio::awaitable<void> Server::Impl::accept_loop() {
-  while (acceptor.is_open()) {
-    asio::error_code error;
-    co_await acceptor.async_wait(Acceptor::wait_read, asio::redirect_error(asio::use_awaitable, error));
-    if (!acceptor.is_open()) co_return;  // closed by drain(), stop() or end_if_idle()
-    const std::error_code failed = accept_waiting();
-    if (!failed) continue;
-    // Most likely out of descriptors: new connections stay in the kernel's queue until some are free again.
-    spdlog::warn("cannot accept a connection: {}; trying again in 100 ms", failed.message());
-    retry.expires_after(std::chrono::milliseconds(100));
-    co_await retry.async_wait(asio::redirect_error(asio::use_awaitable, error));
+Status Server::Impl::listen_on_tcp() {
+  const HttpOptions& http = hub.options.http;
+  for (const TcpAddress& address : http.listen) {
+    if (!http.authenticator && !http.no_auth)
+      return Error{
+          ErrorCode::bad_config,
+          fmt::format("{}: any program on this machine could use this server; --no-auth allows that", address.text())};
+    if (!http.authenticator && !address.is_loopback())
+      return Error{ErrorCode::bad_config,
+                   fmt::format("{}: without keys only this machine may be listened to; use tcp://127.0.0.1:{}",
+                               address.text(), address.port)};
+    if (!http.tls && !address.is_loopback())
+      return Error{ErrorCode::bad_config,
+                   fmt::format("{}: keys and texts would cross the network unencrypted; give --tls-cert and --tls-key, "
+                               "or listen to tcp://127.0.0.1:{}",
+                               address.text(), address.port)};
+    const auto fd = listen_on(address);
+    if (!fd) return fd.error();
+    tcp_doors.push_back(std::make_unique<Door>(hub.io, address.is_v6 ? AF_INET6 : AF_INET, *fd,
+                                               [this](FileDescriptor socket) { welcome_tcp(std::move(socket)); }));
   }
-}
-
-// Accepts all waiting connections, so that many of one user do not delay another user's, but at most
-// kMaxAcceptsPerTurn, so that open connections do not wait. Returns an error only if trying again at once would not
-// help.
-std::error_code Server::Impl::accept_waiting() {
-  for (int i = 0; i < kMaxAcceptsPerTurn; ++i) {
-    FileDescriptor connection(::accept4(acceptor.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (connection.get() >= 0) {
-      welcome(std::move(connection));
-      continue;
-    }
-    if (errno == EAGAIN) return {};
-    if (errno != ECONNABORTED && errno != EINTR) return {errno, std::system_category()};
-  }
-  return {};
+  return Ok{};
 }
 
 void Server::Impl::welcome(FileDescriptor connection) {
   const Result<Peer> peer = peer_of(connection.get());
-  if (!peer) return refuse(connection.get(), {.code = Outcome::permission, .message = peer.error().message});
+  if (!peer) {
+    ++hub.connections_refused;
+    const Refusal refusal{.code = Outcome::permission, .message = peer.error().message};
+    return refused.refuse(std::move(connection), std::make_shared<const LastWords>(refusal));
+  }
   if (!admitted(*peer, connection.get(), guests))
-    return turn_away(connection.get(), *peer, {.code = Outcome::permission, .uid = peer->uid});
-  if (const auto why = no_room_for(peer->uid)) return turn_away(connection.get(), *peer, *why);
+    return turn_away(std::move(connection), *peer, {.code = Outcome::permission, .uid = peer->uid});
+  if (const auto why = no_room_for(peer->uid)) return turn_away(std::move(connection), *peer, *why);
   ++hub.connections_accepted;
-  Socket socket(hub.io, asio::local::stream_protocol(), connection.release());
+  Socket socket(hub.io, asio::generic::stream_protocol(AF_UNIX, 0), connection.release());
   const auto session = std::make_shared<Session>(hub, std::move(socket), *peer);
   hub.remember(session);
   session->start();
+}
+
+void Server::Impl::welcome_tcp(FileDescriptor connection) {
+  const std::shared_ptr<http::TlsFront>& tls = hub.options.http.tls;
+  if (const auto why = no_room_for(kTcpUser)) {
+    ++hub.connections_refused;
+    const Refusal refusal = to_refusal(*why);
+    hub.warn(hub.refused_lines, [&] { return fmt::format("connection over TCP refused: {}", refusal.message); });
+    if (tls) return;  // its client would need a handshake first
+    const std::string answer = http::refusal_bytes(refusal);
+    static_cast<void>(::send(connection.get(), answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL));
+    return;
+  }
+  std::string address = host_of_peer(connection.get());
+  if (tls) {
+    auto decrypted = tls->wrap(std::move(connection));
+    if (!decrypted) {
+      ++hub.connections_refused;
+      return hub.warn(hub.refused_lines,
+                      [&] { return fmt::format("connection over TCP refused: {}", decrypted.error().message); });
+    }
+    connection = std::move(*decrypted);
+  }
+  ++hub.connections_accepted;
+  Socket socket(hub.io, asio::generic::stream_protocol(tls ? AF_UNIX : AF_INET, 0), connection.release());
+  const auto client =
+      std::make_shared<http::HttpConnection>(hub, tcp_caller(std::move(address)), std::move(socket), std::string());
+  hub.remember(client);
+  client->start();
 }
 
 std::optional<Rejection> Server::Impl::no_room_for(std::uint32_t uid) {
@@ -238,42 +245,37 @@ std::optional<Rejection> Server::Impl::no_room_for(std::uint32_t uid) {
   const std::uint32_t own = hub.user(uid).connections;
   if (own >= options.max_connections_per_uid)
     return Rejection{Outcome::quota, uid, false, own, options.max_connections_per_uid};
-  const std::uint32_t kept = is_owner(uid) ? 0 : kept_for_owner(options.max_connections);
+  const std::uint32_t kept = uid != kTcpUser && is_owner(uid) ? 0 : kept_for_owner(options.max_connections);
   const std::uint32_t limit = options.max_connections - kept;
-  if (hub.sessions.size() >= limit) return Rejection{Outcome::queue_full, 0, kept == 0, 0, limit};
+  if (hub.connections.size() >= limit) return Rejection{Outcome::queue_full, 0, kept == 0, 0, limit};
   return std::nullopt;
 }
 
 // Refuses with a few system calls per connection, since there may be thousands a second.
-void Server::Impl::turn_away(int connection, const Peer& peer, const Rejection& why) {
+void Server::Impl::turn_away(FileDescriptor connection, const Peer& peer, const Rejection& why) {
   ++hub.connections_refused;
   const bool not_allowed = why.code == Outcome::permission;
   hub.warn(hub.refused_lines, [&] {
     return fmt::format("connection of uid {} gid {} pid {} refused: {}", peer.uid, peer.gid, peer.pid,
                        not_allowed ? "not allowed" : to_refusal(why).message);
   });
-  auto& [last, frame] = not_allowed ? not_allowed_frame : no_room_frame;
-  if (frame.empty() || last != why) {
-    frame = last_frame(to_refusal(why));
+  auto& [last, words] = not_allowed ? not_allowed_words : no_room_words;
+  if (!words || last != why) {
+    words = std::make_shared<const LastWords>(to_refusal(why));
     last = why;
   }
-  send_once(connection, frame);
-}
-
-void Server::Impl::refuse(int connection, const Refusal& refusal) {
-  ++hub.connections_refused;
-  send_once(connection, last_frame(refusal));
+  refused.refuse(std::move(connection), words);
 }
 
 // The socket file is gone, so only connections that already wait are left: at most kBacklog.
 void Server::Impl::turn_away_waiting() {
-  const std::string frame = last_frame(server_drains());
+  const LastWords words(server_drains());
   for (;;) {
-    const FileDescriptor connection(::accept4(acceptor.native_handle(), nullptr, nullptr, SOCK_CLOEXEC));
+    const FileDescriptor connection(::accept4(door.fd(), nullptr, nullptr, SOCK_CLOEXEC));
     if (connection.get() < 0 && errno != ECONNABORTED && errno != EINTR) return;
     if (connection.get() < 0) continue;
     ++hub.connections_refused;
-    send_once(connection.get(), frame);
+    RefusedCallers::refuse_now(connection.get(), words);
   }
 }
 
@@ -292,31 +294,32 @@ void Server::Impl::reconfigure(const ServerOptions& options) {
   hub.options.hello_timeout = options.hello_timeout;
   hub.options.stall_timeout = options.stall_timeout;
   hub.options.idle_timeout = options.idle_timeout;
-  if (acceptor.is_open())
+  hub.options.http.border = options.http.border;
+  hub.options.http.keep_alive_timeout = options.http.keep_alive_timeout;
+  if (door.is_open())
     if (Status changed = listening.admit(guests); !changed) spdlog::warn("{}", changed.error().message);
-  for (const auto& session : hub.all_sessions())
-    if (!session->is_admitted(guests))
-      session->break_off(to_refusal({.code = Outcome::permission, .uid = session->uid()}));
+  for (const auto& connection : hub.all_connections())
+    if (!connection->is_admitted(guests))
+      connection->break_off(to_refusal({.code = Outcome::permission, .uid = connection->uid()}));
     else
-      session->take_rules();
+      connection->take_rules();
   hub.arm_tick();
 }
 
 void Server::Impl::stop_accepting() {
-  asio::error_code ignored;
-  acceptor.close(ignored);
+  door.close();
+  for (const auto& each : tcp_doors) each->close();
 }
 
 void Server::Impl::close_all() {
   stop_accepting();
-  retry.cancel();
   hub.stop_ticking();
   hub.on_empty = nullptr;
-  for (const auto& session : hub.all_sessions()) session->close();
+  for (const auto& connection : hub.all_connections()) connection->close();
 }
 
 void Server::Impl::end_if_idle(std::chrono::milliseconds time, const std::function<void()>& done) {
-  if (!acceptor.is_open() || !hub.sessions.empty() || Clock::now() - hub.empty_since < time) return;
+  if (!door.is_open() || !hub.connections.empty() || Clock::now() - hub.empty_since < time) return;
   stop_accepting();
   listening.remove_file();
   done();
@@ -326,7 +329,7 @@ void Server::Impl::end_if_idle(std::chrono::milliseconds time, const std::functi
 // for the next server.
 void Server::Impl::begin_drain(std::function<void()> done) {
   if (!listening.file()) stop_accepting();
-  for (const auto& session : hub.sessions) session->announce_draining();
+  for (const auto& connection : hub.connections) connection->announce_draining();
   hub.gateway->drain([weak = weak_from_this(), done = std::move(done)] {
     if (const auto self = weak.lock())
       asio::post(self->hub.io, [weak, done] {
@@ -336,14 +339,14 @@ void Server::Impl::begin_drain(std::function<void()> done) {
 }
 
 void Server::Impl::end_drain(std::function<void()> done) {
-  if (acceptor.is_open()) {
+  if (door.is_open()) {
     listening.remove_file();  // first: after it no new connection can be queued
     turn_away_waiting();
     stop_accepting();
   }
-  if (hub.sessions.empty()) return done();
+  if (hub.connections.empty()) return done();
   hub.on_empty = std::move(done);
-  for (const auto& session : hub.all_sessions()) session->close_when_flushed();
+  for (const auto& connection : hub.all_connections()) connection->close_when_flushed();
 }
 
 Result<std::unique_ptr<Server>> Server::bind(ServerOptions options) {
@@ -359,6 +362,7 @@ Result<std::unique_ptr<Server>> Server::bind(ServerOptions options) {
   v1::ClientFrame::descriptor();
   const auto impl = std::make_shared<Impl>(std::move(options), std::move(*socket));
   impl->hub.self = std::shared_ptr<Hub>(impl, &impl->hub);
+  if (Status listens = impl->listen_on_tcp(); !listens) return listens.error();
   return std::unique_ptr<Server>(new Server(impl));
 }
 
@@ -368,13 +372,20 @@ Server::~Server() { stop(); }
 
 const std::string& Server::socket_path() const { return impl_->listening.path(); }
 
+std::vector<TcpAddress> Server::tcp_addresses() const {
+  std::vector<TcpAddress> addresses;
+  for (const auto& each : impl_->tcp_doors) addresses.push_back(each->address());
+  return addresses;
+}
+
 std::shared_ptr<SocketFile> Server::socket_file() const { return impl_->listening.file(); }
 
 void Server::start(actors::Gateway& gateway) {
   TROUPE_ASSERT(!impl_->thread.joinable());
   impl_->hub.gateway = &gateway;
   impl_->hub.empty_since = Clock::now();
-  impl_->accept();
+  impl_->door.open();
+  for (const auto& each : impl_->tcp_doors) each->open();
   impl_->thread = std::thread([impl = impl_.get()] { impl->hub.io.run(); });
 }
 

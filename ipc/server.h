@@ -20,10 +20,27 @@
 #include "actors/usage_report.h"
 #include "config/result.h"
 #include "ipc/frames/framing.h"
+#include "ipc/http/border.h"
+#include "ipc/listen_address.h"
 #include "ipc/listening_socket.h"
 #include "ipc/tenant_rules.h"
 
 namespace troupe::ipc {
+
+namespace http {
+class Authenticator;
+class TlsFront;
+}  // namespace http
+
+// HTTP is spoken on the Unix socket, and over TCP where `listen` says so.
+struct HttpOptions {
+  std::vector<TcpAddress> listen{};                      // port 0: any free one
+  bool no_auth = false;                                  // any program that reaches a TCP address may use the server
+  http::BorderRules border{};                            // over TCP
+  std::shared_ptr<http::Authenticator> authenticator{};  // null: none; TCP then needs no_auth and a loopback address
+  std::shared_ptr<http::TlsFront> tls{};                 // null: TCP is not encrypted, and needs a loopback address
+  std::chrono::milliseconds keep_alive_timeout{75000};   // of a connection between two requests
+};
 
 struct ServerOptions {
   std::string socket_path{};                   // empty: default_socket_path()
@@ -47,7 +64,8 @@ struct ServerOptions {
   std::chrono::milliseconds hello_timeout{5000};   // from accept to a whole Hello
   std::chrono::milliseconds stall_timeout{60000};  // without credit, or with no byte taken of a blocked write
   std::chrono::milliseconds idle_timeout{0};       // with no open request and nothing sent; 0: no such timeout
-  actors::AskUsage ask_usage{};                    // for UsageRequest; empty: no usage is kept
+  HttpOptions http{};
+  actors::AskUsage ask_usage{};  // for UsageRequest; empty: no usage is kept
 };
 
 // Connections that guests cannot take, so that the owner can always connect.
@@ -62,9 +80,11 @@ inline constexpr std::uint32_t kSmallFrameBytes = 64u << 10;
 inline constexpr std::uint32_t kOtherDescriptors = 64;
 
 // How many of `wanted` connections a process with this limit of descriptors can hold; at least 1.
-[[nodiscard]] constexpr std::uint32_t connections_within(std::uint32_t wanted, std::uint64_t descriptors) {
-  if (descriptors >= std::uint64_t{wanted} + kOtherDescriptors) return wanted;
-  return descriptors > kOtherDescriptors ? static_cast<std::uint32_t>(descriptors - kOtherDescriptors) : 1;
+[[nodiscard]] constexpr std::uint32_t connections_within(std::uint32_t wanted, std::uint64_t descriptors,
+                                                         std::uint32_t each = 1) {
+  if (descriptors >= std::uint64_t{wanted} * each + kOtherDescriptors) return wanted;
+  const std::uint64_t rest = descriptors > kOtherDescriptors ? (descriptors - kOtherDescriptors) / each : 0;
+  return rest > 0 ? static_cast<std::uint32_t>(rest) : 1;
 }
 
 // The socket of this user's server: $XDG_RUNTIME_DIR/troupe/troupe.sock, without the variable
@@ -86,7 +106,8 @@ class Server {
   //   busy              a live server listens there
   //   permission        the directory, one above it, or the file belongs to another user or has too open a mode
   //   io                the path is a plain file, no such directory, any other failure
-  //   bad_config        inherited_socket is no listening Unix socket with a path
+  //   bad_config        a TCP address is not loopback, or no_auth is missing; inherited_socket is no listening Unix
+  //   socket with a path
   // The file of an inherited socket is never changed or removed; each peer's uid is still checked.
   static Result<std::unique_ptr<Server>> bind(ServerOptions options);
 
@@ -96,6 +117,8 @@ class Server {
   Server& operator=(const Server&) = delete;
 
   const std::string& socket_path() const;
+  // The TCP addresses that are listened on, with the ports that were chosen.
+  std::vector<TcpAddress> tcp_addresses() const;
   // Our own socket file, to be removed when the process is ended by force; null for an inherited socket.
   std::shared_ptr<SocketFile> socket_file() const;
 
@@ -103,11 +126,11 @@ class Server {
   void start(actors::Gateway& gateway);
 
   // Changes options of a running server: allow_uids, allow_gids, tenants, max_connections, max_connections_per_uid,
-  // max_outbox_bytes (of new connections), the rates, hello_timeout, stall_timeout and idle_timeout; the rest of
-  // `options` is ignored. Requests that are live keep their tenant and its policy; the next ones of every connection
-  // have those of the new rules. Connections of users that are no longer allowed are ended with a refusal; our own
-  // socket file gets the mode that bind() would have given it (a failure is logged; peers' uids are checked in any
-  // case). Error: invalid_argument, as bind(); then nothing changes.
+  // max_outbox_bytes (of new connections), the rates, the time limits, and who may use HTTP over TCP (http.border); the
+  // rest of `options` is ignored. Requests that are live keep their tenant and its policy; the next ones of every
+  // connection have those of the new rules. Connections of users that are no longer allowed are ended with a refusal;
+  // our own socket file gets the mode that bind() would have given it (a failure is logged; peers' uids are checked in
+  // any case). Error: invalid_argument, as bind(); then nothing changes.
   [[nodiscard]] Status reconfigure(const ServerOptions& options);
 
   // As Gateway::status(), but called on the io thread, as for a client's request: an answer shows that the io thread

@@ -181,8 +181,8 @@ void Session::on_hello(const v1::Hello& hello) {
   acts_for_ = hello.tenant();
   if (const auto refusal = decide_tenant()) return break_off(*refusal);
   welcomed_ = true;
-  spdlog::debug("connection of uid {} pid {} for {}: {}", peer_.uid, peer_.pid, scheduler::name_of(tenant_),
-                Printable(hello.client()));
+  spdlog::debug("connection of uid {} pid {} for {}: {}", caller_.peer.uid, caller_.peer.pid,
+                scheduler::name_of(tenant_), Printable(hello.client()));
   v1::ServerFrame frame;
   v1::Welcome& welcome = *frame.mutable_welcome();
   welcome.set_protocol(kProtocol);
@@ -211,11 +211,7 @@ Session::Stream* Session::open_stream(std::uint64_t number, RequestKind kind, st
                                                    streams_.size(), most),
                             .limit = most,
                             .retry_after = kRetryAfter});
-  Stream& stream = streams_[number];
-  stream.tally = tally_;
-  stream.kind = kind;
-  stream.count = count;
-  return &stream;
+  return &enter_stream(number, kind, count);
 }
 
 Session::Stream* Session::open_control(std::uint64_t number, RequestKind kind) {
@@ -228,7 +224,7 @@ Session::Stream* Session::open_control(std::uint64_t number, RequestKind kind) {
           .message = fmt::format(
               "uid {} asks for Health, Models, Status, Usage, sessions and CancelRequest more than {} times "
               "a second (max_questions_per_second); ask less often",
-              peer_.uid, most),
+              caller_.peer.uid, most),
           .limit = most,
           .retry_after = user_.questions.time_to_next(now)});
   return nullptr;
@@ -245,21 +241,6 @@ void Session::on_generate(v1::Generate& generate, std::uint64_t count) {
   stream->implicit_credit = !generate.has_credit();
   if (!stream->implicit_credit && request.credit == 0) hub_.arm_tick();
   submit(*stream, std::move(request), std::make_shared<OutboxSink>(outbox_, number));
-}
-
-// The sink may get the end before submit() of the gateway returns; it stays in the outbox until this thread writes it.
-void Session::submit(Stream& stream, actors::Request request, std::shared_ptr<actors::StreamSink> sink) {
-  Choice choice;
-  choice.credit = request.credit;
-  choice.empty_since = Clock::now();
-  stream.choices.assign(request.num_choices, choice);
-  stream.num_open = request.num_choices;
-  request.uid = peer_.uid;
-  const actors::RequestId first = hub_.gateway->submit(std::move(request), std::move(sink));
-  for (std::size_t i = 0; i < stream.choices.size(); ++i) {
-    stream.choices[i].request = first + i;
-    stream.choices[i].own_number = ++stream.tally->num_submitted;
-  }
 }
 
 void Session::on_cancel(const v1::Cancel& cancel) {
@@ -356,14 +337,14 @@ void Session::on_status(const v1::StatusRequest& question) {
   const std::uint64_t stream = question.stream();
   if (!open_control(stream, RequestKind::status)) return;
   hub_.ask_status([weak = weak_from_this(), question](const actors::StatusSnapshot& status) {
-    if (const auto self = weak.lock()) self->answer_status(question, status);
+    if (const auto self = weak.lock()) static_cast<Session&>(*self).answer_status(question, status);
   });
 }
 
 void Session::on_cancel_request(const v1::CancelRequest& cancel) {
   const std::uint64_t stream = cancel.stream();
   if (!open_control(stream, RequestKind::other)) return;
-  if (!hub_.cancel_request(cancel.request(), tenant_, peer_.uid))
+  if (!hub_.cancel_request(cancel.request(), tenant_, caller_.peer.uid))
     return answer(stream,
                   invalid("request", fmt::format("{} no live request {}; it may have ended",
                                                  tenant_.is_owner ? "there is" : "you have", cancel.request())));

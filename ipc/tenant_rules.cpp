@@ -45,6 +45,7 @@ TenantRules::TenantRules(std::vector<TenantRule> rules) : rules_(std::move(rules
   const std::uint64_t kept =
       std::accumulate(rules_.begin(), rules_.end(), std::uint64_t{0},
                       [](std::uint64_t sum, const TenantRule& rule) { return sum + kept_blocks(rule); });
+  kept_ = kept;
   if (kept == 0) return;
   for (TenantRule& rule : rules_) rule.policy = with_kept_for_others(*rule.policy, kept);
   otherwise_ = with_kept_for_others({}, kept);
@@ -64,6 +65,11 @@ std::optional<scheduler::Tenant> TenantRules::find(std::string_view label) const
     if (!label.empty() && rule.policy->name == label)
       return scheduler::Tenant{.id = scheduler::named_tenant(label), .policy = rule.policy};
   return std::nullopt;
+}
+
+scheduler::Tenant TenantRules::apart(scheduler::TenantPolicy policy) const {
+  const TenantId id = scheduler::named_tenant(policy.name);
+  return {.id = id, .policy = with_kept_for_others(std::move(policy), kept_)};
 }
 
 bool TenantRules::need_groups() const {

@@ -52,6 +52,9 @@ class TenantRules {
   // do not apply. nullopt: no rule has the name.
   [[nodiscard]] std::optional<scheduler::Tenant> find(std::string_view label) const;
 
+  // A tenant of this policy's name, which no rule has: what the rules keep for theirs is kept from it.
+  [[nodiscard]] scheduler::Tenant apart(scheduler::TenantPolicy policy) const;
+
   // Whether a rule depends on supplementary groups, or on the cgroup.
   [[nodiscard]] bool need_groups() const;
   [[nodiscard]] bool need_cgroup() const;
@@ -59,6 +62,7 @@ class TenantRules {
 
  private:
   std::vector<TenantRule> rules_;
+  std::uint64_t kept_ = 0;                                    // blocks, of all rules
   std::shared_ptr<const scheduler::TenantPolicy> otherwise_;  // of a peer that no rule matches
 };
 

@@ -80,6 +80,11 @@ void CostModel::update(const StepLoad& load, double seconds) {
     const double drift = kDrift * std::max(weight, x[i] > 0 ? 0.1 / x[i] : 0.0);
     model.covariance[i][i] += drift * drift;
   }
+  // Where a weight was kept from becoming negative, the others have too much now, and would get more with every step.
+  const double predicted = std::inner_product(x.begin(), x.end(), model.weights.begin(), 0.0);
+  const double wanted = 1 - error * kNoise / (kNoise + known);
+  if (predicted > wanted && wanted > 0)
+    for (double& weight : model.weights) weight *= wanted / predicted;
 }
 
 }  // namespace troupe::scheduler

@@ -14,14 +14,20 @@ namespace troupe::scheduler {
 // What a step computes.
 struct StepLoad {
   std::uint32_t num_tokens = 0;   // of all rows together
-  std::uint32_t num_outputs = 0;  // rows whose logits are wanted
+  std::uint32_t num_outputs = 0;  // tokens whose logits are wanted
   double num_attended = 0;        // positions that all tokens attend to, as if no layer had a window
 
-  // A row of `count` tokens after `computed` ones.
-  void add_row(std::uint32_t computed, std::uint32_t count, bool wants_logits) {
+  // A row of `count` tokens after `computed` ones, of which the last `outputs` have their logits computed.
+  void add_row(std::uint32_t computed, std::uint32_t count, std::uint32_t outputs) {
     num_tokens += count;
-    num_outputs += wants_logits ? 1 : 0;
+    num_outputs += outputs;
     num_attended += count * (computed + 0.5 * (count + 1.0));
+  }
+  StepLoad& operator+=(const StepLoad& more) {
+    num_tokens += more.num_tokens;
+    num_outputs += more.num_outputs;
+    num_attended += more.num_attended;
+    return *this;
   }
   friend bool operator==(const StepLoad&, const StepLoad&) = default;
 };

@@ -15,7 +15,6 @@ constexpr double kFirstAnswerGuess = 256;  // tokens, before any answer has ende
 constexpr double kAnswerDecay = 1.0 / 16;  // of the mean, with each answer
 constexpr double kMarginStep = 0.15;       // of PromiseMargin
 constexpr double kLeastMargin = 1.1, kMostMargin = 4;
-constexpr double kMostSlowdown = 4, kSlowdownDecay = 1.0 / 64;
 // Steps are a fluid here: what is left of less than this part of a token is done.
 constexpr double kDust = 1e-6;
 constexpr double kShortestStep = 1e-6;  // seconds
@@ -338,10 +337,6 @@ Forecast alone(const ForecastServer& server, const ForecastRequest& request) { r
 
 void PromiseMargin::learn(bool was_kept) {
   factor_ = std::clamp(factor_ * (1 + kMarginStep * (was_kept ? -kMissed : 1 - kMissed)), kLeastMargin, kMostMargin);
-}
-
-void Experience::learn_slowdown(double wall, double step) {
-  if (step > 0) slowdown += (std::clamp(wall / step, 1.0, kMostSlowdown) - slowdown) * kSlowdownDecay;
 }
 
 void AnswerLengths::learn(TenantId tenant, std::uint64_t tokens) {

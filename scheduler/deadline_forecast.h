@@ -85,17 +85,4 @@ class AnswerLengths {
   double mean_ = 0;  // of all; 0: none has ended yet
 };
 
-// What the batchers of one model learn; the next one goes on with it. Not thread-safe.
-struct Experience {
-  CostModel costs;
-  AnswerLengths answers;
-  PromiseMargin first_margin, last_margin;           // of promised first and last tokens
-  double slowdown = 1;                               // ForecastServer::slowdown, a decayed mean
-  std::uint64_t promised = 0, kept = 0, missed = 0;  // deadlines; the rest is open, or was cancelled
-
-  // From the end of one step to the end of the next, which it followed without a pause, `wall` seconds passed; the step
-  // itself took `step` of them.
-  void learn_slowdown(double wall, double step);
-};
-
 }  // namespace troupe::scheduler

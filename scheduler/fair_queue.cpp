@@ -1,6 +1,7 @@
 #include "scheduler/fair_queue.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "config/assert.h"
 
@@ -71,7 +72,9 @@ std::size_t FairQueue::choose(const Line& line) {
 void FairQueue::candidates(std::vector<RequestNumber>& out) const {
   out.clear();
   const Line* line = next_line();
-  for (std::size_t i = 0; line && i < num_candidates(*line); ++i) out.push_back((*line)[i].number);
+  if (!line) return;
+  std::transform(line->begin(), line->begin() + static_cast<std::ptrdiff_t>(num_candidates(*line)),
+                 std::back_inserter(out), [](const Entry& entry) { return entry.number; });
 }
 
 void FairQueue::set_prediction(RequestNumber number, std::uint32_t tokens) {

@@ -14,6 +14,7 @@ StepPlanner::StepPlanner(PlannerOptions options, FairShares& shares) : options_(
   costs_ = options_.costs.get();
   entries_.reserve(2 * std::size_t{options_.max_sequences});
   prefills_.reserve(2 * std::size_t{options_.max_sequences});
+  decodes_.reserve(2 * std::size_t{options_.max_sequences});
 }
 
 std::uint32_t StepPlanner::initial_blocks(std::uint32_t known) const {
@@ -48,9 +49,16 @@ void StepPlanner::remove(SequenceId sequence) {
   retry_denied();
 }
 
+// Rows of a step are asked for in the order of the entries, each several times: so from the last one found on.
 const StepPlanner::Entry* StepPlanner::find(SequenceId sequence) const {
-  const auto found = std::ranges::find(entries_, sequence, &Entry::sequence);
-  return found == entries_.end() ? nullptr : &*found;
+  const auto last = entries_.begin() + static_cast<std::ptrdiff_t>(std::min(last_found_, entries_.size()));
+  auto found = std::find_if(last, entries_.end(), [&](const Entry& entry) { return entry.sequence == sequence; });
+  if (found == entries_.end()) {
+    found = std::find_if(entries_.begin(), last, [&](const Entry& entry) { return entry.sequence == sequence; });
+    if (found == last) return nullptr;
+  }
+  last_found_ = static_cast<std::size_t>(found - entries_.begin());
+  return &*found;
 }
 
 const StepPlanner::Entry& StepPlanner::at(SequenceId sequence) const {
@@ -113,6 +121,11 @@ void StepPlanner::plan(std::uint64_t step, std::uint64_t epoch, StepPlan& out) {
   out.items.clear();
   out.loads.clear();
   out.load = {};
+  plan_rows(out);
+  for (Entry& entry : entries_) entry.offered = 0;
+}
+
+void StepPlanner::plan_rows(StepPlan& out) {
   std::uint32_t tokens_left = options_.max_step_tokens;
   std::uint32_t rows_left = options_.max_sequences;
   const cache::SnapshotRule& rule = options_.snapshot_rule;
@@ -123,6 +136,7 @@ void StepPlanner::plan(std::uint64_t step, std::uint64_t epoch, StepPlan& out) {
     entry.planned = std::min({entry.known - entry.computed, with_blocks, most, boundary - entry.computed});
     const std::uint32_t end = entry.computed + entry.planned;
     entry.wants_logits = end == entry.known;
+    entry.num_draft = 0;
     out.loads.emplace_back().add_row(entry.computed, entry.planned, entry.wants_logits);
     out.load.add_row(entry.computed, entry.planned, entry.wants_logits);
     tokens_left -= entry.planned;
@@ -134,24 +148,36 @@ void StepPlanner::plan(std::uint64_t step, std::uint64_t epoch, StepPlan& out) {
       std::ranges::find_if(entries_, [](const Entry& entry) { return entry.runnable() && entry.suspected(); });
   if (suspect != entries_.end()) return give_row(*suspect, tokens_left);
 
+  // Neighbours mostly are of one tenant: its counter is looked up once for all of them.
+  std::optional<TenantId> tenant;
+  double served = 0;
+  const auto served_of = [&](const Entry& entry) {
+    if (tenant != entry.tenant) served = shares_->served(*(tenant = entry.tenant));
+    return served;
+  };
   double least_served = std::numeric_limits<double>::infinity();
   for (const Entry& entry : entries_)
-    if (entry.runnable()) least_served = std::min(least_served, shares_->served(entry.tenant));
+    if (entry.runnable()) least_served = std::min(least_served, served_of(entry));
   const double most_served = least_served + shares_->allowance();
-  const auto has_turn = [&](const Entry& entry) {
-    return entry.runnable() && shares_->served(entry.tenant) <= most_served;
-  };
+  const auto has_turn = [&](const Entry& entry) { return entry.runnable() && served_of(entry) <= most_served; };
   // The oldest gets a row even where decodes alone would fill the step.
   const auto oldest = std::ranges::find_if(entries_, has_turn);
   const std::uint32_t kept = oldest != entries_.end() && !oldest->decoding() ? 1 : 0;
-  for (Entry& entry : entries_)
-    if (has_turn(entry) && entry.decoding() && tokens_left > kept && rows_left > kept) give_row(entry, 1);
+  decodes_.clear();
+  for (Entry& entry : entries_) {
+    if (!has_turn(entry) || !entry.decoding() || tokens_left <= kept || rows_left <= kept) continue;
+    give_row(entry, tokens_left - kept);
+    decodes_.push_back(&entry);
+  }
   const bool streams_wait =
       std::ranges::any_of(entries_, [](const Entry& entry) { return !entry.parked && entry.decoding(); });
   prefills_.clear();
   for (Entry& entry : entries_)
     if (has_turn(entry) && !entry.decoding()) prefills_.push_back(&entry);
   put_deadlines_first();
+  const std::uint32_t num_decoding = out.load.num_tokens;
+  add_drafts(prefills_.empty() ? tokens_left : tokens_left / 2, out);
+  tokens_left -= out.load.num_tokens - num_decoding;
   for (Entry* entry : prefills_) {
     if (tokens_left == 0 || rows_left == 0) break;
     std::uint32_t most = tokens_left;
@@ -166,8 +192,9 @@ void StepPlanner::plan(std::uint64_t step, std::uint64_t epoch, StepPlan& out) {
 
 // Sorts those of each tenant and priority by due_seconds, in the places that they have together.
 void StepPlanner::put_deadlines_first() {
+  const bool any = std::ranges::any_of(prefills_, &Entry::has_deadline);
   bool changed = false;
-  for (std::size_t i = 0; i < prefills_.size(); ++i) {
+  for (std::size_t i = 0; any && i < prefills_.size(); ++i) {
     const auto is_alike = [&, of = prefills_[i]](const Entry* entry) {
       return entry->tenant == of->tenant && entry->own_rank.priority == of->own_rank.priority;
     };
@@ -207,31 +234,39 @@ std::uint32_t StepPlanner::chunk_within_stall(const StepLoad& before, const Entr
 
 void StepPlanner::charge(StepPlan& plan, double seconds, StepEnd how) {
   const double predicted = costs_->predict(plan.load);
+  double sum = 0;  // of neighbours of one tenant: they are charged together
   for (std::size_t i = 0; i < plan.items.size(); ++i) {
+    PlanItem& item = plan.items[i];
     const double part = predicted > 0 ? costs_->share(plan.loads[i], plan.load) / predicted
-                                      : static_cast<double>(plan.items[i].num_tokens) / plan.load.num_tokens;
-    plan.items[i].seconds = seconds * part;
-    shares_->charge(plan.items[i].tenant, plan.items[i].seconds);
+                                      : static_cast<double>(plan.loads[i].num_tokens) / plan.load.num_tokens;
+    item.seconds = seconds * part;
+    sum += item.seconds;
+    if (i + 1 < plan.items.size() && plan.items[i + 1].tenant == item.tenant) continue;
+    shares_->charge(item.tenant, std::exchange(sum, 0.0));
   }
   if (how != StepEnd::failed) shares_->step_ended(seconds);
   if (how == StepEnd::as_planned) costs_->learn(plan.load, seconds);
 }
 
-void StepPlanner::advance(SequenceId sequence, std::uint32_t num_sampled) {
+void StepPlanner::advance(SequenceId sequence, std::uint32_t num_sampled, std::optional<std::uint32_t> num_computed) {
   Entry* entry = find(sequence);
   if (entry == nullptr) return;
   TROUPE_ASSERT(entry->planned > 0);
-  TROUPE_ASSERT(num_sampled == 0 || entry->wants_logits);
-  TROUPE_ASSERT(num_sampled <= 1 && num_sampled <= entry->max_known - entry->known);
-  entry->computed += entry->planned;
+  TROUPE_ASSERT(num_sampled <= (entry->wants_logits ? 1 + entry->num_draft : 0));
+  TROUPE_ASSERT(num_sampled <= entry->max_known - entry->known);
+  const std::uint32_t num_accepted = num_sampled > 1 ? num_sampled - 1 : 0;
+  const std::uint32_t computed = num_computed.value_or(entry->computed + entry->planned + num_accepted);
   const bool has_grown = blocks_for(entry->known + num_sampled + 1) > blocks_for(entry->known + 1);
   entry->known += num_sampled;
-  entry->planned = 0;
+  TROUPE_ASSERT(computed >= entry->computed && computed <= entry->known);
+  entry->computed = computed;
+  entry->behind = entry->num_draft > 0 && entry->known > computed + 1 ? entry->known - computed - 1 : 0;
+  entry->planned = entry->num_draft = 0;
   if (has_grown && entry->floor > 0) sort_entries();
 }
 
 void StepPlanner::abandon_step() {
-  for (Entry& entry : entries_) entry.planned = 0;
+  for (Entry& entry : entries_) entry.planned = entry.num_draft = 0;
 }
 
 void StepPlanner::suspect(SequenceId sequence, std::uint32_t until_computed) {
@@ -252,7 +287,8 @@ BlockRange StepPlanner::newly_full(SequenceId sequence) {
 std::uint32_t StepPlanner::missing_blocks(const Entry& entry) const {
   const std::uint64_t reach = std::uint64_t{entry.next_computed()} + 2 * std::uint64_t{options_.max_step_tokens};
   // One more than will be known, for the token sampled meanwhile; but a sequence's last token is never computed.
-  const std::uint64_t most = std::min(std::uint64_t{entry.next_known()} + 1, std::uint64_t{entry.max_known} - 1);
+  const std::uint64_t most =
+      std::min(std::uint64_t{entry.next_known()} + 1 + entry.reach, std::uint64_t{entry.max_known} - 1);
   const std::uint32_t target = blocks_for(static_cast<std::uint32_t>(std::min(reach, most)));
   return target > entry.num_blocks ? target - entry.num_blocks : 0;
 }

@@ -23,6 +23,13 @@
 // Varghese 1995, on measured time). For a model with recurrent state a row ends at each boundary of
 // cache::SnapshotRule: after a row only the state at its last token exists, so only that one can be saved.
 //
+// Drafts: before plan() the batcher offers the lengths of proposals for sequences that decode. The rows that are worth
+// it by DraftRoom are added to the step once all decodes have theirs, and before chunks, which keep half of what is
+// left; within max_stall_seconds, and never beyond the sequence's blocks, its last token, or the next boundary of
+// SnapshotRule. A sequence with an offer asks for blocks for the next one in time, but none is preempted for them. A
+// suspect gets none. After a rejected proposal a recurrent state may be behind the known tokens; what it computes again
+// counts as decoding.
+//
 // What the batcher does after every event (an answer, a result, a new request, credit):
 //
 //   1. Admission, while has_room() and !starved() and no Acquire is unanswered: pick from the FairQueue, send
@@ -74,6 +81,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -82,6 +90,7 @@
 #include "cache/snapshot_rule.h"
 #include "scheduler/admission.h"
 #include "scheduler/cost_model.h"
+#include "scheduler/draft_length.h"
 #include "scheduler/fair_queue.h"
 
 namespace troupe::scheduler {
@@ -91,7 +100,7 @@ using cache::Rank;
 struct PlanItem {
   SequenceId sequence = 0;
   std::uint32_t num_tokens = 0;  // to compute, from the first uncomputed one on; drafts not included
-  std::uint32_t num_draft = 0;   // draft tokens to verify after these; always 0: no drafts are served
+  std::uint32_t num_draft = 0;   // of the tokens offered by offer_draft(): to verify after these
   bool wants_logits = false;     // the row reaches the last known token: sample the next one
   bool at_snapshot = false;      // it ends at a boundary of SnapshotRule: save a snapshot
   TenantId tenant{};             // charged for it
@@ -124,7 +133,10 @@ struct PlannerOptions {
   std::uint32_t max_initial_blocks = kNoBlock;
   cache::SnapshotRule snapshot_rule{};  // every = 0: rows may end at any position
   // Bound on added sequences, parked ones included: where each has a recurrent state, as many as fit in memory. >= 1.
+  // A row with a draft takes one more during the step.
   std::uint32_t max_open = std::numeric_limits<std::uint32_t>::max();
+  std::uint32_t max_draft = kMaxDraft;  // proposed tokens of one row
+  bool verify_all_drafts = false;       // also those that are not predicted to pay: for tests and measurements
   // What was learned by earlier planners of the same model; this one goes on with it. Null: begins with nothing.
   std::shared_ptr<CostModel> costs{};
 };
@@ -183,9 +195,23 @@ class StepPlanner {
   // The next step. `out` is overwritten (its vector is reused); without items there is nothing to compute until another
   // call changes a sequence. The sequences in it are not planned again until they are advanced.
   void plan(std::uint64_t step, std::uint64_t epoch, StepPlan& out);
-  // The result of a sequence's row: its tokens are computed, and `num_sampled` new ones known (0 or 1 without
-  // drafts; 1 asserted to be only where the row wanted logits). Unknown ids are ignored (removed meanwhile).
-  void advance(SequenceId sequence, std::uint32_t num_sampled);
+  // `count` tokens are proposed to follow the sequence's known ones: for the next plan() only, which verifies some or
+  // none. Unknown ids are ignored.
+  void offer_draft(SequenceId sequence, std::uint32_t count);
+  // How many tokens a draft model should propose for each of these sequences, which all decode, where each takes a pass
+  // of pass_seconds over all of them: the number with which tokens per second are highest, at most `most`; often 0. Now
+  // and then 1 where it would be 0, to learn whether that has changed.
+  [[nodiscard]] std::uint32_t wanted_drafts(std::span<const SequenceId> sequences, double pass_seconds,
+                                            std::uint32_t most);
+  // What became known of a sequence's proposals, verified or not: `num_right` were what followed, then one was not if
+  // was_wrong. Unknown ids are ignored.
+  void observe_draft(SequenceId sequence, std::uint32_t num_right, bool was_wrong);
+  // The share of the sequence's next proposals that are expected to be right; of an unknown id what all had.
+  [[nodiscard]] double draft_acceptance(SequenceId sequence) const;
+  // The result of a sequence's row: `num_sampled` new tokens are known (0 to num_draft + 1, and 0 if the row wanted no
+  // logits; asserted), and num_computed tokens are computed; none: the row's, and the accepted proposals. Unknown ids
+  // are ignored (removed meanwhile).
+  void advance(SequenceId sequence, std::uint32_t num_sampled, std::optional<std::uint32_t> num_computed = {});
   // Divides the time of a step among its rows, by what CostModel::share() says of each (PlanItem::seconds), and charges
   // their tenants; also for rows whose sequence has ended.
   void charge(StepPlan& plan, double seconds, StepEnd how = StepEnd::as_planned);
@@ -243,6 +269,8 @@ class StepPlanner {
   // Added and not parked.
   [[nodiscard]] std::uint32_t num_running() const { return static_cast<std::uint32_t>(entries_.size()) - num_parked(); }
   [[nodiscard]] std::uint32_t num_parked() const;
+  // It is a token behind its known ones, or as many more as a rejected proposal has left.
+  [[nodiscard]] bool decodes(SequenceId sequence) const { return at(sequence).decoding(); }
   [[nodiscard]] std::uint32_t known(SequenceId sequence) const { return at(sequence).known; }
   [[nodiscard]] std::uint32_t computed(SequenceId sequence) const { return at(sequence).computed; }
 
@@ -258,8 +286,13 @@ class StepPlanner {
     std::uint32_t num_prompt = 0;  // known when it was added
     std::uint32_t known = 0;
     std::uint32_t computed = 0;
-    std::uint32_t planned = 0;  // tokens in the running step; 0: not in it
-    bool wants_logits = false;  // in the running step
+    std::uint32_t planned = 0;    // tokens in the running step; 0: not in it
+    bool wants_logits = false;    // in the running step
+    std::uint32_t num_draft = 0;  // in the running step
+    std::uint32_t offered = 0;    // proposals for the next step
+    std::uint32_t reach = 0;      // proposals that the step after may have
+    std::uint32_t behind = 0;     // known tokens that a rejected proposal left to compute again
+    DraftAcceptance acceptance{};
     std::uint32_t num_blocks = 0;
     std::uint32_t max_known = 0;
     std::uint32_t floor = 0;
@@ -274,13 +307,13 @@ class StepPlanner {
     double due_seconds = std::numeric_limits<double>::infinity();
 
     bool has_deadline() const { return due_seconds < std::numeric_limits<double>::infinity(); }
-    // What will be computed and known when the running step ends.
-    std::uint32_t next_computed() const { return computed + planned; }
-    std::uint32_t next_known() const { return known + (planned > 0 && wants_logits ? 1 : 0); }
+    // The most that will be computed and known when the running step ends.
+    std::uint32_t next_computed() const { return computed + planned + num_draft; }
+    std::uint32_t next_known() const { return known + (planned > 0 && wants_logits ? 1 + num_draft : 0); }
     bool lacks_block() const { return num_blocks <= next_computed() / kBlockSize; }
     bool starved() const { return !parked && was_denied && lacks_block(); }
     bool runnable() const { return !parked && planned == 0 && computed < known && !lacks_block(); }
-    bool decoding() const { return known - computed == 1; }
+    bool decoding() const { return known - computed <= 1 + behind; }
     bool suspected() const { return computed < alone_until; }
     bool starved_at_ceiling() const { return starved() && at_ceiling; }
   };
@@ -295,6 +328,9 @@ class StepPlanner {
   [[nodiscard]] Entry& at(SequenceId sequence) { return const_cast<Entry&>(std::as_const(*this).at(sequence)); }
   [[nodiscard]] std::uint32_t missing_blocks(const Entry& entry) const;
   [[nodiscard]] std::uint32_t chunk_within_stall(const StepLoad& before, const Entry& entry, std::uint32_t most) const;
+  void plan_rows(StepPlan& out);
+  [[nodiscard]] bool add_draft_row(Entry& entry, std::size_t item, DraftRoom& room, StepPlan& out) const;
+  void add_drafts(std::uint32_t most, StepPlan& out);
   void put_deadlines_first();
   [[nodiscard]] SequenceId without_deadline(SequenceId sequence) const;
   [[nodiscard]] std::uint32_t level_of(const Demand& waiting) const;
@@ -307,7 +343,11 @@ class StepPlanner {
   FairShares* shares_;
   CostModel* costs_;                      // options_.costs
   std::vector<Entry> entries_;            // oldest first
+  mutable std::size_t last_found_ = 0;    // where find() begins
   std::vector<Entry*> prefills_;          // of the step being planned, in their order
+  std::vector<Entry*> decodes_;           // of the step being planned, as the items are
+  DraftAcceptance acceptance_;            // of all sequences
+  std::uint32_t undrafted_in_a_row_ = 0;  // times that wanted_drafts() was 0
   std::uint32_t deadlines_in_a_row_ = 0;  // steps in which chunks did not go by age
 };
 

@@ -3,8 +3,8 @@
 #
 #   tools/fuzz.sh                    every target for 5 seconds, always from the same seed: what .ci/run does
 #   tools/fuzz.sh gguf 3600          one target for an hour; a third argument is the number of processes
-#   tools/fuzz.sh --mutations N      N mutated model files and 10 N mutated frames instead (10,000 and 100,000 are
-#                                    what docs/numbers.md reports)
+#   tools/fuzz.sh --mutations N      N mutated model files, 10 N mutated frames and 20 N mutated chat templates
+#                                    instead (docs/numbers.md reports N = 10,000)
 #
 # New inputs are collected in build/fuzz/TARGET and are the next run's start. One that breaks something lies in
 # build/fuzz/TARGET-crash-*: fix what it shows, and keep it as tests/fuzz/regressions/TARGET/WHAT-IT-WAS, which every
@@ -13,7 +13,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 source tools/setup.sh
 
-targets=(config frame gguf sampler sequence_file server_frame tokenizer weights_file)
+targets=(api chat_template config frame gguf http sampler sequence_file server_frame tokenizer weights_file)
 preset=asan
 programs=build/$preset/tests/fuzz
 
@@ -42,9 +42,10 @@ case "${1:-}" in
   -h|--help) sed -n '2,/^set /p' "$0" | sed '$d; s/^# \{0,1\}//'; exit 0 ;;
   --mutations)
     count=${2:?--mutations needs a number}
-    build model_mutation_test frame_mutation_test
+    build model_mutation_test frame_mutation_test chat_mutation_test
     TROUPE_MUTATIONS=$count "$programs/model_mutation_test"
     TROUPE_MUTATIONS=$((10 * count)) "$programs/frame_mutation_test"
+    TROUPE_MUTATIONS=$((20 * count)) "$programs/chat_mutation_test"
     ;;
   '')
     build "${targets[@]/#/fuzz_}"

@@ -6,9 +6,10 @@
 # when all are there.
 
 kBuildPackages=(g++ cmake ninja-build ccache pkg-config libcaf-dev libasio-dev libprotobuf-dev protobuf-compiler
-  libspdlog-dev libfmt-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libhwloc-dev libpcre2-dev libutf8proc-dev
-  libxxhash-dev libsystemd-dev libsqlite3-dev prometheus-cpp-dev zlib1g-dev libcurl4-openssl-dev)
-kTestPackages=(catch2 doxygen python3 python3-numpy python3-protobuf)
+  libspdlog-dev libfmt-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libboost-dev libhwloc-dev libpcre2-dev
+  libutf8proc-dev libxxhash-dev libsystemd-dev libsqlite3-dev libedit-dev libssl-dev prometheus-cpp-dev zlib1g-dev
+  libcurl4-openssl-dev)
+kTestPackages=(catch2 doxygen python3 python3-httpx python3-jsonschema python3-numpy python3-protobuf)
 
 say() { printf '%s\n' "$*" >&2; }
 

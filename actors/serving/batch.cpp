@@ -64,6 +64,7 @@ void Batch::enqueue(AssignmentPtr task, TimePoint now) {
   live.scopes = cache::scopes_for(body.tenant.id, body.cache_scope);
   live.granted = *granted;
   live.tokens = *live.task->prompt;
+  begin_drafts(live);
   const auto fit = scheduler::check_fit(demand_of(live), options_.capacity);
   TROUPE_ASSERT(std::holds_alternative<scheduler::Fits>(fit));  // the intake has checked it
   live.max_known = std::get<scheduler::Fits>(fit).max_known;
@@ -168,25 +169,18 @@ void Batch::step_ended(const engine::StepResult& result, TimePoint now) {
   step_is_over(result.epoch, result.step);
   const bool has_copies = has_copies_;
   charge_step(std::max(0.0, seconds_between(result.kernels_began, result.kernels_ended)),
-              has_copies ? scheduler::StepEnd::with_copies : scheduler::StepEnd::as_planned, now);
+              has_copies ? scheduler::StepEnd::with_copies : scheduler::StepEnd::as_planned, &result, now);
   if (!has_copies) learn_pace(result);
   part_saved();
   fills_ended();
+  std::size_t item = 0;
   for (const engine::ItemResult& row : result.items) {
+    while (plan_.items[item].sequence != row.sequence) ++item;  // rows are in the order of the plan
     Live* live = find_sequence(row.sequence);
     if (!live) continue;  // cancelled during the step
     at_work_ = live->request();
     if (options_.faults.before_row) options_.faults.before_row(at_work_);
-    planner_.advance(row.sequence, static_cast<std::uint32_t>(row.tokens.size()));
-    if (row.tokens.empty()) {  // a chunk of a prompt, or of what is replayed after a preemption
-      const std::uint32_t computed = std::min(planner_.computed(live->sequence), live->prompt_tokens());
-      streams_.computed(live->request(), live->generation(), computed);
-    }
-    live->copy_from.clear();
-    live->restore = kNoSnapshot;
-    end_fill(*live);
-    if (has_computed_prompt(*live)) requeue_forks(live->request());
-    take_row(*live, row, now);
+    take_row(*live, row, plan_.items[item].num_draft, now);
     clear_faults(row.sequence);
   }
 }
@@ -199,15 +193,20 @@ void Batch::step_is_over(std::uint64_t epoch, std::uint64_t step) {
 }
 
 // Charges its time to tenants and streams: before its results, which may end a stream and with it the receipt.
-void Batch::charge_step(double seconds, scheduler::StepEnd how, TimePoint now) {
+void Batch::charge_step(double seconds, scheduler::StepEnd how, const engine::StepResult* result, TimePoint now) {
   planner_.charge(plan_, seconds, how);
   charges_.clear();
+  std::size_t row = 0;  // rows are in the order of the plan; some items have none
   for (const scheduler::PlanItem& item : plan_.items) {
+    const bool has_row = result && row < result->items.size() && result->items[row].sequence == item.sequence;
+    const std::uint32_t num_accepted = has_row ? result->items[row++].num_accepted : 0;
     const Live* live = find_sequence(item.sequence);  // none: cancelled during the step
     charges_.push_back({.request = live ? live->request() : 0,
                         .tenant = item.tenant,
                         .seconds = item.seconds,
-                        .num_tokens = how == scheduler::StepEnd::failed ? 0 : item.num_tokens,
+                        .num_tokens = result ? item.num_tokens + item.num_draft : 0,
+                        .num_drafted = result ? item.num_draft : 0,
+                        .num_accepted = num_accepted,
                         .num_blocks = live ? live->num_blocks(options_.capacity.groups) : 0});
   }
   streams_.charge(charges_, seconds, now);
@@ -215,11 +214,12 @@ void Batch::charge_step(double seconds, scheduler::StepEnd how, TimePoint now) {
 
 // Handles a step's tokens for one sequence: detokenizes, looks for stop strings, delivers, commits full blocks, and
 // ends or parks the sequence.
-void Batch::take_row(Live& live, const engine::ItemResult& row, TimePoint now) {
+void Batch::take_row(Live& live, const engine::ItemResult& row, std::uint32_t num_draft, TimePoint now) {
   Emission out{.request = live.request(),
                .generation = live.generation(),
                .first_index = live.emitted,
                .text_offset = live.answer.text_bytes()};
+  learn_from_draft(live, row, num_draft);
   std::optional<std::string> stop;
   for (const engine::SampledToken& token : row.tokens) {
     live.tokens.push_back(token.id);
@@ -231,6 +231,7 @@ void Batch::take_row(Live& live, const engine::ItemResult& row, TimePoint now) {
     stop = std::move(piece.stop);
     if (stop) break;  // tokens past the match are neither sent nor counted
   }
+  row_computed(live, row, out.ids.size(), num_draft);
   if (!row.tokens.empty()) settle_promise(live, false, now);
   const bool finished = row.finish != engine::Finish::running;
   if (finished && !stop) {
@@ -250,6 +251,22 @@ void Batch::take_row(Live& live, const engine::ItemResult& row, TimePoint now) {
   } else if (live.emitted >= live.granted) {
     park(live, now);
   }
+}
+
+// The row's tokens are computed, and num_taken of its sampled ones known.
+void Batch::row_computed(Live& live, const engine::ItemResult& row, std::size_t num_taken, std::uint32_t num_draft) {
+  std::optional<std::uint32_t> num_computed;
+  // Tokens past a stop string may be computed, but are not known.
+  if (num_draft > 0) num_computed = std::min(row.num_computed, live.known_tokens());
+  planner_.advance(live.sequence, static_cast<std::uint32_t>(num_taken), num_computed);
+  if (row.tokens.empty()) {  // a chunk of a prompt, or of what is replayed after a preemption
+    const std::uint32_t computed = std::min(planner_.computed(live.sequence), live.prompt_tokens());
+    streams_.computed(live.request(), live.generation(), computed);
+  }
+  live.copy_from.clear();
+  live.restore = kNoSnapshot;
+  end_fill(live);
+  if (has_computed_prompt(live)) requeue_forks(live.request());
 }
 
 void Batch::commit_full_blocks(Live& live) {
@@ -337,6 +354,7 @@ void Batch::drop(Live& live) {
   --num_at_[static_cast<std::size_t>(live.place)];
   count_share(live, false);
   const RequestId request = live.request();
+  if (live.num_told > 0) draft_closes_.push_back(request);
   requests_.erase(request);
   requeue_forks(request);
 }
@@ -361,8 +379,9 @@ void Batch::decide(TimePoint now) {
   // A tenant without a place that has waited for a step already waits for the keeper's answer, not for another step.
   if (newcomer_asks_ && num_at(Place::asking) > 0) return;
   newcomer_asks_ = false;
+  if (drafts_pending_) return;
   make_room();
-  plan_step(now);
+  if (!ask_for_drafts()) plan_step(now);
 }
 
 void Batch::ask_for_blocks() {
@@ -375,12 +394,13 @@ void Batch::ask_for_blocks() {
 }
 
 void Batch::plan_step(TimePoint now) {
+  offer_drafts();
   planner_.plan(step_ + 1, options_.epoch, plan_);
   for (scheduler::PlanItem& item : plan_.items) {
     Live& live = *find_sequence(item.sequence);
     if (!live.was_running && !streams_.started(live.request(), live.generation(), live.cached_tokens, now,
                                                live.num_blocks(options_.capacity.groups))) {
-      item.num_tokens = 0;  // nothing is charged for it
+      item.num_tokens = item.num_draft = 0;  // nothing is charged for it
       drop(live);
       continue;
     }
@@ -400,7 +420,8 @@ void Batch::plan_step(TimePoint now) {
                             .output = item.wants_logits ? engine::Output::sample : engine::Output::none,
                             .new_blocks = std::exchange(live.new_blocks, {}),
                             .rewind_floor = live.num_committed * kBlockSize,
-                            .save = live.saved});
+                            .save = live.saved,
+                            .draft = {live.proposal.begin(), live.proposal.begin() + item.num_draft}});
   }
   save_part();
   has_copies_ = !fills_.empty() || !saves_.empty();

@@ -34,13 +34,15 @@
 #include <memory>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "actors/serving/answer.h"
+#include "actors/serving/draft_counts.h"
 #include "actors/serving/step_work.h"
 #include "actors/serving/stream_table.h"
 #include "scheduler/admission.h"
-#include "scheduler/deadline_forecast.h"
+#include "scheduler/experience.h"
 #include "scheduler/fair_queue.h"
 #include "scheduler/fair_shares.h"
 #include "scheduler/step_planner.h"
@@ -54,6 +56,8 @@ struct BatchOptions {
   std::shared_ptr<const engine::Tokenizer> tokenizer;      // null: answers have no text
   std::function<void(const engine::StepResult&)> on_step;  // GatewayOptions::on_step
   FaultPoints faults{};
+  bool has_draft_model = false;
+  engine::Speculation speculation{};                    // of requests that do not choose another
   std::shared_ptr<scheduler::Experience> experience{};  // of earlier batches of the model; null: begins with none
   // Called from any thread, when the contents of a request's session were read: the next event is session_read().
   std::function<void(RequestId)> on_session_read{};
@@ -89,10 +93,17 @@ class Batch {
   // The request that was being worked on since begin_event(), for when that threw; 0: not one request alone.
   [[nodiscard]] RequestId at_work() const { return at_work_; }
 
+  // The draft worker's answer.
+  void proposed(std::uint64_t number, const engine::DraftReply& reply, TimePoint now);
+  // It died, or there is none: nothing is drafted by it for the next step.
+  void drafter_died();
   // Decides what to do next. Call after every event, then send what the take functions return.
   void decide(TimePoint now);
-  [[nodiscard]] std::vector<LeaseMessage> take_leases();  // for the keeper, in order; maybe none
-  [[nodiscard]] std::shared_ptr<StepWork> take_work();    // for the worker; null: nothing
+  [[nodiscard]] std::vector<LeaseMessage> take_leases();             // for the keeper, in order; maybe none
+  [[nodiscard]] std::shared_ptr<StepWork> take_work();               // for the worker; null: nothing
+  [[nodiscard]] std::shared_ptr<const DraftWork> take_draft_work();  // for the draft worker; null: nothing
+  // Since the last call.
+  [[nodiscard]] DraftCountsBySource take_draft_counts() { return std::exchange(draft_counts_, {}); }
   [[nodiscard]] std::size_t num_requests() const { return requests_.size(); }
   // Some running sequence is not parked, so steps go on without a client's credit.
   [[nodiscard]] bool has_work() const { return planner_.num_running() > 0; }
@@ -127,7 +138,13 @@ class Batch {
   bool ask_for_promise(Live& live);
   void decide_promise(Live& live, std::uint32_t num_cached, TimePoint now);
   void promise(const Live& first);
-  void refuse(Live& first, const scheduler::Forecast& expected, double left, TimePoint now);
+  // In seconds: left until the deadline, and to wait before another try.
+  struct Lateness {
+    double left = 0, wait = 0;
+  };
+  [[nodiscard]] double seconds_to_wait(const Live& live, const scheduler::Forecast& expected, double left) const;
+  void refuse(Live& first, const scheduler::Forecast& expected, const Lateness& late, TimePoint now);
+  void book(const Live& refused, std::chrono::milliseconds wait, TimePoint now);
   void settle_promise(Live& live, bool is_last, TimePoint now);
   scheduler::PromiseMargin& margin_of(const Live& live) const;
   scheduler::ForecastServer forecast_server() const;
@@ -159,6 +176,14 @@ class Batch {
   void make_room();
   void preempt(Live& live);
 
+  // Drafts (batch_drafts.cpp).
+  void begin_drafts(Live& live);
+  bool may_draft(const Live& live) const;
+  bool ask_for_drafts();
+  void charge_drafts(double seconds, TimePoint now);
+  void offer_drafts();
+  void learn_from_draft(Live& live, const engine::ItemResult& row, std::uint32_t num_draft);
+
   // Sessions (batch_sessions.cpp).
   bool read_session(Live& live, std::uint32_t num_cached);
   std::shared_ptr<const engine::SequenceImage> image_of(const Live& live) const;
@@ -176,12 +201,13 @@ class Batch {
   void ask_for_blocks();
   void plan_step(TimePoint now);
   void step_is_over(std::uint64_t epoch, std::uint64_t step);
-  void charge_step(double seconds, scheduler::StepEnd how, TimePoint now);
+  void charge_step(double seconds, scheduler::StepEnd how, const engine::StepResult* result, TimePoint now);
   void fail_request(Live& live, const Failure& why, TimePoint now);
   bool has_state() const { return options_.planner.snapshot_rule.every > 0; }
   void open(Live& live, std::uint32_t num_cached);
   void clear_faults(SequenceId sequence);
-  void take_row(Live& live, const engine::ItemResult& row, TimePoint now);
+  void take_row(Live& live, const engine::ItemResult& row, std::uint32_t num_draft, TimePoint now);
+  void row_computed(Live& live, const engine::ItemResult& row, std::size_t num_taken, std::uint32_t num_draft);
   void commit_full_blocks(Live& live);
   void committed(Live& live, const cache::Committed& answer);
   void park(Live& live, TimePoint now);
@@ -210,6 +236,14 @@ class Batch {
   std::uint64_t num_returns_ = 0;  // how often blocks or headroom may have been given back
   bool predictions_fresh_ = false;
   bool predictions_asked_ = false;
+  DraftCountsBySource draft_counts_{};
+  std::shared_ptr<DraftWork> draft_work_;    // to be sent
+  std::uint64_t draft_number_ = 0;           // of the last work
+  std::uint64_t drafted_step_ = 0;           // for which drafts were asked for
+  bool drafts_pending_ = false;              // the next step waits for them
+  std::vector<RequestId> drafting_;          // requests that were asked for
+  std::vector<std::uint64_t> draft_closes_;  // to be sent
+  double pass_seconds_ = 0;                  // that one pass of the draft model takes, of late
   bool newcomer_asks_ = false;  // what is at Place::asking is of a tenant without a place, and no step is running
 
   // To be sent.

@@ -7,6 +7,7 @@
 #include "actors/request_check.h"
 #include "actors/serving/batch.h"
 #include "actors/serving/batch_live.h"
+#include "actors/serving/encoding.h"
 
 namespace troupe::actors {
 namespace {
@@ -54,13 +55,34 @@ void Batch::decide_promise(Live& live, std::uint32_t num_cached, TimePoint now) 
   }
   scheduler::ForecastRequest next = forecast_request(live, now);
   next.computed = std::min(num_cached, next.known - 1);
-  const scheduler::Forecast expected = scheduler::forecast(forecast_server(), others, next);
+  scheduler::Forecast expected = scheduler::forecast(forecast_server(), others, next);
   const double left = seconds_between(now, *live.task->deadline);
-  const double predicted = live.wants_last() ? expected.last_seconds : expected.first_seconds;
-  if (predicted * margin_of(live).factor() > left || expected.breaks_promise_until)
-    return refuse(live, expected, left, now);
+  double wait = seconds_to_wait(live, expected, left);
+  // What is booked does not run yet: it would hide whose promises this one breaks. It stands behind one that has come
+  // back.
+  scheduler::Experience& learned = *options_.experience;
+  const std::size_t num_others = others.size();
+  if (!learned.bookings.take(content_of(*live.task->body), on_clock(now)))
+    learned.bookings.append(others, learned.first_margin.factor(), learned.last_margin.factor(), on_clock(now));
+  if (others.size() > num_others) {
+    const scheduler::Forecast with_booked = scheduler::forecast(forecast_server(), others, next);
+    const double longer = seconds_to_wait(live, with_booked, left);
+    if (longer > wait) expected = with_booked;
+    wait = std::max(wait, longer);
+  }
+  if (wait > 0) return refuse(live, expected, {.left = left, .wait = wait}, now);
   promise(live);
   enter(live, now);
+}
+
+// Until what is waiting now is done; 0: it is in time, and so are the others.
+double Batch::seconds_to_wait(const Live& live, const scheduler::Forecast& expected, double left) const {
+  const double predicted = live.wants_last() ? expected.last_seconds : expected.first_seconds;
+  if (predicted * margin_of(live).factor() <= left && !expected.breaks_promise_until) return 0;
+  const auto alone = scheduler::alone(forecast_server(), forecast_request(live, {}));
+  const double shortest = live.wants_last() ? alone.last_seconds : alone.first_seconds;
+  constexpr double kLeast = 0.1;
+  return std::max({kLeast, predicted - left, expected.breaks_promise_until.value_or(predicted - shortest)});
 }
 
 void Batch::promise(const Live& first) {
@@ -72,7 +94,8 @@ void Batch::promise(const Live& first) {
   }
 }
 
-void Batch::refuse(Live& first, const scheduler::Forecast& expected, double left, TimePoint now) {
+void Batch::refuse(Live& first, const scheduler::Forecast& expected, const Lateness& late, TimePoint now) {
+  const double left = late.left;
   const auto alone = scheduler::alone(forecast_server(), forecast_request(first, now));
   const double shortest = first.wants_last() ? alone.last_seconds : alone.first_seconds;
   const double predicted = first.wants_last() ? expected.last_seconds : expected.first_seconds;
@@ -89,16 +112,26 @@ void Batch::refuse(Live& first, const scheduler::Forecast& expected, double left
   end.predicted_first = to_ms(expected.first_seconds);
   end.predicted_last = to_ms(expected.last_seconds);
   end.retry_after.reset();
-  // When what is waiting now is done; never, if nothing else would run and it would still be too late.
-  if (shortest <= left)
-    end.retry_after =
-        std::clamp(to_ms(std::max(predicted - left, expected.breaks_promise_until.value_or(predicted - shortest))),
-                   std::chrono::milliseconds(100), kLongestRetry);
+  // Never, if nothing else would run and it would still be too late.
+  if (shortest <= left) {
+    end.retry_after = std::min(to_ms(late.wait), kLongestRetry);
+    book(first, *end.retry_after, now);
+  }
   const RequestId id = first.request();
   for (std::uint32_t choice = first.task->body->num_choices; choice-- > 0;) {  // `first` is gone after the last one
     streams_.end(id + choice, end, now);
     forget(id + choice);
   }
+}
+
+// What arrives until it comes back is admitted only as far as it will still be in time.
+void Batch::book(const Live& refused, std::chrono::milliseconds wait, TimePoint now) {
+  const auto seconds = [](std::chrono::milliseconds time) { return std::chrono::duration<double>(time).count(); };
+  const Request& body = *refused.task->body;
+  scheduler::ForecastRequest request = forecast_request(refused, now);
+  request.promised_last = refused.wants_last();
+  options_.experience->bookings.add(content_of(body), std::move(request), seconds(wait), seconds(*body.deadline),
+                                    on_clock(now));
 }
 
 // is_last: its answer ends or is cut; else it had a token.

@@ -9,7 +9,7 @@ namespace troupe::actors {
 
 void Batch::step_failed(const StepFailure& failure, TimePoint now) {
   step_is_over(failure.epoch, failure.step);
-  charge_step(failure.seconds, scheduler::StepEnd::failed, now);
+  charge_step(failure.seconds, scheduler::StepEnd::failed, nullptr, now);
   filled_.clear();
   give_up_saving();
   for (const scheduler::PlanItem& item : plan_.items) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "actors/serving/batch.h"
+#include "engine/drafting/drafter.h"
 
 namespace troupe::actors {
 
@@ -62,6 +63,11 @@ struct Batch::Live : LiveSequence {
   bool promise_settled = false;         // kept or missed
   std::uint32_t alone_until = 0;  // computed alone up to this many tokens, because a step with it failed; 0: none did
   std::uint32_t cached_tokens = 0;
+  engine::Speculation speculation{};         // its request's choice over the server's
+  std::unique_ptr<engine::Drafter> drafter;  // from its first draft on
+  std::uint32_t num_told = 0;                // tokens that the draft worker knows
+  std::size_t proposed_at = 0;               // tokens.size() for which the draft worker made `proposal`; 0: it did not
+  std::vector<TokenId> proposal;             // what may follow `tokens`; while a step runs, what its draft is a part of
   // Set: its stream has ended, and it is there until its blocks are copied for its session's file.
   std::shared_ptr<SessionSaving> saving;
   std::uint32_t num_copied = 0;  // tokens

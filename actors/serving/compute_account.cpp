@@ -22,6 +22,8 @@ void StreamWork::charge(const Charge& charge, double step_seconds, TimePoint now
   compute_seconds_ += charge.seconds;
   step_seconds_ += step_seconds;
   computed_tokens_ += charge.num_tokens;
+  drafted_tokens_ += charge.num_drafted;
+  accepted_tokens_ += charge.num_accepted;
   num_blocks_ = charge.num_blocks;
   block_seconds_ += held(now);
   held_since_ = now;
@@ -40,6 +42,8 @@ void StreamWork::unparked(TimePoint now) {
 
 void StreamWork::fill(Usage& usage, double parked_seconds, std::uint32_t num_threads, TimePoint now) const {
   usage.computed_tokens = computed_tokens_;
+  usage.drafted_tokens = drafted_tokens_;
+  usage.accepted_tokens = accepted_tokens_;
   usage.compute_seconds = compute_seconds_;
   usage.cpu_seconds = compute_seconds_ * num_threads;
   usage.block_seconds = block_seconds_ + held(now);

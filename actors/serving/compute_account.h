@@ -16,6 +16,7 @@ struct Charge {
   TenantId tenant{};
   double seconds = 0;
   std::uint32_t num_tokens = 0;  // that were computed
+  std::uint32_t num_drafted = 0, num_accepted = 0;
   std::uint32_t num_blocks = 0;  // of KV that the stream holds at its end
 };
 
@@ -39,6 +40,7 @@ class StreamWork {
   double compute_seconds_ = 0;
   double step_seconds_ = 0;  // of the whole steps
   std::uint64_t computed_tokens_ = 0;
+  std::uint64_t drafted_tokens_ = 0, accepted_tokens_ = 0;
   double block_seconds_ = 0;  // until held_since_
   std::uint32_t num_blocks_ = 0;
   TimePoint held_since_{};

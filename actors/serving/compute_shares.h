@@ -5,7 +5,7 @@
 #include <memory>
 #include <mutex>
 
-#include "scheduler/deadline_forecast.h"
+#include "scheduler/experience.h"
 #include "scheduler/fair_shares.h"
 
 namespace troupe::actors {

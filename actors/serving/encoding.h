@@ -1,33 +1,46 @@
-// Turns the texts of a request into ids.
+// Turns the texts of a request, or its conversation, into ids.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "actors/request.h"
+#include "actors/serving/served_model.h"
+#include "config/result.h"
+#include "engine/chat/template.h"
 #include "engine/tokenizers/tokenizer.h"
 
 namespace troupe::actors {
 
 // The texts of the request: its prompt, or the inputs of an Embed; none if it sends ids.
 [[nodiscard]] std::span<const std::string> texts_of(const Request& request);
-// Bytes of the texts, or of the ids that it sends.
+// Whether it has texts or a conversation, which become ids on their way.
+[[nodiscard]] bool needs_encoding(const Request& request);
+// Bytes of the texts or the conversation, or of the ids that it sends.
 [[nodiscard]] std::uint64_t input_bytes(const Request& request);
 // Equal for a request and its retry, never 0: a hash of what it asks for, of the first and last input's first and last
 // 4 KiB, and of the size of all. O(1).
 [[nodiscard]] std::uint64_t content_of(const Request& request);
 
+// The prompt that the template makes of a conversation, with the tokenizer's BOS and EOS texts; times are the system
+// clock's, in UTC. Error: invalid_argument. Throws engine::Interrupted once the flag (may be null) is set.
+[[nodiscard]] Result<engine::chat::RenderedPrompt> render(const ChatPrompt& chat,
+                                                          const engine::chat::ChatTemplate& chat_template,
+                                                          const engine::Tokenizer& tokenizer,
+                                                          const std::atomic<bool>* interrupt);
+
 // The encoding of all texts of one request, at once or in parts. For one thread at a time.
 class Encoding {
  public:
-  // max_tokens: of each text of an Embed. Stops at the first one above it, since the request is refused then.
-  Encoding(std::shared_ptr<const Request> request, std::shared_ptr<const engine::Tokenizer> tokenizer,
-           std::size_t max_tokens);
+  // Of an Embed it stops at the first text with more tokens than the model reads, since the request is refused then.
+  // The model has a vocabulary, and for a conversation a chat template (asserted).
+  Encoding(std::shared_ptr<const Request> request, std::shared_ptr<const ServedModel> model);
 
   // Bytes that encode_some() encodes next; at least 1. 0: nothing is left to encode.
   std::uint64_t next_part() const;
@@ -35,6 +48,8 @@ class Encoding {
   // Throws what the tokenizer throws, engine::Interrupted included.
   void encode_some(const std::atomic<bool>* interrupt);
 
+  // Why the template refused the conversation; then there are no ids.
+  const std::optional<Error>& refusal() const { return refusal_; }
   // Of each text, in order.
   EmbedIds take_ids() { return std::move(ids_); }
 
@@ -42,11 +57,12 @@ class Encoding {
   static constexpr std::uint64_t kBytesPerPart = 64 << 10;
 
   bool complete() const;
+  void encode_chat(const ChatPrompt& chat, const engine::EncodeOptions& options);
 
   const std::shared_ptr<const Request> request_;
-  const std::shared_ptr<const engine::Tokenizer> tokenizer_;
-  const std::size_t max_tokens_;
+  const std::shared_ptr<const ServedModel> model_;
   EmbedIds ids_;
+  std::optional<Error> refusal_;
 };
 
 }  // namespace troupe::actors

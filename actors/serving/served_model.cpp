@@ -1,17 +1,61 @@
 #include "actors/serving/served_model.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <utility>
 
 #include "actors/serving/model_cache.h"
+#include "config/assert.h"
+#include "config/printable.h"
+#include "engine/drafting/model_drafter.h"
 #include "engine/model/hidden_states.h"
 
 namespace troupe::actors {
 
 ServedModel::ServedModel(std::shared_ptr<const engine::LoadedModel> model)
-    : model_(std::move(model)), vectors_(std::make_shared<const engine::HiddenStates>(model_)) {}
+    : model_(std::move(model)), vectors_(std::make_shared<const engine::HiddenStates>(model_)) {
+  const Status own = choose_chat_template({});  // its own is never an error
+  TROUPE_ASSERT(own);
+}
 
 ServedModel::ServedModel(std::shared_ptr<const engine::Encoder> encoder)
     : encoder_(std::move(encoder)), vectors_(encoder_) {}
+
+Status ServedModel::set_draft_model(std::shared_ptr<const engine::LoadedModel> draft) {
+  if (!model_) return Error{ErrorCode::bad_model, "an encoder has no use for a draft model"};
+  if (const Status fits = engine::check_draft_model(*draft, *model_); !fits) return fits;
+  draft_ = std::move(draft);
+  return Ok{};
+}
+
+Status ServedModel::choose_chat_template(const ChatTemplateChoice& choice) {
+  const std::string kRemedy = "; start the server with --chat-template FILE or NAME, or send text";
+  if (!model_) return Error{ErrorCode::invalid_argument, "an encoder has no use for a chat template"};
+  if (!choice.source.empty()) {
+    auto parsed = engine::chat::ChatTemplate::parse(choice.source, choice.name);
+    if (!parsed) return parsed.error();
+    chat_template_ = *std::move(parsed);
+    return Ok{};
+  }
+  const auto& own = model_->chat_templates();
+  const auto found = std::find_if(own.begin(), own.end(), [&](const auto& each) { return each.first == choice.name; });
+  if (found == own.end()) {
+    if (!choice.name.empty())
+      return Error{ErrorCode::invalid_argument,
+                   fmt::format("the model's file has no chat template '{}'", Printable(choice.name).text())};
+    chat_problem_ = "this model has no chat template" + kRemedy;
+    return Ok{};
+  }
+  auto parsed = engine::chat::ChatTemplate::parse(found->second, choice.name.empty() ? "default" : choice.name);
+  if (parsed)
+    chat_template_ = *std::move(parsed);
+  else if (!choice.name.empty())
+    return parsed.error();
+  else
+    chat_problem_ = "the model's own chat template cannot be used (" + parsed.error().message + ")" + kRemedy;
+  return Ok{};
+}
 
 std::uint64_t ServedModel::weight_bytes() const {
   return model_ ? model_->model().weight_bytes() : encoder_->weight_bytes();
@@ -27,6 +71,7 @@ ModelDescription ServedModel::describe(std::string name) const {
   if (model_) {
     description.kv_bytes_per_token = model_->cache_spec().bytes_per_token();
     description.end_ids = model_->end_ids();
+    description.chat_template = chat_template_;
   }
   return description;
 }
@@ -36,6 +81,7 @@ std::uint64_t ServedModel::budget_bytes() const {
   std::uint64_t bytes = weight_bytes() + model_->vocabulary_bytes() + kv_bytes(*model_);
   if (const auto& snapshots = model_->snapshots())
     bytes += snapshots->num_snapshots() * snapshots->bytes_per_snapshot();
+  if (draft_) bytes += draft_->model().weight_bytes() + draft_->vocabulary_bytes() + kv_bytes(*draft_);
   return bytes;
 }
 
@@ -49,6 +95,12 @@ void ServedModel::add_to(KnownMemory& known) const {
   known.weights_on_heap += model_->weight_heap_bytes();
   known.vocabulary += model_->vocabulary_bytes();
   known.kv_cache += resident_kv_bytes(*model_);
+  if (draft_) {
+    known.weights += draft_->model().weight_bytes();
+    known.weights_on_heap += draft_->weight_heap_bytes();
+    known.vocabulary += draft_->vocabulary_bytes();
+    known.kv_cache += resident_kv_bytes(*draft_);
+  }
   if (model_->snapshots()) known.snapshots += model_->snapshots()->resident_bytes();
 }
 

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "actors/status_snapshot.h"
+#include "config/result.h"
+#include "engine/chat/template.h"
 #include "engine/engine.h"
 #include "engine/model/encoder.h"
 #include "engine/model/text_vectors.h"
@@ -23,6 +25,13 @@ struct ModelDescription {
   std::optional<TokenId> bos{}, eos{};
   std::vector<TokenId> end_ids{};  // tokens that end an answer (EOS, EOT, EOM), ascending
   std::uint32_t max_context = 0;
+  std::shared_ptr<const engine::chat::ChatTemplate> chat_template{};  // null: the model has none
+};
+
+// Which chat template a model is served with, instead of its own. Empty: its own.
+struct ChatTemplateChoice {
+  std::string name;  // for messages; without a source: of a template in the model's file
+  std::string source;
 };
 
 // Immutable, except for what the models themselves allow.
@@ -32,10 +41,21 @@ class ServedModel {
   explicit ServedModel(std::shared_ptr<const engine::Encoder> encoder);
 
   const std::shared_ptr<const engine::LoadedModel>& language_model() const { return model_; }  // null: an encoder
+  // Null: none.
+  const std::shared_ptr<const engine::LoadedModel>& draft_model() const { return draft_; }
+  // Error: bad_model, if it cannot draft for this model; then nothing changes.
+  Status set_draft_model(std::shared_ptr<const engine::LoadedModel> draft);
   const engine::TextVectors& vectors() const { return *vectors_; }
   const engine::ModelInfo& info() const { return vectors_->info(); }
   // Null if the file has no vocabulary.
   const std::shared_ptr<const engine::Tokenizer>& tokenizer() const { return vectors_->tokenizer(); }
+  // Null if it has none, or none that can be used: then messages are refused, with chat_problem() as the reason.
+  const std::shared_ptr<const engine::chat::ChatTemplate>& chat_template() const { return chat_template_; }
+  const std::string& chat_problem() const { return chat_problem_; }
+  // Takes the template that is asked for, else the model's own. Error: bad_model (the source is no template),
+  // invalid_argument (the file has none of that name); then nothing changes. A template of the model's own that cannot
+  // be read is no error, as the model serves texts without it.
+  Status choose_chat_template(const ChatTemplateChoice& choice);
   const std::string& numerics_id() const { return model_ ? model_->numerics_id() : encoder_->numerics_id(); }
   const kernels::KernelTable& kernels() const { return model_ ? model_->kernels() : encoder_->kernels(); }
   std::uint64_t weight_bytes() const;
@@ -48,8 +68,11 @@ class ServedModel {
 
  private:
   std::shared_ptr<const engine::LoadedModel> model_;
+  std::shared_ptr<const engine::LoadedModel> draft_;
   std::shared_ptr<const engine::Encoder> encoder_;
   std::shared_ptr<const engine::TextVectors> vectors_;
+  std::shared_ptr<const engine::chat::ChatTemplate> chat_template_;
+  std::string chat_problem_;
 };
 
 }  // namespace troupe::actors

@@ -10,6 +10,7 @@
 #include "actors/request.h"
 #include "actors/sessions/sessions.h"
 #include "cache/lease_book.h"
+#include "engine/drafting/model_drafter.h"
 #include "engine/engine.h"
 
 namespace troupe::actors {
@@ -79,6 +80,14 @@ struct StepWork {
   std::vector<BlockSwap> swaps;
   std::vector<engine::SequenceSpec> opens;
   engine::StepBatch batch;
+};
+
+// To the draft worker -------------------------------------------------------------------------------
+
+struct DraftWork {
+  std::uint64_t number = 0;
+  std::vector<std::uint64_t> closes;  // requests that have ended; done first
+  std::vector<engine::DraftAsk> asks;
 };
 
 // From the worker -----------------------------------------------------------------------------------

@@ -197,8 +197,12 @@ void StreamTable::charge(std::span<const Charge> charges, double step_seconds, T
   std::vector<UsageEntry> late;
   {
     const std::lock_guard lock(mutex_);
-    for (const Charge& charge : charges) {
-      charged_.charge(charge.tenant, charge.seconds);
+    double sum = 0;  // of neighbours of one tenant
+    for (std::size_t i = 0; i < charges.size(); ++i) {
+      const Charge& charge = charges[i];
+      sum += charge.seconds;
+      if (i + 1 == charges.size() || charges[i + 1].tenant != charge.tenant)
+        charged_.charge(charge.tenant, std::exchange(sum, 0.0));
       if (const RecordPtr record = find(charge.request)) {
         record->work.charge(charge, step_seconds, now);
       } else {

@@ -33,6 +33,32 @@ void Counters::step_ended(const engine::StepResult& step, bool continues, TimePo
   workspace_bytes_ = step.workspace_bytes;
 }
 
+void Counters::drafted(const DraftCountsBySource& counts) {
+  const std::lock_guard lock(mutex_);
+  for (std::size_t source = 0; source < counts.size(); ++source) {
+    drafts_[source].drafts += counts[source].drafts;
+    drafts_[source].tokens += counts[source].tokens;
+    drafts_[source].accepted += counts[source].accepted;
+  }
+}
+
+void Counters::append_drafts(MetricList& metrics, const std::string& model) const {
+  const std::lock_guard lock(mutex_);
+  for (std::size_t source = 0; source < drafts_.size(); ++source) {
+    const DraftCounts& counts = drafts_[source];
+    if (counts.drafts == 0) continue;
+    const std::string drafter(engine::kDraftSourceNames[source]);
+    const auto add = [&](const std::string& name, std::string_view help, std::uint64_t count) {
+      const std::string key = name + "_" + drafter;
+      metrics.counter(name, help, static_cast<double>(count),
+                      {.labels = {{"drafter", drafter}, {"model", model}}, .key = key});
+    };
+    add("spec_decode_num_drafts", "Drafts that steps verified.", counts.drafts);
+    add("spec_decode_num_draft_tokens", "Tokens of these drafts.", counts.tokens);
+    add("spec_decode_num_accepted_tokens", "Of these tokens, those that became tokens of answers.", counts.accepted);
+  }
+}
+
 void Counters::keeper_restarted() {
   const std::lock_guard lock(mutex_);
   before_.published += std::exchange(cache_.published, 0);

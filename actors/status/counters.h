@@ -4,13 +4,15 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
+#include <string>
 
 #include "actors/latency.h"
+#include "actors/serving/draft_counts.h"
 #include "actors/serving/stream_table.h"
 #include "cache/lease_book.h"
 #include "config/metric.h"
 #include "engine/engine.h"
-#include "scheduler/deadline_forecast.h"
+#include "scheduler/experience.h"
 
 namespace troupe::actors {
 
@@ -31,6 +33,7 @@ class Counters {
   }
   // continues: after the step before there was work left, so the time between both is overhead.
   void step_ended(const engine::StepResult& step, bool continues, TimePoint now);
+  void drafted(const DraftCountsBySource& counts);
   // A pass over texts of an Embed.
   void pass_ended(TimePoint now) {
     const std::lock_guard lock(mutex_);
@@ -70,6 +73,8 @@ class Counters {
   // is loaded. work_since: StreamTable::work_since(); if it is nullopt, the result is 0.
   TimePoint::duration without_progress(std::optional<TimePoint> work_since, TimePoint now) const;
   void append_metrics(MetricList& metrics, TimePoint now) const;
+  // Of drafts, with the model's name; nothing before the first one.
+  void append_drafts(MetricList& metrics, const std::string& model) const;
 
  private:
   mutable std::mutex mutex_;
@@ -82,6 +87,7 @@ class Counters {
   TimePoint kernels_ended_;  // of the last step
   std::uint64_t workspace_bytes_ = 0;
   std::uint64_t embedding_bytes_ = 0;
+  DraftCountsBySource drafts_{};
   Latencies latencies_;
   std::uint64_t restarts_ = 0;
   cache::CacheCounters cache_;

@@ -77,7 +77,8 @@ std::string garbage_bytes(std::uint64_t seed, std::uint32_t choice) {
     case 1:
       return frame(random_bytes(random, size), 0xFFFFFFFF);
     case 2:
-      return "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}";
+      return "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n"
+             "\r\n{}";
     case 3:
       return frame(random_bytes(random, size));
     case 4:

@@ -14,9 +14,9 @@
 
 namespace troupe::load {
 
-// The garbage number `choice`. `choice` also selects the kind: random bytes, a length above every limit, an HTTP
-// request, a frame that is no message, a frame that ends early, a frame before Hello, garbage after a proper Hello.
-// A pure function of (seed, choice).
+// The garbage number `choice`. `choice` also selects the kind: random bytes, a length above every limit, HTTP with two
+// lengths for one body, a frame that is no message, one that ends early, a frame before Hello, garbage after a proper
+// Hello. A pure function of (seed, choice).
 [[nodiscard]] std::string garbage_bytes(std::uint64_t seed, std::uint32_t choice);
 
 // Sends garbage from its own thread, one connection after the other. send() may be called from any thread.

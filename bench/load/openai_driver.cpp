@@ -162,7 +162,7 @@ void OpenAiDriver::begin(const Due& due) {
   transfer->driver = this;
   transfer->request = plan_.request(due.index);
   transfer->due = due;
-  transfer->body = completion_body(transfer->request, server_.model);
+  transfer->body = completion_body(transfer->request, server_);
   transfer->record = begin_record(due, transfer->request);
   transfer->record.sent_s = now_s();
   transmit(*transfer);
@@ -386,14 +386,15 @@ void OpenAiDriver::stop_early() {
 
 }  // namespace
 
-std::string completion_body(const PlannedRequest& request, const std::string& model) {
+std::string completion_body(const PlannedRequest& request, const OpenAiServer& server) {
   using nlohmann::ordered_json;
   const client::Sampling& s = request.sampling;
-  ordered_json body{{"model", model}};
+  ordered_json body{{"model", server.model}};
   std::visit([&](const auto& prompt) { body["prompt"] = prompt; }, request.prompt);
   body["stream"] = true;
   body["stream_options"] = {{"include_usage", true}, {"continuous_usage_stats", true}};
-  body["timings_per_token"] = true;
+  if (server.server != "troupe")
+    body["timings_per_token"] = true;  // llama-server's; troupe refuses what it does not know
   const auto put = [&](const char* key, const auto& value) {
     if (value) body[key] = *value;
   };

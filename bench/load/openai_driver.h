@@ -28,7 +28,7 @@ struct OpenAiOptions {
 // The JSON of one request. Prompts of token ids are sent as ids. llama.cpp and vLLM understand `ignore_eos`, `min_p`
 // and similar keys, and `timings_per_token` or `continuous_usage_stats`, which add the number of tokens so far to each
 // chunk. Seeds are cut to 31 bits, the most that all of these servers take.
-[[nodiscard]] std::string completion_body(const PlannedRequest& request, const std::string& model);
+[[nodiscard]] std::string completion_body(const PlannedRequest& request, const OpenAiServer& server);
 
 // Runs the plan on this thread and returns when every request has ended. HTTP has no cancel: both a cancel and a
 // disconnect close the connection. Error: unsupported, for a plan with garbage among its faults. All other failures are

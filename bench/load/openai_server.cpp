@@ -79,6 +79,10 @@ Vocabulary vocabulary_of(const json& model) {
   vocabulary.context = number_of(meta, "n_ctx");
   if (!vocabulary.context) vocabulary.context = number_of(model, "max_model_len");
   if (!vocabulary.context) vocabulary.context = number_of(meta, "n_ctx_train");
+  if (const auto ours = model.find("troupe"); ours != model.end() && ours->is_object()) {
+    vocabulary.size = number_of(*ours, "vocab_size").value_or(vocabulary.size);
+    vocabulary.context = number_of(*ours, "max_context");
+  }
   // These servers do not report which ids begin and end a sequence; in their models' vocabularies they are among the
   // first.
   for (TokenId id = 0; id < 3; ++id) vocabulary.avoid.push_back(id);

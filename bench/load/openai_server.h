@@ -24,7 +24,8 @@ struct OpenAiServer {
   std::string endpoint{};  // as the target was given
   std::string model{};     // its id
   std::string server{};    // its Server header; may be empty
-  // Size and context from /v1/models (llama.cpp: meta.n_vocab, meta.n_ctx; vLLM: max_model_len). A server that does not
+  // Size and context from /v1/models (llama.cpp: meta.n_vocab, meta.n_ctx; vLLM: max_model_len; troupe: its object
+  // of this name). A server that does not
   // report the size gets ids below kAssumedVocabulary.
   Vocabulary vocabulary{};
 };

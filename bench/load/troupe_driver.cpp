@@ -218,6 +218,7 @@ Status TroupeDriver::send(const ExchangePtr& exchange, client::Client& connectio
                                [end](const Result<client::Ended>& how, const std::vector<TokenId>&) { end(how); });
   client::Request request = to_client_request(planned, options_.model, options_.cache_scope);
   request.priority = options_.priority;
+  if (options_.deadline.count() > 0) request.deadline = options_.deadline;
   if (withholds_credit(planned)) request.credit = planned.fault_point.after_tokens;
   auto stream = connection.generate(request, callbacks_for(exchange));
   if (!stream) return stream.error();

@@ -39,11 +39,12 @@ enum class RequestKind : std::uint8_t {
 struct TroupeOptions {
   std::string model{};  // empty: the only or default model
   RequestKind kind = RequestKind::generate;
-  std::int32_t priority = 0;      // of all requests
-  std::optional<User> user{};     // of the connections; absent: that of this process
-  std::string cache_scope{};      // of all requests
-  std::uint32_t connections = 1;  // shared round-robin; requests that disconnect or stop reading get their own
-  std::uint32_t max_retries = 0;  // of a request that is refused with a retry_after
+  std::int32_t priority = 0;              // of all requests
+  std::chrono::milliseconds deadline{0};  // of all requests; 0: none
+  std::optional<User> user{};             // of the connections; absent: that of this process
+  std::string cache_scope{};              // of all requests
+  std::uint32_t connections = 1;          // shared round-robin; requests that disconnect or stop reading get their own
+  std::uint32_t max_retries = 0;          // of a request that is refused with a retry_after
   std::chrono::milliseconds max_backoff{10'000};
   // If nothing arrives from the server for this long, all open requests count as lost.
   std::chrono::milliseconds patience{120'000};

@@ -97,7 +97,7 @@ client::Request to_client_request(const PlannedRequest& request, const std::stri
                                   const std::string& cache_scope) {
   client::Request out;
   out.model = model;
-  out.prompt = request.prompt;
+  std::visit([&](const auto& prompt) { out.prompt = prompt; }, request.prompt);
   out.sampling = request.sampling;
   out.cache_scope = cache_scope;
   return out;

@@ -1,6 +1,6 @@
-"""The code of docs/extending.md is that of the examples: check_page.py PAGE EXAMPLE.cpp...
+"""The code of a page is that of the examples: check_page.py PAGE EXAMPLE...
 
-Each ```cpp excerpt of the page must stand in one of the examples, line by line, and each example be shown.
+Each excerpt that names its language (```cpp) of the page must stand in one of the examples, line by line, and each example be shown.
 """
 
 import re
@@ -12,7 +12,7 @@ for path in examples:
     with open(path, encoding="utf-8") as file:
         sources[path] = file.read()
 with open(page, encoding="utf-8") as file:
-    excerpts = re.findall(r"^```cpp\n(.*?)^```$", file.read(), re.MULTILINE | re.DOTALL)
+    excerpts = re.findall(r"^```\w+\n(.*?)^```$", file.read(), re.MULTILINE | re.DOTALL)
 
 shown = set()
 for excerpt in excerpts:

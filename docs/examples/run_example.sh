@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs an example against a server of its own: run_example.sh TROUPE MODEL EXAMPLE...
-# Starts `TROUPE serve` on a private socket, runs EXAMPLE (a program, and what goes before its last argument) with the
+# Starts `TROUPE serve` on a private socket, with a chat template, runs EXAMPLE (a program, and what goes before its last argument) with the
 # socket's path, stops the server, and ends with the example's exit code, or the server's if that one is worse.
 set -eu
 troupe=$1 model=$2
@@ -14,7 +14,8 @@ cleanup() {
 }
 trap cleanup EXIT INT TERM
 
-"$troupe" serve -m "$model" --socket "$dir/troupe.sock" --usage-db "$dir/usage.db" 2>"$dir/log" &
+"$troupe" serve -m "$model" --socket "$dir/troupe.sock" --usage-db "$dir/usage.db" \
+  --chat-template chatml 2>"$dir/log" &
 server=$!
 # The socket exists before the model is loaded: clients that connect early wait in its queue.
 for _ in $(seq 600); do

@@ -64,12 +64,12 @@ class RwkvFamily {
     const OperationScope scope(pass.team(), Operation::scan, layer);
     const std::size_t dim = weights_.shape.dim, size = weights_.shape.head_size;
     const RecurrentRows rows = pass.rows();
-    const auto large = [&](std::size_t sequence) { return weights_.states.large(rows.batch[sequence].state, layer); };
-    for_units(pass.team(), rows,
-              {.count = weights_.shape.num_heads(), .min_per_chunk = 4, .floats_per_unit = size * size}, large,
-              [&](std::size_t sequence, std::size_t row, std::size_t tokens, std::size_t head, std::size_t) {
-                fn(row * dim + head * size, head * size, large(sequence) + head * size * size, tokens);
-              });
+    const auto large = [&](float* of) { return weights_.states.large(of, layer); };
+    for_units(
+        pass.team(), rows, {.count = weights_.shape.num_heads(), .min_per_chunk = 4, .floats_per_unit = size * size},
+        large, [&](std::size_t sequence, std::size_t row, std::size_t tokens, std::size_t head, std::size_t) {
+          fn(row * dim + head * size, head * size, large(rows.batch[sequence].state) + head * size * size, tokens);
+        });
   }
   ShiftedRows shifted_rows(RecurrentPass& pass, const LayerNormWeights& norm, std::uint32_t layer, Shift half) const {
     return {pass, {*weights_.kernels, weights_.shape, weights_.states, layer, half}, norm};

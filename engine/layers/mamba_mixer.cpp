@@ -49,12 +49,18 @@ struct Convolution {
   std::uint32_t width = 0;
 };
 
-// exact(sequence): the last inputs, kept in the sequence's state. They are never rounded.
+// exact(state): the last inputs, kept in a sequence's state. They are never rounded.
 template <class Exact>
 void convolve(const kernels::KernelTable& kernels, Team& team, RecurrentRows rows, const Convolution& all,
               const Exact& exact) {
   rows.round_every = 0;
-  for_units(team, rows, {.count = all.num_channels / kStateLanes, .at_once = kBlocksAtOnce, .min_per_chunk = 256},
+  for_units(team, rows,
+            {.count = all.num_channels / kStateLanes,
+             .at_once = kBlocksAtOnce,
+             .min_per_chunk = 256,
+             .floats_per_unit = kStateLanes,
+             .num_runs = all.width - 1,
+             .run_stride = all.num_channels},
             exact,
             [&](std::size_t sequence, std::size_t row, std::size_t tokens, std::size_t block, std::size_t count) {
               const std::size_t channel = block * kStateLanes;
@@ -65,7 +71,7 @@ void convolve(const kernels::KernelTable& kernels, Team& team, RecurrentRows row
                                            .weight = all.weight.data() + channel,
                                            .weight_stride = all.num_channels,
                                            .bias = all.bias.data() + channel,
-                                           .history = exact(sequence) + channel,
+                                           .history = exact(rows.batch[sequence].state) + channel,
                                            .width = all.width,
                                            .num_channels = count * kStateLanes,
                                            .num_tokens = tokens});
@@ -165,13 +171,13 @@ float* MambaMixer::run(RecurrentPass& pass, const MambaLayer& layer, std::uint32
               .weight = layer.conv,
               .bias = layer.conv_bias,
               .width = shape_.conv_width},
-             [&](std::size_t sequence) { return states_.exact(rows.batch[sequence].state, index); });
+             [&](float* of) { return states_.exact(of, index); });
     pass.multiply(convolved, inner, {{&layer.x, low, low_stride}});
     if (shape_.norm_epsilon != 0) norm_parts(pass, low);
     pass.multiply(low, low_stride, {{&layer.dt, dt, inner}});
   }
   const OperationScope scope(pass.team(), Operation::scan, index);
-  const auto large = [&](std::size_t sequence) { return states_.large(rows.batch[sequence].state, index); };
+  const auto large = [&](float* of) { return states_.large(of, index); };
   for_units(
       pass.team(), rows,
       {.count = num_blocks, .at_once = kBlocksAtOnce, .min_per_chunk = 16, .floats_per_unit = state * kStateLanes},
@@ -192,7 +198,7 @@ float* MambaMixer::run(RecurrentPass& pass, const MambaLayer& layer, std::uint32
                                             .skip = layer.skip.data() + channel,
                                             .y = at,
                                             .y_stride = inner,
-                                            .state = large(sequence) + block * state * kStateLanes,
+                                            .state = large(rows.batch[sequence].state) + block * state * kStateLanes,
                                             .state_size = shape_.state_size,
                                             .num_blocks = count,
                                             .num_tokens = tokens});
@@ -234,8 +240,8 @@ void Mamba2Mixer::run(Team& team, Workspace& workspace, const RecurrentRows& row
             .weight = layer.conv,
             .bias = layer.conv_bias,
             .width = shape_.conv_width},
-           [&](std::size_t sequence) { return states_.exact(rows.batch[sequence].state, index); });
-  const auto large = [&](std::size_t sequence) { return states_.large(rows.batch[sequence].state, index); };
+           [&](float* of) { return states_.exact(of, index); });
+  const auto large = [&](float* of) { return states_.large(of, index); };
   const std::size_t heads_per_group = shape_.num_heads / shape_.num_groups;
   // y overwrites z at the beginning of each row of `projected`.
   for_units(team, rows, {.count = shape_.num_heads, .min_per_chunk = 4, .floats_per_unit = head_dim * state}, large,
@@ -256,7 +262,7 @@ void Mamba2Mixer::run(Team& team, Workspace& workspace, const RecurrentRows& row
                                              .skip = layer.skip[head],
                                              .y = z,
                                              .y_stride = stride,
-                                             .state = large(sequence) + head * head_dim * state,
+                                             .state = large(rows.batch[sequence].state) + head * head_dim * state,
                                              .state_size = shape_.state_size,
                                              .head_dim = head_dim,
                                              .num_tokens = tokens});

@@ -47,14 +47,16 @@ struct Units {
   std::size_t count = 0;
   std::size_t at_once = 1;          // units per call
   std::size_t min_per_chunk = 1;    // units times tokens that make waking a thread pay
-  std::size_t floats_per_unit = 0;  // in the large part of a state
+  std::size_t floats_per_unit = 0;  // in a run of the part of a state that the scan updates
+  std::size_t num_runs = 1;         // runs of that part; each has floats_per_unit of every unit
+  std::size_t run_stride = 0;       // floats from one run to the next
 };
 
 // Calls fn(sequence, first_row, num_tokens, first_unit, num_units) for all rows and units, a unit's tokens in order, at
-// most kTokensAtOnce per call so that they stay in a cache. large(sequence) is the large part of one layer's state,
-// rounded according to round_every.
-template <class Large, class Fn>
-void for_units(Team& team, const RecurrentRows& rows, const Units& units, const Large& large, const Fn& fn) {
+// most kTokensAtOnce per call so that they stay in a cache. part(state) is the part of a sequence's state that the
+// scan of this layer updates: rounded according to round_every, and copied where SequenceRows::kept_after says.
+template <class Part, class Fn>
+void for_units(Team& team, const RecurrentRows& rows, const Units& units, const Part& part, const Fn& fn) {
   constexpr std::uint32_t kTokensAtOnce = 32;
   constexpr std::size_t kChunksPerThread = 4;
   const std::size_t total = units.count * rows.num_rows;
@@ -68,14 +70,22 @@ void for_units(Team& team, const RecurrentRows& rows, const Units& units, const 
     const std::size_t sequence = piece / per_sequence, unit = piece % per_sequence * units.at_once;
     const std::size_t count = std::min(units.at_once, units.count - unit);
     const SequencePlace& place = rows.places[sequence];
+    const SequenceRows& of = rows.batch[sequence];
+    const std::uint32_t keep_after = of.kept_state ? of.kept_after : 0;
+    const std::size_t offset = unit * units.floats_per_unit, num_floats = count * units.floats_per_unit;
     for (std::uint32_t token = 0; token < place.num_rows;) {
       std::uint32_t next = std::min(place.num_rows, token + kTokensAtOnce);
+      if (token < keep_after) next = std::min(next, keep_after);
       if (rows.round_every != 0)
         next = std::min(next, token + rows.round_every - (place.first_position + token) % rows.round_every);
       fn(sequence, std::size_t{place.first_row} + token, std::size_t{next - token}, unit, count);
       token = next;
       if (rows.round_every != 0 && (place.first_position + token) % rows.round_every == 0)
-        round_state(large(sequence) + unit * units.floats_per_unit, count * units.floats_per_unit);
+        round_state(part(of.state) + offset, num_floats);
+      if (token != keep_after) continue;
+      for (std::size_t run = 0; run < units.num_runs; ++run)
+        std::copy_n(part(of.state) + run * units.run_stride + offset, num_floats,
+                    part(of.kept_state) + run * units.run_stride + offset);
     }
   };
   team.parallel_for(num_chunks, [&](std::size_t chunk, std::uint32_t) {

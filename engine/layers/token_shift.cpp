@@ -33,7 +33,8 @@ ShiftedRows::ShiftedRows(RecurrentPass& pass, const HalfLayer& half, const Layer
   for (std::size_t sequence = 0; sequence < rows.places.size(); ++sequence) {
     const SequencePlace& place = rows.places[sequence];
     for (std::uint32_t i = 0; i < place.num_rows; ++i)
-      before_[place.first_row + i] = i == 0 ? kept(sequence) : rows_ + (place.first_row + i - 1) * dim;
+      before_[place.first_row + i] =
+          i == 0 ? last_row(rows.batch[sequence].state) : rows_ + (place.first_row + i - 1) * dim;
   }
   pass.for_residuals([&](std::size_t row, const float* x) {
     half.kernels.recurrent->layer_norm(x, norm.weight.data(), norm.bias.data(), rows_ + row * dim, dim,
@@ -41,16 +42,20 @@ ShiftedRows::ShiftedRows(RecurrentPass& pass, const HalfLayer& half, const Layer
   });
 }
 
-float* ShiftedRows::kept(std::size_t sequence) const {
-  float* state = half_.states.exact(pass_.rows().batch[sequence].state, half_.layer);
-  return half_.half == Shift::time_mix ? state : state + half_.shape.dim;
+// Where a sequence's state has the last row of this half of the layer.
+float* ShiftedRows::last_row(float* state) const {
+  float* exact = half_.states.exact(state, half_.layer);
+  return half_.half == Shift::time_mix ? exact : exact + half_.shape.dim;
 }
 
 void ShiftedRows::keep_last() {
   const RecurrentRows rows = pass_.rows();
   for (std::size_t sequence = 0; sequence < rows.places.size(); ++sequence) {
     const SequencePlace& place = rows.places[sequence];
-    std::memcpy(kept(sequence), row(place.first_row + place.num_rows - 1), half_.shape.dim * sizeof(float));
+    const SequenceRows& of = rows.batch[sequence];
+    std::memcpy(last_row(of.state), row(place.first_row + place.num_rows - 1), half_.shape.dim * sizeof(float));
+    if (of.kept_state)
+      std::memcpy(last_row(of.kept_state), row(place.first_row + of.kept_after - 1), half_.shape.dim * sizeof(float));
   }
 }
 

@@ -42,7 +42,7 @@ class ShiftedRows {
  public:
   // Adds a pending projection to the residual, and norms it.
   ShiftedRows(RecurrentPass& pass, const HalfLayer& half, const LayerNormWeights& norm);
-  // Copies the last rows to the states. Called once all rows are mixed.
+  // Copies the last rows to the states, and those after which states are kept. Called once all rows are mixed.
   void keep_last();
 
   const float* row(std::size_t row) const { return rows_ + row * half_.shape.dim; }
@@ -54,7 +54,7 @@ class ShiftedRows {
   void mix(const std::vector<float>& mix, float* out) const;
 
  private:
-  float* kept(std::size_t sequence) const;
+  float* last_row(float* state) const;
   void mix_row(std::size_t row, const std::vector<float>& mix, float* out) const;
 
   RecurrentPass& pass_;

@@ -95,7 +95,7 @@ Sampler::Sampler(const kernels::KernelTable& kernels, SamplingParams params, std
 
 bool Sampler::is_plain_greedy() const {
   return params_.temperature < kMinTemperature && params_.num_logprobs < 0 && params_.logit_bias.empty() &&
-         !has_penalties_ && !params_.ignore_eos;
+         !has_penalties_ && !params_.ignore_eos && !params_.is_proposing;
 }
 
 void Sampler::reserve(std::size_t num_tokens) {
@@ -113,6 +113,14 @@ void Sampler::retract(std::size_t count) {
 }
 
 SampledToken Sampler::sample(std::span<float> logits, std::uint64_t position) {
+  return draw(logits, position, nullptr);
+}
+
+SampledToken Sampler::sample_proposed(std::span<float> logits, std::uint64_t position, const Proposal& proposal) {
+  return draw(logits, position, &proposal);
+}
+
+SampledToken Sampler::draw(std::span<float> logits, std::uint64_t position, const Proposal* proposal) {
   TROUPE_ASSERT(!logits.empty());
   kernels_->clamp(logits.data(), kMaxLogit, logits.size());
   const bool wants_logprobs = params_.num_logprobs >= 0;
@@ -124,7 +132,8 @@ SampledToken Sampler::sample(std::span<float> logits, std::uint64_t position) {
     for (const TokenId id : end_ids_) logits[static_cast<std::size_t>(id)] = kExcluded;
 
   SampledToken token;
-  token.id = choose(logits, position);
+  token.id = choose(logits, position, proposal);
+  if (params_.is_proposing) add_distribution(token);
   if (wants_logprobs) add_logprobs(token);
   return token;
 }
@@ -159,7 +168,11 @@ void Sampler::apply_penalties(std::span<float> logits) {
   }
 }
 
-TokenId Sampler::choose(std::span<const float> logits, std::uint64_t position) {
+double Sampler::uniform(std::uint64_t position, DrawPurpose purpose) const {
+  return uniform_draw(params_.seed, position, params_.choice, purpose);
+}
+
+TokenId Sampler::choose(std::span<const float> logits, std::uint64_t position, const Proposal* proposal) {
   if (params_.temperature < kMinTemperature)
     return static_cast<TokenId>(kernels_->arg_max(logits.data(), logits.size()).index);
   if (params_.top_k > 0)
@@ -169,7 +182,35 @@ TokenId Sampler::choose(std::span<const float> logits, std::uint64_t position) {
   candidates_.to_weights(1.0f / params_.temperature);
   if (params_.top_p < 1) candidates_.keep_top_p(params_.top_p);
   if (params_.min_p > 0) candidates_.keep_min_p(params_.min_p);
-  return candidates_.draw(uniform_draw(params_.seed, position, params_.choice, DrawPurpose::token));
+  if (proposal) return accept_or_replace(*proposal, position);
+  return candidates_.draw(uniform(position, params_.is_proposing ? DrawPurpose::proposal : DrawPurpose::token));
+}
+
+TokenId Sampler::accept_or_replace(const Proposal& proposal, std::uint64_t position) {
+  const TokenProbability only{proposal.id, 1.0f};
+  const std::span<const TokenProbability> distribution =
+      proposal.distribution.empty() ? std::span(&only, 1) : proposal.distribution;
+  const auto own = std::lower_bound(distribution.begin(), distribution.end(), proposal.id,
+                                    [](const TokenProbability& entry, TokenId id) { return entry.id < id; });
+  TROUPE_ASSERT(own != distribution.end() && own->id == proposal.id && own->probability > 0);
+  const double u = uniform(position, DrawPurpose::accept);
+  if (u * double{own->probability} < candidates_.probability(proposal.id)) return proposal.id;
+  candidates_.subtract(distribution);
+  return candidates_.draw(uniform(position, DrawPurpose::residual));
+}
+
+// The distribution that choose() has drawn from.
+void Sampler::add_distribution(SampledToken& token) const {
+  if (params_.temperature < kMinTemperature) {
+    token.distribution = {{token.id, 1.0f}};
+    return;
+  }
+  const std::span<const TokenId> ids = candidates_.ids();
+  const std::span<const float> weights = candidates_.values();
+  const double total = candidates_.total();
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    if (const auto probability = static_cast<float>(double{weights[i]} / total); probability > 0)
+      token.distribution.push_back({ids[i], probability});
 }
 
 void Sampler::add_logprobs(SampledToken& token) {

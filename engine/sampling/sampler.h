@@ -13,6 +13,7 @@
 
 #include "cache/ids.h"
 #include "engine/sampling/candidates.h"
+#include "engine/sampling/philox.h"
 #include "kernels/kernels.h"
 
 namespace troupe::engine {
@@ -34,6 +35,12 @@ struct SamplingParams {
   std::vector<TokenId> stop_ids = {};  // a sampled one ends the sequence; it is not emitted
   bool ignore_eos = false;             // end-of-generation tokens are never drawn
   std::int32_t num_logprobs = -1;      // -1: none; n: of the chosen token and the n likeliest ones
+  // Of a draft model's sequence: its draws are independent of those of the sequence that it proposes tokens for, and
+  // SampledToken::distribution is filled.
+  bool is_proposing = false;
+  // Proposals are accepted by rejection sampling, more often than with a draw of the token's own if they come with a
+  // distribution: the answer has the same distribution, but depends on what was proposed.
+  bool accepts_by_rejection = false;
 };
 
 inline constexpr std::int32_t kMaxLogprobs = 20;
@@ -62,8 +69,18 @@ struct TokenLogprob {
 
 struct SampledToken {
   TokenId id = 0;
-  float logprob = 0;              // log-softmax of the raw logits; only if num_logprobs >= 0
-  std::vector<TokenLogprob> top;  // num_logprobs entries, likeliest first
+  float logprob = 0;                // log-softmax of the raw logits; only if num_logprobs >= 0
+  std::vector<TokenLogprob> top{};  // num_logprobs entries, likeliest first
+  // Only with is_proposing: what the token was drawn from, ids ascending, without tokens of probability 0.
+  std::vector<TokenProbability> distribution{};
+};
+
+// A token that a draft proposes.
+struct Proposal {
+  TokenId id = 0;
+  // What `id` was drawn from, independently of the sequence's own draws: ids ascending, probabilities that sum to 1,
+  // that of `id` above 0 (asserted). Empty: `id` was chosen without a draw.
+  std::span<const TokenProbability> distribution{};
 };
 
 // The sampler of one sequence: parameters and the token counts that penalties need. Not thread-safe. After the first
@@ -86,6 +103,12 @@ class Sampler {
   // counts as the smallest logit, infinities as +-1e30. All ids of the parameters and the history must be in the
   // vocabulary. Philox4x32-10 (Salmon et al., SC 2011), key = seed, counter = (position, choice, purpose).
   [[nodiscard]] SampledToken sample(std::span<float> logits, std::uint64_t position);
+  // As sample(), by rejection sampling of the proposal (Leviathan et al., "Fast inference from transformers via
+  // speculative decoding", arXiv 2211.17192): returns the proposed token, if it is accepted, with probability
+  // min(1, p / q), p being its probability after all filters and q that in its own distribution; else a token drawn
+  // from what p has above q. So tokens are distributed as those of sample(), whatever is proposed. A greedy sampler
+  // returns the likeliest token.
+  [[nodiscard]] SampledToken sample_proposed(std::span<float> logits, std::uint64_t position, const Proposal& proposal);
 
   const SamplingParams& params() const { return params_; }
   // Whether the token is just the argmax of the raw logits, without logprobs: then sample() need not be called.
@@ -94,7 +117,11 @@ class Sampler {
  private:
   void apply_bias(std::span<float> logits) const;
   void apply_penalties(std::span<float> logits);
-  TokenId choose(std::span<const float> logits, std::uint64_t position);
+  SampledToken draw(std::span<float> logits, std::uint64_t position, const Proposal* proposal);
+  TokenId choose(std::span<const float> logits, std::uint64_t position, const Proposal* proposal);
+  TokenId accept_or_replace(const Proposal& proposal, std::uint64_t position);
+  double uniform(std::uint64_t position, DrawPurpose purpose) const;
+  void add_distribution(SampledToken& token) const;
   void add_logprobs(SampledToken& token);
 
   const kernels::KernelTable* kernels_;

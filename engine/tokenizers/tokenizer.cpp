@@ -49,6 +49,18 @@ std::vector<TokenId> find_end_ids(const ModelFile& file, const Tokenizer* tokeni
   return ids;
 }
 
+std::vector<std::pair<std::string, std::string>> find_chat_templates(const ModelFile& file) {
+  constexpr std::string_view kKey = "tokenizer.chat_template";
+  std::vector<std::pair<std::string, std::string>> found;
+  for (const auto& [key, value] : file.metadata()) {
+    const std::string* const source = std::get_if<std::string>(&value);
+    if (source == nullptr || !key.starts_with(kKey)) continue;
+    const std::string_view rest = std::string_view(key).substr(kKey.size());
+    if (rest.empty() || rest[0] == '.') found.emplace_back(rest.substr(rest.empty() ? 0 : 1), *source);
+  }
+  return found;
+}
+
 Detokenizer::Detokenizer(std::shared_ptr<const Tokenizer> tokenizer) : tokenizer_(std::move(tokenizer)) {}
 
 std::string Detokenizer::push(TokenId id) {

@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cache/ids.h"
@@ -25,6 +27,13 @@ struct EncodeOptions {
   const std::atomic<bool>* interrupt = nullptr;
 };
 
+// A part of a prompt that a chat template made. What users wrote (from_input) never becomes a control token.
+struct PromptSegment {
+  std::string text;
+  bool from_input = false;
+  bool operator==(const PromptSegment&) const = default;
+};
+
 // A vocabulary. Immutable and shared; every call may come from any thread.
 class Tokenizer {
  public:
@@ -33,6 +42,12 @@ class Tokenizer {
   // Byte-exact: decoding the ids gives `text` again (except for the leading space that SentencePiece vocabularies add,
   // and bytes without a token; BERT's vocabulary keeps only words). `text` may be any bytes. O(n log n) in text.size().
   [[nodiscard]] virtual std::vector<TokenId> encode(std::string_view text, EncodeOptions options) const = 0;
+
+  // The segments as one text: merges cross their borders. Control tokens are found in the template's part alone; text
+  // that looks like one is not, if a byte of it is from input. Never adds EOS; adds BOS (with options.add_special) if
+  // the vocabulary asks for it and the text does not begin with it. parse_special is taken as set. O(n log n).
+  [[nodiscard]] virtual std::vector<TokenId> encode(std::span<const PromptSegment> segments,
+                                                    EncodeOptions options) const = 0;
 
   // The bytes of a token, as a server streams them (may be part of a UTF-8 character;
   // empty for control tokens). `id` must be in the vocabulary (asserted).
@@ -67,6 +82,10 @@ class Tokenizer {
 // if it is below vocab_size.
 [[nodiscard]] std::vector<TokenId> find_end_ids(const ModelFile& file, const Tokenizer* tokenizer,
                                                 std::uint32_t vocab_size);
+
+// The chat templates in the file's metadata: (name, source) of tokenizer.chat_template, whose name is empty, and of each
+// tokenizer.chat_template.NAME, ascending.
+[[nodiscard]] std::vector<std::pair<std::string, std::string>> find_chat_templates(const ModelFile& file);
 
 // Turns a stream of ids into text that never ends inside a UTF-8 character: bytes that begin a
 // character are held back until it is whole; bytes that cannot be UTF-8 become U+FFFD.

@@ -55,29 +55,67 @@ void BaseTokenizer::set_pieces(const std::function<std::string(TokenId id, std::
   piece_begin_.push_back(static_cast<std::uint32_t>(piece_bytes_.size()));
 }
 
+template <class FindSpecial>
+void BaseTokenizer::encode_around_specials(std::string_view text, const FindSpecial& find, std::vector<TokenId>& ids,
+                                           Interrupt& interrupt) const {
+  std::size_t begin = 0;  // of what is not encoded yet
+  while (begin < text.size()) {
+    std::optional<LongestMatch::Match> special;
+    std::size_t end = begin;  // of the text before the special token
+    while (end < text.size()) {
+      interrupt.poll();
+      special = find(end);
+      if (special) break;
+      ++end;
+    }
+    if (end > begin) encode_text(text.substr(begin, end - begin), ids, interrupt);
+    if (!special) break;
+    ids.push_back(special->id);
+    begin = end + special->length;
+    if (is_phi3_ && phi3_eats_space(vocabulary_.text(special->id)))
+      while (begin < text.size() && is_ascii_space(text[begin])) ++begin;
+  }
+}
+
 std::vector<TokenId> BaseTokenizer::encode(std::string_view text, EncodeOptions options) const {
   Interrupt interrupt(options.interrupt);
   std::vector<TokenId> ids;
   ids.reserve(text.size() / 3 + 2);
   if (options.add_special && rules_.add_bos) ids.push_back(*vocabulary_.bos());
   const LongestMatch& specials = options.parse_special ? specials_ : user_defined_;
-  while (!text.empty()) {
-    std::optional<LongestMatch::Match> special;
-    std::size_t end = 0;  // of the text before the special token
-    while (end < text.size()) {
-      interrupt.poll();
-      special = specials.find(text.substr(end));
-      if (special) break;
-      ++end;
-    }
-    if (end > 0) encode_text(text.substr(0, end), ids, interrupt);
-    if (!special) break;
-    ids.push_back(special->id);
-    text.remove_prefix(end + special->length);
-    if (is_phi3_ && phi3_eats_space(vocabulary_.text(special->id)))
-      while (!text.empty() && is_ascii_space(text[0])) text.remove_prefix(1);
-  }
+  encode_around_specials(
+      text, [&](std::size_t position) { return specials.find(text.substr(position)); }, ids, interrupt);
   if (options.add_special && rules_.add_eos) ids.push_back(*vocabulary_.eos());
+  return ids;
+}
+
+std::vector<TokenId> BaseTokenizer::encode(std::span<const PromptSegment> segments, EncodeOptions options) const {
+  Interrupt interrupt(options.interrupt);
+  std::string text;
+  std::vector<std::size_t> input_begins, input_ends;  // of the segments from input, ascending
+  for (const PromptSegment& segment : segments) {
+    if (segment.from_input && !segment.text.empty()) {
+      input_begins.push_back(text.size());
+      input_ends.push_back(text.size() + segment.text.size());
+    }
+    text += segment.text;
+  }
+  std::size_t next = 0;  // the first input that ends after the position
+  const auto find = [&](std::size_t position) -> std::optional<LongestMatch::Match> {
+    while (next < input_ends.size() && input_ends[next] <= position) ++next;
+    const std::string_view rest = std::string_view(text).substr(position);
+    // User-defined tokens are no control tokens: they are found anywhere, as in any text.
+    const auto anywhere = user_defined_.find(rest);
+    const std::size_t room =
+        next == input_ends.size() ? rest.size() : std::max(input_begins[next], position) - position;
+    const auto of_template = specials_.find(rest.substr(0, room));
+    return of_template && (!anywhere || of_template->length >= anywhere->length) ? of_template : anywhere;
+  };
+  std::vector<TokenId> ids;
+  ids.reserve(text.size() / 3 + 2);
+  encode_around_specials(text, find, ids, interrupt);
+  if (options.add_special && rules_.add_bos && (ids.empty() || ids.front() != *vocabulary_.bos()))
+    ids.insert(ids.begin(), *vocabulary_.bos());
   return ids;
 }
 

@@ -17,6 +17,7 @@ namespace troupe::engine {
 class BaseTokenizer : public Tokenizer {
  public:
   std::vector<TokenId> encode(std::string_view text, EncodeOptions options) const final;
+  std::vector<TokenId> encode(std::span<const PromptSegment> segments, EncodeOptions options) const final;
   std::string piece(TokenId id) const final;
   std::string raw_piece(TokenId id) const final;
 
@@ -50,6 +51,12 @@ class BaseTokenizer : public Tokenizer {
   const Vocabulary& vocabulary() const { return vocabulary_; }
 
  private:
+  // The ids of text without BOS and EOS; find(p) gives the special token that begins at position p of it, if there is
+  // one.
+  template <class FindSpecial>
+  void encode_around_specials(std::string_view text, const FindSpecial& find, std::vector<TokenId>& ids,
+                              Interrupt& interrupt) const;
+
   Vocabulary vocabulary_;
   Rules rules_;
   bool is_phi3_;

@@ -50,11 +50,34 @@ struct Sampling {
   std::vector<TokenId> stop_ids{};                      ///< one of these ends the answer and is not part of it
 };
 
+/// One turn of a conversation.
+struct Message {
+  std::string role{};       ///< "system", "user", "assistant", or what else the model's chat template knows
+  std::string content{};    ///< UTF-8; never becomes a control token
+  std::string name{};       ///< of a user or a tool; empty: none
+  std::string reasoning{};  ///< of an assistant, for templates that show it again; empty: none
+};
+
+/// A conversation that the model's chat template makes a prompt of; refused (unsupported) by a model without one.
+struct Conversation {
+  std::vector<Message> messages{};    ///< 1 to 16,384
+  bool add_generation_prompt = true;  ///< the prompt ends where the assistant's answer begins
+  std::string variables{};            ///< a JSON object of further variables of the template; empty: none
+};
+
+/// How steps verify proposed tokens together; never changes an answer. Absent fields: as the server was started.
+struct Speculation {
+  std::string type{};                    ///< "off", "auto", "draft", "ngram" or "suffix"; empty: the server's
+  std::optional<std::uint32_t> n_max{};  ///< tokens of a draft, at most 16
+  std::optional<std::uint32_t> n_min{};  ///< shorter drafts are not used
+  std::optional<float> p_min{};          ///< a draft model's draft ends before a token of lower probability
+};
+
 /// A prompt to continue, and how.
 struct Request {
-  std::string model{};                                       ///< empty: the server's only or default model
-  std::variant<std::string, std::vector<TokenId>> prompt{};  ///< UTF-8 text, or exact ids
-  bool add_special = true;                                   ///< text only: begin with BOS as the vocabulary asks
+  std::string model{};  ///< empty: the server's only or default model
+  std::variant<std::string, std::vector<TokenId>, Conversation> prompt{};  ///< UTF-8 text, exact ids, or messages
+  bool add_special = true;                              ///< text only: begin with BOS as the vocabulary asks
   bool parse_special = false;                           ///< text only: control tokens written as text become their ids
   Sampling sampling{};                                  ///< how tokens are chosen
   std::vector<std::string> stop{};                      ///< strings that end the answer and are not part of it
@@ -70,6 +93,7 @@ struct Request {
   /// The conversation to continue, or to begin: its tokens come before the prompt, and the answer becomes part of it.
   /// Letters, digits, ".", "_" and "-", at most 64; empty: none. n must be 1.
   std::string session{};
+  Speculation speculation{};       ///< what drafts tokens for it
   bool session_recompute = false;  ///< also if it was computed under another numerics_id of this model
 };
 
@@ -124,6 +148,8 @@ struct Receipt {
   std::uint64_t computed_tokens = 0;  ///< of prompt and answer; computed again after a preemption, they count again
   double block_seconds = 0;           ///< KV blocks times the seconds that it held them
   std::uint32_t preemptions = 0;      ///< times the sequence was preempted and replayed
+  std::uint64_t drafted_tokens = 0;   ///< proposals that were verified (Speculation)
+  std::uint64_t accepted_tokens = 0;  ///< of these, tokens of the answer
   double share = 0;                   ///< of all computing from its arrival to its end, the caller's part: 0 to 1
 };
 
@@ -260,6 +286,7 @@ struct ModelDescription {
   std::vector<TokenId> end_ids{};        ///< each of them ends an answer, eos included
   std::uint64_t kv_bytes_per_token = 0;  ///< KV cache memory per token
   std::string numerics_id{};             ///< equal ids give equal bits
+  std::string chat_template{};           ///< its name; empty: there is none, and messages are refused
 };
 
 /// The server's memory of one kind.

@@ -57,6 +57,8 @@ std::optional<Receipt> receipt_of(const Message& message) {
                  .computed_tokens = in.computed_tokens(),
                  .block_seconds = in.block_seconds(),
                  .preemptions = in.preemptions(),
+                 .drafted_tokens = in.drafted_tokens(),
+                 .accepted_tokens = in.accepted_tokens(),
                  .share = in.share()};
 }
 
@@ -134,6 +136,12 @@ Error not_utf8(const std::string& what) {
 Status check_text(const Request& request) {
   const auto* text = std::get_if<std::string>(&request.prompt);
   if (text && !is_utf8(*text)) return not_utf8("the prompt");
+  if (const auto* const chat = std::get_if<Conversation>(&request.prompt)) {
+    if (!is_utf8(chat->variables)) return not_utf8("the template's variables");
+    for (const Message& each : chat->messages)
+      if (!is_utf8(each.role) || !is_utf8(each.content) || !is_utf8(each.name) || !is_utf8(each.reasoning))
+        return not_utf8("a message");
+  }
   if (!is_utf8(request.model)) return not_utf8("the model's name");
   if (!is_utf8(request.cache_scope)) return not_utf8("cache_scope");
   if (!is_utf8(request.session)) return not_utf8("the session's name");
@@ -157,6 +165,17 @@ v1::ClientFrame to_frame(std::uint64_t stream, const Request& request) {
   out.set_model(request.model);
   if (const auto* text = std::get_if<std::string>(&request.prompt)) {
     out.set_text(*text);
+  } else if (const auto* const chat = std::get_if<Conversation>(&request.prompt)) {
+    v1::Messages& messages = *out.mutable_messages();
+    for (const Message& each : chat->messages) {
+      v1::Messages::Message& message = *messages.add_messages();
+      message.set_role(each.role);
+      message.set_content(each.content);
+      message.set_name(each.name);
+      message.set_reasoning(each.reasoning);
+    }
+    messages.set_add_generation_prompt(chat->add_generation_prompt);
+    messages.set_variables(chat->variables);
   } else {
     const auto& ids = std::get<std::vector<TokenId>>(request.prompt);
     out.mutable_token_ids()->mutable_ids()->Add(ids.begin(), ids.end());
@@ -171,6 +190,11 @@ v1::ClientFrame to_frame(std::uint64_t stream, const Request& request) {
   out.set_cache_scope(request.cache_scope);
   out.set_session(request.session);
   out.set_session_recompute(request.session_recompute);
+  const Speculation& speculation = request.speculation;
+  if (!speculation.type.empty()) out.mutable_speculation()->set_type(speculation.type);
+  if (speculation.n_max) out.mutable_speculation()->set_n_max(*speculation.n_max);
+  if (speculation.n_min) out.mutable_speculation()->set_n_min(*speculation.n_min);
+  if (speculation.p_min) out.mutable_speculation()->set_p_min(*speculation.p_min);
   if (request.logprobs) out.set_logprobs(*request.logprobs);
   if (request.n != 1) out.set_n(request.n);
   out.set_credit(request.credit.value_or(kCreditWindow));
@@ -333,6 +357,7 @@ std::vector<ModelDescription> to_models(const v1::Models& in) {
     if (model.has_bos()) out.bos = model.bos();
     if (model.has_eos()) out.eos = model.eos();
     out.end_ids.assign(model.end_ids().begin(), model.end_ids().end());
+    out.chat_template = model.chat_template();
     out.kv_bytes_per_token = model.kv_bytes_per_token();
     out.numerics_id = model.numerics_id();
   }

@@ -52,7 +52,7 @@ Result<std::optional<std::string_view>> FrameDecoder::next() {
   const std::uint32_t length = little_endian(rest.data());
   if (length > max_frame_bytes_) {
     if (begins_http(rest))
-      return Error{ErrorCode::protocol, "this socket speaks troupe's own frames, not HTTP; see docs/protocol.md"};
+      return Error{ErrorCode::protocol, "a connection that speaks frames speaks no HTTP; see docs/protocol.md"};
     constexpr const char* kTooLarge =
         "a frame of {} bytes is above the limit of {} (max_frame_bytes); send less, or raise the server's limit";
     return Error{ErrorCode::protocol, fmt::format(kTooLarge, length, max_frame_bytes_)};
@@ -67,16 +67,6 @@ bool begins_http(std::string_view bytes) {
                                                         "DELE", "PATC", "CONN", "TRAC"};
   return std::any_of(kMethods.begin(), kMethods.end(),
                      [&](std::string_view method) { return bytes.starts_with(method); });
-}
-
-std::string http_refusal(std::string_view request) {
-  const std::string body =
-      "This socket speaks troupe's own protocol, frames of protobuf, and no HTTP. Use `troupe run` and "
-      "`troupe status`, the client library (ipc/client/client.h), or any language with protobuf (docs/protocol.md).\n";
-  return fmt::format(
-      "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\nConnection: "
-      "close\r\n\r\n{}",
-      body.size(), request.starts_with("HEAD") ? "" : body);
 }
 
 }  // namespace troupe::ipc

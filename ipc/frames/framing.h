@@ -1,5 +1,4 @@
-// Frames on a byte stream: a length (4 bytes, little-endian), then that many bytes of one message. Also the answer to
-// an HTTP client that connects to such a socket.
+// Frames on a byte stream: a length (4 bytes, little-endian), then that many bytes of one message.
 #pragma once
 
 #include <cstddef>
@@ -65,9 +64,5 @@ class FrameDecoder {
 // Whether `bytes` begin as an HTTP request does: the first four bytes are those of a method. False while there are
 // fewer.
 [[nodiscard]] bool begins_http(std::string_view bytes);
-
-// A complete HTTP/1.1 response with status 400 that names this protocol and what to use instead; the server closes the
-// connection after it. `request`: the bytes received so far; the answer to HEAD has no body.
-[[nodiscard]] std::string http_refusal(std::string_view request);
 
 }  // namespace troupe::ipc

@@ -1,6 +1,7 @@
 #include "ipc/frames/wire.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <utility>
@@ -8,34 +9,34 @@
 #include "config/assert.h"
 #include "config/utf8.h"
 #include "ipc/frames/framing.h"
+#include "scheduler/priority.h"
 
 namespace troupe::ipc {
 namespace {
 
 using scheduler::Outcome;
 
-constexpr std::int32_t kMaxPriority = 1000;  // priorities are from -1000 to 1000
-
 // A deadline above a year is a mistake (a wrong unit); this is also far below what overflows.
 constexpr std::uint64_t kMaxDeadlineMs = 366ull * 24 * 3600 * 1000;
 
-// The priority that a request gets, or the refusal. A tenant's rule says how urgent its requests may be, without one 0;
-// the owner and root may have any. What is more urgent is raised to that, but who asks for less than 0 asks for a
-// right, and is refused without it.
-std::variant<std::int32_t, Refusal> priority_for(std::int32_t priority, const scheduler::Tenant& tenant) {
-  if (priority < -kMaxPriority || priority > kMaxPriority)
-    return Refusal{.field = "priority",
-                   .message = fmt::format("priority is {}; it may be from -1000 to 1000", priority),
-                   .limit = kMaxPriority};
-  if (tenant.is_owner) return priority;
-  const std::int32_t least = tenant.policy ? tenant.policy->most_urgent_priority : 0;
-  if (priority >= 0 || priority >= least) return std::max(priority, least);
-  return Refusal{.code = Outcome::permission,
-                 .field = "priority",
-                 .message = fmt::format(
-                     "priority is {}; below 0 only the server's own user, root and tenants with a rule for it may ask "
-                     "for, {} may from {} to 1000",
-                     priority, scheduler::name_of(tenant), least)};
+std::size_t message_bytes(const v1::Messages& messages) {
+  std::size_t bytes = messages.variables().size();
+  for (const v1::Messages::Message& each : messages.messages())
+    bytes += each.role().size() + each.content().size() + each.name().size() + each.reasoning().size();
+  return bytes;
+}
+
+actors::ChatPrompt to_chat(v1::Messages& messages) {
+  actors::ChatPrompt chat;
+  chat.messages.reserve(static_cast<std::size_t>(messages.messages_size()));
+  for (v1::Messages::Message& each : *messages.mutable_messages())
+    chat.messages.push_back({.role = std::move(*each.mutable_role()),
+                             .content = std::move(*each.mutable_content()),
+                             .name = std::move(*each.mutable_name()),
+                             .reasoning = std::move(*each.mutable_reasoning())});
+  chat.add_generation_prompt = !messages.has_add_generation_prompt() || messages.add_generation_prompt();
+  chat.variables = std::move(*messages.mutable_variables());
+  return chat;
 }
 
 // Checks what a Request cannot express; the gateway checks the rest.
@@ -45,10 +46,15 @@ std::optional<Refusal> check(const v1::Generate& generate, std::uint32_t max_pro
     return above(Outcome::invalid_argument, "n", "n", generate.n(), actors::kMaxChoices);
   if (generate.session_recompute() && generate.session().empty())
     return invalid("session_recompute", "session_recompute without a session; name one, or leave it out");
+  if (const std::string& type = generate.speculation().type(); !type.empty() && !engine::draft_source(type))
+    return invalid("speculation.type", fmt::format("there is no type of speculation of this name; send one of {}",
+                                                   fmt::join(engine::kDraftSourceNames, ", ")));
   if (generate.prompt_case() == v1::Generate::PROMPT_NOT_SET)
-    return invalid("prompt", "there is no prompt; give text or token_ids");
+    return invalid("prompt", "there is no prompt; give text, token_ids or messages");
   if (generate.text().size() > max_prompt_bytes)
     return above(Outcome::too_long, "text", "the prompt's size in bytes", generate.text().size(), max_prompt_bytes);
+  if (const std::size_t bytes = message_bytes(generate.messages()); bytes > max_prompt_bytes)
+    return above(Outcome::too_long, "messages", "the messages' size in bytes", bytes, max_prompt_bytes);
   if (const std::size_t bytes = sizeof(TokenId) * static_cast<std::size_t>(generate.token_ids().ids_size());
       bytes > max_prompt_bytes)
     return above(Outcome::too_long, "token_ids", "the prompt's size in bytes, 4 for each id,", bytes, max_prompt_bytes);
@@ -77,6 +83,15 @@ engine::SamplingParams to_params(const v1::Sampling& sampling) {
   for (const v1::LogitBias& bias : sampling.logit_bias()) params.logit_bias.emplace_back(bias.id(), bias.bias());
   params.stop_ids.assign(sampling.stop_ids().begin(), sampling.stop_ids().end());
   return params;
+}
+
+engine::SpeculationChoice to_choice(const v1::Speculation& in) {
+  engine::SpeculationChoice choice;
+  choice.source = engine::draft_source(in.type());
+  if (in.has_n_max()) choice.n_max = in.n_max();
+  if (in.has_n_min()) choice.n_min = in.n_min();
+  if (in.has_p_min()) choice.p_min = in.p_min();
+  return choice;
 }
 
 void fill(v1::Usage& out, const actors::Usage& usage) {
@@ -108,6 +123,8 @@ void fill(v1::Receipt& out, const actors::Usage& usage) {
   out.set_block_seconds(usage.block_seconds);
   out.set_preemptions(usage.preemptions);
   out.set_share(usage.tenant_share);
+  out.set_drafted_tokens(usage.drafted_tokens);
+  out.set_accepted_tokens(usage.accepted_tokens);
 }
 
 // Sets the fields that Done and Failed have in common.
@@ -183,6 +200,7 @@ std::optional<Refusal> check_counts(const v1::ClientFrame& frame) {
     std::size_t limit;
   } repeated[] = {
       {"stop", "the number of stop strings", generate.stop_size(), actors::kMaxStopStrings},
+      {"messages", "the number of messages", generate.messages().messages_size(), actors::kMaxChatMessages},
       {"sampling.stop_ids", "the number of stop ids", sampling.stop_ids_size(), engine::kMaxStopIds},
       {"sampling.logit_bias", "the number of biased tokens", sampling.logit_bias_size(), engine::kMaxLogitBias},
       {embed.texts_size() > 0 ? "texts" : "token_ids", "the number of inputs",
@@ -234,13 +252,19 @@ RequestOrRefusal to_request(v1::Embed& embed, const scheduler::Tenant& tenant, s
 
 RequestOrRefusal to_request(v1::Generate& generate, const scheduler::Tenant& tenant, std::uint32_t max_prompt_bytes) {
   if (auto refusal = check(generate, max_prompt_bytes)) return *std::move(refusal);
-  auto priority = priority_for(generate.priority(), tenant);
-  if (Refusal* refusal = std::get_if<Refusal>(&priority)) return std::move(*refusal);
+  auto priority = scheduler::priority_for(generate.priority(), tenant);
+  if (auto* refused = std::get_if<scheduler::Refusal>(&priority))
+    return Refusal{.code = refused->outcome,
+                   .field = std::move(refused->field),
+                   .message = std::move(refused->message),
+                   .limit = refused->limit};
   actors::Request request;
   request.tenant = tenant;
   request.model = generate.model();
   if (generate.prompt_case() == v1::Generate::kText) {
     request.prompt = std::move(*generate.mutable_text());
+  } else if (generate.prompt_case() == v1::Generate::kMessages) {
+    request.prompt = to_chat(*generate.mutable_messages());
   } else {
     const auto& ids = generate.token_ids().ids();
     request.prompt = std::vector<TokenId>(ids.begin(), ids.end());
@@ -257,6 +281,7 @@ RequestOrRefusal to_request(v1::Generate& generate, const scheduler::Tenant& ten
   if (request.cache_scope.empty() && tenant.policy && tenant.policy->public_cache) request.cache_scope = "public";
   request.credit = generate.has_credit() ? generate.credit() : kImplicitCredit;
   request.num_choices = generate.has_n() ? generate.n() : 1;
+  if (generate.has_speculation()) request.speculation = to_choice(generate.speculation());
   request.session = generate.session();
   request.session_recompute = generate.session_recompute();
   return request;
@@ -347,6 +372,7 @@ v1::ServerFrame to_frame(std::uint64_t stream, const std::vector<actors::ModelDe
     if (model.bos) out.set_bos(*model.bos);
     if (model.eos) out.set_eos(*model.eos);
     out.mutable_end_ids()->Add(model.end_ids.begin(), model.end_ids.end());
+    if (model.chat_template) out.set_chat_template(valid_utf8(model.chat_template->name()));
     out.set_kv_bytes_per_token(model.kv_bytes_per_token);
     out.set_numerics_id(model.numerics_id);
     out.set_num_layers(model.info.num_layers);

@@ -307,7 +307,7 @@ TEST_CASE("faults: TROUPE_TEST_KILL is parsed, and a wrong value is refused by n
   CHECK(plan->period == std::chrono::seconds(2));
   CHECK(plan->seed == 7);
   CHECK(plan->targets == std::vector<std::optional<Role>>{Role::worker, std::nullopt});
-  CHECK(parse_kill_plan("period=50ms")->targets.size() == 8);
+  CHECK(parse_kill_plan("period=50ms")->targets.size() == 9);
   for (const char* wrong : {"", "seed=1", "period=soon", "period=1ms", "period=1s,targets=king", "often",
                             "period=1s,often", "period=1s,seed=x"}) {
     const auto refused = parse_kill_plan(wrong);

@@ -13,7 +13,7 @@ using scheduler::Outcome;
 
 class Life {
  public:
-  Life(unsigned seed, const std::shared_ptr<engine::LoadedModel>& model) : random_(seed), stage_(tight()) {
+  Life(unsigned seed, const std::shared_ptr<engine::LoadedModel>& model) : random_(seed), stage_(tight(seed)) {
     stage_.serve(model);
   }
 
@@ -37,8 +37,13 @@ class Life {
   std::uint64_t preemptions() const { return stage_.streams.counts().preemptions; }
 
  private:
-  static GatewayOptions tight() {
+  // Every third seed without drafts, the others with two kinds.
+  static GatewayOptions tight(unsigned seed) {
     GatewayOptions options;
+    constexpr engine::DraftSource kSources[] = {engine::DraftSource::off, engine::DraftSource::ngram,
+                                                engine::DraftSource::suffix};
+    options.speculation.source = kSources[seed % 3];
+    options.verify_all_drafts = true;
     options.max_sequences = 3;
     options.max_step_tokens = 24;
     options.max_queued_requests = 10;

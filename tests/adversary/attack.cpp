@@ -79,12 +79,18 @@ const std::vector<Attack>& table() {
        .allowed_bytes = of_connections,
        .run = slow_readers},
       {.name = "http",
-       .description = "HTTP requests on the socket",
-       .kinds = {},
-       .defaults = {.connections = 16},
+       .description = "HTTP requests on the socket: many, damaged, with bodies or heads without end, sent ahead",
+       .kinds = {"questions", "smuggled", "bodies", "chunks", "heads", "ahead", "leaves"},
+       .defaults = {.kind = "questions", .connections = 16},
+       .allowed_bytes = of_texts,
+       .run = http},
+      {.name = "slowloris",
+       .description = "connections that send an HTTP head or body byte by byte, and come again",
+       .kinds = {"head", "body"},
+       .defaults = {.kind = "head", .connections = 500},
        .of_control = true,
        .allowed_bytes = of_connections,
-       .run = http},
+       .run = slowloris},
   };
   return kTable;
 }

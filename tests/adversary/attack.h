@@ -76,7 +76,7 @@ Plan random_plan(const Attack& attack, std::mt19937_64& random);
 // A text of so many bytes that is words to a tokenizer.
 std::string words(std::size_t bytes, std::uint64_t seed);
 
-// The attacks themselves: attacks_control.cpp, attacks_work.cpp, attacks_wire.cpp.
+// The attacks themselves: attacks_control.cpp, attacks_work.cpp, attacks_wire.cpp, attacks_http.cpp.
 void pipeline(Assault& assault);
 void flood(Assault& assault);
 void slow_readers(Assault& assault);
@@ -86,5 +86,6 @@ void churn(Assault& assault);
 void storm(Assault& assault);
 void garbage(Assault& assault);
 void http(Assault& assault);
+void slowloris(Assault& assault);
 
 }  // namespace troupe::adversary

@@ -77,13 +77,4 @@ void slow_readers(Assault& assault) {
   swarm.run(assault.until);
 }
 
-void http(Assault& assault) {
-  Swarm swarm({.socket = assault.socket, .connections = assault.parameters.connections, .greets = false},
-              assault.tally);
-  swarm.on_room = [](Link& link) {
-    if (link.counter++ == 0) link.send("GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: adversary\r\n\r\n");
-  };
-  swarm.run(assault.until);
-}
-
 }  // namespace troupe::adversary

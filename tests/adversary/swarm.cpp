@@ -58,6 +58,7 @@ void Swarm::read(Link& link) {
     link.closed_ = true;
   }
   if (size <= 0) return;
+  if (options_.speaks_http) return count_statuses({buffer.data(), static_cast<std::size_t>(size)});
   link.cutter_.append({buffer.data(), static_cast<std::size_t>(size)});
   while (const auto body = link.cutter_.next()) {
     const auto answer = read_answer(*body);
@@ -71,6 +72,12 @@ void Swarm::read(Link& link) {
     ++tally_[name];
     on_answer(link, *answer);
   }
+}
+
+void Swarm::count_statuses(std::string_view bytes) {
+  constexpr std::string_view kVersion = "HTTP/1.1 ";
+  for (std::size_t at = 0; (at = bytes.find(kVersion, at)) != std::string_view::npos; at += kVersion.size())
+    ++tally_["HTTP " + std::string(bytes.substr(at + kVersion.size(), 3))];
 }
 
 void Swarm::turn() {

@@ -45,9 +45,10 @@ class Link {
 struct SwarmOptions {
   std::string socket{};
   std::size_t connections = 1;
-  bool greets = true;       // begins each connection with Hello
-  bool comes_again = true;  // connects anew when a connection has ended
-  int receive_buffer = 0;   // SO_RCVBUF; 0: the kernel's
+  bool greets = true;        // begins each connection with Hello
+  bool speaks_http = false;  // answers are counted by their status, as "HTTP 400"; on_answer is not called
+  bool comes_again = true;   // connects anew when a connection has ended
+  int receive_buffer = 0;    // SO_RCVBUF; 0: the kernel's
 };
 
 class Swarm {
@@ -64,6 +65,7 @@ class Swarm {
   void open(std::size_t number);
   void write(Link& link);
   void read(Link& link);
+  void count_statuses(std::string_view bytes);
   void turn();
 
   SwarmOptions options_;

@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "cli/status_report.h"
+#include "ipc/http/prometheus_text.h"
 #include "tests/cli/prometheus_text.h"
 #include "tests/ipc/real_server.h"
 
@@ -39,7 +40,7 @@ TEST_CASE("a counter is one line where it is counted; status, JSON, Prometheus a
              Contains("kettles_boiled") && Contains("42  Kettles that boiled.\n"));
   CHECK_THAT(status_text(*status, /*verbose=*/false), !Contains("kettles_boiled"));
 
-  const test::PrometheusText text(to_prometheus(*status));
+  const test::PrometheusText text(ipc::http::prometheus_text(*status));
   CHECK(text.families.at("troupe:kettles_boiled_total").help == "Kettles that boiled.");
   CHECK(text.value("troupe:kettles_boiled_total", {{"model_name", status->model}}) == 42);
 }

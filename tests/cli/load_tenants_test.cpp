@@ -38,8 +38,9 @@ std::string tenant_error(const std::string& text) {
 TEST_CASE("a run without --tenant has no tenants") { CHECK(make_tenants({}, {})->empty()); }
 
 TEST_CASE("a tenant has its own keys, and flags of the run that it changes") {
-  const TenantOptions tenant = one(
-      "A:weight=3,start=1500ms,priority=-2,clients=64,rate=2.5,prompt-len=normal:64,16,think-time=1s,output-len=4..8");
+  const TenantOptions tenant =
+      one("A:weight=3,start=1500ms,priority=-2,clients=64,rate=2.5,prompt-len=normal:64,16,think-time=1s,deadline=2s,"
+          "output-len=4..8");
   CHECK(tenant.name == "A");
   CHECK(tenant.weight == 3);
   CHECK(tenant.start_s == 1.5);
@@ -51,6 +52,7 @@ TEST_CASE("a tenant has its own keys, and flags of the run that it changes") {
   CHECK(tenant.options.prompt_len == "normal:64,16");  // a comma within a value
   CHECK(tenant.options.output_len == "4..8");
   CHECK(tenant.options.think_time == std::chrono::seconds(1));
+  CHECK(tenant.options.deadline == std::chrono::seconds(2));
 }
 
 TEST_CASE("what a tenant does not name is as the flags say") {

@@ -6,6 +6,7 @@
 #include "cli/prompt_progress.h"
 #include "cli/status_report.h"
 #include "cli/top_screen.h"
+#include "ipc/http/prometheus_text.h"
 #include "tests/cli/prometheus_text.h"
 
 using namespace troupe;
@@ -92,7 +93,7 @@ std::string text_of(const TopScreen& screen, ScreenSize size = {}, bool with_key
 
 TEST_CASE("prometheus: the text parses, with vLLM's names behind troupe's prefix") {
   const client::ServerStatus status = some_status();
-  const PrometheusText text(to_prometheus(status));
+  const PrometheusText text(ipc::http::prometheus_text(status));
   const std::string model = "say \"hi\"\\\\n";  // Printable, and as the reader leaves the escapes
   const Labels only{{"model_name", model}};
   CHECK(text.value("troupe:num_requests_running", only) == 2);
@@ -122,14 +123,14 @@ TEST_CASE("prometheus: whatever names and help a server sends, the text parses")
   status.metrics.gauge("odd", "A line\nand another one.", 1, {.labels = {{"a b", "x"}, {"c", "y\n\"z"}}});
   status.metrics.counter("odd", "A counter beside a gauge.", 2);
   status.metrics.gauge("odd", "The same name, apart from the first.", 3, {.labels = {{"c", "y"}}});
-  const PrometheusText text(to_prometheus(status));
-  CHECK(text.families.size() == PrometheusText(to_prometheus(some_status())).families.size() + 2);
+  const PrometheusText text(ipc::http::prometheus_text(status));
+  CHECK(text.families.size() == PrometheusText(ipc::http::prometheus_text(some_status())).families.size() + 2);
   CHECK(text.families.at("troupe:odd").samples.at("troupe:odd").size() == 2);
   CHECK(text.families.at("troupe:odd_total").type == "counter");
 }
 
 TEST_CASE("prometheus: a histogram's buckets add up, what is above all bounds is in +Inf") {
-  const PrometheusText text(to_prometheus(some_status()));
+  const PrometheusText text(ipc::http::prometheus_text(some_status()));
   const auto& family = text.families.at("troupe:time_to_first_token_seconds");
   CHECK(family.type == "histogram");
   const std::string name = "troupe:time_to_first_token_seconds";

@@ -156,3 +156,36 @@ TEST_CASE("what is piped into tokenize and embed goes before the arguments, too"
   CHECK(both.code == 0);
   CHECK(both.out == server.call({"embed", "first", "second", "one", "two"}).out);
 }
+
+TEST_CASE("run --chat sends a message, and a server without a chat template says what to do") {
+  ServerProcess without;
+  const Finished refused = without.call({"run", "--chat", "-n", "4", "Hello"});
+  CHECK(refused.code != 0);
+  CHECK_THAT(refused.err, Contains("no chat template") && Contains("--chat-template"));
+
+  const TempFolder folder;
+  const std::string file = folder.write("chat.jinja", "{% for m in messages %}{{ m.content }}{{ end }}{% endfor %}");
+  ServerProcess server({"--chat-template", file});
+  const std::vector<std::string> one{"run", "--json", "--seed", "7", "-n", "6"};
+  const json plain = json::parse(server.call(with(one, {"Once upon a time"})).out);
+  const Finished chat = server.call(with(one, {"--chat", "--system", "Once upon", " a time"}));
+  INFO(chat.err);
+  REQUIRE(chat.code == 0);
+  CHECK(json::parse(chat.out)["ids"] == plain["ids"]);
+  const Finished variables =
+      server.call(with(one, {"--chat", "--chat-template-kwargs", R"({"end": " a time"})", "Once upon"}));
+  CHECK(json::parse(variables.out)["ids"] == plain["ids"]);
+  CHECK(json::parse(server.call({"status", "--json"}).out)["models"][0]["chat_template"] == file);
+  CHECK(server.call({"run", "--system", "x", "y"}).code == 2);
+  CHECK(server.call({"run", "--chat", "--ids", "1"}).code == 2);
+}
+
+TEST_CASE("serve --chat-template takes a name, and refuses a file that is no template before it loads the model") {
+  ServerProcess named({"--chat-template", "chatml"});
+  CHECK(json::parse(named.call({"status", "--json"}).out)["models"][0]["chat_template"] == "chatml");
+  const TempFolder folder;
+  const std::string file = folder.write("bad.jinja", "a\n{% if %}");
+  const Finished bad = invoke({"serve", "--socket", folder.path() + "/s", "--chat-template", file});
+  CHECK(bad.code != 0);
+  CHECK_THAT(bad.err, Contains("line 2"));
+}

@@ -43,7 +43,7 @@ TEST_CASE("an unknown subcommand is refused with the nearest, a planned one with
   const Finished slip = invoke({"sevre"});
   CHECK(slip.code == 2);
   CHECK_THAT(slip.err, Contains("did you mean serve?"));
-  for (const char* name : {"chat", "quantize", "convert"}) {
+  for (const char* name : {"quantize", "convert"}) {
     const Finished planned = invoke({name, "-m", "x"});
     CHECK(planned.code == 2);
     CHECK_THAT(planned.err, Contains("is not in this version, which has serve, run, "));
@@ -64,9 +64,9 @@ TEST_CASE("words of Ollama are refused with what to do instead") {
 }
 
 TEST_CASE("a flag of llama.cpp that means nothing here ends with 2 and what to do instead") {
-  const Finished system_prompt = invoke({"run", "-sys", "Be brief.", "hello"});
-  CHECK(system_prompt.code == 2);
-  CHECK_THAT(system_prompt.err, Contains("-sys") && Contains("at the beginning of the prompt"));
+  const Finished conversation = invoke({"run", "-cnv", "hello"});
+  CHECK(conversation.code == 2);
+  CHECK_THAT(conversation.err, Contains("-cnv") && Contains("`troupe chat` is a conversation"));
 }
 
 TEST_CASE("a bad flag, value or argument ends with 2 and says what would be right") {
@@ -79,9 +79,9 @@ TEST_CASE("a bad flag, value or argument ends with 2 and says what would be righ
   const Finished argument = invoke({"serve", "model.gguf"});
   CHECK(argument.code == 2);
   CHECK_THAT(argument.err, Contains("a model is named with -m"));
-  const Finished draft = invoke({"serve", "--draft", "x.gguf"});
+  const Finished draft = invoke({"serve", "--spec-draft-n-max", "17"});
   CHECK(draft.code == 2);
-  CHECK_THAT(draft.err, Contains("--draft: this version does not serve draft models"));
+  CHECK_THAT(draft.err, Contains("--spec-draft-n-max: 17 is out of range: it must be -1 to 16"));
   const Finished kernels = invoke({"eval", "--tokens", "x", "--greedy", "1", "--kernels", "avx9"});
   CHECK(kernels.code != 0);
 }

@@ -82,7 +82,7 @@ TEST_CASE("an unknown flag is refused with the nearest name") {
 }
 
 TEST_CASE("a flag of several letters with one dash is never a short flag and its value") {
-  for (const char* flag : {"-sys", "-fa", "-stop", "-mfile", "-rtext", "-lx", "-vh"}) {
+  for (const char* flag : {"-sysx", "-fa", "-stop", "-mfile", "-rtext", "-lx", "-vh"}) {
     INFO(flag);
     CHECK(error_of(Command::run, {flag, "x"}).starts_with("unknown flag " + std::string(flag) + " of `troupe run`"));
   }
@@ -110,10 +110,10 @@ TEST_CASE("flags of llama.cpp and vLLM that mean nothing here are refused with w
       {"-fa", "block by block"},
       {"--mlock", "MemorySwapMax"},
       {"--numa", "numactl"},
-      {"--host", "--socket PATH"},
-      {"--port", "--socket PATH"},
+      {"--host", "Unix socket"},
+      {"--port", "Unix socket"},
       {"--api-key", "--allow-user NAME"},
-      {"-sys", "beginning of the prompt"},
+      {"-sysf", "--system takes the text itself"},
   };
   for (const auto& [flag, advice] : flags)
     for (const Command command : {Command::serve, Command::run}) {

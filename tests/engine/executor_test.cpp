@@ -292,6 +292,29 @@ TEST_CASE("a warm step allocates nothing") {
   CHECK(e.executor.num_known(4) == kPrompt.size() + 64);
 }
 
+TEST_CASE("a warm step with drafts allocates nothing") {
+  Engine e;
+  engine::StepBatch batch;
+  for (SequenceId id = 1; id <= 2; ++id) {
+    auto params = greedy_params(100);
+    params.ignore_eos = true;
+    params.temperature = id == 2 ? 0.8f : 0.0f;
+    e.open(id, params, kPrompt, 0, static_cast<BlockId>(8 * (id - 1)));
+    batch.items.push_back({.sequence = id, .num_tokens = 5, .output = Output::sample, .draft = {7, 8, 9, 10}});
+  }
+  const auto step = [&] {
+    for (engine::StepItem& item : batch.items)
+      item.num_tokens = e.executor.num_known(item.sequence) - e.executor.num_computed(item.sequence);
+    e.executor.step(batch, e.result);
+  };
+  step();
+  for (int i = 0; i < 3; ++i) step();
+  for (ItemResult& item : e.result.items) item.tokens.reserve(5);  // the results keep their memory
+  const std::size_t before = num_allocations();
+  for (int i = 0; i < 15; ++i) step();
+  CHECK(num_allocations() - before == 0);
+}
+
 TEST_CASE("step buffers grow with the largest step, are counted, and stay") {
   Engine e;
   CHECK(e.executor.workspace_bytes() == 0);

@@ -371,8 +371,68 @@ def config_corpus():
     write("config", "unknown", b"\x00--ctx-sise\n3\n\n\n[table]\nmemory = 12\n")
 
 
+def api_corpus():
+    turns = b'"messages":[{"role":"user","content":[{"type":"text","text":"<think>a</think>b"}]}]'
+    sampling = (b'"temperature":0.5,"top_p":0.9,"n":2,"stop":["x"],"logit_bias":{"5":-100},"seed":"7",'
+                b'"presence_penalty":1,"max_tokens":9,"metadata":{"k":"v"},"user":"u","stream":true')
+    for name, data in {
+        "chat": b"\0{" + turns + b',"logprobs":true,"top_logprobs":2,"reasoning":{"effort":"low"},' + sampling + b"}",
+        "completion": b'\1{"prompt":[1,2],"logprobs":3,"best_of":2,"n":2}',
+        "echo": b'\1{"prompt":"Once","echo":true,"stream":true,"stream_options":{"include_usage":true}}',
+        "embedding": b'\2{"input":[[1],[2,3]],"encoding_format":"base64","dimensions":2}',
+        "response": b'\3{"instructions":"i","input":[{"role":"user","content":"a"},{"type":"reasoning","summary":[],'
+                    b'"content":[{"type":"reasoning_text","text":"b"}]},{"role":"assistant","content":[{'
+                    b'"type":"output_text","text":"c","annotations":[]}]}],"stream":true}',
+        "messages": b'\4{"max_tokens":9,"system":[{"type":"text","text":"s"}],"thinking":{"type":"enabled",'
+                    b'"budget_tokens":2},' + turns + b',"stop_sequences":["x"],"stream":true}',
+        "count": b"\5{" + turns + b"}",
+        "tokenize": b'\6{"content":"a","with_pieces":true}',
+        "detokenize": b'\7{"tokens":[1,2]}',
+        "template": b"\x08{" + turns + b',"chat_template_kwargs":{"a":[1,{"b":null}]}}',
+        "twice": b'\1{"prompt":"a","prompt":"b"}',
+        "deep": b'\1{"prompt":' + b"[" * 40 + b"]" * 40 + b"}",
+    }.items():
+        write("api", name, data)
+
+
+def http_corpus():
+    host = b"Host: localhost\r\n"
+    post = b"POST /tokenize HTTP/1.1\r\n" + host
+    body = b'{"content":"Once"}'
+    length = b"Content-Length: %d\r\n" % len(body)
+    chunks = b"5;a=\"b\"\r\n" + body[:5] + b"\r\nD\r\n" + body[5:] + b"\r\n0\r\nX-Sum: 1\r\n\r\n"
+    cut = b"\x07\x40"  # the seed of the cuts, and the limit of bodies in KiB
+    for name, data in {
+        "get": b"GET /v1/models/a%2fb?x=y HTTP/1.1\r\n" + host + b"Accept: */*\r\nOrigin: http://localhost\r\n\r\n",
+        "post": post + length + b"Content-Type: application/json\r\nExpect: 100-continue\r\n\r\n" + body,
+        "chunked": post + b"Transfer-Encoding: chunked\r\nConnection: close, TE\r\n\r\n" + chunks,
+        "pipelined": (post + length + b"\r\n" + body) * 2 + b"\r\nHEAD / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
+        "absolute": b"OPTIONS http://[::1]:80 HTTP/1.1\r\n" + host + b"\r\nOPTIONS * HTTP/1.1\r\n" + host + b"\r\n",
+        "smuggled": post + length + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET / HTTP/1.1\r\n" + host + b"\r\n",
+        "folded": b"GET / HTTP/1.1\r\n" + host + b"X: a\r\n b\r\n\r\n",
+        "bare": b"GET / HTTP/1.1\n" + host + b"X: a\rb\r\n\r\n",
+    }.items():
+        write("http", name, cut + data)
+
+
+def chat_template_corpus():
+    # The small templates that tell Jinja2's language (tools/chat/language_cases.txt), and turns of a conversation.
+    cases = (pathlib.Path(__file__).parents[2] / "tools/chat/language_cases.txt").read_text(encoding="utf-8")
+    for number, source in enumerate(cases.split("\n====\n")):
+        if number % 8 == 0:
+            write("chat_template", "language-%d" % number, b"\x1f" + source.encode())
+    turns = "{%- for m in messages -%}{{ '<|' + m.role + '|>' + m.content | trim + eos_token }}{%- endfor -%}"
+    write("chat_template", "turns", b"\x09" + turns.encode() + b'\0{"enable_thinking": false, "n": [1, 2.5]}')
+    calls = ("{% for m in messages %}{% if m.tool_calls is defined %}{% for c in m.tool_calls %}{{ c | tojson(indent=2) }}"
+             "{% endfor %}{% endif %}{% endfor %}{{ tools | tojson }}{{ strftime_now('%d %b %Y') }}")
+    write("chat_template", "calls", b"\x17" + calls.encode())
+
+
 if __name__ == "__main__":
+    api_corpus()
+    chat_template_corpus()
     frame_corpus()
+    http_corpus()
     server_frame_corpus()
     gguf_corpus()
     sampler_corpus()

@@ -11,9 +11,11 @@
 #include <cerrno>
 #include <utility>
 
+#include "actors/serving/encoding.h"
 #include "actors/serving/model_cache.h"
 #include "config/assert.h"
 #include "config/utf8.h"
+#include "engine/chat/builtin_templates.h"
 #include "engine/sampling/sampler.h"
 #include "ipc/frames/unserved.h"
 #include "tests/fuzz/fuzz_target.h"
@@ -58,7 +60,9 @@ void check_answer(const v1::ServerFrame& frame) {
 JudgingGateway::JudgingGateway() {
   static const auto embedded = load_embedded();
   model_ = embedded;
-  served_ = std::make_shared<const actors::ServedModel>(embedded);
+  actors::ServedModel served(embedded);
+  TROUPE_ASSERT(served.choose_chat_template({"chatml", std::string(*engine::chat::find_builtin_template("chatml"))}));
+  served_ = std::make_shared<const actors::ServedModel>(std::move(served));
   limits_ = {.model = "tales",
              .vocab_size = model_->info().vocab_size,
              .has_vocabulary = true,
@@ -70,6 +74,12 @@ JudgingGateway::~JudgingGateway() { TROUPE_ASSERT(live_.empty()); }
 std::optional<actors::End> JudgingGateway::judge(const actors::Request& request) const {
   if (auto wrong = actors::check_shape(request)) return wrong;
   if (auto wrong = actors::check_for_model(request, limits_)) return wrong;
+  if (const auto* const chat = std::get_if<actors::ChatPrompt>(&request.prompt)) {
+    const auto prompt = actors::render(*chat, *served_->chat_template(), *model_->tokenizer(), nullptr);
+    if (!prompt) return actors::refusal(scheduler::Outcome::invalid_argument, "messages", prompt.error().message);
+    const engine::EncodeOptions options{.add_special = request.add_special};
+    return actors::check_length(request, model_->tokenizer()->encode(prompt->segments, options).size(), limits_);
+  }
   const auto* text = std::get_if<std::string>(&request.prompt);
   const std::size_t num_tokens =
       text ? model_->tokenizer()
@@ -213,7 +223,7 @@ void SessionRun::connect() {
   server_closed_ = false;
   decoder_ = ipc::FrameDecoder(ipc::kMaxFrameBytesCeiling);
   answered_http_ = false;
-  ipc::Socket socket(hub_->io, asio::local::stream_protocol(), ends[1]);
+  ipc::Socket socket(hub_->io, asio::generic::stream_protocol(AF_UNIX, 0), ends[1]);
   const auto session = std::make_shared<ipc::Session>(*hub_, std::move(socket), ipc::Peer{.uid = kUid});
   hub_->remember(session);
   session->start();
@@ -234,12 +244,12 @@ void SessionRun::hang_up() {
   ::close(std::exchange(client_, -1));
   settle();
   // A session that waits before it reads more of a frame in crumbs looks for the end when the wait is over.
-  for (int i = 0; i < 100 && !hub_->sessions.empty(); ++i) {
+  for (int i = 0; i < 100 && !hub_->connections.empty(); ++i) {
     hub_->io.restart();
     hub_->io.run_one_for(ipc::ReadPace::kLongestWait);
     settle();
   }
-  TROUPE_ASSERT(hub_->sessions.empty());
+  TROUPE_ASSERT(hub_->connections.empty());
   TROUPE_ASSERT(gateway_->num_live() == 0);
 }
 
@@ -266,8 +276,7 @@ bool SessionRun::read_some() {
     TROUPE_ASSERT(!decoder_.mid_frame());  // its last words are whole
     return true;
   }
-  TROUPE_ASSERT(!answered_http_);  // one response, and small enough to come at once
-  answered_http_ = std::string_view(bytes, static_cast<std::size_t>(size)).starts_with("HTTP/1.1 400 ");
+  answered_http_ |= std::string_view(bytes, static_cast<std::size_t>(size)).starts_with("HTTP/1.1 ");
   if (answered_http_) return true;
   decoder_.append({bytes, static_cast<std::size_t>(size)});
   for (;;) {

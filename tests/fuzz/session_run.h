@@ -34,6 +34,15 @@ class JudgingGateway final : public actors::Gateway {
                               actors::OnTokenized done) override;
   actors::CancelFlag detokenize(actors::TextRequest request, std::vector<TokenId> ids,
                                 actors::OnDetokenized done) override;
+  // Conversations come over HTTP alone.
+  actors::CancelFlag apply_template(actors::TextRequest, actors::ChatPrompt, actors::OnRendered done) override {
+    done(std::string());
+    return std::make_shared<std::atomic<bool>>(false);
+  }
+  actors::CancelFlag tokenize_chat(actors::TextRequest, actors::ChatPrompt, actors::OnTokenized done) override {
+    done(std::vector<TokenId>());
+    return std::make_shared<std::atomic<bool>>(false);
+  }
   void session(actors::SessionQuestion, std::function<void(actors::SessionAnswer)> done) override {
     done(std::vector<actors::SessionInfo>());
   }

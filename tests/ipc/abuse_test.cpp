@@ -204,7 +204,7 @@ TEST_CASE("the log has the whole reason why a connection was ended") {
   }
   spdlog::set_default_logger(before);
   INFO(text.str());
-  REQUIRE(text.str().find("not HTTP; see docs/protocol.md\n") != std::string::npos);
+  REQUIRE(text.str().find("ended: HTTP/1.1 needs a Host field\n") != std::string::npos);
 }
 
 TEST_CASE("a client that is refused again and again does not fill the log") {

@@ -89,8 +89,8 @@ class Connections {
     std::array<int, 2> ends{};
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) == 0);
     clients_.push_back(ends[0]);
-    sessions_.push_back(
-        std::make_shared<Session>(hub_, Socket(hub_.io, asio::local::stream_protocol(), ends[1]), Peer{.uid = uid}));
+    sessions_.push_back(std::make_shared<Session>(
+        hub_, Socket(hub_.io, asio::generic::stream_protocol(AF_UNIX, 0), ends[1]), Peer{.uid = uid}));
     hub_.remember(sessions_.back());
     sessions_.back()->start();
     v1::ClientFrame hello, generate = generate_frame(1);

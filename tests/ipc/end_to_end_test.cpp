@@ -47,6 +47,31 @@ TEST_CASE("an answer over the socket: text, ids, usage, seed, and the same from 
   REQUIRE(client->status()->numerics_id == models->at(0).numerics_id);
 }
 
+TEST_CASE("a conversation over the socket gets the answer to the prompt that its template makes") {
+  actors::GatewayOptions options = embedded_model();
+  options.chat_template = {"plain",
+                           "{{ bos_token }}{% for m in messages %}{{ m.name ~ m.content }}{% endfor %}{{ more }}"};
+  RealServer server(options);
+  const auto client = server.connect();
+  const Completion text = complete(*client, seeded("Once upon a time", 12, 5));
+  Request chat = seeded("", 12, 5);
+  client::Conversation conversation;
+  conversation.messages = {{.role = "user", .content = "upon a ", .name = "Once "}};
+  conversation.variables = R"({"more": "time"})";
+  chat.prompt = conversation;
+  REQUIRE(same_bits(complete(*client, chat), text));
+  REQUIRE(client->models()->at(0).chat_template == "plain");
+  conversation.variables = "{";
+  chat.prompt = conversation;
+  const auto refused = client->complete(chat, kPatience);
+  REQUIRE(refused);
+  REQUIRE(refused->ended.outcome == Outcome::invalid_argument);
+  REQUIRE(refused->ended.field == "messages");
+  conversation.messages[0].content = "\xFF";
+  chat.prompt = conversation;
+  REQUIRE_FALSE(client->complete(chat, kPatience));
+}
+
 TEST_CASE("models with windows and with recurrent state give the same bits cold, from their cache, and four at once") {
   for (const std::string name : {"gemma3-F32", "falcon-h1-F32"}) {
     INFO(name);

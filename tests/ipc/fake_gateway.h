@@ -43,12 +43,14 @@ class FakeGateway final : public actors::Gateway {
     std::shared_ptr<actors::StreamSink> sink;
   };
 
+  static constexpr actors::RequestId kRefusedId = 1ull << 62;  // and those after it
+
   actors::RequestId submit(actors::Request request, std::shared_ptr<actors::StreamSink> sink) override {
     auto wrong = actors::check_shape(request);
     if (!request.model.empty() && request.model != "fake") wrong = actors::unknown_model(request.model, {"fake"});
     if (wrong) {
-      sink->end(*wrong);
-      return change([&] { return submitted_.size() + 1; });
+      for (wrong->choice = 0; wrong->choice < request.num_choices; ++wrong->choice) sink->end(*wrong);
+      return kRefusedId;
     }
     return change([&] {
       const actors::RequestId first = submitted_.size() + 1;
@@ -61,7 +63,8 @@ class FakeGateway final : public actors::Gateway {
   void cancel(actors::RequestId id) override {
     const auto choice = change([&] {
       cancelled_.push_back(id);
-      return ends_on_cancel_ ? std::optional(submitted_.at(id - 1)) : std::nullopt;
+      const bool is_known = id >= 1 && id <= submitted_.size();
+      return ends_on_cancel_ && is_known ? std::optional(submitted_[id - 1]) : std::nullopt;
     });
     if (!choice) return;
     actors::End end;
@@ -147,6 +150,20 @@ class FakeGateway final : public actors::Gateway {
     done(std::move(text));
     return text_flag_;
   }
+  // "role: content" on a line for each message, then "assistant:" and what set_prompt_end() says.
+  std::string rendered(const actors::ChatPrompt& chat) {
+    std::string text;
+    for (const actors::ChatMessage& message : chat.messages) text += message.role + ": " + message.content + "\n";
+    return text + (chat.add_generation_prompt ? "assistant:" : "") + change([&] { return prompt_end_; });
+  }
+  actors::CancelFlag apply_template(actors::TextRequest, actors::ChatPrompt chat, actors::OnRendered done) override {
+    done(rendered(chat));
+    return text_flag_;
+  }
+  actors::CancelFlag tokenize_chat(actors::TextRequest request, actors::ChatPrompt chat,
+                                   actors::OnTokenized done) override {
+    return tokenize(std::move(request), rendered(chat), {}, std::move(done));
+  }
   void drain(std::function<void()> done) override {
     change([&] {
       drained_ = std::move(done);
@@ -172,12 +189,23 @@ class FakeGateway final : public actors::Gateway {
     const std::lock_guard lock(mutex_);
     return submitted_.size();
   }
+  std::size_t num_cancelled() {
+    const std::lock_guard lock(mutex_);
+    return cancelled_.size();
+  }
+  std::uint64_t credit_of(actors::RequestId id) {
+    const std::lock_guard lock(mutex_);
+    return credit_[id];
+  }
   std::size_t num_credit_calls() {
     const std::lock_guard lock(mutex_);
     return num_credit_calls_;
   }
   void fail_texts(actors::End error) {
     change([&] { return text_end_ = std::move(error); });
+  }
+  void set_prompt_end(std::string end) {
+    change([&] { return prompt_end_ = std::move(end); });
   }
   void stand_still() { stands_still_ = true; }
   // The next question for the status is answered by release_status() alone.
@@ -210,6 +238,7 @@ class FakeGateway final : public actors::Gateway {
   std::size_t num_credit_calls_ = 0;
   std::optional<actors::End> text_end_;
   const actors::CancelFlag text_flag_ = std::make_shared<std::atomic<bool>>(false);
+  std::string prompt_end_;
   std::function<void()> drained_;
   bool ends_on_cancel_ = true;
   std::atomic<bool> stands_still_{false};

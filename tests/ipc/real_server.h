@@ -52,7 +52,7 @@ struct RealServer {
 };
 
 // A repeatable request with logprobs, whose bits are compared.
-inline client::Request seeded(std::variant<std::string, std::vector<TokenId>> prompt, std::uint32_t max_tokens,
+inline client::Request seeded(decltype(client::Request::prompt) prompt, std::uint32_t max_tokens,
                               std::uint64_t seed = 1) {
   return {.prompt = std::move(prompt),
           .sampling = {.temperature = 0.8f, .seed = seed, .max_tokens = max_tokens, .ignore_eos = true},

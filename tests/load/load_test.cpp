@@ -141,6 +141,21 @@ TEST_CASE("refusals are counted by reason, and with retries every request is ser
   CHECK(served.report["troupe"]["retries"].get<int>() > 0);
 }
 
+TEST_CASE("a deadline is each request's, and one that cannot be met is refused or cuts the answer") {
+  const ServerProcess server;
+  const Loaded late(server, {"--num-prompts", "6", "--clients", "2", "--prompt-len", "400", "--output-len", "600",
+                             "--deadline", "1ms", "--seed", "8"});
+  INFO(late.finished.err << late.finished.out);
+  CHECK(late.report["completed"] == 0);
+  const json& outcomes = late.report["troupe"]["outcomes"];
+  CHECK(outcomes["refused"].get<int>() + outcomes["cut"].get<int>() == 6);
+  CHECK(late.finished.out.find("1 ms") != std::string::npos);
+
+  const Loaded early(server, {"--num-prompts", "6", "--clients", "2", "--prompt-len", "40", "--output-len", "6",
+                              "--deadline", "10m", "--seed", "8"});
+  CHECK(early.report["completed"] == 6);
+}
+
 TEST_CASE("Ctrl-C ends a run early, and what came so far is reported") {
   const ServerProcess server;
   Process load(
@@ -194,6 +209,9 @@ TEST_CASE("a server of another kind is asked by HTTP, and cannot be verified aga
   const Finished verified = invoke({"load", "--openai", unused, "--verify"});
   CHECK(verified.code == 2);
   CHECK(verified.err.find("--verify and --warm need a troupe server") != std::string::npos);
+  const Finished dated = invoke({"load", "--openai", unused, "--deadline", "1s"});
+  CHECK(dated.code == 2);
+  CHECK(dated.err.find("--deadline needs a troupe server") != std::string::npos);
 }
 
 TEST_CASE("tenants of all kinds run beside each other, and each alone before, and their reports agree") {

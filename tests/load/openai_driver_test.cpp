@@ -252,7 +252,10 @@ TEST_CASE("a request's JSON holds exact ids, its sampling, and asks for counts")
   request.sampling.temperature = 0;
   request.sampling.seed = ~std::uint64_t{0};
   request.sampling.ignore_eos = true;
-  const auto body = nlohmann::json::parse(completion_body(request, "tiny"));
+  const OpenAiServer ours{.model = "tiny", .server = "troupe"}, other{.model = "tiny", .server = "llama.cpp"};
+  CHECK(nlohmann::json::parse(completion_body(request, other))["timings_per_token"] == true);
+  const auto body = nlohmann::json::parse(completion_body(request, ours));
+  CHECK_FALSE(body.contains("timings_per_token"));
   CHECK(body["prompt"] == nlohmann::json::array({9, 5, 6, 7}));
   CHECK(body["max_tokens"] == 16);
   CHECK(body["temperature"] == 0);

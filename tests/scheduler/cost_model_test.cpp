@@ -43,6 +43,20 @@ TEST_CASE("one step says what a similar one takes") {
   CHECK(model.predict(decodes(1, 10)) > 0);  // of the other kind nothing better is known
 }
 
+TEST_CASE("where no weight may become negative, predictions stay right") {
+  CostModel model;
+  std::mt19937_64 random(1);
+  const auto seconds = [](const StepLoad& load) { return 0.01 + 0.005 * load.num_tokens; };
+  model.learn(prefill(16, 4, 3), seconds(prefill(16, 4, 3)));
+  for (std::uint32_t step = 0; step < 200; ++step) {
+    StepLoad load = decodes(4, 20 + step);
+    const auto num_drafts = static_cast<std::uint32_t>(random() % 5);
+    for (std::uint32_t draft = 1; draft <= num_drafts; ++draft) load.add_row(20 + step + draft, 1, 1);
+    if (step > 4) CHECK(model.predict(load) == Approx(seconds(load)).epsilon(0.02));
+    model.learn(load, seconds(load));
+  }
+}
+
 TEST_CASE("after 200 steps of any mix the error is small, and stays so when the machine becomes slower") {
   std::mt19937_64 random(7);
   const auto noise = [&] { return std::exp(std::normal_distribution<>(0, 0.05)(random)); };

@@ -486,7 +486,25 @@ void ServingSim::preempt(SequenceId id) {
 
 // --- the worker ---
 
+// Proposals: the right tokens up to a random one, then wrong ones.
+void ServingSim::offer_drafts() {
+  drafts_.clear();
+  if (options_.draft_probability == 0) return;
+  for (const auto& [id, sequence] : sequences_) {
+    if (sequence.phase != Phase::running || !planner_.decodes(id) || !chance(options_.draft_probability)) continue;
+    std::uint64_t hash = chain(requests_.at(sequence.request).tokens);
+    std::vector<TokenId>& draft = drafts_[id];
+    const std::size_t count = 1 + random_() % kMaxDraft, num_right = random_() % (count + 1);
+    while (draft.size() < count) {
+      draft.push_back(sample(hash) + (draft.size() < num_right ? 0 : 1));
+      hash = chain(hash, draft.back());
+    }
+    planner_.offer_draft(id, static_cast<std::uint32_t>(count));
+  }
+}
+
 void ServingSim::start_step() {
+  offer_drafts();
   planner_.plan(next_step_, epoch_, plan_);
   if (plan_.items.empty()) return;
   RunningStep step{next_step_++, epoch_, 0, {}};
@@ -507,8 +525,13 @@ void ServingSim::start_step() {
                          planner_.computed(item.sequence), item.num_tokens, item.wants_logits,
                          std::exchange(sequence.restore, kNoSnapshot), sequence.saved, std::nullopt});
     if (const auto live = states_.find(item.sequence); live != states_.end()) step.rows.back().state = live->second;
-    REQUIRE(blocks_for(step.rows.back().computed + item.num_tokens) <= sequence.tables[0].size());
-    num_tokens += item.num_tokens;
+    if (item.num_draft > 0) {
+      const std::vector<TokenId>& draft = drafts_.at(item.sequence);
+      step.rows.back().draft.assign(draft.begin(), draft.begin() + item.num_draft);
+      REQUIRE(step.rows.back().save == kNoSnapshot);
+    }
+    REQUIRE(blocks_for(step.rows.back().computed + item.num_tokens + item.num_draft) <= sequence.tables[0].size());
+    num_tokens += item.num_tokens + item.num_draft;
     check_reads(step.rows.back());
   }
   REQUIRE(num_tokens <= options_.planner.max_step_tokens);
@@ -540,13 +563,14 @@ void ServingSim::finish_step() {
   const RunningStep step = std::move(*running_step_);
   running_step_.reset();
   std::uint32_t num_tokens = 0;
-  for (const Row& row : step.rows) num_tokens += row.num_tokens;
+  for (const Row& row : step.rows) num_tokens += row.num_tokens + static_cast<std::uint32_t>(row.draft.size());
   const double seconds = step.seconds;
   time_ += seconds;
   if (step.epoch == epoch_) {
     to_keeper_.push_back(StepDone{step.epoch, step.step});
     planner_.charge(plan_, seconds);
-    for (const PlanItem& item : plan_.items) seconds_[item.tenant] += seconds * item.num_tokens / num_tokens;
+    for (const PlanItem& item : plan_.items)
+      seconds_[item.tenant] += seconds * (item.num_tokens + item.num_draft) / num_tokens;
   }
   if (std::exchange(release_waits_, false)) come_back();
   for (const Row& row : step.rows) {
@@ -554,17 +578,42 @@ void ServingSim::finish_step() {
     std::uint64_t hash = state_before(row);
     for (std::uint32_t i = row.computed; i < row.computed + row.num_tokens; ++i) {
       hash = chain(hash, row.tokens[i]);
-      for (GroupId group = 0; group < options_.groups.size(); ++group) block_of(group, row, i)[i % kBlockSize] = hash;
+      write_slots(row, i, hash);
     }
+    const std::vector<TokenId> sampled = verify(row, hash);
     if (row.save != kNoSnapshot) snapshots_[row.save] = hash;
     if (step.epoch != epoch_) continue;
     if (has_state() && sequences_.contains(row.sequence)) states_[row.sequence] = hash;
-    apply_row(row, step.step);
+    apply_row(row, sampled, step.step);
   }
   REQUIRE(states_.size() <= options_.planner.max_open);
   if (step.epoch == epoch_) return;
   to_keeper_.push_back(Quiesced{epoch_ - 1});
   awaiting_quiesce_ = false;
+}
+
+void ServingSim::write_slots(const Row& row, std::uint32_t position, std::uint64_t hash) {
+  for (GroupId group = 0; group < options_.groups.size(); ++group)
+    block_of(group, row, position)[position % kBlockSize] = hash;
+}
+
+// Samples after the row's tokens, whose hash is given, and after each proposal that is what was sampled before it. All
+// proposals are written. A state that was past a rejected one is put back to where the row's own tokens end.
+std::vector<TokenId> ServingSim::verify(const Row& row, std::uint64_t& hash) {
+  if (!row.wants_logits) return {};
+  std::vector<TokenId> sampled{sample(hash)};
+  std::uint64_t drafted = hash;
+  std::uint32_t position = row.computed + row.num_tokens;
+  bool is_right = true;
+  for (const TokenId proposal : row.draft) {
+    drafted = chain(drafted, proposal);
+    write_slots(row, position++, drafted);
+    is_right = is_right && proposal == sampled.back();
+    if (is_right) sampled.push_back(sample(drafted));
+  }
+  if (is_right) hash = drafted;
+  num_accepted_ += sampled.size() - 1;
+  return sampled;
 }
 
 std::uint64_t ServingSim::state_before(const Row& row) const {
@@ -574,17 +623,25 @@ std::uint64_t ServingSim::state_before(const Row& row) const {
   return row.state ? *row.state : snapshots_[row.restore];
 }
 
-void ServingSim::apply_row(const Row& row, std::uint64_t step) {
-  planner_.advance(row.sequence, row.wants_logits ? 1 : 0);
+void ServingSim::apply_row(const Row& row, const std::vector<TokenId>& sampled, std::uint64_t step) {
+  std::optional<std::uint32_t> num_computed;
+  if (has_state() && !row.draft.empty() && sampled.size() <= row.draft.size())
+    num_computed = row.computed + row.num_tokens;
+  planner_.advance(row.sequence, static_cast<std::uint32_t>(sampled.size()), num_computed);
+  if (const auto offered = drafts_.find(row.sequence); offered != drafts_.end() && !sampled.empty()) {
+    const std::size_t count = std::min(offered->second.size(), sampled.size());
+    const auto right =
+        std::mismatch(sampled.begin(), sampled.begin() + static_cast<std::ptrdiff_t>(count), offered->second.begin())
+            .first -
+        sampled.begin();
+    planner_.observe_draft(row.sequence, static_cast<std::uint32_t>(right), static_cast<std::size_t>(right) < count);
+  }
   const auto found = sequences_.find(row.sequence);
   if (found == sequences_.end()) return;  // cancelled meanwhile
   Sequence& sequence = found->second;
   SimRequest& request = requests_.at(sequence.request);
-  if (row.wants_logits) {
-    if (request.first_token_at < 0) request.first_token_at = time_;
-    const std::uint32_t last = row.computed + row.num_tokens - 1;
-    request.tokens.push_back(sample(block_of(0, row, last)[last % kBlockSize]));
-  }
+  if (row.wants_logits && request.first_token_at < 0) request.first_token_at = time_;
+  append(request.tokens, sampled);
   REQUIRE(planner_.known(row.sequence) == request.tokens.size());
   const BlockRange full = planner_.newly_full(row.sequence);
   if (full.num_blocks > 0) {

@@ -38,6 +38,7 @@ struct SimOptions {
   std::uint32_t num_snapshots = 0;
   std::map<TenantId, TenantLimits> limits{};
   std::function<double(const StepLoad&)> step_cost{};  // what a step takes instead of that
+  double draft_probability = 0;  // that a sequence has a draft for a step: of right tokens up to a random one
 };
 
 struct SimRequest {
@@ -95,6 +96,7 @@ class ServingSim {
   std::uint64_t num_preemptions() const { return num_preemptions_; }
   std::uint64_t num_at_ceiling() const { return num_at_ceiling_; }  // Acquires that were answered so
   std::uint64_t num_steps() const { return next_step_ - 1; }
+  std::uint64_t num_accepted() const { return num_accepted_; }  // proposals
   std::uint64_t num_snapshots_saved() const { return num_snapshots_saved_; }
   std::uint32_t most_blocks_held(GroupId group) const { return most_blocks_held_[group]; }  // by one sequence
   const StepPlan& last_plan() const { return plan_; }
@@ -141,6 +143,7 @@ class ServingSim {
     bool wants_logits;
     SnapshotId restore, save;
     std::optional<std::uint64_t> state;  // none: begins from `restore`
+    std::vector<TokenId> draft{};
   };
   struct RunningStep {
     std::uint64_t step, epoch;
@@ -153,7 +156,10 @@ class ServingSim {
   void deliver_to_keeper(const ToKeeper& message);
   void deliver_answer(const cache::LeaseAnswer& answer);
   void finish_step();
-  void apply_row(const Row& row, std::uint64_t step);
+  void offer_drafts();
+  void write_slots(const Row& row, std::uint32_t position, std::uint64_t hash);
+  std::vector<TokenId> verify(const Row& row, std::uint64_t& hash);
+  void apply_row(const Row& row, const std::vector<TokenId>& sampled, std::uint64_t step);
   void pump();
   void admit();
   void send_acquire(SequenceId id);
@@ -186,6 +192,8 @@ class ServingSim {
   void ask_again(SequenceId id);
   std::optional<SequenceId> sequence_of(RequestNumber number) const;
 
+  std::map<SequenceId, std::vector<TokenId>> drafts_;  // offered for the next step
+  std::uint64_t num_accepted_ = 0;
   SimOptions options_;
   std::mt19937_64 random_;
   std::unique_ptr<cache::LeaseBook> book_;

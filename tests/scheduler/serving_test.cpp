@@ -303,6 +303,10 @@ void run_random_workload(std::uint64_t seed, bool with_deaths, int num_windows =
     options.num_snapshots = static_cast<std::uint32_t>(random() % 12);
     options.planner.max_open = 1 + static_cast<std::uint32_t>(random() % 10);
   }
+  if (seed % 3 != 0) {
+    options.draft_probability = 0.7;
+    options.planner.verify_all_drafts = seed % 3 == 1;
+  }
   if (with_limits) options.limits = random_limits(random, options.groups[0].num_blocks);
   ServingSim sim(options);
   std::vector<std::vector<TokenId>> prefixes;
@@ -349,6 +353,27 @@ void run_random_workload(std::uint64_t seed, bool with_deaths, int num_windows =
 
 std::uint64_t last_seed(std::uint64_t first, std::uint64_t count) {
   return first + (test::kSanitized ? count / 5 : count) - 1;
+}
+
+TEST_CASE("drafts save steps, and none is verified that is not predicted to pay") {
+  std::map<double, std::uint64_t> steps;
+  for (const double token_seconds : {0.0001, 0.02}) {
+    for (const double drafts : {0.0, 1.0}) {
+      ServingSim sim({.token_seconds = token_seconds, .draft_probability = drafts});
+      std::mt19937_64 random(3);
+      for (int i = 0; i < 4; ++i) sim.submit(random_tokens(random, 20), 300);
+      sim.drain();
+      require_right_answers(sim);
+      INFO(token_seconds << " s a token, " << sim.num_steps() << " steps, " << sim.num_accepted() << " accepted");
+      if (drafts == 0) {
+        steps[token_seconds] = sim.num_steps();
+      } else if (token_seconds < 0.001) {
+        CHECK(3 * sim.num_steps() < steps[token_seconds]);
+      } else {  // some are tried before it is known what a token costs
+        CHECK(sim.num_accepted() < 100);
+      }
+    }
+  }
 }
 
 TEST_CASE("random workloads end with the right answers, and all blocks are freed") {

@@ -551,7 +551,7 @@ TEST_CASE("while a sequence decodes, chunks are cut to what takes max_stall_seco
                  .rank = {0, id},
                  .known = known,
                  .computed = computed,
-                 .num_blocks = 1000,
+                 .num_blocks = 3000,
                  .max_known = kNoLimit});
   };
   StepPlan step;
@@ -562,7 +562,7 @@ TEST_CASE("while a sequence decodes, chunks are cut to what takes max_stall_seco
     return step.load.num_tokens;
   };
   add(1, 20, 19);
-  add(2, 20'000, 0);
+  add(2, 80'000, 0);
   CHECK(run(0.001) == 512);  // nothing is known
   for (int i = 0; i < 50; ++i) {
     const std::uint32_t tokens = run(0.001);

@@ -130,6 +130,29 @@ TEST_CASE("deadlines: requests that wait before it make it late, and a time to r
   CHECK(test.sink->ends[0].retry_after > 1000ms);
 }
 
+// One answer of 50 tokens takes 4 s, and a second beside it takes both to about 5 s.
+TEST_CASE("deadlines: a request that is refused after another is not told to come back before it") {
+  OneBatch test;
+  const auto ask = [&](TokenId prompt) {
+    const std::size_t before = test.sink->ends.size();
+    Request request = OneBatch::request(50, 5500ms);
+    request.prompt = std::vector<TokenId>(100, prompt);
+    const RequestId id = test.streams.add(std::move(request), test.sink, test.now);
+    CHECK_FALSE(test.streams.admit(id, test.now));
+    for (const auto& task : test.streams.assign(id, std::vector<TokenId>(100, prompt)))
+      test.batch->enqueue(task, test.now);
+    test.answer();
+    return test.sink->ends.size() == before ? std::optional<std::chrono::milliseconds>()
+                                            : test.sink->ends.back().retry_after;
+  };
+  CHECK_FALSE(ask(1));
+  const auto first = ask(2), second = ask(3);
+  REQUIRE(first);
+  REQUIRE(second);
+  CHECK(test.experience->bookings.size() == 2);
+  CHECK(*second >= *first);  // not before the one that was told before it
+}
+
 TEST_CASE("deadlines: a request is not promised what would break a promise") {
   OneBatch test;
   test.submit(OneBatch::request(100, 9500ms));  // alone it takes some 7 s

@@ -628,8 +628,7 @@ struct Quotas {
   explicit Quotas(scheduler::TenantLimits limits) : tenant(tenant_with(limits)) {}
   ~Quotas() { table.end_all(outcome(Outcome::cancelled), outcome(Outcome::cancelled), at(100'000)); }
 
-  RequestId add(std::variant<std::string, std::vector<TokenId>> prompt = std::vector<TokenId>(10, 1),
-                std::uint32_t choices = 1) {
+  RequestId add(decltype(Request::prompt) prompt = std::vector<TokenId>(10, 1), std::uint32_t choices = 1) {
     Request request;
     request.tenant = tenant;
     request.prompt = std::move(prompt);

@@ -1,0 +1,29 @@
+// Proposes tokens with the draft model. Plain logic: engine::ModelDrafter. As the target worker it computes on the
+// compute pool, never inside the actor; between two steps there is at most one of its jobs.
+//
+// Its sequences need no care: what a dead worker had, or a job that threw, is answered as lost, and told again with the
+// next ask. While there is no worker the batcher drafts nothing.
+//
+// Receives  msg::Propose   -> msg::Proposed to the sender
+#pragma once
+
+#include "actors/actor_base.h"
+#include "actors/messages.h"
+#include "actors/server_context.h"
+
+namespace troupe::actors {
+
+class DraftWorker : public ActorBase {
+ public:
+  DraftWorker(caf::actor_config& cfg, const UnitContext& context);  // once a model with a draft model is loaded
+
+  caf::behavior make_behavior() override;
+
+ private:
+  struct Stage;  // the draft model and the drafter, used by jobs only
+
+  Compute& compute_;
+  std::shared_ptr<Stage> stage_;
+};
+
+}  // namespace troupe::actors

@@ -1,0 +1,37 @@
+// The conversation of `troupe chat`: its turns, and the file that keeps them.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/result.h"
+#include "ipc/client/client.h"
+
+namespace troupe::cli {
+
+// Plain state. With a chat template it becomes messages; without one (story mode) the text of all turns, which the
+// model continues.
+struct ChatHistory {
+  std::string system;
+  std::vector<client::Message> turns;  // user and assistant in turn; the last may be a user's whose answer was stopped
+
+  // The prompt that asks for the next answer. variables: of the chat template, JSON.
+  client::Conversation conversation(const std::string& variables) const;
+  std::string story() const;
+  // Drops the last answer, so that it can be asked for again. False: there is none.
+  bool drop_answer();
+};
+
+// A file of JSON: {"system": ..., "messages": [{"role", "content"}]}. Written with mode 0600, whole or not at all.
+[[nodiscard]] Status save_history(const ChatHistory& history, const std::string& path);
+// Error: io, permission, or invalid_argument if it is no such file or above kMaxHistoryBytes.
+[[nodiscard]] Result<ChatHistory> load_history(const std::string& path);
+inline constexpr std::size_t kMaxHistoryBytes = 64u << 20;
+
+// The file of --session NAME: $XDG_STATE_HOME/troupe/chats/NAME.json, else under ~/.local/state. Makes its folder.
+// Error: invalid_argument (a name is 1 to 64 letters, digits, ".", "_" and "-", and does not begin with "."), io, or
+// bad_config without a home.
+[[nodiscard]] Result<std::string> session_file(const std::string& name);
+
+}  // namespace troupe::cli

@@ -1,0 +1,75 @@
+// Chat templates: conversations become prompts, as the model's authors meant it.
+//
+// A template is a program in Jinja's language that comes with a model (tokenizer.chat_template) or from the operator.
+// It is not trusted: it reads and writes nothing, and Limits bound what it takes. The language is Jinja's as
+// transformers sets it up (trim_blocks, lstrip_blocks, loop controls, its `tojson`, raise_exception(), strftime_now()),
+// without includes, recursive loops and arguments from lists (*, **).
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/result.h"
+#include "engine/chat/json.h"
+#include "engine/chat/limits.h"
+#include "engine/tokenizers/tokenizer.h"
+
+namespace troupe::engine::chat {
+
+struct ParsedTemplate;
+
+// What a template is rendered with. Texts are input of users, but for the two tokens and for well-known roles ("user",
+// "assistant", ...), which some templates put between the marks of a control token.
+struct ChatInput {
+  Json messages;  // a list of objects with `role`, `content` and what else the template knows
+  Json tools;     // null: `tools` is not defined
+  bool add_generation_prompt = true;
+  std::string bos_token, eos_token;
+  Json::Object variables;                                   // more of them: enable_thinking, documents
+  std::function<std::string(std::string_view format)> now;  // strftime_now(); empty: calling it is an error
+};
+
+struct RenderedPrompt {
+  std::vector<PromptSegment> segments;  // neighbours differ in from_input; none is empty
+  std::string text() const;
+};
+
+// Immutable; every call may come from any thread.
+class ChatTemplate {
+ public:
+  // name: for messages. Error: bad_model, with the line of the source.
+  [[nodiscard]] static Result<std::shared_ptr<const ChatTemplate>> parse(std::string_view source, std::string name,
+                                                                         const Limits& limits = {});
+  ~ChatTemplate();
+
+  // Error: invalid_argument, with the template's own words (raise_exception) or what it cannot do with this input; a
+  // limit that was passed is named. Throws Interrupted once `interrupt` (may be null) is set. O(steps), at most
+  // Limits::max_steps.
+  [[nodiscard]] Result<RenderedPrompt> render(const ChatInput& input,
+                                              const std::atomic<bool>* interrupt = nullptr) const;
+
+  // Whether an expression of the template mentions this name: "tools", "enable_thinking".
+  bool mentions(std::string_view variable) const;
+  const std::string& name() const { return name_; }
+  const std::string& source() const { return source_; }
+
+ private:
+  ChatTemplate(std::string name, std::string source, const Limits& limits,
+               std::unique_ptr<const ParsedTemplate> parsed);
+
+  std::string name_;
+  std::string source_;
+  Limits limits_;
+  std::unique_ptr<const ParsedTemplate> parsed_;
+};
+
+// strftime with C's locale, for ChatInput::now: %Y %m %d %e %b %B %a %A %H %I %M %S %p %y %j %Z %z %F %T %D %%, with %-
+// for numbers without padding. Others stay as they are. `time` is UTC.
+[[nodiscard]] std::string format_time(std::string_view format, std::chrono::sys_seconds time);
+
+}  // namespace troupe::engine::chat

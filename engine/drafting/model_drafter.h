@@ -1,0 +1,75 @@
+// Proposes with a smaller model of the same vocabulary, which keeps a sequence of its own for each of the target's.
+//
+// A sequence is opened with its first ask, and told with each the tokens that are new. It draws with the request's
+// seed and parameters, at the same positions: where both models expect the same, they draw the same token.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "config/result.h"
+#include "engine/engine.h"
+
+namespace troupe::engine {
+
+struct DraftAsk {
+  std::uint64_t request = 0;
+  std::uint32_t first = 0;      // of tokens[0] among the known tokens; the drafter was told those before it
+  std::vector<TokenId> tokens;  // the known ones from there on; at least one
+  std::uint32_t num_draft = 0;  // tokens wanted, >= 1
+  float p_min = 0;              // proposals end before a token of lower probability
+  SamplingParams sampling{};    // with first = 0
+};
+
+struct DraftAnswer {
+  std::uint64_t request = 0;
+  bool is_lost = false;         // the drafter does not have it (any more): ask again with all tokens
+  std::vector<TokenId> tokens;  // proposals; none: it is still behind, or they were not likely enough
+};
+
+struct DraftReply {
+  std::vector<DraftAnswer> answers;  // in the order of the asks
+  double seconds = 0;                // of all passes
+  std::uint32_t num_passes = 0;
+};
+
+// Whether `draft` may draft for `target`: error bad_model with the reason. Vocabularies must be the same, token by
+// token; and it must be a transformer without windows, whose K and V can be cut.
+[[nodiscard]] Status check_draft_model(const LoadedModel& draft, const LoadedModel& target);
+
+// Used by one compute thread at a time. At most LoadedModel::arena()'s blocks are held: the least recently asked
+// sequences give up theirs.
+class ModelDrafter {
+ public:
+  static constexpr std::uint32_t kMaxRows = 512;  // of one sequence in one call; a longer prompt takes several
+
+  // Both must outlive it.
+  ModelDrafter(const LoadedModel& model, Team& team);
+
+  // Each request at most once in `asks`. `reply` is overwritten.
+  void propose(const std::vector<DraftAsk>& asks, DraftReply& reply);
+  void close(std::uint64_t request);  // unknown ones are ignored
+
+ private:
+  struct Sequence {
+    BlockTable blocks;
+    std::uint64_t last_asked = 0;
+  };
+  [[nodiscard]] bool update(const DraftAsk& ask);
+  [[nodiscard]] bool add_row(const DraftAsk& ask, StepBatch& batch);
+  [[nodiscard]] bool free_blocks(std::size_t count);
+
+  const LoadedModel& model_;
+  Executor executor_;
+  std::unordered_map<std::uint64_t, Sequence> sequences_;
+  std::vector<BlockId> free_;
+  std::uint64_t num_asked_ = 0;
+  StepBatch batch_;
+  StepResult result_;
+};
+
+}  // namespace troupe::engine

@@ -1,0 +1,206 @@
+// What connections have in common, whether they speak frames or HTTP: the socket, the tenant, the requests that are not
+// fully answered, the outbox and its writer, timeouts. Used by the server's io thread only, except for the outbox.
+#pragma once
+
+#include <asio.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "ipc/frames/wire.h"
+#include "ipc/hub.h"
+#include "ipc/listening_socket.h"
+#include "ipc/outbox.h"
+#include "ipc/peer_facts.h"
+#include "ipc/rate_limits.h"
+
+namespace troupe::ipc {
+
+using Socket = asio::generic::stream_protocol::socket;
+
+// The shortest wait of a connection whose user sends too many requests: it then handles several at once.
+inline constexpr std::chrono::milliseconds kPaceInterval{10};
+
+// The other end of a connection.
+struct Caller {
+  Peer peer;              // over TCP: our own uid, and no process
+  PeerFacts facts;        // what the kernel said of it; over TCP only our own uid
+  std::string address{};  // over TCP, as text without port
+  bool is_tcp = false;    // a client over TCP is never an owner: any user of the machine may be at the other end
+};
+
+// The peer of a Unix socket.
+[[nodiscard]] Caller local_caller(const Hub& hub, const Peer& peer, int fd);
+// Any client over TCP.
+[[nodiscard]] Caller tcp_caller(std::string address);
+
+// The tenant of a peer, by the rules and with what owners may.
+[[nodiscard]] scheduler::Tenant tenant_of(const TenantRules& rules, const PeerFacts& peer);
+// The tenant of a connection before it names one: over TCP never an owner.
+[[nodiscard]] scheduler::Tenant first_tenant(const Hub& hub, const Caller& caller);
+// As tenant_of() for a client that acts for the tenant `label` (TenantRules::find(); empty: it does not), or why it may
+// not; `field` is what named it. No such client is an owner.
+[[nodiscard]] std::variant<scheduler::Tenant, Refusal> tenant_for(const TenantRules& rules, const PeerFacts& peer,
+                                                                  const std::string& label, const char* field);
+
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  virtual ~Connection() = default;
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  virtual void start() = 0;
+  // The server begins to drain.
+  virtual void announce_draining() = 0;
+  // Sends what is queued, refuses (draining) what would not be answered any more; then closes.
+  virtual void close_when_flushed() = 0;
+  // Decides the tenant of the next requests by the rules as they are now. Ends the connection if it acts for a tenant
+  // and may not any more.
+  void take_rules();
+  // Cancels all streams, sends `refusal`, then closes.
+  void break_off(const Refusal& refusal);
+  // Cancels all streams and closes, now. Idempotent.
+  void close();
+  // Checks the timeouts; returns whether any is still running.
+  bool tick(Clock::time_point now);
+  std::uint32_t uid() const { return caller_.peer.uid; }
+  User& user() const { return user_; }
+  bool is_admitted(const Guests& guests) {
+    return caller_.is_tcp || admitted(caller_.peer, socket_.native_handle(), guests);
+  }
+  std::size_t num_streams() const { return streams_.size(); }
+  // The tenant's requests for tokens that have not ended.
+  void add_requests(OwnRequests& own, TenantId tenant, bool is_asking) const;
+  // Cancels one of them at the request of user `by_uid` of that tenant, on any connection: an owner names its id, a
+  // guest its number among the tenant's own. Returns whether there is such a request.
+  bool cancel_request(std::uint64_t number, const scheduler::Tenant& by, std::uint32_t by_uid);
+  std::uint64_t outbox_bytes() const { return outbox_->bytes(); }
+
+ protected:
+  // One of the answers to a request.
+  struct Choice {
+    actors::RequestId request = 0;
+    std::uint64_t own_number = 0;                 // among the tenant's requests
+    std::uint64_t credit = 0;                     // granted by the client and not used
+    std::uint64_t to_credit = 0;                  // of that, not yet told to the gateway
+    Clock::time_point empty_since;                // when credit became 0
+    bool stalled = false;                         // cancelled by the connection, because credit was 0 for too long
+    bool cancelled = false;                       // its end is on the way
+    std::optional<std::uint32_t> cancelled_by{};  // the uid that asked for it with CancelRequest
+    bool ended = false;
+  };
+  // A request that is not fully answered.
+  struct Stream {
+    std::shared_ptr<Tally> tally;  // of the tenant that it came for
+    RequestKind kind = RequestKind::other;
+    std::uint64_t count = 1;       // of requests, as RequestCounts counts them
+    std::vector<Choice> choices;   // empty: not a request of the gateway's stream table
+    std::size_t num_open = 0;      // choices that have not ended
+    bool implicit_credit = false;  // the connection grants credit as tokens are written to the socket
+    actors::CancelFlag unwanted;   // for Tokenize and Detokenize; else null
+  };
+
+  Connection(Hub& hub, Caller caller, Socket&& socket);
+
+  // What a kind of connection does itself.
+  // Why the connection ends now, if a timeout of the client has passed.
+  virtual std::optional<Refusal> overdue(Clock::time_point now) = 0;
+  // Checks timeouts that end no connection with a refusal; returns whether any is running.
+  virtual bool watch(Clock::time_point now) = 0;
+  // The last bytes to a client whose connection is broken off.
+  virtual std::string last_words(const Refusal& refusal) = 0;
+  // Appends what an item of the outbox is on the wire.
+  virtual void encode(Outgoing&& item, std::string& bytes) = 0;
+  virtual void end_batch(std::string&) {}  // after the last item that is written at once
+  virtual void written() {}                // what was to be written at once
+  virtual void flushed() { close(); }      // everything is written, and the connection is to end
+  virtual void before_wait() {}            // the connection will not read for a while
+  virtual void on_close() {}
+  // Decides tenant_ anew; why the client may not act for the tenant that it names, if it may not.
+  virtual std::optional<Refusal> decide_tenant() = 0;
+
+  // Runs a coroutine of the connection; only std::bad_alloc is thrown there: it ends this connection and no other.
+  void spawn(asio::awaitable<void> loop);
+  asio::awaitable<void> write_loop();
+  // Waits for `time`, or until leave_ is cancelled; then closes the connection if the client has hung up.
+  asio::awaitable<void> wait(std::chrono::milliseconds time);
+  // Waits while answers fill half of the outbox, or the user has sent as many requests as the rate allows.
+  asio::awaitable<void> wait_for_leave();
+  // Waits as long as the tenant's RefusalPace says.
+  asio::awaitable<void> wait_after_refusals();
+  // Waits until max_buffer_bytes has room for a large message of so many bytes.
+  asio::awaitable<bool> wait_for_room(std::uint64_t bytes, std::optional<Clock::time_point> until = std::nullopt);
+  // Runs `work` on the decoder thread, so that other connections need not wait. What it works on stays valid, because
+  // this connection lives and does nothing else meanwhile.
+  asio::awaitable<void> elsewhere(std::function<void()> work);
+
+  void set_tenant(scheduler::Tenant tenant);
+  void count_received(RequestKind kind, std::uint64_t count = 1);
+  void count_ended(Tally& tally, RequestKind kind, scheduler::Outcome outcome, std::uint64_t count = 1);
+  // Enters a request of this tenant, whose number is not in use.
+  Stream& enter_stream(std::uint64_t number, RequestKind kind, std::uint64_t count);
+  // Submits the request of an open stream.
+  void submit(Stream& stream, actors::Request request, std::shared_ptr<actors::StreamSink> sink);
+  // What the outbox says of a stream, entered before the client can see it. Null, nullopt, false: there is no such
+  // stream any more, and nothing is to be sent.
+  Stream* enter_tokens(std::uint64_t number, const actors::TokenRun& run);
+  struct EndedChoice {
+    bool is_last = false;
+  };
+  std::optional<EndedChoice> enter_end(std::uint64_t number, actors::End& end);
+  bool enter_answer(std::uint64_t number, scheduler::Outcome outcome);
+  // Sends a cancel to the gateway once per choice: a client could repeat Cancel faster than actors handle it.
+  void cancel_choice(Choice& choice) const;
+  void cancel_stream(Stream& stream) const;
+  void cancel_streams();
+  // The same as the public one, with the bytes that say it to the client; `why` is for the log.
+  void break_off(const std::string& why, std::string last_bytes);
+  // No more requests; the write loop sends what is queued, then flushed() is called, or close() after a while.
+  void close_after_writing();
+  // The same when the socket has been moved to another connection.
+  void leave_socket();
+  void arm_goodbye(std::chrono::milliseconds time);
+  // Counts and logs a connection that is ended for this reason.
+  void note_broken(const std::string& why);
+  std::string peer_name() const;  // for the log
+
+  Hub& hub_;
+  Socket socket_;
+  Caller caller_;
+  // Of the next requests. Those that came before keep theirs, and the connection's buffers are always counted for the
+  // one at its begin.
+  scheduler::Tenant tenant_;
+  std::shared_ptr<Tally> tally_;  // of tenant_; not null
+  User& user_;
+  const std::shared_ptr<Outbox> outbox_;
+  BufferShare input_;  // of a large message, from its header until it is handled
+  ReadPace pace_;
+  std::unordered_map<std::uint64_t, Stream> streams_;
+  const Clock::time_point accepted_at_ = Clock::now();
+  Clock::time_point last_read_ = Clock::now();
+  Clock::time_point last_answer_ = Clock::now();     // the last end of a request
+  std::optional<Clock::time_point> write_progress_;  // last progress of the running write; none: no write is running
+  bool decoding_ = false;                            // a large message is being decoded on the decoder thread
+  bool held_back_ = false;                           // in wait_for_leave(), wait_after_refusals() or wait_for_room()
+  bool closing_ = false;
+
+ private:
+  void on_wake();
+
+  asio::steady_timer wake_;     // never expires; cancelled when the outbox has something
+  asio::steady_timer goodbye_;  // closes the connection if the last bytes are not sent in time
+  asio::steady_timer decoded_;  // never expires; cancelled when work elsewhere has been done
+  asio::steady_timer leave_;    // the timer of wait()
+  std::vector<std::pair<actors::RequestId, std::uint64_t>> to_grant_;  // credit to pass on when the write has ended
+};
+
+}  // namespace troupe::ipc

@@ -1,0 +1,98 @@
+// From tokens and ends to the bytes of an HTTP answer: one JSON body, or server-sent events. Plain: time and ids are
+// arguments, so that a test can replay an answer byte for byte.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "actors/request.h"
+#include "ipc/http/api/call.h"
+#include "ipc/http/api/error.h"
+
+namespace troupe::ipc::api {
+
+struct ReasoningMarkers {
+  std::string open = "<think>";
+  std::string close = "</think>";
+};
+
+struct AnswerFacts {
+  std::string id;             // letters and digits, the same in every id of this answer: "chatcmpl-" + id
+  std::int64_t created = 0;   // Unix time in seconds
+  std::string model{};        // that serves it, as it is named in the answer
+  std::string fingerprint{};  // system_fingerprint: the numerics id, with which a seed gives the same answer
+  // The bytes of a token: Tokenizer::piece(), or raw_piece() of a control token. Null: logprobs have no texts.
+  std::function<std::string(TokenId)> token_bytes{};
+  ReasoningMarkers reasoning{};
+  bool reasoning_open = false;  // the prompt, as the template wrote it, ends within reasoning
+};
+
+// Status and headers of the answer.
+struct AnswerHead {
+  int status = 200;
+  std::string_view content_type = "application/json";      // or text/event-stream
+  bool streams = false;                                    // more outputs follow; else the output is the whole body
+  std::optional<std::chrono::milliseconds> retry_after{};  // as in ApiError
+  std::optional<bool> should_retry{};                      // set for errors
+};
+
+// What to send now.
+struct AnswerOutput {
+  std::optional<AnswerHead> head{};  // set once: these go before `bytes`
+  std::string bytes{};
+  bool last = false;  // the answer is complete
+};
+
+// The answer to one ApiCall. Not thread-safe: calls for one answer come one at a time, also those of several choices.
+//
+// The head comes with the first output that has bytes, so that a request refused before its first token gets the
+// status of its refusal, whether it streams or not. After `last` nothing may come (asserted). If one of several choices
+// is refused or fails, the answer is that error, and `last`; the caller then cancels the others and drops what they
+// still report.
+class ApiAnswer {
+ public:
+  virtual ~ApiAnswer() = default;
+  [[nodiscard]] virtual AnswerOutput on_tokens(actors::TokenRun&& run) = 0;
+  [[nodiscard]] virtual AnswerOutput on_end(actors::End&& end) = 0;
+  // Whether an output was the last one.
+  [[nodiscard]] virtual bool finished() const = 0;
+  // That the template ended the prompt within reasoning, where this is known only now: before the first token.
+  virtual void set_reasoning_open() = 0;
+};
+
+// For endpoints that generate or embed.
+[[nodiscard]] std::unique_ptr<ApiAnswer> make_answer(ApiCall call, AnswerFacts facts);
+
+// A whole answer: an error as JSON.
+[[nodiscard]] AnswerOutput error_answer(const ApiError& error, Dialect dialect, const std::string& request_id = {});
+
+// Bodies of the other endpoints.
+[[nodiscard]] std::string count_tokens_body(std::uint64_t num_tokens);
+//   pieces  empty, or the bytes of each id
+[[nodiscard]] std::string tokenize_body(std::span<const TokenId> ids, std::span<const std::string> pieces,
+                                        std::uint32_t max_context);
+[[nodiscard]] std::string detokenize_body(std::string_view text);
+[[nodiscard]] std::string apply_template_body(std::string_view prompt);
+
+struct ListedModel {
+  std::string name;
+  std::uint32_t max_context = 0;
+  std::uint32_t vocab_size = 0;
+  std::uint64_t num_parameters = 0;
+  std::string numerics_id{};
+  bool has_chat_template = false;  // conversations can be answered; else texts are only continued
+};
+[[nodiscard]] std::string models_body(std::span<const ListedModel> models, std::int64_t created);
+[[nodiscard]] std::string model_body(const ListedModel& model, std::int64_t created);
+
+// The OpenAPI document of all endpoints, written from the table of fields (fields.h).
+[[nodiscard]] std::string openapi_document(std::string_view version);
+
+}  // namespace troupe::ipc::api

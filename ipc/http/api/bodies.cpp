@@ -1,0 +1,71 @@
+// Bodies of the endpoints that neither generate nor embed.
+#include "config/assert.h"
+#include "ipc/http/api/answer.h"
+#include "ipc/http/api/json_writer.h"
+
+namespace troupe::ipc::api {
+namespace {
+
+void write_model(JsonWriter& json, const ListedModel& model, std::int64_t created) {
+  json.begin_object().field("id", model.name).field("object", "model").field("created", created);
+  json.field("owned_by", "troupe").key("troupe").begin_object().field("max_context", model.max_context);
+  json.field("vocab_size", model.vocab_size)
+      .field("num_parameters", model.num_parameters)
+      .field("numerics_id", model.numerics_id);
+  json.field("chat_template", model.has_chat_template).end_object().end_object();
+}
+
+}  // namespace
+
+std::string count_tokens_body(std::uint64_t num_tokens) {
+  std::string out;
+  JsonWriter(out).begin_object().field("input_tokens", num_tokens).end_object();
+  return out;
+}
+
+std::string tokenize_body(std::span<const TokenId> ids, std::span<const std::string> pieces,
+                          std::uint32_t max_context) {
+  TROUPE_ASSERT(pieces.empty() || pieces.size() == ids.size());
+  std::string out;
+  JsonWriter json(out);
+  json.begin_object().key("tokens").begin_array();
+  for (const TokenId id : ids) json.integer(id);
+  json.end_array();
+  if (!pieces.empty()) {
+    json.key("pieces").begin_array();
+    for (const std::string& each : pieces) json.string(each);
+    json.end_array();
+  }
+  json.field("count", ids.size()).field("max_context", max_context).end_object();
+  return out;
+}
+
+std::string detokenize_body(std::string_view text) {
+  std::string out;
+  JsonWriter(out).begin_object().field("content", text).end_object();
+  return out;
+}
+
+std::string apply_template_body(std::string_view prompt) {
+  std::string out;
+  JsonWriter(out).begin_object().field("prompt", prompt).end_object();
+  return out;
+}
+
+std::string models_body(std::span<const ListedModel> models, std::int64_t created) {
+  std::string out;
+  JsonWriter json(out);
+  json.begin_object().field("object", "list").key("data").begin_array();
+  for (const ListedModel& each : models) write_model(json, each, created);
+  json.end_array().end_object();
+  return out;
+}
+
+std::string model_body(const ListedModel& model, std::int64_t created) {
+  std::string out;
+  JsonWriter json(out);
+  write_model(json, model, created);
+  return out;
+}
+
+}  // namespace troupe::ipc::api

@@ -1,0 +1,84 @@
+// From the JSON body of a request to a request for the gateway. Plain: no sockets, no threads, no clock.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "actors/request.h"
+#include "ipc/http/api/endpoint.h"
+#include "ipc/http/api/error.h"
+#include "scheduler/tenant.h"
+
+namespace troupe::ipc::api {
+
+// What a request is checked against.
+struct ApiContext {
+  scheduler::Tenant tenant{};
+  std::uint32_t uid = 0;  // of the connection, for status
+  std::uint32_t max_prompt_bytes = actors::kMaxPromptBytes;
+  // The width of the vectors of the model with this name (empty: the default one), if it is known. May be null.
+  std::function<std::optional<std::uint32_t>(const std::string& model)> vector_dim{};
+};
+
+// One turn of a conversation, as a chat template sees it.
+struct ChatMessage {
+  std::string role;     // system, developer, user, assistant
+  std::string content;  // text; several text parts of a message one after another
+  std::optional<std::string> name{};
+  std::optional<std::string> reasoning_content{};  // of an assistant's turn
+};
+
+struct Conversation {
+  std::vector<ChatMessage> messages;
+  bool add_generation_prompt = true;  // false: the last message is continued
+  std::string template_arguments{};   // a JSON object: chat_template_kwargs, reasoning; empty: none
+};
+
+// What to say about the request in its answer, as JSON text. Empty: null, or the default.
+struct Echoed {
+  std::string user, metadata, instructions, temperature, top_p, max_output_tokens, prompt_cache_key, safety_identifier,
+      service_tier, reasoning, top_logprobs, text, tool_choice, parallel_tool_calls, truncation;
+};
+
+// A checked request, and what its answer depends on.
+struct ApiCall {
+  Endpoint endpoint = Endpoint::completions;
+  // For the gateway, without credit, which depends on the connection. Its prompt is unset if `conversation` is set.
+  actors::Request request{};
+  std::optional<Conversation> conversation{};
+  bool stream = false;
+  bool include_usage = false;                 // a last chunk with the usage
+  bool continuous_usage = false;              // the tokens so far in each chunk
+  bool echo = false;                          // the prompt comes before each answer
+  bool logprobs = false;                      // request.sampling.num_logprobs of each token are shown
+  bool base64 = false;                        // vectors as base64 of little-endian float32
+  bool show_reasoning = true;                 // false: reasoning is split off and left out
+  std::optional<std::uint32_t> dimensions{};  // that the vectors must have
+  Echoed echoed{};
+  // tokenize, detokenize
+  std::string text{};
+  std::vector<TokenId> ids{};
+  bool with_pieces = false;  // tokenize: each id with its text
+};
+
+// Reads and checks a body. Everything that the endpoint's table of fields (fields.h) does not name is refused.
+// O(body.size()).
+[[nodiscard]] std::variant<ApiCall, ApiError> parse_call(Endpoint endpoint, std::string_view body,
+                                                         const ApiContext& context);
+
+inline constexpr std::size_t kMaxChatMessages = 4096;
+inline constexpr std::size_t kMaxContentParts = 256;    // of one message
+inline constexpr std::size_t kMaxMetadataEntries = 16;  // OpenAI's limits
+inline constexpr std::size_t kMaxMetadataKeyBytes = 64;
+inline constexpr std::size_t kMaxMetadataValueBytes = 512;
+inline constexpr std::size_t kMaxNameBytes = 256;  // of models, users, keys
+inline constexpr std::int32_t kMaxDetokenizedIds = 65536;
+
+}  // namespace troupe::ipc::api

@@ -1,0 +1,107 @@
+#include "ipc/http/api/error.h"
+
+#include <array>
+#include <utility>
+
+#include "ipc/http/api/json_writer.h"
+
+namespace troupe::ipc::api {
+namespace {
+
+// What clients look at beside the status: OpenAI's `type` and `code`, and Anthropic's `type`.
+struct StatusTypes {
+  int status;
+  std::string_view openai;
+  std::string_view anthropic;
+};
+constexpr std::array kStatusTypes{
+    StatusTypes{400, "invalid_request_error", "invalid_request_error"},
+    StatusTypes{401, "authentication_error", "authentication_error"},
+    StatusTypes{403, "permission_error", "permission_error"},
+    StatusTypes{404, "invalid_request_error", "not_found_error"},
+    StatusTypes{405, "invalid_request_error", "invalid_request_error"},
+    StatusTypes{408, "timeout_error", "timeout_error"},
+    StatusTypes{413, "invalid_request_error", "request_too_large"},
+    StatusTypes{429, "rate_limit_error", "rate_limit_error"},
+    StatusTypes{499, "request_cancelled", "api_error"},
+    StatusTypes{503, "service_unavailable_error", "overloaded_error"},
+};
+
+StatusTypes types_of(int status) {
+  for (const StatusTypes& each : kStatusTypes)
+    if (each.status == status) return each;
+  if (status < 500) return {status, "invalid_request_error", "invalid_request_error"};
+  return {status, "server_error", "api_error"};
+}
+
+// OpenAI's name for an outcome, where its clients know one; else ours.
+std::string_view code_of(scheduler::Outcome outcome) {
+  using scheduler::Outcome;
+  switch (outcome) {
+    case Outcome::unknown_model:
+      return "model_not_found";
+    case Outcome::too_long:
+    case Outcome::never_fits:
+      return "context_length_exceeded";
+    default:
+      return scheduler::info(outcome).name;
+  }
+}
+
+void write_openai(JsonWriter& json, const ApiError& error) {
+  json.begin_object().key("error").begin_object().field("message", error.message).field("type", error.type);
+  const auto text_or_null = [&](std::string_view name, const std::string& text) {
+    if (text.empty())
+      json.null_field(name);
+    else
+      json.field(name, text);
+  };
+  text_or_null("param", error.param);
+  text_or_null("code", error.code);
+  json.end_object().end_object();
+}
+
+}  // namespace
+
+ApiError api_error(scheduler::Outcome outcome, std::string message, std::string param) {
+  const scheduler::OutcomeInfo& row = scheduler::info(outcome);
+  return {.status = row.http_status,
+          .message = std::move(message),
+          .type = std::string(types_of(row.http_status).openai),
+          .param = std::move(param),
+          .code = std::string(code_of(outcome)),
+          .retryable = row.retryable};
+}
+
+ApiError api_error(const actors::End& end) {
+  constexpr std::string_view kSampling = "sampling.";  // fields of the frames' protocol, which are nested there
+  const bool is_nested = end.field.starts_with(kSampling);
+  ApiError error = api_error(end.outcome, end.message, is_nested ? end.field.substr(kSampling.size()) : end.field);
+  if (error.message.empty()) error.message = "the request was ended: " + std::string(scheduler::info(end.outcome).name);
+  error.retry_after = end.retry_after;
+  return error;
+}
+
+std::string error_body(const ApiError& error, Dialect dialect, const std::string& request_id) {
+  std::string out;
+  JsonWriter json(out);
+  if (dialect == Dialect::openai) {
+    write_openai(json, error);
+    return out;
+  }
+  json.begin_object().field("type", "error").key("error").begin_object();
+  json.field("type", types_of(error.status).anthropic).field("message", error.message).end_object();
+  if (request_id.empty())
+    json.null_field("request_id");
+  else
+    json.field("request_id", request_id);
+  json.end_object();
+  return out;
+}
+
+std::string error_event(const ApiError& error, Dialect dialect) {
+  const std::string_view name = dialect == Dialect::anthropic ? "event: error\n" : "";
+  return std::string(name) + "data: " + error_body(error, dialect) + "\n\n";
+}
+
+}  // namespace troupe::ipc::api

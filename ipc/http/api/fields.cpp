@@ -1,0 +1,300 @@
+#include "ipc/http/api/fields.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace troupe::ipc::api {
+namespace {
+
+using enum FieldUse;
+
+constexpr EndpointSet kChat = set_of(Endpoint::chat_completions), kText = set_of(Endpoint::completions),
+                      kEmbed = set_of(Endpoint::embeddings), kResponses = set_of(Endpoint::responses),
+                      kMessages = set_of(Endpoint::messages), kCount = set_of(Endpoint::count_tokens),
+                      kTokenize = set_of(Endpoint::tokenize), kDetokenize = set_of(Endpoint::detokenize),
+                      kTemplate = set_of(Endpoint::apply_template);
+constexpr EndpointSet kOpenAi = kChat | kText | kResponses, kGenerate = kOpenAi | kMessages;
+constexpr EndpointSet kAnthropic = kMessages | kCount, kTurns = kChat | kTemplate;
+
+constexpr std::string_view kNoTools = "tools are not served yet; describe them in the prompt";
+constexpr std::string_view kTextOnly = "this server reads and writes text only";
+constexpr std::string_view kStateless = "nothing is stored here; send the whole conversation";
+constexpr std::string_view kHosted = "this is a service of the API's own provider";
+constexpr std::string_view kNoModeration = "this server moderates nothing; run a classifier beside it";
+constexpr std::string_view kCachesAnyway = "a hint; common beginnings of prompts are cached without it";
+constexpr std::string_view kTemplateKnows = "reaches the chat template; those that do not know it ignore it";
+constexpr std::string_view kReturned = "returned with the answer";
+
+// Grouped by what the fields are about. A row that comes first is found first.
+constexpr auto kFields = std::to_array<Field>({
+    // The model and the prompt.
+    {kGenerate | kCount | kEmbed | kTokenize | kDetokenize | kTemplate, "model", kString, honoured, "",
+     "the name of a loaded model; empty or left out: the default one"},
+    {kTurns, "messages", kArray, honoured, "", "the conversation, 1 to 4096 messages"},
+    {kTurns, "messages[].role", kString, honoured, R"("system"|"developer"|"user"|"assistant")",
+     "messages of tools are not served yet"},
+    {kTurns, "messages[].content", kString | kArray, honoured, "", "text, or parts of text"},
+    {kTurns, "messages[].content[].type", kString, only, R"("text")", kTextOnly},
+    {kTurns, "messages[].content[].text", kString, honoured, "", ""},
+    {kTurns, "messages[].content[].prompt_cache_breakpoint", kAny, refused, "",
+     "breakpoints are not needed: common beginnings of prompts are cached anyway; leave it out"},
+    {kTurns, "messages[].content[].image_url", kAny, refused, "", kTextOnly},
+    {kTurns, "messages[].content[].input_audio", kAny, refused, "", kTextOnly},
+    {kTurns, "messages[].content[].file", kAny, refused, "", kTextOnly},
+    {kTurns, "messages[].content[].refusal", kAny, refused, "", "this server's answers have no refusals; send text"},
+    {kTurns, "messages[].name", kString, honoured, "", kTemplateKnows},
+    {kTurns, "messages[].reasoning_content", kString, honoured, "",
+     "of an earlier answer; reaches the chat template, which may leave it out"},
+    {kTurns, "messages[].tool_calls", kArray, only, "[]", kNoTools},
+    {kTurns, "messages[].tool_call_id", kAny, refused, "", kNoTools},
+    {kTurns, "messages[].function_call", kAny, refused, "", kNoTools},
+    {kTurns, "messages[].audio", kAny, refused, "", kTextOnly},
+    {kTurns, "messages[].refusal", kAny, refused, "", "this server's answers have no refusals; leave it out"},
+    {kTurns, "messages[].annotations", kArray, only, "[]", "this server's answers have none"},
+    {kTurns, "add_generation_prompt", kBoolean, honoured, "",
+     "default true; false: the prompt ends with the last message"},
+    {kTurns | kResponses | kAnthropic, "chat_template_kwargs", kObject, honoured, "",
+     "variables for the chat template; they take precedence over what other fields set"},
+    {kText, "prompt", kString | kArray, honoured, "",
+     "text, an array with one text, or token ids; several prompts are refused: send a request for each"},
+    {kText, "suffix", kString, refused, "", "text is continued at its end only; leave it out"},
+    {kText, "echo", kBoolean, honoured, "", "the prompt comes before each answer; not with logprobs"},
+    {kText, "best_of", kInteger, honoured, "", "must equal n: all answers are returned, none is chosen"},
+    {kEmbed, "input", kString | kArray, honoured, "",
+     "a text, token ids, or an array of up to 256 texts or arrays of token ids"},
+    {kEmbed, "encoding_format", kString, honoured, R"("float"|"base64")", "base64: little-endian float32"},
+    {kEmbed, "dimensions", kInteger, honoured, "", "must equal the width of the model's vectors: none are shortened"},
+    {kEmbed, "pooling", kString, honoured, R"("mean"|"cls"|"last")", "of troupe; default: the model's own"},
+    {kEmbed, "normalize", kBoolean, honoured, "", "of troupe; default true"},
+
+    // How many answers, how long, and in which shape.
+    {kChat | kText, "n", kInteger, honoured, "", "answers from one prefill, 1 to 64"},
+    {kChat | kText | kMessages, "max_tokens", kInteger, honoured, "",
+     "of each answer; completions: default 16; messages: required; chat: default what fits"},
+    {kChat, "max_completion_tokens", kInteger, honoured, "", "the same as max_tokens"},
+    {kResponses, "max_output_tokens", kInteger, honoured, "", "of the answer, with its reasoning"},
+    {kGenerate, "stream", kBoolean, honoured, "", "server-sent events"},
+    {kOpenAi, "stream_options", kObject, honoured, "", "only with stream"},
+    {kChat | kText, "stream_options.include_usage", kBoolean, honoured, "", "a last chunk with the usage"},
+    {kChat | kText, "stream_options.continuous_usage_stats", kBoolean, honoured, "",
+     "of vLLM; each chunk's usage has the completion_tokens so far"},
+    {kOpenAi, "stream_options.include_obfuscation", kBoolean, only, "false", "events are not padded"},
+    {kChat | kText, "stop", kString | kArray, honoured, "", "up to 16 strings of up to 256 bytes"},
+    {kMessages, "stop_sequences", kArray, honoured, "", "up to 16 strings of up to 256 bytes"},
+    {kChat, "logprobs", kBoolean, honoured, "", "of each token of the answer, reasoning included"},
+    {kText, "logprobs", kInteger, honoured, "", "of each token and this many likeliest ones, 0 to 20"},
+    {kChat, "top_logprobs", kInteger, honoured, "", "0 to 20, with logprobs"},
+    {kResponses, "top_logprobs", kInteger, honoured, "", "0 to 20, with message.output_text.logprobs in include"},
+    {kChat | kText, "prompt_logprobs", kAny, refused, "", "logprobs of prompts are not computed; leave it out"},
+    {kResponses, "include", kArray, only, R"([]|["message.output_text.logprobs"])", "nothing else is there to include"},
+    {kChat, "response_format", kObject, honoured, "", "text only: grammars are not served yet"},
+    {kChat, "response_format.type", kString, only, R"("text")", "text only: grammars are not served yet"},
+    {kChat, "response_format.json_schema", kAny, refused, "", "grammars are not served yet"},
+    {kResponses, "text", kObject, honoured, "", ""},
+    {kResponses, "text.format", kObject, honoured, "", "text only: grammars are not served yet"},
+    {kResponses, "text.format.type", kString, only, R"("text")", "text only: grammars are not served yet"},
+    {kResponses, "text.format.name", kAny, refused, "", "grammars are not served yet"},
+    {kResponses, "text.format.schema", kAny, refused, "", "grammars are not served yet"},
+    {kResponses, "text.format.strict", kAny, refused, "", "grammars are not served yet"},
+    {kResponses, "text.format.description", kAny, refused, "", "grammars are not served yet"},
+    {kResponses, "text.verbosity", kString, only, R"("medium")", "models here do not know it; say it in the prompt"},
+    {kChat, "verbosity", kString, only, R"("medium")", "models here do not know it; say it in the prompt"},
+    {kChat, "modalities", kArray, only, R"(["text"])", kTextOnly},
+    {kChat, "audio", kAny, refused, "", kTextOnly},
+    {kChat, "prediction", kAny, refused, "", "predicted outputs are not served; leave it out"},
+
+    // Sampling.
+    {kGenerate, "temperature", kNumber, honoured, "", "0 (greedy) to 100; default 1"},
+    {kGenerate, "top_p", kNumber, honoured, "", "above 0, at most 1; default 1"},
+    {kGenerate, "top_k", kInteger, honoured, "", "0: all"},
+    {kGenerate, "min_p", kNumber, honoured, "", "of troupe; 0 to 1, default 0"},
+    {kGenerate, "presence_penalty", kNumber, honoured, "", "-100 to 100, over the last repeat_last_n tokens"},
+    {kGenerate, "frequency_penalty", kNumber, honoured, "", "-100 to 100, over the last repeat_last_n tokens"},
+    {kGenerate, "repeat_penalty", kNumber, honoured, "", "of troupe; above 0, at most 100; default 1"},
+    {kGenerate, "repeat_last_n", kInteger, honoured, "",
+     "of troupe; tokens that the penalties look at, prompt included; -1: all; default 64"},
+    {kGenerate, "logit_bias", kObject, honoured, "", "up to 1024 token ids, as strings, with what is added"},
+    {kGenerate, "seed", kInteger | kString, honoured, "",
+     "64 bits, also as digits in a string; the same seed gives the same answer; default: drawn, and returned"},
+    {kGenerate, "ignore_eos", kBoolean, honoured, "", "of troupe; end tokens are never drawn"},
+    {kGenerate, "stop_token_ids", kArray, honoured, "", "of troupe; up to 64 ids that end the answer"},
+
+    // Speculation: of troupe.
+    {kGenerate, "speculation", kObject, honoured, "", "of troupe; never changes the answer; default: the server's"},
+    {kGenerate, "speculation.type", kString, honoured, R"("off"|"auto"|"draft"|"ngram"|"suffix")", ""},
+    {kGenerate, "speculation.n_max", kInteger, honoured, "", "tokens of a draft, 0 to 16"},
+    {kGenerate, "speculation.n_min", kInteger, honoured, "", "shorter drafts are not used; 0 to 16"},
+    {kGenerate, "speculation.p_min", kNumber, honoured, "",
+     "a draft model's draft ends before a token of lower probability; 0 to 1"},
+
+    // Reasoning.
+    {kChat, "reasoning_effort", kString, honoured, R"("none"|"minimal"|"low"|"medium"|"high"|"xhigh"|"max")",
+     "none: template variable enable_thinking is false; else true, and reasoning_effort is this"},
+    {kChat | kResponses, "reasoning", kObject, honoured, "", "as reasoning_effort"},
+    {kChat | kResponses, "reasoning.effort", kString, honoured,
+     R"("none"|"minimal"|"low"|"medium"|"high"|"xhigh"|"max")", "as reasoning_effort"},
+    {kChat | kResponses, "reasoning.enabled", kBoolean, honoured, "", "template variable enable_thinking"},
+    {kResponses, "reasoning.summary", kString, refused, "", "reasoning is shown as it is, not summarised"},
+    {kResponses, "reasoning.generate_summary", kString, refused, "", "reasoning is shown as it is, not summarised"},
+    {kResponses, "reasoning.mode", kString, refused, "", kHosted},
+    {kResponses, "reasoning.context", kString, refused, "",
+     "the chat template decides which earlier reasoning the model reads"},
+    {kAnthropic, "thinking", kObject, honoured, "",
+     "left out or disabled: template variable enable_thinking is false, and thinking is left out of the answer"},
+    {kAnthropic, "thinking.type", kString, honoured, R"("enabled"|"disabled"|"adaptive")", ""},
+    {kAnthropic, "thinking.budget_tokens", kInteger, honoured, "",
+     "with enabled: template variable thinking_budget; below max_tokens. A template that does not know it ignores it"},
+    {kAnthropic, "thinking.display", kString, only, R"("summarized")", "thinking is shown as it is"},
+
+    // Serving: of troupe, except for the tier.
+    {kGenerate, "priority", kInteger, honoured, "",
+     "of troupe; -1000 to 1000, lower is earlier; below 0 only for tenants with a rule for it"},
+    {kGenerate, "deadline_ms", kInteger, honoured, "", "of troupe; then the answer ends with the tokens so far"},
+    {kGenerate, "cache_scope", kString, honoured, "", "of troupe; who may share the prompt's cached beginning"},
+    {kText, "session", kString, honoured, "", "of troupe; the kept conversation that the prompt continues"},
+    {kChat | kResponses, "service_tier", kString, only, R"("auto"|"default")", "all requests are served alike"},
+    {kMessages, "service_tier", kString, only, R"("auto"|"standard_only")", "all requests are served alike"},
+    {kOpenAi | kEmbed, "user", kString, honoured, "", kReturned},
+    {kChat | kResponses, "safety_identifier", kString, honoured, "", kReturned},
+    {kChat | kResponses, "metadata", kObject, honoured, "", "up to 16 texts, returned with the answer"},
+    {kMessages, "metadata", kObject, honoured, "", kReturned},
+    {kMessages, "metadata.user_id", kString, honoured, "", kReturned},
+    {kChat | kResponses, "prompt_cache_key", kString, honoured, "", kCachesAnyway},
+    {kChat | kResponses, "prompt_cache_retention", kString, only, R"("in_memory")",
+     "what is cached stays while there is room"},
+    {kChat | kResponses, "prompt_cache_options", kAny, refused, "",
+     "common beginnings of prompts are cached anyway; leave it out"},
+    {kChat, "store", kBoolean, only, "false", kStateless},
+    {kResponses, "store", kBoolean, only, "false", "nothing is stored here; false is the default of this server"},
+    {kChat | kResponses, "moderation", kAny, refused, "", kNoModeration},
+
+    // Tools.
+    {kChat | kResponses | kAnthropic, "tools", kArray, only, "[]", kNoTools},
+    {kChat | kResponses, "tool_choice", kString | kObject, only, R"("none"|"auto")", kNoTools},
+    {kAnthropic, "tool_choice", kObject, only, R"({"type":"none"}|{"type":"auto"})", kNoTools},
+    {kChat | kResponses, "parallel_tool_calls", kBoolean, only, "true|false", "means nothing without tools"},
+    {kResponses, "max_tool_calls", kInteger, refused, "", kNoTools},
+    {kChat, "functions", kArray, only, "[]", kNoTools},
+    {kChat, "function_call", kString | kObject, only, R"("none"|"auto")", kNoTools},
+    {kChat, "web_search_options", kAny, refused, "", kHosted},
+
+    // Responses: input and state.
+    {kResponses, "input", kString | kArray, honoured, "", "a text of the user, or messages and reasoning items"},
+    {kResponses, "input[].type", kString, honoured, R"("message"|"reasoning")", "other items are not served"},
+    {kResponses, "input[].role", kString, honoured, R"("system"|"developer"|"user"|"assistant")", ""},
+    {kResponses, "input[].content", kString | kArray, honoured, "", "text, or parts of text"},
+    {kResponses, "input[].content[].type", kString, honoured, R"("input_text"|"output_text"|"reasoning_text")",
+     kTextOnly},
+    {kResponses, "input[].content[].text", kString, honoured, "", ""},
+    {kResponses, "input[].content[].annotations", kArray, only, "[]", "this server's answers have none"},
+    {kResponses, "input[].content[].logprobs", kArray, honoured, "",
+     "of an earlier answer that is sent back; the model reads its text"},
+    {kResponses, "input[].content[].prompt_cache_breakpoint", kAny, refused, "",
+     "breakpoints are not needed: common beginnings of prompts are cached anyway; leave it out"},
+    {kResponses, "input[].content[].image_url", kAny, refused, "", kTextOnly},
+    {kResponses, "input[].content[].detail", kAny, refused, "", kTextOnly},
+    {kResponses, "input[].content[].file_id", kAny, refused, "", kTextOnly},
+    {kResponses, "input[].content[].file_url", kAny, refused, "", kTextOnly},
+    {kResponses, "input[].content[].file_data", kAny, refused, "", kTextOnly},
+    {kResponses, "input[].content[].filename", kAny, refused, "", kTextOnly},
+    {kResponses, "input[].content[].refusal", kAny, refused, "", "this server's answers have no refusals; send text"},
+    {kResponses, "input[].id", kString, honoured, "", "names nothing here: the item is what the request says"},
+    {kResponses, "input[].status", kString, honoured, R"("in_progress"|"completed"|"incomplete")",
+     "of an earlier answer that is sent back; the model reads its text"},
+    {kResponses, "input[].summary", kArray, only, "[]", "reasoning is read from content"},
+    {kResponses, "input[].encrypted_content", kAny, refused, "", kHosted},
+    {kResponses, "input[].phase", kString, refused, "", "the models here know no phases"},
+    {kResponses, "instructions", kString, honoured, "", "a first message of the system"},
+    {kResponses, "previous_response_id", kString, refused, "", kStateless},
+    {kResponses, "conversation", kAny, refused, "", kStateless},
+    {kResponses, "prompt", kAny, refused, "", "prompts are not stored here; send the text as input"},
+    {kResponses, "background", kBoolean, only, "false", "answers are given while the client waits"},
+    {kResponses, "truncation", kString, only, R"("disabled")",
+     "a conversation that is too long is refused, not shortened"},
+    {kResponses, "context_management", kAny, refused, "", "send the part of the conversation that shall be read"},
+
+    // Anthropic's messages.
+    {kAnthropic, "messages", kArray, honoured, "",
+     "the conversation; if its last message is the assistant's, that is continued"},
+    {kAnthropic, "messages[].role", kString, honoured, R"("user"|"assistant"|"system")", ""},
+    {kAnthropic, "messages[].content", kString | kArray, honoured, "", "text, or blocks of text and thinking"},
+    {kAnthropic, "messages[].content[].type", kString, honoured, R"("text"|"thinking")", kTextOnly},
+    {kAnthropic, "messages[].content[].text", kString, honoured, "", ""},
+    {kAnthropic, "messages[].content[].thinking", kString, honoured, "",
+     "of an earlier answer; reaches the chat template, which may leave it out"},
+    {kAnthropic, "messages[].content[].signature", kString, honoured, "",
+     "of an earlier answer that is sent back; it is not verified, as thinking is not hidden here"},
+    {kAnthropic, "messages[].content[].citations", kArray, only, "[]", "this server's answers have none"},
+    {kAnthropic, "messages[].content[].cache_control", kObject, honoured, "", kCachesAnyway},
+    {kAnthropic, "messages[].content[].cache_control.type", kString, only, R"("ephemeral")", kCachesAnyway},
+    {kAnthropic, "messages[].content[].cache_control.ttl", kString, only, R"("5m")",
+     "what is cached stays while there is room"},
+    {kAnthropic, "system", kString | kArray, honoured, "", "text, or blocks of text"},
+    {kAnthropic, "system[].type", kString, only, R"("text")", kTextOnly},
+    {kAnthropic, "system[].text", kString, honoured, "", ""},
+    {kAnthropic, "system[].citations", kArray, only, "[]", "this server's answers have none"},
+    {kAnthropic, "system[].cache_control", kObject, honoured, "", kCachesAnyway},
+    {kAnthropic, "system[].cache_control.type", kString, only, R"("ephemeral")", kCachesAnyway},
+    {kAnthropic, "system[].cache_control.ttl", kString, only, R"("5m")", "what is cached stays while there is room"},
+    {kAnthropic, "cache_control", kObject, honoured, "", kCachesAnyway},
+    {kAnthropic, "cache_control.type", kString, only, R"("ephemeral")", kCachesAnyway},
+    {kAnthropic, "cache_control.ttl", kString, only, R"("5m")", "what is cached stays while there is room"},
+    {kAnthropic, "output_config", kObject, honoured, "", ""},
+    {kAnthropic, "output_config.effort", kString, honoured, R"("low"|"medium"|"high"|"xhigh"|"max")",
+     "template variable reasoning_effort"},
+    {kAnthropic, "output_config.format", kAny, refused, "", "grammars are not served yet"},
+    {kAnthropic, "output_format", kAny, refused, "", "grammars are not served yet"},
+    {kMessages, "container", kAny, refused, "", kHosted},
+    {kAnthropic, "mcp_servers", kArray, only, "[]", kNoTools},
+    {kAnthropic, "context_management", kAny, refused, "", "send the part of the conversation that shall be read"},
+    {kMessages, "inference_geo", kString, refused, "", kHosted},
+    {kAnthropic, "speed", kString, only, R"("standard")", "all requests are served alike"},
+
+    // Of troupe: text and ids.
+    {kTokenize, "content", kString, honoured, "", "the text"},
+    {kTokenize, "add_special", kBoolean, honoured, "", "default false; BOS and EOS, as the vocabulary asks for"},
+    {kTokenize, "parse_special", kBoolean, honoured, "", "default false; control tokens written as text become ids"},
+    {kTokenize, "with_pieces", kBoolean, honoured, "", "each id with its text"},
+    {kDetokenize, "tokens", kArray, honoured, "", "up to 65536 ids"},
+    {kText | kEmbed, "add_special", kBoolean, honoured, "", "of troupe; default true"},
+    {kText | kEmbed, "parse_special", kBoolean, honoured, "",
+     "of troupe; default false; control tokens written as text become ids"},
+});
+
+struct Required {
+  EndpointSet endpoints;
+  std::string_view path;
+};
+// `model` is required by the APIs, but a server with one model knows which.
+constexpr auto kRequired = std::to_array<Required>({{kTurns | kAnthropic, "messages"},
+                                                    {kText, "prompt"},
+                                                    {kEmbed | kResponses, "input"},
+                                                    {kMessages, "max_tokens"},
+                                                    {kTokenize, "content"},
+                                                    {kDetokenize, "tokens"},
+                                                    {kTurns | kAnthropic, "messages[].role"},
+                                                    {kTurns, "messages[].content[].type"},
+                                                    {kAnthropic, "messages[].content[].type"},
+                                                    {kResponses, "input[].content[].type"},
+                                                    {kAnthropic, "system[].type"},
+                                                    {kAnthropic, "thinking.type"},
+                                                    {kChat, "response_format.type"},
+                                                    {kResponses, "text.format.type"}});
+
+}  // namespace
+
+std::span<const Field> fields() { return kFields; }
+
+const Field* find_field(Endpoint endpoint, std::string_view path) {
+  const auto row = std::ranges::find_if(
+      kFields, [&](const Field& each) { return (each.endpoints & set_of(endpoint)) != 0 && each.path == path; });
+  return row == kFields.end() ? nullptr : &*row;
+}
+
+bool is_required(Endpoint endpoint, std::string_view path) {
+  return std::ranges::any_of(
+      kRequired, [&](const Required& each) { return (each.endpoints & set_of(endpoint)) != 0 && each.path == path; });
+}
+
+}  // namespace troupe::ipc::api

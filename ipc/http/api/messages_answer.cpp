@@ -1,0 +1,135 @@
+// Answers in the shape of Anthropic's Messages: blocks of content, one after another.
+#include <utility>
+
+#include "ipc/http/api/text_answer.h"
+
+namespace troupe::ipc::api {
+namespace {
+
+class MessagesAnswer final : public TextAnswer {
+ public:
+  MessagesAnswer(ApiCall asked, AnswerFacts with) : TextAnswer(std::move(asked), std::move(with), true, false) {}
+
+ private:
+  enum class Block : std::uint8_t { none, thinking, text };
+
+  // How many tokens the prompt has is known at the end; message_delta has them, and clients take them from there.
+  void begin(std::string& out) override {
+    event(out, "message_start", [&](JsonWriter& json) {
+      write_head(json.key("message"));
+      json.key("content").begin_array().end_array().null_field("stop_reason").null_field("stop_sequence");
+      write_message_usage(json.key("usage"));
+      json.end_object();
+    });
+  }
+
+  void add(std::string& out, std::uint32_t, const ChoiceText& text) override {
+    if (!text.reasoning.empty()) delta(out, Block::thinking, text.reasoning);
+    if (!text.content.empty()) delta(out, Block::text, text.content);
+  }
+
+  void end_choice(std::string& out, std::uint32_t) override {
+    if (open_ != Block::text) open(out, Block::text);  // an answer without text, too, has a block
+    close(out);
+  }
+
+  void end(std::string& out) override {
+    event(out, "message_delta", [&](JsonWriter& json) {
+      json.key("delta").begin_object();
+      write_stop(json);
+      json.end_object();
+      write_message_usage(json.key("usage"));
+      write_receipts(json, 0, 1);
+    });
+    event(out, "message_stop", [](JsonWriter&) {});
+  }
+
+  std::string body() override {
+    std::string out;
+    JsonWriter json(out);
+    const ChoiceText& text = choices().front().text;
+    write_head(json);
+    json.key("content").begin_array();
+    if (!text.reasoning.empty()) write_block(json, Block::thinking, text.reasoning);
+    write_block(json, Block::text, text.content);
+    json.end_array();
+    write_stop(json);
+    write_message_usage(json.key("usage"));
+    write_receipts(json, 0, 1);
+    json.end_object();
+    return out;
+  }
+
+  template <class Members>
+  static void event(std::string& out, std::string_view name, Members write_members) {
+    std::string text;
+    JsonWriter json(text);
+    json.begin_object().field("type", name);
+    write_members(json);
+    json.end_object();
+    out += server_sent_event(name, text);
+  }
+
+  void delta(std::string& out, Block block, const std::string& text) {
+    if (open_ != block) open(out, block);
+    event(out, "content_block_delta", [&](JsonWriter& json) {
+      const bool is_text = block == Block::text;
+      json.field("index", index_).key("delta").begin_object().field("type", is_text ? "text_delta" : "thinking_delta");
+      json.field(is_text ? "text" : "thinking", text).end_object();
+    });
+  }
+
+  void open(std::string& out, Block block) {
+    if (open_ != Block::none) close(out);
+    open_ = block;
+    event(out, "content_block_start",
+          [&](JsonWriter& json) { write_block(json.field("index", index_).key("content_block"), block, ""); });
+  }
+
+  void close(std::string& out) {
+    event(out, "content_block_stop", [&](JsonWriter& json) { json.field("index", index_); });
+    open_ = Block::none;
+    ++index_;
+  }
+
+  static void write_block(JsonWriter& json, Block block, std::string_view text) {
+    const char* const type = block == Block::text ? "text" : "thinking";
+    json.begin_object().field("type", type).field(type, text);
+    if (block == Block::thinking) json.field("signature", "");  // nothing is hidden, so there is nothing to sign
+    json.end_object();
+  }
+
+  void write_head(JsonWriter& json) const {
+    json.begin_object().field("id", "msg_" + facts().id).field("type", "message").field("role", "assistant");
+    json.field("model", facts().model);
+  }
+
+  void write_stop(JsonWriter& json) const {
+    using scheduler::Outcome;
+    const actors::End& end = choices().front().end;
+    const bool at_limit = end.outcome == Outcome::length || end.outcome == Outcome::deadline;
+    const bool at_stop = end.outcome == Outcome::stop_string;
+    json.field("stop_reason", at_limit ? "max_tokens" : at_stop ? "stop_sequence" : "end_turn");
+    if (at_stop)
+      json.field("stop_sequence", end.stop);
+    else
+      json.null_field("stop_sequence");
+  }
+
+  void write_message_usage(JsonWriter& json) const {
+    const Totals sum = totals();
+    json.begin_object().field("input_tokens", sum.prompt - sum.cached).field("cache_creation_input_tokens", 0);
+    json.field("cache_read_input_tokens", sum.cached).field("output_tokens", sum.completion).end_object();
+  }
+
+  Block open_ = Block::none;
+  std::uint32_t index_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<ApiAnswer> make_messages_answer(ApiCall call, AnswerFacts facts) {
+  return std::make_unique<MessagesAnswer>(std::move(call), std::move(facts));
+}
+
+}  // namespace troupe::ipc::api

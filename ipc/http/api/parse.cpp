@@ -1,0 +1,290 @@
+#include "ipc/http/api/parse.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "ipc/http/api/fields.h"
+#include "ipc/http/api/json_writer.h"
+#include "scheduler/priority.h"
+
+namespace troupe::ipc::api {
+namespace {
+
+using scheduler::Outcome;
+
+// OpenAI's completions have 16 tokens where a request does not say.
+constexpr std::uint32_t kDefaultCompletionTokens = 16;
+
+void parse_logit_bias(Parsing& at) {
+  JsonValue* const value = at.fields.find("logit_bias");
+  if (!value) return;
+  const JsonObject& biases = *value->as<JsonObject>();
+  if (biases.size() > engine::kMaxLogitBias)
+    return at.fields.refuse("logit_bias", fmt::format("logit_bias has {} entries; at most {} are taken", biases.size(),
+                                                      engine::kMaxLogitBias));
+  for (const JsonMember& each : biases) {
+    TokenId id = 0;
+    const char* const end = each.key.data() + each.key.size();
+    const auto [read_to, problem] = std::from_chars(each.key.data(), end, id);
+    const auto bias = each.value.number();
+    if (problem != std::errc() || read_to != end || id < 0 || !bias || std::abs(*bias) > engine::kMaxLogitBiasValue)
+      return at.fields.refuse("logit_bias",
+                              "logit_bias must map token ids, as strings of digits, to numbers from -1e6 to 1e6");
+    at.call.request.sampling.logit_bias.emplace_back(id, static_cast<float>(*bias));
+  }
+}
+
+void parse_seed(Parsing& at) {
+  const JsonValue* const value = at.fields.find("seed");
+  if (!value) return;
+  engine::SamplingParams& sampling = at.call.request.sampling;
+  at.call.request.has_seed = true;
+  if (const auto* large = value->as<std::uint64_t>()) {
+    sampling.seed = *large;
+  } else if (const auto seed = value->integer()) {
+    sampling.seed = static_cast<std::uint64_t>(*seed);
+  } else {
+    const auto* const text = value->as<std::string>();
+    const char* const end = text ? text->data() + text->size() : nullptr;
+    const auto [read_to, problem] = text ? std::from_chars(text->data(), end, sampling.seed)
+                                         : std::from_chars_result{nullptr, std::errc::invalid_argument};
+    if (problem != std::errc() || read_to != end) at.fields.refuse("seed", "seed must be an integer of 64 bits");
+  }
+}
+
+void parse_max_tokens(Parsing& at) {
+  std::uint32_t& max_tokens = at.call.request.sampling.max_tokens;
+  if (at.call.endpoint == Endpoint::completions) max_tokens = kDefaultCompletionTokens;
+  at.fields.read("max_tokens", max_tokens);
+  at.fields.read("max_output_tokens", max_tokens);
+  std::uint32_t newer = max_tokens;
+  at.fields.read("max_completion_tokens", newer);
+  if (at.fields.has("max_tokens") && newer != max_tokens)
+    return at.fields.refuse("max_completion_tokens",
+                            "max_tokens and max_completion_tokens are two names of one thing and differ; send one");
+  max_tokens = newer;
+  for (const char* name : {"max_tokens", "max_output_tokens", "max_completion_tokens"})
+    if (at.fields.has(name) && max_tokens == 0) at.fields.refuse(name, fmt::format("{} must be at least 1", name));
+}
+
+void parse_serving(Parsing& at) {
+  actors::Request& request = at.call.request;
+  std::int32_t priority = 0;
+  at.fields.read("priority", priority);
+  auto allowed = scheduler::priority_for(priority, at.context.tenant);
+  if (auto* refused = std::get_if<scheduler::Refusal>(&allowed)) {
+    if (!at.refusal) at.refusal = api_error(refused->outcome, std::move(refused->message), "priority");
+    return;
+  }
+  request.priority = std::get<std::int32_t>(allowed);
+  if (at.fields.has("deadline_ms")) {
+    std::uint32_t ms = 0;
+    at.fields.read("deadline_ms", ms);
+    if (ms == 0) at.fields.refuse("deadline_ms", "deadline_ms must be at least 1");
+    request.deadline = std::chrono::milliseconds(ms);
+  }
+  at.fields.read_short("cache_scope", request.cache_scope, actors::kMaxScopeBytes);
+  const auto& policy = at.context.tenant.policy;
+  if (request.cache_scope.empty() && policy && policy->public_cache) request.cache_scope = "public";
+  at.fields.read_short("session", request.session, kMaxNameBytes);
+}
+
+void parse_speculation(Parsing& at) {
+  JsonValue* const value = at.fields.find("speculation");
+  if (!value) return;
+  FieldReader fields(*value->as<JsonObject>(), at.refusal, "speculation.");
+  engine::SpeculationChoice& choice = at.call.request.speculation;
+  std::string type;
+  fields.read("type", type);
+  choice.source = engine::draft_source(type);
+  for (const auto& [name, number] : {std::pair("n_max", &choice.n_max), std::pair("n_min", &choice.n_min)})
+    if (fields.has(name)) fields.read(name, number->emplace());
+  if (fields.has("p_min")) fields.read("p_min", choice.p_min.emplace());
+}
+
+// Keeps a member as JSON text, for the answer.
+void keep(Parsing& at, std::string_view name, std::string& out) {
+  if (const JsonValue* const value = at.fields.find(name)) out = to_json(*value);
+}
+
+void parse_metadata(Parsing& at) {
+  const JsonValue* const value = at.fields.find("metadata");
+  if (!value) return;
+  const JsonObject& entries = *value->as<JsonObject>();
+  if (entries.size() > kMaxMetadataEntries)
+    return at.fields.refuse(
+        "metadata", fmt::format("metadata has {} entries; at most {} are taken", entries.size(), kMaxMetadataEntries));
+  for (const JsonMember& each : entries) {
+    const auto* const text = each.value.as<std::string>();
+    if (!text || each.key.size() > kMaxMetadataKeyBytes || text->size() > kMaxMetadataValueBytes)
+      return at.fields.refuse("metadata", fmt::format("metadata must map names of up to {} bytes to texts of up to {}",
+                                                      kMaxMetadataKeyBytes, kMaxMetadataValueBytes));
+  }
+  at.call.echoed.metadata = to_json(*value);
+}
+
+// Fields that the answer repeats. Their values were checked where the table lists them.
+void parse_echoed(Parsing& at) {
+  for (const char* name : {"user", "safety_identifier", "prompt_cache_key"}) {
+    const JsonValue* const value = at.fields.find(name);
+    const auto* const text = value ? value->as<std::string>() : nullptr;
+    if (text && text->size() > kMaxNameBytes)
+      at.fields.refuse(name, fmt::format("{} has {} bytes; at most {} are taken", name, text->size(), kMaxNameBytes));
+  }
+  keep(at, "user", at.call.echoed.user);
+  keep(at, "safety_identifier", at.call.echoed.safety_identifier);
+  keep(at, "prompt_cache_key", at.call.echoed.prompt_cache_key);
+  parse_metadata(at);
+}
+
+// The size of the texts or ids that the model is to read; a conversation counts its contents.
+std::size_t prompt_bytes(const ApiCall& call) {
+  std::size_t bytes = call.text.size() + sizeof(TokenId) * call.ids.size();
+  if (call.conversation)
+    for (const ChatMessage& each : call.conversation->messages)
+      bytes += each.content.size() + each.role.size() + (each.name ? each.name->size() : 0) +
+               (each.reasoning_content ? each.reasoning_content->size() : 0);
+  if (const auto* text = std::get_if<std::string>(&call.request.prompt)) bytes += text->size();
+  if (const auto* ids = std::get_if<std::vector<TokenId>>(&call.request.prompt)) bytes += sizeof(TokenId) * ids->size();
+  if (!call.request.embed) return bytes;
+  if (const auto* texts = std::get_if<std::vector<std::string>>(&call.request.embed->texts)) {
+    for (const std::string& each : *texts) bytes += each.size();
+  } else {
+    for (const auto& each : std::get<actors::EmbedIds>(call.request.embed->texts))
+      bytes += sizeof(TokenId) * each.size();
+  }
+  return bytes;
+}
+
+void parse_endpoint(Parsing& at) {
+  switch (at.call.endpoint) {
+    case Endpoint::chat_completions:
+    case Endpoint::apply_template:
+      return parse_chat(at);
+    case Endpoint::completions:
+      return parse_completion(at);
+    case Endpoint::embeddings:
+      return parse_embedding(at);
+    case Endpoint::responses:
+      return parse_response(at);
+    case Endpoint::messages:
+    case Endpoint::count_tokens:
+      return parse_messages(at);
+    case Endpoint::tokenize:
+      return parse_tokenize(at);
+    case Endpoint::detokenize:
+      return parse_detokenize(at);
+  }
+}
+
+bool generates(Endpoint endpoint) {
+  return endpoint == Endpoint::chat_completions || endpoint == Endpoint::completions ||
+         endpoint == Endpoint::responses || endpoint == Endpoint::messages;
+}
+
+std::string_view prompt_field(Endpoint endpoint) {
+  switch (endpoint) {
+    case Endpoint::completions:
+      return "prompt";
+    case Endpoint::embeddings:
+    case Endpoint::responses:
+      return "input";
+    case Endpoint::tokenize:
+      return "content";
+    case Endpoint::detokenize:
+      return "tokens";
+    default:
+      return "messages";
+  }
+}
+
+// What the sampler can check without a vocabulary. Ids are checked by the model.
+void check_sampling(Parsing& at) {
+  const auto wrong = engine::validate(at.call.request.sampling, std::numeric_limits<std::int32_t>::max());
+  if (!wrong) return;
+  const std::size_t dot = wrong->field.find('.');
+  at.fields.refuse(wrong->field.substr(dot == std::string::npos ? 0 : dot + 1), wrong->message);
+}
+
+}  // namespace
+
+void parse_generation(Parsing& at) {
+  engine::SamplingParams& sampling = at.call.request.sampling;
+  FieldReader& fields = at.fields;
+  fields.read("temperature", sampling.temperature);
+  fields.read("top_p", sampling.top_p);
+  fields.read("top_k", sampling.top_k);
+  fields.read("min_p", sampling.min_p);
+  fields.read("presence_penalty", sampling.presence_penalty);
+  fields.read("frequency_penalty", sampling.frequency_penalty);
+  fields.read("repeat_penalty", sampling.repeat_penalty);
+  fields.read("repeat_last_n", sampling.repeat_last_n);
+  fields.read("ignore_eos", sampling.ignore_eos);
+  fields.read_ids("stop_token_ids", sampling.stop_ids, engine::kMaxStopIds);
+  fields.read_strings("stop", at.call.request.stop_strings, actors::kMaxStopStrings, true);
+  fields.read_strings("stop_sequences", at.call.request.stop_strings, actors::kMaxStopStrings, false);
+  for (const std::string& stop : at.call.request.stop_strings) {
+    const char* const name = at.call.endpoint == Endpoint::messages ? "stop_sequences" : "stop";
+    if (stop.empty()) fields.refuse(name, fmt::format("{} has an empty string; leave it out", name));
+    if (stop.size() > actors::kMaxStopStringBytes)
+      fields.refuse(name, fmt::format("{} has a string of {} bytes; at most {} are allowed", name, stop.size(),
+                                      actors::kMaxStopStringBytes));
+  }
+  parse_logit_bias(at);
+  parse_seed(at);
+  parse_max_tokens(at);
+  parse_speculation(at);
+  parse_serving(at);
+  if (fields.has("n")) {
+    fields.read("n", at.call.request.num_choices);
+    if (at.call.request.num_choices < 1 || at.call.request.num_choices > actors::kMaxChoices)
+      fields.refuse("n",
+                    fmt::format("n is {}; it may be from 1 to {}", at.call.request.num_choices, actors::kMaxChoices));
+  }
+}
+
+void parse_stream(Parsing& at) {
+  at.fields.read("stream", at.call.stream);
+  JsonValue* const options = at.fields.find("stream_options");
+  if (!options) return;
+  if (!at.call.stream)
+    return at.fields.refuse("stream_options",
+                            "stream_options are for answers that stream; set stream or leave them out");
+  FieldReader reader(*options->as<JsonObject>(), at.refusal, "stream_options.");
+  reader.read("include_usage", at.call.include_usage);
+  reader.read("continuous_usage_stats", at.call.continuous_usage);
+}
+
+std::variant<ApiCall, ApiError> parse_call(Endpoint endpoint, std::string_view body, const ApiContext& context) {
+  auto document = read_json(body);
+  if (!document) return api_error(Outcome::invalid_argument, document.error().message);
+  auto* const object = document->as<JsonObject>();
+  if (!object) return api_error(Outcome::invalid_argument, "the body must be a JSON object");
+  if (auto refusal = check_fields(endpoint, *object)) return *std::move(refusal);
+
+  ApiCall call;
+  call.endpoint = endpoint;
+  call.request.tenant = context.tenant;
+  call.request.uid = context.uid;
+  Parsing at{.context = context, .call = call, .body = *object};
+  at.fields.read_short("model", call.request.model, kMaxNameBytes);
+  parse_echoed(at);
+  if (generates(endpoint)) {
+    parse_generation(at);
+    parse_stream(at);
+  }
+  parse_endpoint(at);
+  if (generates(endpoint)) check_sampling(at);
+  if (at.refusal) return *std::move(at.refusal);
+  if (const std::size_t bytes = prompt_bytes(call); bytes > context.max_prompt_bytes)
+    return api_error(Outcome::too_long,
+                     fmt::format("{} has {} bytes, 4 for each id; at most {} are served", prompt_field(endpoint), bytes,
+                                 context.max_prompt_bytes),
+                     std::string(prompt_field(endpoint)));
+  return call;
+}
+
+}  // namespace troupe::ipc::api

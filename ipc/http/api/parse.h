@@ -1,0 +1,64 @@
+// The parts of parse_call(), one for each kind of endpoint. Within the folder only.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "ipc/http/api/call.h"
+#include "ipc/http/api/field_reader.h"
+
+namespace troupe::ipc::api {
+
+// Where a body is read into. `refusal` is the first one; then the rest of the call means nothing.
+struct Parsing {
+  const ApiContext& context;
+  ApiCall& call;
+  JsonObject& body;
+  std::optional<ApiError> refusal{};
+  FieldReader fields{body, refusal};
+};
+
+// Sampling, stop strings, priority and the like, of the endpoints that generate.
+void parse_generation(Parsing& at);
+// `stream` and `stream_options`.
+void parse_stream(Parsing& at);
+// Variables of the chat template: those of reasoning, and chat_template_kwargs.
+void parse_template_arguments(Parsing& at);
+
+void parse_chat(Parsing& at);  // also apply-template
+void parse_completion(Parsing& at);
+void parse_embedding(Parsing& at);
+void parse_response(Parsing& at);
+void parse_messages(Parsing& at);  // also count_tokens
+void parse_tokenize(Parsing& at);
+void parse_detokenize(Parsing& at);
+
+// The text of a message: a string, or an array of parts with `text`. Refuses what is neither.
+//   type  of parts that are read; parts of other types are left to the caller. Empty: of all
+std::string read_content(FieldReader& message, std::string_view name, std::string_view type = {});
+// Calls `each(reader, i)` for every object in an array; refuses entries that are none, and more than max_count.
+template <class Each>
+void for_each_object(FieldReader& fields, std::string_view name, std::size_t max_count,
+                     std::optional<ApiError>& refusal, Each each);
+
+// --- definitions of templates ---
+
+template <class Each>
+void for_each_object(FieldReader& fields, std::string_view name, std::size_t max_count,
+                     std::optional<ApiError>& refusal, Each each) {
+  JsonValue* const value = fields.find(name);
+  auto* const array = value ? value->as<JsonArray>() : nullptr;
+  if (!array) return;
+  if (array->size() > max_count)
+    return fields.refuse(name, fields.path(name) + " has " + std::to_string(array->size()) + " entries; at most " +
+                                   std::to_string(max_count) + " are taken");
+  for (std::size_t i = 0; i < array->size() && !refusal; ++i) {
+    const std::string place = fields.path(name) + '[' + std::to_string(i) + ']';
+    auto* const object = (*array)[i].as<JsonObject>();
+    if (!object) return fields.refuse(name, place + " must be an object");
+    FieldReader reader(*object, refusal, place + '.');
+    each(reader);
+  }
+}
+
+}  // namespace troupe::ipc::api

@@ -1,0 +1,301 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "ipc/http/api/json_writer.h"
+#include "ipc/http/api/parse.h"
+
+namespace troupe::ipc::api {
+namespace {
+
+// Variables that a template gets from elsewhere.
+constexpr std::array kReservedArguments{"messages", "add_generation_prompt", "tools", "documents", "bos_token",
+                                        "eos_token"};
+
+// Variables of a template, by name; a later value of a name replaces an earlier one.
+class TemplateArguments {
+ public:
+  void set(std::string_view name, std::string json) {
+    const auto old = std::ranges::find(values_, name, &std::pair<std::string, std::string>::first);
+    if (old != values_.end())
+      old->second = std::move(json);
+    else
+      values_.emplace_back(name, std::move(json));
+  }
+  std::string text() const {
+    if (values_.empty()) return {};
+    std::string out;
+    JsonWriter json(out);
+    json.begin_object();
+    for (const auto& [name, value] : values_) json.raw_field(name, value);
+    json.end_object();
+    return out;
+  }
+
+ private:
+  std::vector<std::pair<std::string, std::string>> values_;
+};
+
+// Templates have two names for it.
+void set_thinking(TemplateArguments& arguments, bool enabled) {
+  arguments.set("enable_thinking", enabled ? "true" : "false");
+  arguments.set("thinking", enabled ? "true" : "false");
+}
+
+void set_effort(TemplateArguments& arguments, const std::string& effort) {
+  if (effort.empty()) return;
+  set_thinking(arguments, effort != "none");
+  if (effort != "none") arguments.set("reasoning_effort", to_json(effort));
+}
+
+void read_openai_reasoning(Parsing& at, TemplateArguments& arguments) {
+  std::string effort;
+  at.fields.read("reasoning_effort", effort);
+  JsonValue* const reasoning = at.fields.find("reasoning");
+  if (!reasoning) return set_effort(arguments, effort);
+  if (!effort.empty())
+    return at.fields.refuse("reasoning_effort",
+                            "reasoning and reasoning_effort are two ways to say the same; send one");
+  FieldReader fields(*reasoning->as<JsonObject>(), at.refusal, "reasoning.");
+  at.call.echoed.reasoning = to_json(*reasoning);
+  bool enabled = true;
+  const bool says_enabled = fields.has("enabled");
+  fields.read("enabled", enabled);
+  fields.read("effort", effort);
+  set_effort(arguments, effort);
+  if (!says_enabled) return;
+  if (!effort.empty() && enabled != (effort != "none"))
+    return fields.refuse("enabled", "reasoning.enabled and reasoning.effort contradict each other; send one");
+  set_thinking(arguments, enabled);
+}
+
+void read_anthropic_thinking(Parsing& at, TemplateArguments& arguments) {
+  JsonValue* const thinking = at.fields.find("thinking");
+  std::string type = "disabled";
+  if (thinking) {
+    FieldReader fields(*thinking->as<JsonObject>(), at.refusal, "thinking.");
+    fields.read("type", type);
+    if (fields.has("budget_tokens")) {
+      std::uint32_t budget = 0;
+      fields.read("budget_tokens", budget);
+      if (type != "enabled") return fields.refuse("budget_tokens", "thinking.budget_tokens is for thinking enabled");
+      if (budget == 0 || (at.call.endpoint == Endpoint::messages && budget >= at.call.request.sampling.max_tokens))
+        return fields.refuse("budget_tokens", "thinking.budget_tokens must be at least 1 and below max_tokens");
+      arguments.set("thinking_budget", std::to_string(budget));
+    }
+  }
+  at.call.show_reasoning = type != "disabled";
+  set_thinking(arguments, type != "disabled");
+  JsonValue* const output = at.fields.find("output_config");
+  if (!output) return;
+  std::string effort;
+  FieldReader(*output->as<JsonObject>(), at.refusal, "output_config.").read("effort", effort);
+  if (!effort.empty()) arguments.set("reasoning_effort", to_json(effort));
+}
+
+ChatMessage read_chat_message(FieldReader& fields) {
+  ChatMessage message;
+  fields.read("role", message.role);
+  message.content = read_content(fields, "content");
+  if (fields.has("name")) fields.read_short("name", message.name.emplace(), kMaxNameBytes);
+  if (fields.has("reasoning_content")) {
+    if (message.role != "assistant")
+      fields.refuse("reasoning_content", "reasoning_content is a part of the assistant's messages only");
+    fields.read("reasoning_content", message.reasoning_content.emplace());
+  }
+  if (!fields.has("content") && message.role != "assistant")
+    fields.refuse("content", fmt::format("{} is missing", fields.path("content")));
+  return message;
+}
+
+void append_line(std::string& out, const std::string& text) {
+  if (!out.empty() && !text.empty()) out += "\n\n";
+  out += text;
+}
+
+// A message of Anthropic's: its blocks of thinking come apart from the text.
+ChatMessage read_anthropic_message(FieldReader& fields, std::optional<ApiError>& refusal) {
+  ChatMessage message;
+  fields.read("role", message.role);
+  message.content = read_content(fields, "content", "text");  // first: what follows moves the blocks' types out
+  std::string thinking;
+  for_each_object(fields, "content", kMaxContentParts, refusal, [&](FieldReader& block) {
+    std::string type, text;
+    block.read("type", type);
+    if (type == "text" && !block.has("text")) block.refuse("text", block.path("text") + " is missing");
+    if (type != "thinking") {
+      if (block.has("thinking") || block.has("signature"))
+        block.refuse("type", block.path("type") + " is text, and the block has thinking");
+      return;
+    }
+    if (message.role != "assistant") block.refuse("type", "thinking is a part of the assistant's messages only");
+    if (!block.has("thinking")) block.refuse("thinking", block.path("thinking") + " is missing");
+    block.read("thinking", text);
+    append_line(thinking, text);
+  });
+  if (!thinking.empty()) message.reasoning_content = std::move(thinking);
+  if (!fields.has("content")) fields.refuse("content", fmt::format("{} is missing", fields.path("content")));
+  return message;
+}
+
+// An item of a response's input is a message, or reasoning, which belongs to the assistant's next message.
+class InputItems {
+ public:
+  explicit InputItems(Parsing& at) : at_(at) {}
+
+  void add(FieldReader& fields) {
+    std::string type = "message";
+    fields.read("type", type);
+    if (type == "reasoning") return add_reasoning(fields);
+    ChatMessage message;
+    fields.read("role", message.role);
+    if (message.role.empty()) fields.refuse("role", fields.path("role") + " is missing");
+    if (!fields.has("content")) fields.refuse("content", fields.path("content") + " is missing");
+    message.content = read_content(fields, "content");
+    if (message.role == "assistant" && !reasoning_.empty()) message.reasoning_content = std::exchange(reasoning_, {});
+    at_.call.conversation->messages.push_back(std::move(message));
+  }
+
+ private:
+  void add_reasoning(FieldReader& fields) {
+    if (fields.has("role")) fields.refuse("role", "an item of reasoning has no role");
+    append_line(reasoning_, read_content(fields, "content"));
+  }
+
+  Parsing& at_;
+  std::string reasoning_;
+};
+
+void require_messages(Parsing& at, std::string_view name) {
+  if (at.call.conversation->messages.empty())
+    at.fields.refuse(name, fmt::format("{} is empty; send at least one message", name));
+}
+
+void parse_chat_logprobs(Parsing& at) {
+  at.fields.read("logprobs", at.call.logprobs);
+  std::uint32_t top = 0;
+  at.fields.read("top_logprobs", top);
+  if (at.fields.has("top_logprobs") && !at.call.logprobs)
+    return at.fields.refuse("top_logprobs", "top_logprobs is for answers with logprobs; set logprobs or leave it out");
+  if (top > static_cast<std::uint32_t>(engine::kMaxLogprobs))
+    return at.fields.refuse("top_logprobs",
+                            fmt::format("top_logprobs is {}; at most {} are served", top, engine::kMaxLogprobs));
+  if (at.call.logprobs) at.call.request.sampling.num_logprobs = static_cast<std::int32_t>(top);
+}
+
+}  // namespace
+
+std::string read_content(FieldReader& message, std::string_view name, std::string_view type) {
+  std::string out;
+  JsonValue* const content = message.find(name);
+  if (!content) return out;
+  if (auto* const text = content->as<std::string>()) return std::move(*text);
+  auto* const parts = content->as<JsonArray>();
+  if (parts->size() > kMaxContentParts) {
+    message.refuse(name, fmt::format("{} has {} parts; at most {} are taken", message.path(name), parts->size(),
+                                     kMaxContentParts));
+    return out;
+  }
+  for (std::size_t i = 0; i < parts->size(); ++i) {
+    const auto refuse = [&](std::string_view what) {
+      message.refuse(name, fmt::format("{}[{}] {}", message.path(name), i, what));
+    };
+    auto* const part = (*parts)[i].as<JsonObject>();
+    if (!part) {
+      refuse("must be an object");
+      break;
+    }
+    const JsonValue* const kind = find_member(*part, "type");
+    if (!type.empty() && kind && *kind->as<std::string>() != type) continue;
+    const JsonValue* const text = find_member(*part, "text");
+    if (!text) {
+      refuse("has no text");
+      break;
+    }
+    out += *text->as<std::string>();
+  }
+  return out;
+}
+
+void parse_template_arguments(Parsing& at) {
+  TemplateArguments arguments;
+  if (info(at.call.endpoint).dialect == Dialect::anthropic)
+    read_anthropic_thinking(at, arguments);
+  else
+    read_openai_reasoning(at, arguments);
+  if (const JsonValue* const own = at.fields.find("chat_template_kwargs")) {
+    for (const JsonMember& each : *own->as<JsonObject>()) {
+      if (std::ranges::find(kReservedArguments, each.key) != kReservedArguments.end())
+        return at.fields.refuse("chat_template_kwargs",
+                                fmt::format("chat_template_kwargs must not set {}, which the server sets", each.key));
+      arguments.set(each.key, to_json(each.value));
+    }
+  }
+  at.call.conversation->template_arguments = arguments.text();
+}
+
+void parse_chat(Parsing& at) {
+  at.call.conversation.emplace();
+  for_each_object(at.fields, "messages", kMaxChatMessages, at.refusal,
+                  [&](FieldReader& fields) { at.call.conversation->messages.push_back(read_chat_message(fields)); });
+  require_messages(at, "messages");
+  at.fields.read("add_generation_prompt", at.call.conversation->add_generation_prompt);
+  parse_template_arguments(at);
+  parse_chat_logprobs(at);
+}
+
+void parse_response(Parsing& at) {
+  Conversation& conversation = at.call.conversation.emplace();
+  Echoed& echoed = at.call.echoed;
+  if (const JsonValue* const instructions = at.fields.find("instructions")) {
+    echoed.instructions = to_json(*instructions);
+    conversation.messages.push_back({.role = "system", .content = *instructions->as<std::string>()});
+  }
+  const std::size_t num_before = conversation.messages.size();
+  if (const JsonValue* const input = at.fields.find("input"); input && input->as<std::string>()) {
+    conversation.messages.push_back({.role = "user", .content = *input->as<std::string>()});
+  } else {
+    InputItems items(at);
+    for_each_object(at.fields, "input", kMaxChatMessages, at.refusal, [&](FieldReader& fields) { items.add(fields); });
+  }
+  if (conversation.messages.size() == num_before) at.fields.refuse("input", "input has no message; send at least one");
+  parse_template_arguments(at);
+
+  const auto* const include = at.fields.find("include");
+  at.call.logprobs = include && !include->as<JsonArray>()->empty();
+  std::uint32_t top = 0;
+  at.fields.read("top_logprobs", top);
+  if (top > static_cast<std::uint32_t>(engine::kMaxLogprobs))
+    at.fields.refuse("top_logprobs",
+                     fmt::format("top_logprobs is {}; at most {} are served", top, engine::kMaxLogprobs));
+  if (top > 0 && !at.call.logprobs)
+    at.fields.refuse("top_logprobs", "top_logprobs needs include: [\"message.output_text.logprobs\"]");
+  if (at.call.logprobs) at.call.request.sampling.num_logprobs = static_cast<std::int32_t>(top);
+  const auto keep = [&](std::string_view name, std::string& out) {
+    if (const JsonValue* const value = at.fields.find(name)) out = to_json(*value);
+  };
+  keep("temperature", echoed.temperature);
+  keep("top_p", echoed.top_p);
+  keep("max_output_tokens", echoed.max_output_tokens);
+  keep("top_logprobs", echoed.top_logprobs);
+  keep("parallel_tool_calls", echoed.parallel_tool_calls);
+  keep("tool_choice", echoed.tool_choice);
+}
+
+void parse_messages(Parsing& at) {
+  Conversation& conversation = at.call.conversation.emplace();
+  if (at.fields.has("system"))
+    conversation.messages.push_back({.role = "system", .content = read_content(at.fields, "system")});
+  const std::size_t num_before = conversation.messages.size();
+  for_each_object(at.fields, "messages", kMaxChatMessages, at.refusal, [&](FieldReader& fields) {
+    conversation.messages.push_back(read_anthropic_message(fields, at.refusal));
+  });
+  if (conversation.messages.size() == num_before)
+    at.fields.refuse("messages", "messages is empty; send at least one message");
+  conversation.add_generation_prompt =
+      conversation.messages.empty() || conversation.messages.back().role != "assistant";
+  parse_template_arguments(at);
+}
+
+}  // namespace troupe::ipc::api

@@ -1,0 +1,122 @@
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "ipc/http/api/json_writer.h"
+#include "ipc/http/api/parse.h"
+
+namespace troupe::ipc::api {
+namespace {
+
+// The prompt of a completion: text, one text in an array, ids, or one array of ids.
+void read_prompt(Parsing& at) {
+  JsonValue* const value = at.fields.find("prompt");
+  if (!value) return;
+  if (auto* const text = value->as<std::string>()) return void(at.call.request.prompt = std::move(*text));
+  auto* array = value->as<JsonArray>();
+  const bool is_nested = !array->empty() && !array->front().number();
+  if (is_nested && array->size() > 1)
+    return at.fields.refuse(
+        "prompt", fmt::format("prompt has {} prompts; one is served: send a request for each", array->size()));
+  if (is_nested) {
+    if (auto* const text = array->front().as<std::string>()) return void(at.call.request.prompt = std::move(*text));
+    array = array->front().as<JsonArray>();
+  }
+  auto ids = array ? to_ids(*array) : std::nullopt;
+  if (!ids || ids->empty()) return at.fields.refuse("prompt", "prompt must be text or token ids, and not empty");
+  at.call.request.prompt = *std::move(ids);
+}
+
+void read_inputs(Parsing& at, actors::EmbedInputs& asked) {
+  JsonValue* const value = at.fields.find("input");
+  if (!value) return;
+  auto& texts = asked.texts.emplace<std::vector<std::string>>();
+  if (auto* const text = value->as<std::string>()) return void(texts.push_back(std::move(*text)));
+  JsonArray& array = *value->as<JsonArray>();
+  constexpr const char* kShape = "input must be a text, token ids, or an array of texts or of arrays of ids";
+  if (array.empty()) return at.fields.refuse("input", "input is empty; send at least one text");
+  if (array.front().number()) {
+    auto ids = to_ids(array);
+    if (!ids) return at.fields.refuse("input", kShape);
+    asked.texts.emplace<actors::EmbedIds>().push_back(*std::move(ids));
+    return;
+  }
+  if (array.size() > actors::kMaxEmbedInputs)
+    return at.fields.refuse("input", fmt::format("input has {} texts; at most {} are taken at once", array.size(),
+                                                 actors::kMaxEmbedInputs));
+  if (array.front().as<std::string>()) {
+    for (JsonValue& each : array) {
+      if (!each.as<std::string>()) return at.fields.refuse("input", kShape);
+      texts.push_back(std::move(*each.as<std::string>()));
+    }
+    return;
+  }
+  auto& inputs = asked.texts.emplace<actors::EmbedIds>();
+  for (const JsonValue& each : array) {
+    auto ids = each.as<JsonArray>() ? to_ids(*each.as<JsonArray>()) : std::nullopt;
+    if (!ids) return at.fields.refuse("input", kShape);
+    inputs.push_back(*std::move(ids));
+  }
+}
+
+}  // namespace
+
+void parse_completion(Parsing& at) {
+  actors::Request& request = at.call.request;
+  read_prompt(at);
+  at.fields.read("add_special", request.add_special);
+  at.fields.read("parse_special", request.parse_special);
+  at.fields.read("echo", at.call.echo);
+  if (at.fields.has("best_of")) {
+    std::uint32_t best_of = 0;
+    at.fields.read("best_of", best_of);
+    if (best_of != request.num_choices)
+      at.fields.refuse("best_of", fmt::format("best_of is {} and n is {}; they must be equal: all answers are returned",
+                                              best_of, request.num_choices));
+  }
+  if (!at.fields.has("logprobs")) return;
+  at.call.logprobs = true;
+  at.fields.read("logprobs", request.sampling.num_logprobs);
+  if (request.sampling.num_logprobs < 0 || request.sampling.num_logprobs > engine::kMaxLogprobs)
+    at.fields.refuse("logprobs", fmt::format("logprobs is {}; it may be from 0 to {}", request.sampling.num_logprobs,
+                                             engine::kMaxLogprobs));
+  if (at.call.echo)
+    at.fields.refuse("echo", "echo is not served with logprobs: those of prompts are not computed; leave one out");
+}
+
+void parse_embedding(Parsing& at) {
+  actors::Request& request = at.call.request;
+  actors::EmbedInputs& asked = request.embed.emplace();
+  read_inputs(at, asked);
+  std::string format = "float", pooling;
+  at.fields.read("encoding_format", format);
+  at.call.base64 = format == "base64";
+  at.fields.read("pooling", pooling);
+  if (pooling == "mean") asked.pooling = engine::Pooling::mean;
+  if (pooling == "cls") asked.pooling = engine::Pooling::cls;
+  if (pooling == "last") asked.pooling = engine::Pooling::last;
+  at.fields.read("normalize", asked.normalise);
+  at.fields.read("add_special", request.add_special);
+  at.fields.read("parse_special", request.parse_special);
+  if (!at.fields.has("dimensions")) return;
+  std::uint32_t dimensions = 0;
+  at.fields.read("dimensions", dimensions);
+  at.call.dimensions = dimensions;
+  if (!at.context.vector_dim) return;
+  const auto width = at.context.vector_dim(request.model);
+  if (width && *width != dimensions)
+    at.fields.refuse("dimensions", fmt::format("dimensions is {}; this model's vectors have {}, and are not shortened",
+                                               dimensions, *width));
+}
+
+void parse_tokenize(Parsing& at) {
+  at.call.request.add_special = false;
+  at.fields.read("content", at.call.text);
+  at.fields.read("add_special", at.call.request.add_special);
+  at.fields.read("parse_special", at.call.request.parse_special);
+  at.fields.read("with_pieces", at.call.with_pieces);
+}
+
+void parse_detokenize(Parsing& at) { at.fields.read_ids("tokens", at.call.ids, kMaxDetokenizedIds); }
+
+}  // namespace troupe::ipc::api

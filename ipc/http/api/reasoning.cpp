@@ -1,0 +1,125 @@
+#include "ipc/http/api/reasoning.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe::ipc::api {
+namespace {
+
+constexpr std::string_view kWhiteSpace = " \t\r\n";
+
+std::size_t leading_space(std::string_view text) { return std::min(text.find_first_not_of(kWhiteSpace), text.size()); }
+
+// The length without white space at the end.
+std::size_t without_trailing_space(std::string_view text) {
+  const std::size_t last = text.find_last_not_of(kWhiteSpace);
+  return last == std::string_view::npos ? 0 : last + 1;
+}
+
+// How many bytes at the end of `text` are the beginning of `marker`, but not all of it.
+std::size_t partial_marker(std::string_view text, std::string_view marker) {
+  for (std::size_t length = std::min(text.size(), marker.size() - 1); length > 0; --length)
+    if (text.substr(text.size() - length) == marker.substr(0, length)) return length;
+  return 0;
+}
+
+}  // namespace
+
+ReasoningSplitter::ReasoningSplitter(ReasoningMarkers markers, bool begins_open)
+    : markers_(std::move(markers)), state_(begins_open ? State::opened : State::start) {
+  if (markers_.open.empty() || markers_.close.empty()) state_ = State::content;
+}
+
+ReasoningSplitter::Parts ReasoningSplitter::push(std::string_view text) {
+  Parts parts;
+  if (state_ == State::content) {
+    parts.content = text;
+    return parts;
+  }
+  held_ += text;
+  while (step(parts)) {
+  }
+  return parts;
+}
+
+// Returns whether the state changed.
+bool ReasoningSplitter::step(Parts& parts) {
+  switch (state_) {
+    case State::start:
+      return step_start(parts);
+    case State::opened:
+      return step_opened();
+    case State::reasoning:
+      return step_reasoning(parts);
+    case State::closed:
+      return step_closed();
+    case State::content:
+      parts.content += std::exchange(held_, {});
+      return false;
+  }
+  return false;
+}
+
+bool ReasoningSplitter::step_start(Parts&) {
+  const std::string_view rest = std::string_view(held_).substr(leading_space(held_));
+  if (rest.size() < markers_.open.size() && std::string_view(markers_.open).starts_with(rest)) return false;
+  if (!rest.starts_with(markers_.open)) {
+    state_ = State::content;
+    return true;
+  }
+  held_ = std::string(rest.substr(markers_.open.size()));  // a copy: `rest` is a part of it
+  state_ = State::opened;
+  return true;
+}
+
+bool ReasoningSplitter::step_opened() {
+  const std::string_view rest = std::string_view(held_).substr(leading_space(held_));
+  if (rest.size() < markers_.open.size() && std::string_view(markers_.open).starts_with(rest)) return false;
+  const bool repeats_marker = rest.starts_with(markers_.open);
+  held_ = std::string(rest.substr(repeats_marker ? markers_.open.size() : 0));
+  if (!repeats_marker) state_ = State::reasoning;
+  return true;
+}
+
+bool ReasoningSplitter::step_reasoning(Parts& parts) {
+  const std::size_t end = held_.find(markers_.close);
+  if (end != std::string::npos) {
+    const std::string_view reasoning = std::string_view(held_).substr(0, end);
+    parts.reasoning += reasoning.substr(0, without_trailing_space(reasoning));
+    held_.erase(0, end + markers_.close.size());
+    state_ = State::closed;
+    return true;
+  }
+  const std::size_t sure = held_.size() - partial_marker(held_, markers_.close);
+  const std::size_t shown = without_trailing_space(std::string_view(held_).substr(0, sure));
+  parts.reasoning += std::string_view(held_).substr(0, shown);
+  held_.erase(0, shown);
+  return false;
+}
+
+bool ReasoningSplitter::step_closed() {
+  held_.erase(0, leading_space(held_));
+  if (held_.empty()) return false;
+  state_ = State::content;
+  return true;
+}
+
+ReasoningSplitter::Parts ReasoningSplitter::finish() {
+  Parts parts;
+  std::string rest = std::exchange(held_, {});
+  switch (state_) {
+    case State::start:
+    case State::content:
+      parts.content = std::move(rest);
+      break;
+    case State::opened:
+    case State::reasoning:
+      parts.reasoning = rest.substr(0, without_trailing_space(rest));
+      break;
+    case State::closed:
+      break;
+  }
+  return parts;
+}
+
+}  // namespace troupe::ipc::api

@@ -1,0 +1,46 @@
+// Splits a model's text into its reasoning and its answer, while it is being written.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "ipc/http/api/answer.h"
+
+namespace troupe::ipc::api {
+
+// Reasoning is what stands between the markers at the beginning of the text, before which there is only white space;
+// later markers are text like any other. White space next to the markers belongs to neither part. What may become a
+// marker or such white space is held back until it is decided. Not thread-safe.
+class ReasoningSplitter {
+ public:
+  struct Parts {
+    std::string reasoning;
+    std::string content;  // follows the reasoning
+  };
+
+  // begins_open: the text begins within reasoning; an opening marker that it repeats is dropped. Empty markers: nothing
+  // is split.
+  ReasoningSplitter(ReasoningMarkers markers, bool begins_open);
+
+  [[nodiscard]] Parts push(std::string_view text);
+  // What was held back at the end of the text.
+  [[nodiscard]] Parts finish();
+  bool is_reasoning() const { return state_ == State::opened || state_ == State::reasoning; }
+
+ private:
+  // opened: before the first character of the reasoning; closed: before the first one of the content.
+  enum class State : std::uint8_t { start, opened, reasoning, closed, content };
+
+  bool step(Parts& parts);
+  bool step_start(Parts& parts);
+  bool step_opened();
+  bool step_reasoning(Parts& parts);
+  bool step_closed();
+
+  ReasoningMarkers markers_;
+  State state_;
+  std::string held_;
+};
+
+}  // namespace troupe::ipc::api

@@ -1,0 +1,246 @@
+#include "ipc/http/api/text_answer.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <iterator>
+#include <utility>
+
+#include "config/assert.h"
+#include "config/utf8.h"
+
+namespace troupe::ipc::api {
+namespace {
+
+constexpr std::string_view kEventStream = "text/event-stream";
+
+AnswerHead error_head(const ApiError& error) {
+  return {.status = error.status, .retry_after = error.retry_after, .should_retry = error.retryable};
+}
+
+void write_receipt(JsonWriter& json, const actors::End& end) {
+  const actors::Usage& usage = end.usage;
+  json.begin_object().field("index", end.choice).field("outcome", scheduler::info(end.outcome).name);
+  if (!end.stop.empty()) json.field("stop", end.stop);
+  // As text: numbers above 2^53 are not exact in every client.
+  json.field("seed", std::to_string(end.seed));
+  json.field("prompt_tokens", usage.prompt_tokens).field("cached_tokens", usage.cached_tokens);
+  json.field("completion_tokens", usage.completion_tokens).field("computed_tokens", usage.computed_tokens);
+  json.field("queue_seconds", usage.queue_seconds).field("prefill_seconds", usage.prefill_seconds);
+  json.field("decode_seconds", usage.decode_seconds).field("ttft_seconds", usage.ttft_seconds);
+  json.field("stalled_seconds", usage.stalled_seconds).field("preempted_seconds", usage.preempted_seconds);
+  json.field("parked_seconds", usage.parked_seconds).field("compute_seconds", usage.compute_seconds);
+  json.field("cpu_seconds", usage.cpu_seconds).field("block_seconds", usage.block_seconds);
+  json.field("drafted_tokens", usage.drafted_tokens).field("accepted_tokens", usage.accepted_tokens);
+  json.field("share", usage.tenant_share).field("preemptions", usage.preemptions).end_object();
+}
+
+void write_token(JsonWriter& json, const std::string& bytes, float logprob) {
+  json.field("token", bytes).field("logprob", shown_logprob(logprob)).key("bytes").begin_array();
+  for (const char c : bytes) json.natural(static_cast<unsigned char>(c));
+  json.end_array();
+}
+
+// A field that names what the frames' protocol calls it, by the name that it has in this endpoint's request.
+std::string field_here(const std::string& field, const ApiCall& call) {
+  const bool is_input = field == "text" || field == "token_ids" || field == "texts" || field == "prompt";
+  if (is_input && call.request.embed) return "input";
+  if (is_input && call.endpoint == Endpoint::responses) return "input";
+  if (is_input) return call.conversation ? "messages" : "prompt";
+  if (field == "stop" && call.endpoint == Endpoint::messages) return "stop_sequences";
+  if (field == "stop_ids") return "stop_token_ids";
+  if (field == "max_tokens" && call.endpoint == Endpoint::responses) return "max_output_tokens";
+  return field;
+}
+
+}  // namespace
+
+TextAnswer::TextAnswer(ApiCall call, AnswerFacts facts, bool splits_reasoning, bool keeps_text)
+    : call_(std::move(call)), facts_(std::move(facts)), splits_reasoning_(splits_reasoning), keeps_text_(keeps_text) {
+  const ReasoningMarkers markers = splits_reasoning ? facts_.reasoning : ReasoningMarkers{"", ""};
+  for (std::uint32_t i = 0; i < call_.request.num_choices; ++i)
+    choices_.push_back({.splitter = ReasoningSplitter(markers, facts_.reasoning_open)});
+}
+
+void TextAnswer::set_reasoning_open() {
+  if (!splits_reasoning_) return;
+  for (ChoiceState& each : choices_) {
+    TROUPE_ASSERT(!each.has_begun);
+    each.splitter = ReasoningSplitter(facts_.reasoning, true);
+  }
+}
+
+ChoiceText TextAnswer::split(ChoiceState& choice, actors::TokenRun&& run) {
+  const bool reasoned = choice.splitter.is_reasoning();
+  ReasoningSplitter::Parts parts = choice.splitter.push(run.text);
+  if (reasoned || choice.splitter.is_reasoning()) choice.reasoning_tokens += run.ids.size();
+  if (!call_.show_reasoning) parts.reasoning.clear();
+  return {std::move(parts.reasoning), std::move(parts.content), std::move(run.logprobs)};
+}
+
+void TextAnswer::start(AnswerOutput& out) {
+  if (has_begun_) return;
+  has_begun_ = true;
+  out.head = AnswerHead{.content_type = kEventStream, .streams = true};
+  begin(out.bytes);
+}
+
+AnswerOutput TextAnswer::on_tokens(actors::TokenRun&& run) {
+  TROUPE_ASSERT(!finished_);
+  TROUPE_ASSERT(run.choice < choices_.size());
+  const std::uint32_t index = run.choice;
+  ChoiceState& choice = choices_[index];
+  choice.has_begun = true;
+  choice.tokens += run.ids.size();
+  const ChoiceText text = split(choice, std::move(run));
+  if (!call_.stream || keeps_text_) {
+    choice.text.reasoning += text.reasoning;
+    choice.text.content += text.content;
+    choice.text.logprobs.insert(choice.text.logprobs.end(), text.logprobs.begin(), text.logprobs.end());
+  }
+  if (!call_.stream || text.empty()) return {};
+  AnswerOutput out;
+  start(out);
+  add(out.bytes, index, text);
+  return out;
+}
+
+AnswerOutput TextAnswer::on_end(actors::End&& ended) {
+  TROUPE_ASSERT(!finished_);
+  TROUPE_ASSERT(ended.choice < choices_.size());
+  const bool is_error = scheduler::info(ended.outcome).kind != scheduler::OutcomeKind::done ||
+                        ended.outcome == scheduler::Outcome::cancelled;
+  if (is_error) {
+    finished_ = true;
+    ApiError error = api_error(ended);
+    error.param = field_here(error.param, call_);
+    if (!has_begun_) return error_answer(error, info(call_.endpoint).dialect, "req_" + facts_.id);
+    AnswerOutput out{.last = true};
+    fail(out.bytes, error);
+    return out;
+  }
+  const std::uint32_t index = ended.choice;
+  ChoiceState& choice = choices_[index];
+  TROUPE_ASSERT(!choice.has_ended);
+  ReasoningSplitter::Parts parts = choice.splitter.finish();
+  if (!call_.show_reasoning) parts.reasoning.clear();
+  const ChoiceText rest{std::move(parts.reasoning), std::move(parts.content), {}};
+  if (!call_.stream || keeps_text_) {
+    choice.text.reasoning += rest.reasoning;
+    choice.text.content += rest.content;
+  }
+  choice.has_begun = choice.has_ended = true;
+  choice.end = std::move(ended);
+  finished_ = ++num_ended_ == choices_.size();
+  if (!call_.stream) {
+    if (!finished_) return {};
+    return {.head = AnswerHead{}, .bytes = body(), .last = true};
+  }
+  AnswerOutput out;
+  start(out);
+  if (!rest.empty()) add(out.bytes, index, rest);
+  end_choice(out.bytes, index);
+  if (finished_) end(out.bytes);
+  out.last = finished_;
+  return out;
+}
+
+void TextAnswer::fail(std::string& out, const ApiError& error) {
+  out += error_event(error, info(call_.endpoint).dialect);
+}
+
+TextAnswer::Totals TextAnswer::totals() const {
+  Totals sum;
+  for (const ChoiceState& each : choices_) {
+    sum.completion += each.end.usage.completion_tokens;
+    sum.reasoning += each.reasoning_tokens;
+  }
+  sum.prompt = choices_.front().end.usage.prompt_tokens;
+  sum.cached = choices_.front().end.usage.cached_tokens;
+  return sum;
+}
+
+void TextAnswer::write_usage(JsonWriter& json) const {
+  const Totals sum = totals();
+  json.begin_object().field("prompt_tokens", sum.prompt).field("completion_tokens", sum.completion);
+  json.field("total_tokens", sum.prompt + sum.completion);
+  json.key("prompt_tokens_details").begin_object().field("cached_tokens", sum.cached).end_object();
+  json.key("completion_tokens_details").begin_object().field("reasoning_tokens", sum.reasoning).end_object();
+  json.end_object();
+}
+
+void TextAnswer::write_receipts(JsonWriter& json, std::uint32_t first, std::uint32_t count) const {
+  json.key("troupe").begin_object().key("choices").begin_array();
+  for (std::uint32_t i = first; i < first + count; ++i) write_receipt(json, choices_[i].end);
+  json.end_array();
+  const Echoed& echoed = call_.echoed;
+  if (!echoed.user.empty()) json.raw_field("user", echoed.user);
+  if (!echoed.safety_identifier.empty()) json.raw_field("safety_identifier", echoed.safety_identifier);
+  if (!echoed.metadata.empty()) json.raw_field("metadata", echoed.metadata);
+  json.end_object();
+}
+
+void TextAnswer::write_logprobs(JsonWriter& json, const std::vector<engine::SampledToken>& tokens) const {
+  json.begin_array();
+  for (const engine::SampledToken& token : tokens) {
+    json.begin_object();
+    write_token(json, token_bytes(token.id), token.logprob);
+    json.key("top_logprobs").begin_array();
+    for (const engine::TokenLogprob& each : token.top) {
+      json.begin_object();
+      write_token(json, token_bytes(each.id), each.logprob);
+      json.end_object();
+    }
+    json.end_array().end_object();
+  }
+  json.end_array();
+}
+
+std::string TextAnswer::token_bytes(TokenId id) const {
+  return facts_.token_bytes ? facts_.token_bytes(id) : std::string();
+}
+
+std::string_view finish_reason(scheduler::Outcome outcome) {
+  using scheduler::Outcome;
+  return outcome == Outcome::length || outcome == Outcome::deadline ? "length" : "stop";
+}
+
+float shown_logprob(float logprob) {
+  constexpr float kNoProbability = -9999.0f;
+  return std::isfinite(logprob) ? logprob : kNoProbability;
+}
+
+std::string server_sent_event(std::string_view name, std::string_view json) {
+  std::string out;
+  if (!name.empty()) fmt::format_to(std::back_inserter(out), "event: {}\n", name);
+  fmt::format_to(std::back_inserter(out), "data: {}\n\n", json);
+  return out;
+}
+
+AnswerOutput error_answer(const ApiError& error, Dialect dialect, const std::string& request_id) {
+  return {.head = error_head(error), .bytes = error_body(error, dialect, request_id), .last = true};
+}
+
+std::unique_ptr<ApiAnswer> make_answer(ApiCall call, AnswerFacts facts) {
+  switch (call.endpoint) {
+    case Endpoint::chat_completions:
+      return make_chat_answer(std::move(call), std::move(facts));
+    case Endpoint::completions:
+      return make_completion_answer(std::move(call), std::move(facts));
+    case Endpoint::embeddings:
+      return make_embedding_answer(std::move(call), std::move(facts));
+    case Endpoint::responses:
+      return make_response_answer(std::move(call), std::move(facts));
+    case Endpoint::messages:
+      return make_messages_answer(std::move(call), std::move(facts));
+    case Endpoint::count_tokens:
+    case Endpoint::tokenize:
+    case Endpoint::detokenize:
+    case Endpoint::apply_template:
+      break;
+  }
+  TROUPE_ASSERT(false);  // they have bodies of their own (answer.h)
+  return nullptr;
+}
+
+}  // namespace troupe::ipc::api

@@ -1,0 +1,144 @@
+// Endpoints whose answer comes from the gateway's stream table: continued texts, conversations and vectors.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <random>
+#include <utility>
+
+#include "ipc/http/api/call.h"
+#include "ipc/http/endpoints.h"
+
+namespace troupe::ipc::http {
+namespace {
+
+using api::ApiCall;
+using api::ApiError;
+
+constexpr std::size_t kIdLength = 24;
+
+// Letters and digits, different for every answer of every server. From the io thread.
+std::string new_id() {
+  static std::mt19937_64 random{[] {
+    std::random_device device;
+    return (std::uint64_t{device()} << 32) | device();
+  }()};
+  static constexpr std::string_view kLetters = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+  std::string id;
+  while (id.size() < kIdLength) {
+    std::uint64_t number = random();
+    for (int i = 0; i < 8; ++i, number /= kLetters.size()) id += kLetters[number % kLetters.size()];
+  }
+  return id;
+}
+
+std::int64_t unix_seconds() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+std::string model_name(const actors::Gateway& gateway, const std::string& asked_for) {
+  if (!asked_for.empty()) return asked_for;
+  const auto models = gateway.models();
+  return models.empty() ? std::string() : models.front().name;
+}
+
+api::AnswerFacts facts_of(const ApiCall& call, const actors::Gateway& gateway) {
+  api::AnswerFacts facts{.id = new_id(), .created = unix_seconds(), .model = model_name(gateway, call.request.model)};
+  const auto served = gateway.model(call.request.model);
+  if (served) facts.fingerprint = served->numerics_id();
+  if ((call.logprobs || call.echo) && served && served->tokenizer())
+    facts.token_bytes = [tokenizer = served->tokenizer()](TokenId id) {
+      std::string piece = tokenizer->piece(id);
+      return piece.empty() ? tokenizer->raw_piece(id) : piece;
+    };
+  return facts;
+}
+
+// Refuses vectors whose answer would not fit into an outbox, rather than compute them first.
+std::optional<ApiError> check_vectors(const ApiCall& call, const Exchange& exchange) {
+  if (!call.request.embed) return std::nullopt;
+  const auto model = exchange.gateway().model(call.request.model);
+  const std::uint64_t bytes_per_number = call.base64 ? 6 : 14;
+  const std::uint64_t bytes = model ? call.request.embed->count() * (model->info().dim * bytes_per_number + 64) : 0;
+  const std::uint64_t most = exchange.options().max_outbox_bytes;
+  if (bytes <= most) return std::nullopt;
+  return api::api_error(scheduler::Outcome::too_long,
+                        fmt::format("the answer could have {} bytes, above the limit of {} (max_outbox_bytes); ask for "
+                                    "fewer vectors at once, or for base64",
+                                    bytes, most),
+                        "max_outbox_bytes");
+}
+
+// Whether the model's template can end a prompt within reasoning.
+bool may_open_reasoning(const actors::Gateway& gateway, const std::string& model,
+                        const api::ReasoningMarkers& markers) {
+  const auto served = gateway.model(model);
+  if (!served || !served->chat_template()) return false;
+  return served->chat_template()->source().find(markers.open) != std::string::npos;
+}
+
+bool ends_within(std::string_view prompt, const api::ReasoningMarkers& markers) {
+  const std::size_t last = prompt.find_last_not_of(" \t\r\n");
+  return last != std::string_view::npos && prompt.substr(0, last + 1).ends_with(markers.open);
+}
+
+// The answer keeps what it says of the request; the prompt only if it is echoed.
+void submit_call(ApiCall& call, api::AnswerFacts facts, Exchange& exchange) {
+  actors::Request request = call.echo ? call.request : std::move(call.request);
+  request.tenant = exchange.tenant();
+  call.request.sampling = request.sampling;
+  call.request.num_choices = request.num_choices;
+  if (request.embed) call.request.embed.emplace();  // that it was one
+  exchange.submit(std::move(request), api::make_answer(std::move(call), std::move(facts)));
+}
+
+void begin_answer(const std::shared_ptr<ApiCall>& call, Exchange& exchange) {
+  if (auto error = check_vectors(*call, exchange))
+    return refuse_with(std::move(*error), api::Dialect::openai)(exchange);
+  api::AnswerFacts facts = facts_of(*call, exchange.gateway());
+  if (!call->conversation) return submit_call(*call, std::move(facts), exchange);
+  actors::ChatPrompt chat = chat_prompt(std::move(*call->conversation));
+  call->request.prompt = chat;
+  const std::string& model = call->request.model;
+  if (!may_open_reasoning(exchange.gateway(), model, facts.reasoning))
+    return submit_call(*call, std::move(facts), exchange);
+  exchange.render(model, std::move(chat), call->request.num_choices,
+                  [call, facts = std::move(facts)](Exchange& then, actors::Rendered rendered) mutable {
+                    // A refusal comes again, from the request itself.
+                    if (const auto* prompt = std::get_if<std::string>(&rendered))
+                      facts.reasoning_open = ends_within(*prompt, facts.reasoning);
+                    submit_call(*call, std::move(facts), then);
+                  });
+}
+
+Act read_answer(api::Endpoint endpoint, const Request& request, const ReadContext& context) {
+  const api::Dialect dialect = api::info(endpoint).dialect;
+  auto parsed = api::parse_call(endpoint, request.body, api_context(context));
+  if (auto* error = std::get_if<ApiError>(&parsed)) return refuse_with(std::move(*error), dialect);
+  return [call = std::make_shared<ApiCall>(std::get<ApiCall>(std::move(parsed)))](Exchange& exchange) {
+    begin_answer(call, exchange);
+  };
+}
+
+}  // namespace
+
+Act read_completions(Request&& request, const ReadContext& context) {
+  return read_answer(api::Endpoint::completions, request, context);
+}
+
+Act read_chat_completions(Request&& request, const ReadContext& context) {
+  return read_answer(api::Endpoint::chat_completions, request, context);
+}
+
+Act read_responses(Request&& request, const ReadContext& context) {
+  return read_answer(api::Endpoint::responses, request, context);
+}
+
+Act read_messages(Request&& request, const ReadContext& context) {
+  return read_answer(api::Endpoint::messages, request, context);
+}
+
+Act read_embeddings(Request&& request, const ReadContext& context) {
+  return read_answer(api::Endpoint::embeddings, request, context);
+}
+
+}  // namespace troupe::ipc::http

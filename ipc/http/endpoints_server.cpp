@@ -1,0 +1,118 @@
+// /health, /version, /metrics, /v1/models, /openapi.json.
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "config/printable.h"
+#include "config/utf8.h"
+#include "ipc/client/conversions.h"
+#include "ipc/http/endpoints.h"
+#include "ipc/http/prometheus_text.h"
+
+namespace troupe::ipc::http {
+namespace {
+
+using scheduler::Outcome;
+
+constexpr const char* kPrometheusType = "text/plain; version=0.0.4; charset=utf-8";
+
+// When this server began to serve its models: OpenAI's models have such a time.
+std::int64_t start_time() {
+  static const std::int64_t time =
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  return time;
+}
+
+api::ListedModel listed(const actors::ModelDescription& model, const actors::Gateway& gateway) {
+  const auto served = gateway.model(model.name);
+  return {.name = valid_utf8(model.name),
+          .max_context = model.max_context,
+          .vocab_size = model.info.vocab_size,
+          .num_parameters = model.info.num_parameters,
+          .numerics_id = valid_utf8(model.numerics_id),
+          .has_chat_template = served && served->chat_template()};
+}
+
+// Text in which %XX stands for a byte; what is no such thing stays as it is.
+std::string percent_decoded(std::string_view text) {
+  const auto digit = [](char c) {
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+  };
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool is_escape = text[i] == '%' && i + 2 < text.size() && digit(text[i + 1]) >= 0 && digit(text[i + 2]) >= 0;
+    out += is_escape ? static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2])) : text[i];
+    if (is_escape) i += 2;
+  }
+  return out;
+}
+
+// llama-server's: {"status":"ok"} or an error with status 503.
+void answer_health(Exchange& exchange) {
+  const actors::Gateway& gateway = exchange.gateway();
+  const actors::Readiness readiness = gateway.readiness();
+  const auto unavailable = [&](Outcome outcome, std::string message) {
+    api::ApiError error = api::api_error(outcome, std::move(message));
+    error.type = "unavailable_error";
+    error.status = 503;
+    exchange.respond(error_response(error, api::Dialect::openai));
+  };
+  if (exchange.is_draining() || readiness == actors::Readiness::draining)
+    return unavailable(Outcome::draining, "the server is stopping; running requests are finished");
+  if (readiness == actors::Readiness::loading)
+    return unavailable(Outcome::loading,
+                       fmt::format("Loading model: {} %", static_cast<int>(gateway.load_fraction() * 100)));
+  if (readiness == actors::Readiness::failed)
+    return unavailable(Outcome::internal, "the model could not be loaded; the server's log says why");
+  if (!gateway.is_making_progress())
+    return unavailable(Outcome::internal, "work waits and none is done (progress-timeout)");
+  exchange.respond({.body = R"({"status":"ok"})"});
+}
+
+}  // namespace
+
+Act read_health(Request&&, const ReadContext&) { return answer_health; }
+
+Act read_version(Request&&, const ReadContext&) {
+  return [](Exchange& exchange) { exchange.respond({.body = R"({"version":")" TROUPE_VERSION R"("})"}); };
+}
+
+Act read_metrics(Request&&, const ReadContext&) {
+  return [](Exchange& exchange) {
+    exchange.ask_status([reply = exchange.reply_later()](v1::Status status) {
+      reply({.content_type = kPrometheusType, .body = prometheus_text(client::to_status(status))});
+    });
+  };
+}
+
+Act read_openapi(Request&&, const ReadContext&) {
+  return [](Exchange& exchange) { exchange.respond({.body = api::openapi_document(TROUPE_VERSION)}); };
+}
+
+Act read_models(Request&&, const ReadContext&) {
+  return [](Exchange& exchange) {
+    std::vector<api::ListedModel> models;
+    for (const actors::ModelDescription& model : exchange.gateway().models())
+      models.push_back(listed(model, exchange.gateway()));
+    exchange.respond({.body = api::models_body(models, start_time())});
+  };
+}
+
+Act read_model(Request&& request, const ReadContext&) {
+  constexpr std::string_view kBefore = "/v1/models/";
+  return [name = percent_decoded(std::string_view(request.head.path).substr(kBefore.size()))](Exchange& exchange) {
+    for (const actors::ModelDescription& model : exchange.gateway().models())
+      if (model.name == name)
+        return exchange.respond({.body = api::model_body(listed(model, exchange.gateway()), start_time())});
+    api::ApiError error = api::api_error(
+        Outcome::unknown_model,
+        fmt::format("there is no model {}; GET /v1/models lists them", Printable(name, kMaxModelNameBytes).text()),
+        "model");
+    exchange.respond(error_response(error, api::Dialect::openai, Outcome::unknown_model));
+  };
+}
+
+}  // namespace troupe::ipc::http

@@ -1,0 +1,101 @@
+// Texts and ids: /tokenize, /detokenize and /apply-template in llama-server's shape, /v1/messages/count_tokens.
+#include <utility>
+
+#include "ipc/http/api/call.h"
+#include "ipc/http/endpoints.h"
+
+namespace troupe::ipc::http {
+namespace {
+
+using api::ApiCall;
+using api::ApiError;
+
+Response refused(const actors::End& end, api::Dialect dialect = api::Dialect::openai) {
+  return error_response(api::api_error(end), dialect, end.outcome);
+}
+
+std::vector<std::string> pieces_of(const engine::Tokenizer& tokenizer, const std::vector<TokenId>& ids) {
+  std::vector<std::string> pieces;
+  pieces.reserve(ids.size());
+  for (const TokenId id : ids) {
+    std::string piece = tokenizer.piece(id);
+    pieces.push_back(piece.empty() ? tokenizer.raw_piece(id) : std::move(piece));
+  }
+  return pieces;
+}
+
+// On a text thread.
+Response tokenized(const std::vector<TokenId>& ids, const ApiCall& call, const actors::ServedModel* model) {
+  std::vector<std::string> pieces;
+  if (call.with_pieces && model && model->tokenizer()) pieces = pieces_of(*model->tokenizer(), ids);
+  return {.body = api::tokenize_body(ids, pieces, model ? model->info().context : 0)};
+}
+
+void begin_tokenize(const std::shared_ptr<ApiCall>& call, Exchange& exchange) {
+  const engine::EncodeOptions options{.add_special = call->request.add_special,
+                                      .parse_special = call->request.parse_special};
+  actors::Gateway& gateway = exchange.gateway();
+  auto done = [reply = exchange.reply_later(), call,
+               model = gateway.model(call->request.model)](actors::Tokenized answer) {
+    if (const auto* end = std::get_if<actors::End>(&answer)) return reply(refused(*end));
+    reply(tokenized(std::get<std::vector<TokenId>>(answer), *call, model.get()));
+  };
+  exchange.cancel_with_client(
+      gateway.tokenize({exchange.tenant(), call->request.model}, std::move(call->text), options, std::move(done)));
+}
+
+void begin_detokenize(const std::shared_ptr<ApiCall>& call, Exchange& exchange) {
+  auto done = [reply = exchange.reply_later()](actors::Detokenized answer) {
+    if (const auto* end = std::get_if<actors::End>(&answer)) return reply(refused(*end));
+    reply({.body = api::detokenize_body(std::get<std::string>(answer))});
+  };
+  exchange.cancel_with_client(
+      exchange.gateway().detokenize({exchange.tenant(), call->request.model}, std::move(call->ids), std::move(done)));
+}
+
+void begin_template(const std::shared_ptr<ApiCall>& call, Exchange& exchange) {
+  auto done = [reply = exchange.reply_later()](actors::Rendered answer) {
+    if (const auto* end = std::get_if<actors::End>(&answer)) return reply(refused(*end));
+    reply({.body = api::apply_template_body(std::get<std::string>(answer))});
+  };
+  exchange.cancel_with_client(exchange.gateway().apply_template(
+      {exchange.tenant(), call->request.model}, chat_prompt(std::move(*call->conversation)), std::move(done)));
+}
+
+void begin_count(const std::shared_ptr<ApiCall>& call, Exchange& exchange) {
+  auto done = [reply = exchange.reply_later()](actors::Tokenized answer) {
+    if (const auto* end = std::get_if<actors::End>(&answer)) return reply(refused(*end, api::Dialect::anthropic));
+    reply({.body = api::count_tokens_body(std::get<std::vector<TokenId>>(answer).size())});
+  };
+  exchange.cancel_with_client(exchange.gateway().tokenize_chat(
+      {exchange.tenant(), call->request.model}, chat_prompt(std::move(*call->conversation)), std::move(done)));
+}
+
+Act read_text(api::Endpoint endpoint, const Request& request, const ReadContext& context,
+              void (*act)(const std::shared_ptr<ApiCall>&, Exchange&)) {
+  auto parsed = api::parse_call(endpoint, request.body, api_context(context));
+  if (auto* error = std::get_if<ApiError>(&parsed)) return refuse_with(std::move(*error), api::info(endpoint).dialect);
+  return [act, call = std::make_shared<ApiCall>(std::get<ApiCall>(std::move(parsed)))](Exchange& exchange) {
+    act(call, exchange);
+  };
+}
+
+}  // namespace
+
+Act read_tokenize(Request&& request, const ReadContext& context) {
+  return read_text(api::Endpoint::tokenize, request, context, begin_tokenize);
+}
+
+Act read_detokenize(Request&& request, const ReadContext& context) {
+  return read_text(api::Endpoint::detokenize, request, context, begin_detokenize);
+}
+
+Act read_apply_template(Request&& request, const ReadContext& context) {
+  return read_text(api::Endpoint::apply_template, request, context, begin_template);
+}
+
+Act read_count_tokens(Request&& request, const ReadContext& context) {
+  return read_text(api::Endpoint::count_tokens, request, context, begin_count);
+}
+
+}  // namespace troupe::ipc::http

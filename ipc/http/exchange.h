@@ -1,0 +1,72 @@
+// What the code of an endpoint sees of a request and its connection: how to answer. No sockets.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "actors/gateway.h"
+#include "ipc/frames/request_counts.h"
+#include "ipc/http/api/answer.h"
+#include "ipc/http/request.h"
+#include "ipc/http/response.h"
+#include "ipc/server.h"
+#include "ipc/troupe.pb.h"
+
+namespace troupe::ipc::http {
+
+// Sends the answer; called once, from any thread. Does nothing if the connection has ended.
+using Reply = std::function<void(Response)>;
+
+// One request whose answer is still to be given. Used on the io thread, within the function that gets it; exactly one
+// of respond(), reply_later() and submit() is called, and render() at most once before it.
+class Exchange {
+ public:
+  virtual ~Exchange() = default;
+  virtual const scheduler::Tenant& tenant() const = 0;
+  virtual const ServerOptions& options() const = 0;
+  virtual actors::Gateway& gateway() const = 0;
+  virtual bool is_draining() const = 0;
+  // Calls `done` on the io thread with what the tenant may see of the status; not if the connection has ended.
+  virtual void ask_status(std::function<void(v1::Status)> done) = 0;
+
+  // Makes a conversation the prompt that it would have, and goes on with `then` on the io thread; not if the connection
+  // has ended. count: of requests, as RequestCounts counts them.
+  using Then = std::function<void(Exchange&, actors::Rendered)>;
+  virtual void render(const std::string& model, actors::ChatPrompt chat, std::uint64_t count, Then then) = 0;
+  virtual void respond(Response response) = 0;
+  virtual Reply reply_later() = 0;
+  // For work after reply_later() that need not be done if the client is gone.
+  virtual void cancel_with_client(actors::CancelFlag flag) = 0;
+  // Gives the request to the gateway, with credit that follows what was written to the socket. What the gateway sends
+  // becomes the answer; that of a request for vectors is written on the thread that ends it.
+  virtual void submit(actors::Request request, std::unique_ptr<api::ApiAnswer> answer) = 0;
+};
+
+// What is to be done for a request that has been read.
+using Act = std::function<void(Exchange&)>;
+
+// What reading a body needs to know.
+struct ReadContext {
+  scheduler::Tenant tenant{};
+  std::uint32_t uid = 0;
+  std::uint32_t max_prompt_bytes = 0;
+  const actors::Gateway* gateway = nullptr;
+};
+
+// An endpoint. `read` checks the request on any thread, as a body of megabytes takes long; what it returns runs on the
+// io thread.
+struct Route {
+  std::string_view method;
+  std::string_view path;  // a last part "*" is any text: "/v1/models/*"
+  RequestKind kind = RequestKind::other;
+  bool is_question = false;  // counts against max_questions_per_second
+  api::Dialect dialect = api::Dialect::openai;
+  Act (*read)(Request&& request, const ReadContext& context) = nullptr;
+  bool needs_no_key = false;  // a browser sends no key for what stands in its address bar
+};
+
+// The endpoints of this path, by method; empty: there is none.
+[[nodiscard]] std::vector<const Route*> routes_at(std::string_view path);
+
+}  // namespace troupe::ipc::http

@@ -1,0 +1,237 @@
+// The answers of an HTTP connection: what endpoints and the gateway give becomes bytes.
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "config/assert.h"
+#include "ipc/frames/status_frame.h"
+#include "ipc/http/http_connection.h"
+
+namespace troupe::ipc::http {
+namespace {
+
+using scheduler::Outcome;
+
+// After the last answer the client's bytes are read and dropped for so long: closing before it has sent them would
+// destroy the answer on its way (RFC 9112, section 9.6).
+constexpr std::chrono::milliseconds kLingerTime{2000};
+
+template <class... Ts>
+struct Overloaded : Ts... {
+  using Ts::operator()...;
+};
+template <class... Ts>
+Overloaded(Ts...) -> Overloaded<Ts...>;
+
+Response response_of(const api::AnswerHead& head) {
+  Response response{.status = head.status, .content_type = std::string(head.content_type)};
+  add_retry_fields(response, head.retry_after, head.should_retry);
+  return response;
+}
+
+// An answer that is complete.
+Response whole_response(api::AnswerOutput&& output, Outcome outcome) {
+  TROUPE_ASSERT(output.head && output.last);
+  Response response = response_of(*output.head);
+  response.body = std::move(output.bytes);
+  response.outcome = outcome;
+  return response;
+}
+
+// The sink of a request for vectors: its answer is written on the thread that ends it, as it may have megabytes.
+class WholeAnswerSink final : public actors::StreamSink {
+ public:
+  WholeAnswerSink(Reply reply, std::unique_ptr<api::ApiAnswer> answer)
+      : reply_(std::move(reply)), answer_(std::move(answer)) {}
+  void tokens(actors::TokenRun) override {}
+  void end(actors::End end) override {
+    const Outcome outcome = end.outcome;
+    try {
+      reply_(whole_response(answer_->on_end(std::move(end)), outcome));
+    } catch (const std::bad_alloc&) {
+      reply_(error_response(api::api_error(Outcome::out_of_memory, "there was no memory to answer it"),
+                            api::Dialect::openai, Outcome::out_of_memory));
+    }
+  }
+
+ private:
+  const Reply reply_;
+  const std::unique_ptr<api::ApiAnswer> answer_;
+};
+
+}  // namespace
+
+void HttpConnection::open_stream(std::uint64_t count) {
+  TROUPE_ASSERT(answering_ && !answering_->opened);
+  answering_->opened = true;
+  count_received(answering_->kind, count);
+  enter_stream(answering_->number, answering_->kind, count);
+}
+
+void HttpConnection::respond(Response response) { reply_later()(std::move(response)); }
+
+void HttpConnection::render(const std::string& model, actors::ChatPrompt chat, std::uint64_t count, Then then) {
+  open_stream(count);
+  auto done = [weak = weak_from_this(), &io = hub_.io, number = answering_->number,
+               then = std::move(then)](actors::Rendered rendered) {
+    asio::post(io, [weak, number, then, rendered = std::move(rendered)]() mutable {
+      const auto self = std::static_pointer_cast<HttpConnection>(weak.lock());
+      if (!self || !self->streams_.contains(number)) return;
+      then(*self, std::move(rendered));
+      if (self->input_ended_ && self->awaits_gateway()) self->close();
+    });
+  };
+  cancel_with_client(hub_.gateway->apply_template({tenant_, model}, std::move(chat), std::move(done)));
+}
+
+Reply HttpConnection::reply_later() {
+  if (!answering_->opened) open_stream(1);
+  return [outbox = outbox_, number = answering_->number, framing = answering_->framing](const Response& response) {
+    outbox->push({number, Answer{response_bytes(response, framing), response.outcome}});
+  };
+}
+
+void HttpConnection::cancel_with_client(actors::CancelFlag flag) {
+  if (const auto found = streams_.find(answering_->number); found != streams_.end())
+    found->second.unwanted = std::move(flag);
+}
+
+void HttpConnection::submit(actors::Request request, std::unique_ptr<api::ApiAnswer> answer) {
+  if (request.embed) {
+    auto sink = std::make_shared<WholeAnswerSink>(reply_later(), std::move(answer));
+    return Connection::submit(streams_.at(answering_->number), std::move(request), std::move(sink));
+  }
+  if (!answering_->opened) open_stream(request.num_choices);
+  answering_->answer = std::move(answer);
+  Stream& stream = streams_.at(answering_->number);
+  stream.implicit_credit = true;
+  request.credit = kImplicitCredit;
+  Connection::submit(stream, std::move(request), std::make_shared<OutboxSink>(outbox_, answering_->number));
+}
+
+void HttpConnection::encode(Outgoing&& item, std::string& bytes) {
+  const std::uint64_t number = item.stream;
+  // A stream whose answer is complete goes on until all its choices have ended; nothing of it is sent any more.
+  const bool is_current = answering_ && answering_->number == number && answering_->answer;
+  std::visit(Overloaded{
+                 [&](actors::TokenRun& run) {
+                   if (enter_tokens(number, run) && is_current)
+                     write(answering_->answer->on_tokens(std::move(run)), bytes);
+                 },
+                 [&](std::unique_ptr<actors::End>& end) {
+                   const auto ended = enter_end(number, *end);
+                   if (!ended || !is_current) return;
+                   write(answering_->answer->on_end(std::move(*end)), bytes);
+                   TROUPE_ASSERT(!ended->is_last || !answering_ || answering_->number != number);
+                 },
+                 [&](Answer& answer) {
+                   if (number != 0 && !enter_answer(number, answer.outcome)) return;
+                   bytes += answer.frame;
+                   if (number != 0) finish_answer();
+                 },
+             },
+             item.body);
+}
+
+void HttpConnection::write(api::AnswerOutput&& output, std::string& bytes) {
+  if (output.head) {
+    if (output.head->streams) {
+      answering_->streams = true;
+      answering_->framing.keep_alive &= answering_->framing.is_http11;  // else its end is that of the connection
+      bytes += stream_head(response_of(*output.head), answering_->framing);
+    } else {
+      bytes += response_bytes(whole_response(std::move(output), Outcome::eos), answering_->framing);
+    }
+  }
+  const bool is_last = output.last;
+  if (answering_->streams) piece_ += output.bytes;
+  if (!is_last) return;
+  if (answering_->streams) {
+    flush_piece(bytes);
+    append_last_chunk(bytes, answering_->framing);
+  }
+  if (const auto found = streams_.find(answering_->number); found != streams_.end()) cancel_stream(found->second);
+  finish_answer();
+}
+
+void HttpConnection::flush_piece(std::string& bytes) {
+  if (piece_.empty()) return;
+  append_chunk(bytes, piece_, answering_->framing);
+  piece_.clear();
+}
+
+void HttpConnection::finish_answer() {
+  const bool keep_alive = answering_->framing.keep_alive;
+  answering_.reset();
+  if (!keep_alive) end_after_writing_ = true;
+  event_.cancel();
+}
+
+void HttpConnection::written() {
+  if (end_after_writing_ && !owes_answer()) closing_ = true;  // the write loop ends
+}
+
+void HttpConnection::end_after_writing() {
+  end_after_writing_ = true;
+  if (!owes_answer() && outbox_->bytes() == 0) close_after_writing();
+}
+
+void HttpConnection::flushed() {
+  if (input_ended_ || !(must_linger_ || !pending_.empty())) return close();
+  asio::error_code ignored;
+  socket_.shutdown(Socket::shutdown_send, ignored);
+  lingering_ = true;
+  pending_ = std::string();
+  resume_.cancel();
+  arm_goodbye(kLingerTime);
+}
+
+void HttpConnection::on_close() {
+  event_.cancel();
+  resume_.cancel();
+}
+
+void HttpConnection::close_when_flushed() {
+  if (closing_) return;
+  const api::ApiError drains = api::api_error(Outcome::draining, server_drains().message);
+  const auto found = answering_ ? streams_.find(answering_->number) : streams_.end();
+  if (found != streams_.end() && found->second.choices.empty())  // the process ends before its answer would come
+    outbox_->push(
+        {answering_->number,
+         Answer{response_bytes(error_response(drains, answering_->dialect), answering_->framing), Outcome::draining}});
+  must_linger_ = false;
+  close_after_writing();
+}
+
+std::string HttpConnection::last_words(const Refusal& refusal) {
+  if (!answering_) return {};
+  must_linger_ = true;
+  answering_->framing.keep_alive = false;
+  api::ApiError error = api::api_error(refusal.code, refusal.message, refusal.field);
+  error.retry_after = refusal.retry_after;
+  if (!answering_->streams) return response_bytes(error_response(error, answering_->dialect), answering_->framing);
+  std::string bytes;  // the answer has no end, so that the client sees that it was cut off
+  append_chunk(bytes, api::error_event(error, answering_->dialect), answering_->framing);
+  return bytes;
+}
+
+std::optional<Refusal> HttpConnection::decide_tenant() {
+  // A key decides for each request; the one that is being read keeps its tenant.
+  if (caller_.is_tcp && hub_.options.http.authenticator && answering_) return std::nullopt;
+  set_tenant(first_tenant(hub_, caller_));
+  return std::nullopt;
+}
+
+void HttpConnection::ask_status(std::function<void(v1::Status)> done) {
+  hub_.ask_status([weak = weak_from_this(), done = std::move(done),
+                   number = answering_->number](const actors::StatusSnapshot& snapshot) {
+    const auto self = std::static_pointer_cast<HttpConnection>(weak.lock());
+    if (!self || !self->streams_.contains(number)) return;
+    v1::ServerFrame frame = status_frame(0, snapshot, {.tenant = self->tenant_});
+    v1::Status& status = *frame.mutable_status();
+    self->tenant_.is_owner ? self->hub_.add_counts(status) : self->tally_->add_counts(status);
+    done(std::move(status));
+  });
+}
+
+}  // namespace troupe::ipc::http

@@ -1,0 +1,350 @@
+#include "ipc/http/http_connection.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "ipc/frames/decode.h"
+#include "ipc/http/authenticator.h"
+#include "ipc/http/border.h"
+#include "ipc/http/key_authenticator.h"
+
+namespace troupe::ipc::http {
+namespace {
+
+using scheduler::Outcome;
+using Stage = RequestReader::Stage;
+
+// What a client may send ahead of an answer; the rest stays in the socket.
+constexpr std::size_t kMaxPendingBytes = 64u << 10;
+// With so many bytes ahead nothing is read: how often it is checked whether the client has hung up.
+constexpr std::chrono::milliseconds kHangUpInterval{100};
+// Of a body at least so much must come within each stall_timeout.
+constexpr std::size_t kMinBodyBytes = 1024;
+// A request that waits for the model looks for it this often.
+constexpr std::chrono::milliseconds kLoadInterval{50};
+
+bool needs_model(RequestKind kind) { return kind == RequestKind::generate || kind == RequestKind::embed; }
+
+}  // namespace
+
+HttpConnection::HttpConnection(Hub& hub, Caller caller, Socket&& socket, std::string received)
+    : Connection(hub, std::move(caller), std::move(socket)),
+      reader_(hub.options.max_frame_bytes),
+      pending_(std::move(received)),
+      event_(hub.io, Clock::time_point::max()),
+      resume_(hub.io) {}
+
+void HttpConnection::start() {
+  spawn(read_loop());
+  spawn(serve_loop());
+  spawn(write_loop());
+  hub_.arm_tick();
+}
+
+asio::awaitable<void> HttpConnection::read_loop() {
+  const auto self = shared_from_this();
+  asio::error_code error, ignored;
+  while (socket_.is_open()) {
+    if (pending_.size() >= kMaxPendingBytes && !lingering_) {
+      resume_.expires_after(kHangUpInterval);
+      co_await resume_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+      if (!socket_.is_open()) co_return;
+      pollfd entry{.fd = socket_.native_handle(), .events = POLLRDHUP, .revents = 0};
+      if (::poll(&entry, 1, 0) > 0) break;
+      continue;
+    }
+    co_await socket_.async_wait(Socket::wait_read, asio::redirect_error(asio::use_awaitable, error));
+    if (error) break;
+    const std::size_t most = lingering_ ? hub_.scratch.size() : kMaxPendingBytes - pending_.size();
+    const std::size_t size = socket_.read_some(asio::buffer(hub_.scratch, most), error);
+    if (error == asio::error::would_block || error == asio::error::try_again) continue;
+    if (error) break;
+    last_read_ = Clock::now();
+    if (closing_ || lingering_) continue;
+    pending_.append(hub_.scratch.data(), size);
+    event_.cancel();
+    // A client that sends a head byte by byte is read less often.
+    const auto pause = pace_.after_read(size, std::exchange(request_ended_, false));
+    for (const auto until = Clock::now() + pause; Clock::now() < until && socket_.is_open();) {
+      resume_.expires_at(until);
+      co_await resume_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+    }
+  }
+  on_end_of_input(error && error != asio::error::eof);
+}
+
+void HttpConnection::on_end_of_input(bool is_broken) {
+  if (!socket_.is_open()) return;
+  input_ended_ = true;
+  // A client that has closed its sending side waits for no tokens; what is answered already is sent.
+  if (is_broken || lingering_ || awaits_gateway()) return close();
+  event_.cancel();
+}
+
+bool HttpConnection::awaits_gateway() const {
+  if (!owes_answer()) return false;
+  const auto found = streams_.find(answering_->number);
+  return found != streams_.end() && !found->second.choices.empty();
+}
+
+asio::awaitable<void> HttpConnection::something() {
+  asio::error_code ignored;
+  co_await event_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+}
+
+bool HttpConnection::push_pending() {
+  const std::size_t used = reader_.push(pending_);
+  if (pending_.size() >= kMaxPendingBytes && used > 0) resume_.cancel();
+  used == pending_.size() ? void(pending_ = std::string()) : void(pending_.erase(0, used));
+  return reader_.stage() == Stage::head || reader_.stage() == Stage::complete || reader_.stage() == Stage::failed;
+}
+
+asio::awaitable<void> HttpConnection::serve_loop() {
+  const auto self = shared_from_this();
+  while (!closing_ && !end_after_writing_) {
+    const Stage before = reader_.stage();
+    if (push_pending()) {
+      if (reader_.stage() == Stage::head) {
+        co_await on_head();
+      } else if (reader_.stage() == Stage::complete) {
+        co_await on_request();
+      } else {
+        fail_reading(reader_.error());
+      }
+      while (!closing_ && owes_answer()) co_await something();
+      if (reader_.stage() == Stage::idle) head_since_ = Clock::now();
+      hub_.arm_tick();
+      continue;
+    }
+    if (before == Stage::idle && reader_.stage() == Stage::header) {
+      head_since_ = Clock::now();
+      hub_.arm_tick();
+    }
+    if (reader_.stage() == Stage::body) co_await make_room_for_body();
+    if (!pending_.empty() || closing_) continue;
+    if (input_ended_) break;
+    co_await something();
+  }
+  if (!closing_ && !end_after_writing_) end_after_writing();  // the client sends no more requests
+}
+
+// A body that is announced has its room since on_head(); one in chunks gets it as it grows. Those that grow may wait
+// for the room of one another: one that gets none in time gives up its own.
+asio::awaitable<void> HttpConnection::make_room_for_body() {
+  const std::size_t bytes = reader_.body_bytes();
+  if (bytes <= kSmallFrameBytes || bytes <= input_.bytes()) co_return;
+  const bool has_room = co_await wait_for_room(std::min<std::uint64_t>(bytes * 2, hub_.options.max_frame_bytes),
+                                               Clock::now() + hub_.options.stall_timeout);
+  if (has_room || closing_) co_return;
+  reject(error_response(
+      api::api_error(
+          Outcome::queue_full,
+          "there was no room for a body that comes in chunks beside others (max_buffer_bytes); send it again "
+          "later, with Content-Length",
+          "max_buffer_bytes"),
+      answering_->dialect, Outcome::queue_full));
+}
+
+asio::awaitable<void> HttpConnection::on_head() {
+  const RequestHead& head = reader_.head();
+  begin_answering(head);
+  if (outbox_->is_half_full() || !user_.frames.take(Clock::now())) co_await wait_for_leave();
+  if (closing_) co_return;
+  if (caller_.is_tcp) {
+    if (const auto wrong = check_host(head, hub_.options.http.border)) co_return reject(error_response(*wrong));
+    if (const auto wrong = check_origin(head, hub_.options.http.border)) co_return reject(error_response(*wrong));
+  }
+  if (auto response = choose_route(head)) co_return reject(std::move(*response));
+  std::optional<api::ApiError> refused;
+  if (!route_->needs_no_key) co_await wait_for_tenant(refused);
+  if (closing_) co_return;
+  if (refused) co_return reject(error_response(*refused, route_->dialect, Outcome::permission));
+  if (route_->is_question && !user_.questions.take(Clock::now()))
+    co_return reject(error_response(
+        api::ApiError{.status = 429,
+                      .message = fmt::format("questions come more than {} times a second (max_questions_per_second); "
+                                             "ask less often",
+                                             hub_.options.max_questions_per_second),
+                      .param = "max_questions_per_second",
+                      .code = "quota",
+                      .retry_after = user_.questions.time_to_next(Clock::now()),
+                      .retryable = true},
+        route_->dialect, Outcome::quota));
+  if (!route_->is_question && tally_->refusals.wait(Clock::now()).count() > 0) co_await wait_after_refusals();
+  if (head.length.value_or(0) > kSmallFrameBytes) {
+    co_await wait_for_room(*head.length);
+    if (!closing_) reader_.reserve_body();
+  }
+  if (closing_) co_return;
+  reader_.read_body();
+  body_mark_ = Clock::now();
+  body_then_ = 0;
+  if (reader_.stage() != Stage::body) co_return;
+  if (head.expects_continue && pending_.empty()) outbox_->push({0, Answer{"HTTP/1.1 100 Continue\r\n\r\n"}});
+  hub_.arm_tick();
+}
+
+bool HttpConnection::needs_key(const RequestHead& head) const {
+  if (!hub_.options.http.authenticator) return false;
+  // Load balancers ask for the health, and have no key.
+  if (caller_.is_tcp) return !(route_->kind == RequestKind::health && presented_key(head).empty());
+  // On the Unix socket the kernel says who is calling. A proxy may pass a client's key on instead of naming a tenant.
+  return !presented_key(head).empty() && !head.find("troupe-tenant") &&
+         hub_.options.tenants.resolve(caller_.facts).trusted_proxy;
+}
+
+asio::awaitable<void> HttpConnection::wait_for_tenant(std::optional<api::ApiError>& refused) {
+  const RequestHead& head = reader_.head();
+  if (!needs_key(head)) {
+    const std::string* label = head.find("troupe-tenant");
+    if (!label || caller_.is_tcp) {
+      static_cast<void>(decide_tenant());
+      co_return;
+    }
+    auto tenant = tenant_for(hub_.options.tenants, caller_.facts, *label, "Troupe-Tenant");
+    if (const Refusal* refusal = std::get_if<Refusal>(&tenant))
+      refused = api::api_error(refusal->code, refusal->message, refusal->field);
+    else
+      set_tenant(std::get<scheduler::Tenant>(std::move(tenant)));
+    co_return;
+  }
+  const auto decision = std::make_shared<std::optional<Authenticator::Decision>>();
+  hub_.options.http.authenticator->decide(
+      head, caller_.is_tcp ? caller_.address : fmt::format("uid {}", caller_.peer.uid),
+      [decision, weak = weak_from_this(), &io = hub_.io](Authenticator::Decision decided) {
+        asio::post(io, [decision, weak, decided = std::move(decided)]() mutable {
+          *decision = std::move(decided);
+          if (const auto self = weak.lock()) static_cast<HttpConnection&>(*self).event_.cancel();
+        });
+      });
+  while (!closing_ && !decision->has_value()) co_await something();
+  if (closing_) co_return;
+  if (auto* error = std::get_if<api::ApiError>(&**decision))
+    refused = std::move(*error);
+  else
+    set_tenant(std::get<scheduler::Tenant>(std::move(**decision)));
+}
+
+void HttpConnection::begin_answering(const RequestHead& head) {
+  answering_.emplace(++number_);
+  answering_->framing = {.is_http11 = head.is_http11,
+                         .keep_alive = head.keep_alive && !draining_,
+                         .is_head = head.method == "HEAD",
+                         .fields = caller_.is_tcp ? cors_fields(head, hub_.options.http.border) : std::vector<Field>{}};
+  route_ = nullptr;
+}
+
+std::optional<Response> HttpConnection::choose_route(const RequestHead& head) {
+  const std::vector<const Route*> routes = routes_at(head.path);
+  if (routes.empty() && head.path != "*")
+    return error_response(
+        api::ApiError{
+            .status = 404, .message = "there is no " + head.path + " here; see docs/api.md", .code = "not_found"},
+        api::Dialect::openai);
+  const std::string_view wanted = head.method == "HEAD" ? "GET" : std::string_view(head.method);
+  std::string allow = "OPTIONS";
+  for (const Route* route : routes) {
+    if (route->method == wanted) route_ = route;
+    allow += fmt::format(", {}{}", route->method, route->method == "GET" ? ", HEAD" : "");
+  }
+  if (route_) {
+    answering_->dialect = route_->dialect;
+    answering_->kind = route_->kind;
+    return std::nullopt;
+  }
+  if (head.method == "OPTIONS") return Response{.status = 204, .content_type = {}, .fields = {{"Allow", allow}}};
+  Response response =
+      error_response(api::ApiError{.status = 405,
+                                   .message = fmt::format("{} takes {}, not {}", head.path, allow, head.method),
+                                   .code = "method_not_allowed"},
+                     api::Dialect::openai);
+  response.fields.push_back({"Allow", allow});
+  return response;
+}
+
+void HttpConnection::reject(Response response) {
+  if (reader_.head().has_body) {
+    answering_->framing.keep_alive = false;
+    must_linger_ = true;
+  }
+  respond(std::move(response));
+  if (must_linger_) return end_after_writing();
+  reader_.read_body();
+  static_cast<void>(reader_.take());
+}
+
+void HttpConnection::fail_reading(const BadRequest& bad) {
+  if (!answering_) answering_.emplace(++number_);
+  answering_->framing.keep_alive = false;
+  must_linger_ = true;
+  note_broken(bad.message);
+  respond(error_response(bad));
+  end_after_writing();
+}
+
+// Answers name the model and depend on its template, so they begin once it is there. The wait polls, a few times only.
+asio::awaitable<void> HttpConnection::wait_until_loaded() {
+  held_back_ = true;
+  while (!closing_ && hub_.gateway->readiness() == actors::Readiness::loading) co_await wait(kLoadInterval);
+  held_back_ = false;
+}
+
+asio::awaitable<void> HttpConnection::on_request() {
+  request_ended_ = true;
+  Request request = reader_.take();
+  const ReadContext context{.tenant = tenant_,
+                            .uid = caller_.peer.uid,
+                            .max_prompt_bytes = max_prompt_bytes(hub_.options.max_frame_bytes),
+                            .gateway = hub_.gateway};
+  Act act;
+  if (request.body.size() <= kMaxInlineFrameBytes)
+    act = route_->read(std::move(request), context);
+  else
+    co_await elsewhere([&] { act = route_->read(std::move(request), context); });
+  if (needs_model(route_->kind)) co_await wait_until_loaded();
+  input_.shrink_to(0);
+  if (closing_) co_return;
+  act(*this);
+  act = nullptr;
+  if (input_ended_ && awaits_gateway()) close();
+}
+
+bool HttpConnection::watch(Clock::time_point now) {
+  const ServerOptions& options = hub_.options;
+  const auto too_late = [&](const std::string& why) {
+    if (!answering_) answering_.emplace(++number_);
+    answering_->framing.keep_alive = false;
+    must_linger_ = true;
+    break_off(why, answering_->opened ? std::string()
+                                      : response_bytes(error_response(BadRequest{408, why}), answering_->framing));
+    return false;
+  };
+  if (end_after_writing_) return false;
+  switch (reader_.stage()) {
+    case Stage::header:
+      if (now - head_since_ >= options.hello_timeout)
+        return too_late(fmt::format("the request's head did not come within {} ms", options.hello_timeout.count()));
+      return true;
+    case Stage::body:
+      if (held_back_) body_mark_ = now;
+      if (reader_.body_bytes() >= body_then_ + kMinBodyBytes) {
+        body_mark_ = last_read_;
+        body_then_ = reader_.body_bytes();
+      }
+      if (now - body_mark_ >= options.stall_timeout)
+        return too_late(fmt::format("the request's body did not come on for {} ms", options.stall_timeout.count()));
+      return true;
+    default:
+      break;
+  }
+  if (answering_ || decoding_ || held_back_) return false;
+  const auto idle = number_ == 0 ? options.hello_timeout : options.http.keep_alive_timeout;
+  if (now - head_since_ < idle) return true;
+  close();  // without a word: a client takes an answer to no request for one to its next
+  return false;
+}
+
+}  // namespace troupe::ipc::http

@@ -1,0 +1,122 @@
+// A connection that speaks HTTP/1.1, on the Unix socket or over TCP. docs/api.md has the endpoints.
+//
+// Requests are read and answered one after the other; what a client sends ahead waits in a bounded buffer and in the
+// socket. A client that closes its sending side has gone: requests for tokens are cancelled.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ipc/connection.h"
+#include "ipc/http/exchange.h"
+#include "ipc/http/request_reader.h"
+#include "ipc/http/response.h"
+
+namespace troupe::ipc::http {
+
+class HttpConnection final : public Connection, private Exchange {
+ public:
+  // received: what the client has sent so far.
+  HttpConnection(Hub& hub, Caller caller, Socket&& socket, std::string received);
+
+  void start() override;
+  void announce_draining() override { draining_ = true; }
+  void close_when_flushed() override;
+
+ private:
+  // The request that is being answered.
+  struct Answering {
+    explicit Answering(std::uint64_t stream) : number(stream) {}
+
+    std::uint64_t number;  // of its stream
+    Framing framing;
+    api::Dialect dialect = api::Dialect::openai;
+    RequestKind kind = RequestKind::other;
+    bool opened = false;                     // it has a stream, and was counted
+    std::unique_ptr<api::ApiAnswer> answer;  // of a request for the gateway
+    bool streams = false;                    // the head of an answer in pieces has been written
+  };
+
+  // Reads bytes and keeps them for serve_loop().
+  asio::awaitable<void> read_loop();
+  // Takes requests from the bytes and answers them.
+  asio::awaitable<void> serve_loop();
+  // Feeds the reader with what has come. False: more must come first.
+  bool push_pending();
+  // A head is complete: decides whether its body is to be read.
+  asio::awaitable<void> on_head();
+  // Whether the request's key decides for which tenant it counts.
+  bool needs_key(const RequestHead& head) const;
+  asio::awaitable<void> wait_for_tenant(std::optional<api::ApiError>& refused);
+  // The request is complete: begins to answer, and waits for the end of the answer.
+  asio::awaitable<void> on_request();
+  asio::awaitable<void> make_room_for_body();
+  asio::awaitable<void> wait_until_loaded();
+  // Waits until bytes have come, an answer has ended, or the connection closes.
+  asio::awaitable<void> something();
+  void on_end_of_input(bool is_broken);
+  // Chooses the endpoint; nullopt and route_ set: go on. Else the answer at once.
+  std::optional<Response> choose_route(const RequestHead& head);
+  // Answers a request whose body is not read, and ends the connection if there is one.
+  void reject(Response response);
+  void fail_reading(const BadRequest& bad);
+  void begin_answering(const RequestHead& head);
+  void open_stream(std::uint64_t count);
+  void write(api::AnswerOutput&& output, std::string& bytes);
+  void flush_piece(std::string& bytes);
+  void finish_answer();
+  bool owes_answer() const { return answering_ && answering_->opened; }
+  // The answer is still to come from the gateway's stream table.
+  bool awaits_gateway() const;
+  // Ends the connection once what is owed has been written.
+  void end_after_writing();
+
+  // Connection
+  std::optional<Refusal> overdue(Clock::time_point) override { return std::nullopt; }
+  bool watch(Clock::time_point now) override;
+  std::string last_words(const Refusal& refusal) override;
+  void encode(Outgoing&& item, std::string& bytes) override;
+  void end_batch(std::string& bytes) override { flush_piece(bytes); }
+  void written() override;
+  void flushed() override;
+  void on_close() override;
+  std::optional<Refusal> decide_tenant() override;
+
+  // Exchange
+  const scheduler::Tenant& tenant() const override { return tenant_; }
+  const ServerOptions& options() const override { return hub_.options; }
+  actors::Gateway& gateway() const override { return *hub_.gateway; }
+  bool is_draining() const override { return draining_; }
+  void ask_status(std::function<void(v1::Status)> done) override;
+  void render(const std::string& model, actors::ChatPrompt chat, std::uint64_t count, Then then) override;
+  void respond(Response response) override;
+  Reply reply_later() override;
+  void cancel_with_client(actors::CancelFlag flag) override;
+  void submit(actors::Request request, std::unique_ptr<api::ApiAnswer> answer) override;
+
+  RequestReader reader_;
+  std::string pending_;        // bytes that the reader has not used; empty while nothing is sent ahead
+  asio::steady_timer event_;   // never expires; cancelled for something()
+  asio::steady_timer resume_;  // the timer of read_loop()
+  const Route* route_ = nullptr;
+  std::uint64_t number_ = 0;  // of the last request
+  std::optional<Answering> answering_;
+  std::string piece_;                            // of an answer in pieces, to be written as one chunk
+  Clock::time_point head_since_ = Clock::now();  // when the current head began, or the connection became idle
+  // The last time when enough of a body had come, and how much there was then.
+  Clock::time_point body_mark_{};
+  std::size_t body_then_ = 0;
+  bool request_ended_ = false;  // since the last read
+  bool input_ended_ = false;    // the client has closed its sending side
+  bool end_after_writing_ = false;
+  bool must_linger_ = false;  // the client may still be sending what is not read
+  bool lingering_ = false;    // the answer is sent and our side is closed: what comes is dropped
+  bool draining_ = false;
+};
+
+}  // namespace troupe::ipc::http

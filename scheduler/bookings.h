@@ -1,0 +1,50 @@
+// Requests that were refused for their deadlines and told when to come back.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "scheduler/deadline_forecast.h"
+
+namespace troupe::scheduler {
+
+// Until it comes back, a booked request is a part of every forecast, as one that waits and was promised its deadline:
+// what arrives meanwhile is admitted only as far as the booked ones will still be in time, and is itself told to come
+// after them. A request is known by its content, a number that is equal for a request and its retry. Bookings are
+// counted only while some part of them is seen to come back: capacity is not kept free for clients that ask once.
+//
+// Times are seconds of one clock. Not thread-safe. add() is O(1), the others O(bookings); at most kMax are kept.
+class Bookings {
+ public:
+  static constexpr std::size_t kMax = 512;
+  // A booking is kept for half of the wait longer, which is what clients add at random, and this.
+  static constexpr double kSlackSeconds = 2;
+
+  // The request comes back `wait` seconds after `now`; it is late `deadline` seconds after that. Nothing is booked
+  // while kMax are kept.
+  void add(std::uint64_t content, ForecastRequest request, double wait, double deadline, double now);
+  // A request with this content has arrived: whether it was told to come back; its booking ends. One that comes early
+  // has nothing to wait for.
+  bool take(std::uint64_t content, double now);
+  // Appends what is booked. margin: PromiseMargin::factor() of the first and of the last token.
+  void append(std::vector<ForecastRequest>& requests, double first_margin, double last_margin, double now);
+
+  [[nodiscard]] std::size_t size() const { return bookings_.size(); }
+
+ private:
+  struct Booking {
+    std::uint64_t content = 0;
+    ForecastRequest request;
+    double due = 0;
+    double until = 0;
+  };
+  void forget_lapsed(double now);
+  void learn(bool came_back);
+
+  std::deque<Booking> bookings_;  // in the order of add()
+  double came_back_ = 0;          // decayed part of those whose booking has ended
+};
+
+}  // namespace troupe::scheduler

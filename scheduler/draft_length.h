@@ -1,0 +1,58 @@
+// How many proposed tokens of a sequence are worth verifying: its acceptance, and the sum over a step.
+//
+// Each proposal more costs a row of a step, and gives a token if it and all before it are accepted. In a step that is
+// predicted to take T seconds and to give B tokens, the k-th proposal of a sequence whose proposals are accepted with
+// probability a gives a^k tokens for the seconds of its row: it raises the tokens per second of the whole step if
+// a^k / row > B / T. So longer drafts are verified while few sequences run, and none where the machine has no room.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace troupe::scheduler {
+
+inline constexpr std::uint32_t kMaxDraft = 16;
+
+// The share of proposals that were right, of the last ones above all. Plain values, O(1).
+class DraftAcceptance {
+ public:
+  // A draft's tokens were compared with what the sequence got, up to the first that differed: `num_right` were equal,
+  // and one was not if was_wrong.
+  void observe(std::uint32_t num_right, bool was_wrong) {
+    right_ = kKept * right_ + num_right;
+    seen_ = kKept * seen_ + num_right + (was_wrong ? 1 : 0);
+  }
+  // 0 to 1; while little was seen close to `expected`.
+  [[nodiscard]] double rate(double expected) const { return (right_ + kDoubt * expected) / (seen_ + kDoubt); }
+  [[nodiscard]] double seen() const { return seen_; }
+
+ private:
+  static constexpr double kKept = 0.9;  // weight of what was seen before each draft
+  static constexpr double kDoubt = 2;   // proposals that `expected` counts for
+
+  double right_ = 0, seen_ = 0;
+};
+
+// Decides row by row what is added to a step.
+class DraftRoom {
+ public:
+  // Of the step without drafts.
+  DraftRoom(double seconds, double num_tokens) : seconds_(seconds), tokens_(num_tokens) {}
+
+  // Whether a row that is expected to give `tokens` (0 to 1) for `seconds` more is worth it; then it is counted.
+  bool add(double tokens, double seconds) {
+    if (tokens < kLeastTokens || tokens * seconds_ < kMargin * std::max(seconds, 0.0) * tokens_) return false;
+    seconds_ += seconds;
+    tokens_ += tokens;
+    return true;
+  }
+  [[nodiscard]] double seconds() const { return seconds_; }
+
+ private:
+  static constexpr double kLeastTokens = 0.1;  // below, what a row costs that no model knows of is more than it gives
+  static constexpr double kMargin = 1.15;      // predictions are some percent wrong
+
+  double seconds_, tokens_;
+};
+
+}  // namespace troupe::scheduler

@@ -1,0 +1,107 @@
+// The part of StepPlanner that decides about drafts.
+#include <algorithm>
+#include <cmath>
+
+#include "scheduler/step_planner.h"
+
+namespace troupe::scheduler {
+namespace {
+
+constexpr std::uint32_t kProbeEvery = 64;  // steps without drafts of a model before one with them
+constexpr double kDraftMargin = 1.1;       // what drafting takes beside its passes
+constexpr double kHopeful = 0.5;           // the acceptance of proposals of which none was seen
+
+}  // namespace
+
+// Adds rows of proposals to those of decodes_, at most so many: each one's first, then each one's second, while they
+// are worth it.
+void StepPlanner::add_drafts(std::uint32_t most, StepPlan& out) {
+  const auto has_offer = [](const Entry* entry) { return entry->offered > 0 && entry->wants_logits; };
+  if (std::ranges::none_of(decodes_, has_offer)) return;
+  DraftRoom room(costs_->predict(out.load), out.load.num_outputs);
+  std::uint32_t drafts_left = options_.max_open - static_cast<std::uint32_t>(entries_.size());
+  bool added = true;
+  for (std::uint32_t length = 1; added && length <= options_.max_draft; ++length) {
+    added = false;
+    for (std::size_t i = 0; i < decodes_.size() && most > 0; ++i) {
+      Entry& entry = *decodes_[i];
+      if (!has_offer(&entry) || entry.num_draft + 1 != length || (length == 1 && drafts_left == 0)) continue;
+      if (!add_draft_row(entry, i, room, out)) continue;
+      added = true;
+      if (length == 1) --drafts_left;
+      --most;
+    }
+  }
+}
+
+// One row more for item i of the plan, if there is one and it is worth it.
+bool StepPlanner::add_draft_row(Entry& entry, std::size_t i, DraftRoom& room, StepPlan& out) const {
+  const cache::SnapshotRule& rule = options_.snapshot_rule;
+  const std::uint32_t length = entry.num_draft + 1;
+  const std::uint32_t end = entry.computed + entry.planned + length;
+  // The last token of a sequence is never computed, and a snapshot is saved of no state that a proposal may take back.
+  if (length > entry.offered || end >= entry.max_known || end > entry.num_blocks * kBlockSize) return false;
+  if (rule.every > 0 && end >= rule.next_after(entry.computed, entry.num_prompt)) return false;
+  StepLoad load = out.load, row;
+  row.add_row(end - 1, 1, 1);
+  load += row;
+  const double seconds = costs_->predict(load) - costs_->predict(out.load);
+  if (!options_.verify_all_drafts && room.seconds() + seconds > options_.max_stall_seconds) return false;
+  double tokens = 1;
+  for (std::uint32_t each = 0; each < length; ++each) tokens *= entry.acceptance.rate(acceptance_.rate(kHopeful));
+  if (!options_.verify_all_drafts && !room.add(tokens, seconds)) return false;
+  entry.num_draft = out.items[i].num_draft = length;
+  out.load = load;
+  out.loads[i] += row;
+  return true;
+}
+
+void StepPlanner::offer_draft(SequenceId sequence, std::uint32_t count) {
+  Entry* entry = find(sequence);
+  if (entry == nullptr) return;
+  entry->offered = std::min(count, options_.max_draft);
+  entry->reach = entry->offered;
+}
+
+std::uint32_t StepPlanner::wanted_drafts(std::span<const SequenceId> sequences, double pass_seconds,
+                                         std::uint32_t most) {
+  most = std::min(most, options_.max_draft);
+  if (options_.verify_all_drafts || sequences.empty()) return sequences.empty() ? 0 : most;
+  StepLoad load;
+  for (const Entry& entry : entries_)
+    if (entry.runnable() && entry.decoding()) load.add_row(entry.computed, entry.known - entry.computed, 1);
+  double tokens = load.num_outputs, drafting = 0;
+  double best = tokens / costs_->predict(load);
+  std::uint32_t best_length = 0;
+  for (std::uint32_t length = 1; length <= most; ++length) {
+    drafting += pass_seconds;
+    for (const SequenceId sequence : sequences) {
+      load.add_row(at(sequence).computed + length, 1, 1);
+      tokens += std::pow(draft_acceptance(sequence), length);
+    }
+    const double rate = tokens / (kDraftMargin * drafting + costs_->predict(load));
+    if (!(rate > best)) continue;  // also where nothing is predicted
+    best = rate;
+    best_length = length;
+  }
+  if (best_length > 0) {
+    undrafted_in_a_row_ = 0;
+  } else if (++undrafted_in_a_row_ >= kProbeEvery) {
+    undrafted_in_a_row_ = 0;
+    return 1;
+  }
+  return best_length;
+}
+
+void StepPlanner::observe_draft(SequenceId sequence, std::uint32_t num_right, bool was_wrong) {
+  acceptance_.observe(num_right, was_wrong);
+  if (Entry* entry = find(sequence)) entry->acceptance.observe(num_right, was_wrong);
+}
+
+double StepPlanner::draft_acceptance(SequenceId sequence) const {
+  const Entry* entry = find(sequence);
+  const double all = acceptance_.rate(kHopeful);
+  return entry == nullptr ? all : entry->acceptance.rate(all);
+}
+
+}  // namespace troupe::scheduler

@@ -1,0 +1,141 @@
+// A model that drafts for itself proposes what it would have said.
+#include "engine/drafting/model_drafter.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <random>
+#include <string>
+
+namespace troupe::engine {
+namespace {
+
+using Tokens = std::vector<TokenId>;
+
+std::shared_ptr<LoadedModel> load(const std::string& name, std::uint32_t num_blocks) {
+  LoadOptions options;
+  options.num_blocks = num_blocks;
+  auto model = LoadedModel::load(std::string(TROUPE_MODELS) + "/" + name, options);
+  if (!model) FAIL(model.error().message);
+  return *model;
+}
+
+SamplingParams params(float temperature) {
+  SamplingParams sampling;
+  sampling.temperature = temperature;
+  sampling.seed = 4;
+  sampling.ignore_eos = true;
+  return sampling;
+}
+
+// The prompt and what the model says after it.
+Tokens said(const LoadedModel& model, Team& team, Tokens tokens, std::size_t count, const SamplingParams& sampling) {
+  Executor executor(model, team);
+  BlockTable blocks;
+  for (BlockId block = 0; block < blocks_for(static_cast<std::uint32_t>(tokens.size() + count)); ++block)
+    blocks.push_back(block);
+  executor.open({.id = 1, .tokens = tokens, .tables = {blocks}, .sampling = sampling});
+  StepResult result;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint32_t behind = executor.num_known(1) - executor.num_computed(1);
+    executor.step({.items = {{.sequence = 1, .num_tokens = behind, .output = Output::sample}}}, result);
+  }
+  const auto known = executor.tokens(1);
+  return {known.begin(), known.end()};
+}
+
+Tokens part(const Tokens& tokens, std::size_t from, std::size_t to) {
+  return {tokens.begin() + static_cast<std::ptrdiff_t>(from), tokens.begin() + static_cast<std::ptrdiff_t>(to)};
+}
+
+}  // namespace
+
+TEST_CASE("what a model drafts for itself is what it says, whatever became of the drafts before") {
+  Team team(1);
+  const auto model = load("tales-5m-tq2_0.gguf", 32);
+  for (const float temperature : {0.f, 0.8f}) {
+    const Tokens prompt = model->tokenizer()->encode("Once upon a time", {});
+    const Tokens all = said(*model, team, prompt, 120, params(temperature));
+    ModelDrafter drafter(*model, team);
+    std::mt19937 random(3);
+    std::size_t known = prompt.size() + 1, told = 0;
+    while (known + 8 < all.size()) {
+      DraftAsk ask{.request = 7,
+                   .first = static_cast<std::uint32_t>(told),
+                   .tokens = part(all, told, known),
+                   .num_draft = 1 + static_cast<std::uint32_t>(random() % 6)};
+      ask.sampling = params(temperature);
+      DraftReply reply;
+      drafter.propose({ask}, reply);
+      REQUIRE(reply.answers.size() == 1);
+      REQUIRE_FALSE(reply.answers[0].is_lost);
+      REQUIRE(reply.num_passes == ask.num_draft);
+      REQUIRE(reply.answers[0].tokens == part(all, known, known + ask.num_draft));
+      told = known;
+      known += 1 + random() % 7;  // some of the draft, all of it, or more
+    }
+  }
+}
+
+TEST_CASE("tokens that are not those proposed replace them") {
+  Team team(1);
+  const auto model = load("tales-5m-tq2_0.gguf", 32);
+  const Tokens prompt = model->tokenizer()->encode("The cat sat on the mat and", {});
+  ModelDrafter drafter(*model, team);
+  DraftReply reply;
+  drafter.propose({{.request = 1, .tokens = prompt, .num_draft = 5, .sampling = params(0)}}, reply);
+  Tokens other = prompt;
+  other.push_back(reply.answers[0].tokens[0]);
+  other.push_back(reply.answers[0].tokens[1] == 300 ? 301 : 300);
+  drafter.propose({{.request = 1,
+                    .first = static_cast<std::uint32_t>(prompt.size()),
+                    .tokens = part(other, prompt.size(), other.size()),
+                    .num_draft = 5}},
+                  reply);
+  const Tokens expected = said(*model, team, other, 5, params(0));
+  CHECK(reply.answers[0].tokens == part(expected, other.size(), expected.size()));
+}
+
+TEST_CASE("with too few blocks the least recently asked sequence is forgotten, and told again") {
+  Team team(1);
+  const auto model = load("tales-5m-tq2_0.gguf", 32);
+  ModelDrafter drafter(*model, team);
+  DraftReply reply;
+  const auto ask = [&](std::uint64_t request, std::uint32_t first, std::size_t count) {
+    drafter.propose(
+        {{.request = request, .first = first, .tokens = Tokens(count, 300), .num_draft = 2, .sampling = params(0)}},
+        reply);
+    return reply.answers[0].is_lost;
+  };
+  for (std::uint64_t request = 1; request <= 3; ++request) REQUIRE_FALSE(ask(request, 0, 300));  // 10 blocks each
+  REQUIRE_FALSE(ask(1, 300, 1));
+  REQUIRE_FALSE(ask(4, 0, 300));  // takes those of 2
+  REQUIRE(ask(2, 300, 1));
+  REQUIRE_FALSE(ask(1, 301, 1));
+  REQUIRE_FALSE(ask(2, 0, 301));
+  drafter.close(1);
+  drafter.close(99);
+  REQUIRE(ask(1, 302, 1));
+}
+
+TEST_CASE("drafts of unlikely tokens end early") {
+  Team team(1);
+  const auto model = load("tales-5m-tq2_0.gguf", 32);
+  const Tokens prompt = model->tokenizer()->encode("Once upon a time", {});
+  std::size_t before = 9;
+  for (const float p_min : {0.f, 0.5f, 1.f}) {
+    ModelDrafter drafter(*model, team);
+    DraftReply reply;
+    drafter.propose({{.request = 1, .tokens = prompt, .num_draft = 8, .p_min = p_min, .sampling = params(0)}}, reply);
+    CHECK(reply.answers[0].tokens.size() < before);
+    before = reply.answers[0].tokens.size();
+  }
+  CHECK(before == 0);
+}
+
+TEST_CASE("a draft model needs the vocabulary of the model") {
+  const auto target = load("tales-5m-tq2_0.gguf", 8);
+  const auto draft = load("tales-draft-q8_0.gguf", 8);
+  CHECK(check_draft_model(*draft, *target));
+}
+
+}  // namespace troupe::engine

@@ -1,0 +1,379 @@
+#include <limits>
+#include <string>
+
+#include <catch2/catch.hpp>
+
+#include "tests/ipc/http/api/api_support.h"
+
+namespace troupe::ipc::api {
+namespace {
+
+using scheduler::Outcome;
+
+std::string chat_with(const std::string& members) {
+  return R"({"messages":[{"role":"user","content":"hi"}])" + (members.empty() ? "" : "," + members) + "}";
+}
+std::string text_with(const std::string& members) {
+  return R"({"prompt":"hi")" + (members.empty() ? "" : "," + members) + "}";
+}
+std::string messages_with(const std::string& members) {
+  return R"({"max_tokens":9,"messages":[{"role":"user","content":"hi"}])" + (members.empty() ? "" : "," + members) +
+         "}";
+}
+
+std::string arguments_of(Endpoint endpoint, const std::string& body) {
+  return taken(endpoint, body).conversation->template_arguments;
+}
+
+TEST_CASE("sampling parameters reach the engine, and the defaults are the neutral ones") {
+  const auto call = taken(Endpoint::chat_completions, chat_with(R"(
+      "temperature":0.5,"top_p":0.9,"top_k":40,"min_p":0.05,"presence_penalty":-1,"frequency_penalty":1.5,
+      "repeat_penalty":1.1,"repeat_last_n":-1,"seed":-1,"ignore_eos":true,"stop_token_ids":[1,2.0],"n":3,
+      "logit_bias":{"5":-100,"7":1.5},"stop":["a","b"],"max_completion_tokens":12)"));
+  const engine::SamplingParams& sampling = call.request.sampling;
+  CHECK(sampling.temperature == 0.5f);
+  CHECK(sampling.top_p == 0.9f);
+  CHECK(sampling.top_k == 40);
+  CHECK(sampling.min_p == 0.05f);
+  CHECK(sampling.presence_penalty == -1);
+  CHECK(sampling.frequency_penalty == 1.5f);
+  CHECK(sampling.repeat_penalty == 1.1f);
+  CHECK(sampling.repeat_last_n == -1);
+  CHECK(call.request.has_seed);
+  CHECK(sampling.seed == std::numeric_limits<std::uint64_t>::max());
+  CHECK(sampling.ignore_eos);
+  CHECK(sampling.stop_ids == std::vector<TokenId>{1, 2});
+  CHECK(call.request.num_choices == 3);
+  CHECK(sampling.logit_bias == std::vector<std::pair<TokenId, float>>{{5, -100.0f}, {7, 1.5f}});
+  CHECK(call.request.stop_strings == std::vector<std::string>{"a", "b"});
+  CHECK(sampling.max_tokens == 12);
+
+  const auto plain = taken(Endpoint::chat_completions, chat_with(""));
+  const engine::SamplingParams defaults;
+  CHECK(plain.request.sampling.temperature == defaults.temperature);
+  CHECK(plain.request.sampling.max_tokens == defaults.max_tokens);
+  CHECK_FALSE(plain.request.has_seed);
+  CHECK(plain.request.num_choices == 1);
+}
+
+TEST_CASE("a seed may be text, since not every client has integers of 64 bits") {
+  const auto seed = [](const std::string& json) {
+    return taken(Endpoint::completions, text_with("\"seed\":" + json)).request.sampling.seed;
+  };
+  CHECK(seed("18446744073709551615") == 18446744073709551615u);
+  CHECK(seed("\"18446744073709551615\"") == 18446744073709551615u);
+  CHECK(seed("\"12\"") == 12);
+  for (const char* wrong : {"\"\"", "\"x\"", "\"1 \"", "\"18446744073709551616\"", "1.5", "1e300"})
+    CHECK(refused(Endpoint::completions, text_with(std::string("\"seed\":") + wrong)).param == "seed");
+}
+
+TEST_CASE("a request chooses what drafts for it; without a choice the server's own stays") {
+  const std::string asked = R"("speculation":{"type":"ngram","n_max":4,"n_min":0,"p_min":0.5})";
+  for (const auto& [endpoint, body] :
+       {std::pair(Endpoint::chat_completions, chat_with(asked)), std::pair(Endpoint::completions, text_with(asked)),
+        std::pair(Endpoint::messages, messages_with(asked))}) {
+    const engine::SpeculationChoice choice = taken(endpoint, body).request.speculation;
+    CHECK(choice.source == engine::DraftSource::ngram);
+    CHECK(choice.n_max == 4u);
+    CHECK(choice.n_min == 0u);
+    CHECK(choice.p_min == 0.5f);
+  }
+  const engine::SpeculationChoice none = taken(Endpoint::completions, text_with("")).request.speculation;
+  CHECK_FALSE(none.source);
+  CHECK_FALSE(none.n_max);
+  CHECK(refused(Endpoint::completions, text_with(R"("speculation":{"type":"magic"})")).param == "speculation.type");
+  CHECK(refused(Endpoint::completions, text_with(R"("speculation":{"n_max":-1})")).param == "speculation.n_max");
+}
+
+TEST_CASE("values out of range are refused with their name") {
+  const std::pair<const char*, const char*> wrong[] = {{"temperature", "-0.1"},
+                                                       {"temperature", "1e39"},
+                                                       {"top_p", "0"},
+                                                       {"top_p", "1.1"},
+                                                       {"min_p", "2"},
+                                                       {"top_k", "-1"},
+                                                       {"top_k", "3000000000"},
+                                                       {"n", "0"},
+                                                       {"n", "65"},
+                                                       {"n", "-1"},
+                                                       {"max_tokens", "0"},
+                                                       {"max_tokens", "-1"},
+                                                       {"max_tokens", "1.5"},
+                                                       {"presence_penalty", "101"},
+                                                       {"repeat_last_n", "-2"},
+                                                       {"priority", "1001"},
+                                                       {"deadline_ms", "0"},
+                                                       {"stop", "[\"\"]"},
+                                                       {"stop", "[1]"},
+                                                       {"stop_token_ids", "[-1]"},
+                                                       {"stop_token_ids", "[\"1\"]"},
+                                                       {"logit_bias", R"({"x":1})"},
+                                                       {"logit_bias", R"({"1":"1"})"},
+                                                       {"logit_bias", R"({"-1":1})"},
+                                                       {"logit_bias", R"({"1":1e7})"}};
+  for (const auto& [name, value] : wrong) {
+    INFO(name << " " << value);
+    const ApiError error = refused(Endpoint::chat_completions, chat_with('"' + std::string(name) + "\":" + value));
+    CHECK(error.status == 400);
+    CHECK(error.param == name);
+  }
+  const std::string long_stop = "\"" + std::string(actors::kMaxStopStringBytes + 1, 's') + "\"";
+  CHECK(refused(Endpoint::completions, text_with("\"stop\":" + long_stop)).param == "stop");
+  CHECK(refused(Endpoint::messages, messages_with("\"stop_sequences\":[" + long_stop + "]")).param == "stop_sequences");
+}
+
+TEST_CASE("counts are bounded before entries are read") {
+  const auto array_of = [](std::size_t count, const std::string& value) {
+    std::string out = "[" + value;
+    for (std::size_t i = 1; i < count; ++i) out += "," + value;
+    return out + "]";
+  };
+  const auto is_refused = [](Endpoint endpoint, const std::string& body, const char* param) {
+    const auto call = parse_call(endpoint, body, {});
+    const auto* error = std::get_if<ApiError>(&call);
+    return error && error->param == param;
+  };
+  CHECK(is_refused(Endpoint::completions, text_with("\"stop\":" + array_of(17, "\"a\"")), "stop"));
+  CHECK(is_refused(Endpoint::completions, text_with("\"stop_token_ids\":" + array_of(65, "1")), "stop_token_ids"));
+  CHECK(is_refused(Endpoint::embeddings, "{\"input\":" + array_of(257, "\"a\"") + "}", "input"));
+  CHECK(is_refused(Endpoint::detokenize, "{\"tokens\":" + array_of(65537, "1") + "}", "tokens"));
+  const std::string message = R"({"role":"user","content":""})";
+  CHECK(is_refused(Endpoint::chat_completions, "{\"messages\":" + array_of(kMaxChatMessages + 1, message) + "}",
+                   "messages"));
+  const std::string parts = array_of(kMaxContentParts + 1, R"({"type":"text","text":""})");
+  CHECK(is_refused(Endpoint::chat_completions, R"({"messages":[{"role":"user","content":)" + parts + "}]}",
+                   "messages[0].content"));
+}
+
+TEST_CASE("max_tokens has two names in chat, and 16 is the default of completions") {
+  CHECK(taken(Endpoint::chat_completions, chat_with(R"("max_tokens":5)")).request.sampling.max_tokens == 5);
+  CHECK(taken(Endpoint::chat_completions, chat_with(R"("max_tokens":5,"max_completion_tokens":5)"))
+            .request.sampling.max_tokens == 5);
+  CHECK(refused(Endpoint::chat_completions, chat_with(R"("max_tokens":5,"max_completion_tokens":6)")).param ==
+        "max_completion_tokens");
+  CHECK(taken(Endpoint::completions, text_with("")).request.sampling.max_tokens == 16);
+  CHECK(taken(Endpoint::responses, R"({"input":"x","max_output_tokens":7})").request.sampling.max_tokens == 7);
+}
+
+TEST_CASE("a conversation keeps roles, texts, names and earlier reasoning") {
+  const auto call = taken(Endpoint::chat_completions, R"({"messages":[
+      {"role":"system","content":"be brief"},{"role":"user","name":"eve","content":[
+      {"type":"text","text":"a"},{"type":"text","text":"b"}]},
+      {"role":"assistant","content":null,"reasoning_content":"hm"},{"role":"user","content":""}]})");
+  const auto& messages = call.conversation->messages;
+  REQUIRE(messages.size() == 4);
+  CHECK(messages[0].role == "system");
+  CHECK(messages[0].content == "be brief");
+  CHECK(messages[1].content == "ab");
+  CHECK(messages[1].name == "eve");
+  CHECK(messages[2].content.empty());
+  CHECK(messages[2].reasoning_content == "hm");
+  CHECK(call.conversation->add_generation_prompt);
+  CHECK(refused(Endpoint::chat_completions, R"({"messages":[]})").param == "messages");
+  CHECK(refused(Endpoint::chat_completions, R"({"messages":["x"]})").param == "messages");
+  CHECK(refused(Endpoint::chat_completions, R"({"messages":[{"role":"tool","content":"x"}]})").param ==
+        "messages[0].role");
+  CHECK(refused(Endpoint::chat_completions, R"({"messages":[{"role":"user"}]})").param == "messages[0].content");
+  CHECK(refused(Endpoint::chat_completions, R"({"messages":[{"role":"user","content":["x"]}]})").param ==
+        "messages[0].content");
+  CHECK(refused(Endpoint::chat_completions,
+                R"({"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}]})")
+            .param == "messages[0].content[0].type");
+}
+
+TEST_CASE("a completion's prompt is text or ids, one of them") {
+  const auto prompt = [](const std::string& json) {
+    return taken(Endpoint::completions, "{\"prompt\":" + json + "}").request.prompt;
+  };
+  using Ids = std::vector<TokenId>;
+  CHECK(std::get<std::string>(prompt("\"a\"")) == "a");
+  CHECK(std::get<std::string>(prompt("[\"a\"]")) == "a");
+  CHECK(std::get<Ids>(prompt("[1,2]")) == Ids{1, 2});
+  CHECK(std::get<Ids>(prompt("[[1,2]]")) == Ids{1, 2});
+  for (const char* wrong : {"[\"a\",\"b\"]", "[[1],[2]]", "[]", "[[]]", "[1,\"a\"]", "[-1]", "[2147483648]", "[{}]",
+                            "[true]", "[null]", "[1.5]"}) {
+    INFO(wrong);
+    CHECK(refused(Endpoint::completions, std::string("{\"prompt\":") + wrong + "}").param == "prompt");
+  }
+  CHECK(refused(Endpoint::completions, R"({"prompt":["a","b"]})").message ==
+        "prompt has 2 prompts; one is served: send a request for each");
+}
+
+TEST_CASE("logprobs are a number in completions and a switch in chat") {
+  const auto text = taken(Endpoint::completions, text_with(R"("logprobs":3)"));
+  CHECK(text.logprobs);
+  CHECK(text.request.sampling.num_logprobs == 3);
+  const auto chat = taken(Endpoint::chat_completions, chat_with(R"("logprobs":true,"top_logprobs":2)"));
+  CHECK(chat.request.sampling.num_logprobs == 2);
+  CHECK(taken(Endpoint::chat_completions, chat_with(R"("logprobs":true)")).request.sampling.num_logprobs == 0);
+  CHECK(taken(Endpoint::chat_completions, chat_with(R"("logprobs":false)")).request.sampling.num_logprobs == -1);
+  CHECK(refused(Endpoint::chat_completions, chat_with(R"("top_logprobs":2)")).param == "top_logprobs");
+  CHECK(refused(Endpoint::chat_completions, chat_with(R"("logprobs":true,"top_logprobs":21)")).param == "top_logprobs");
+  CHECK(refused(Endpoint::completions, text_with(R"("logprobs":21)")).param == "logprobs");
+  CHECK(refused(Endpoint::completions, text_with(R"("logprobs":0,"echo":true)")).param == "echo");
+  const auto response =
+      taken(Endpoint::responses, R"({"input":"x","include":["message.output_text.logprobs"],"top_logprobs":4})");
+  CHECK(response.request.sampling.num_logprobs == 4);
+  CHECK(refused(Endpoint::responses, R"({"input":"x","top_logprobs":4})").param == "top_logprobs");
+}
+
+TEST_CASE("best_of is n") {
+  CHECK(taken(Endpoint::completions, text_with(R"("n":2,"best_of":2)")).request.num_choices == 2);
+  CHECK(refused(Endpoint::completions, text_with(R"("n":1,"best_of":2)")).param == "best_of");
+}
+
+TEST_CASE("stream options are for streams") {
+  CHECK(taken(Endpoint::completions, text_with(R"("stream":true,"stream_options":{"include_usage":true})"))
+            .include_usage);
+  CHECK(refused(Endpoint::completions, text_with(R"("stream_options":{"include_usage":true})")).param ==
+        "stream_options");
+}
+
+TEST_CASE("inputs of embeddings are texts or ids, one or several") {
+  const auto inputs = [](const std::string& json) {
+    return taken(Endpoint::embeddings, "{\"input\":" + json + "}").request.embed->texts;
+  };
+  using Texts = std::vector<std::string>;
+  CHECK(std::get<Texts>(inputs("\"a\"")) == Texts{"a"});
+  CHECK(std::get<Texts>(inputs("[\"a\",\"b\"]")) == Texts{"a", "b"});
+  CHECK(std::get<actors::EmbedIds>(inputs("[1,2]")) == actors::EmbedIds{{1, 2}});
+  CHECK(std::get<actors::EmbedIds>(inputs("[[1],[2,3]]")) == actors::EmbedIds{{1}, {2, 3}});
+  for (const char* wrong : {"[]", "[\"a\",1]", "[1,\"a\"]", "[[1],\"a\"]", "[[1],[\"a\"]]", "[true]"})
+    CHECK(refused(Endpoint::embeddings, std::string("{\"input\":") + wrong + "}").param == "input");
+}
+
+TEST_CASE("dimensions other than the model's are refused, before anything is computed where they are known") {
+  ApiContext context;
+  context.vector_dim = [](const std::string&) { return std::optional<std::uint32_t>(8); };
+  CHECK(taken(Endpoint::embeddings, R"({"input":"x","dimensions":8})", context).dimensions == 8u);
+  CHECK(refused(Endpoint::embeddings, R"({"input":"x","dimensions":4})", context).param == "dimensions");
+  CHECK(taken(Endpoint::embeddings, R"({"input":"x","dimensions":4})").dimensions == 4u);
+}
+
+TEST_CASE("a response's input is a text, or messages with the reasoning that led to them") {
+  CHECK(taken(Endpoint::responses, R"({"input":"hi"})").conversation->messages.front().role == "user");
+  const auto call = taken(Endpoint::responses, R"({"instructions":"be brief","input":[
+      {"role":"user","content":"a"},
+      {"type":"reasoning","id":"rs_1","summary":[],"content":[{"type":"reasoning_text","text":"hm"}]},
+      {"type":"message","id":"msg_1","role":"assistant","status":"completed","content":[
+        {"type":"output_text","text":"b","annotations":[],"logprobs":[]}]},
+      {"role":"user","content":[{"type":"input_text","text":"c"}]}]})");
+  const auto& messages = call.conversation->messages;
+  REQUIRE(messages.size() == 4);
+  CHECK(messages[0].role == "system");
+  CHECK(messages[2].content == "b");
+  CHECK(messages[2].reasoning_content == "hm");
+  CHECK_FALSE(messages[3].reasoning_content);
+  CHECK(refused(Endpoint::responses, R"({"input":[]})").param == "input");
+  CHECK(refused(Endpoint::responses, R"({"input":[{"content":"x"}]})").param == "input[0].role");
+  CHECK(refused(Endpoint::responses, R"({"input":"x","store":true})").param == "store");
+}
+
+TEST_CASE("Anthropic's messages have a system text, blocks, and an answer that is continued") {
+  const auto call = taken(Endpoint::messages, R"({"max_tokens":9,"system":[
+      {"type":"text","text":"be ","cache_control":{"type":"ephemeral"}},{"type":"text","text":"brief"}],"messages":[
+      {"role":"user","content":"a"},{"role":"assistant","content":[
+      {"type":"thinking","thinking":"hm","signature":""},{"type":"text","text":"b"}]}],"stop_sequences":["x"]})");
+  const auto& messages = call.conversation->messages;
+  REQUIRE(messages.size() == 3);
+  CHECK(messages[0].content == "be brief");
+  CHECK(messages[2].content == "b");
+  CHECK(messages[2].reasoning_content == "hm");
+  CHECK_FALSE(call.conversation->add_generation_prompt);
+  CHECK(call.request.stop_strings == std::vector<std::string>{"x"});
+  CHECK(taken(Endpoint::count_tokens, R"({"messages":[{"role":"user","content":"a"}]})").conversation);
+  CHECK(refused(Endpoint::messages, messages_with(R"("system":[1])")).param == "system");
+  CHECK(refused(Endpoint::messages,
+                R"({"max_tokens":9,"messages":[{"role":"user","content":[{"type":"thinking","thinking":"x"}]}]})")
+            .param == "messages[0].content[0].type");
+}
+
+TEST_CASE("reasoning reaches the template by the names that templates have for it") {
+  const auto chat = [](const std::string& members) {
+    return arguments_of(Endpoint::chat_completions, chat_with(members));
+  };
+  CHECK(chat("") == "");
+  CHECK(chat(R"("reasoning_effort":"low")") == R"({"enable_thinking":true,"thinking":true,"reasoning_effort":"low"})");
+  CHECK(chat(R"("reasoning":{"effort":"none"})") == R"({"enable_thinking":false,"thinking":false})");
+  CHECK(chat(R"("reasoning":{"enabled":true})") == R"({"enable_thinking":true,"thinking":true})");
+  CHECK(chat(R"("chat_template_kwargs":{"x":[1,{"y":null}]})") == R"({"x":[1,{"y":null}]})");
+  CHECK(chat(R"("reasoning_effort":"low","chat_template_kwargs":{"thinking":false})") ==
+        R"({"enable_thinking":true,"thinking":false,"reasoning_effort":"low"})");
+  CHECK(refused(Endpoint::chat_completions, chat_with(R"("reasoning":{"effort":"none","enabled":true})")).param ==
+        "reasoning.enabled");
+  CHECK(refused(Endpoint::chat_completions, chat_with(R"("reasoning":{},"reasoning_effort":"low")")).param ==
+        "reasoning_effort");
+  CHECK(refused(Endpoint::chat_completions, chat_with(R"("chat_template_kwargs":{"messages":[]})")).param ==
+        "chat_template_kwargs");
+}
+
+TEST_CASE("Anthropic's thinking is off unless asked for, and then shown") {
+  const auto messages = [](const std::string& members) { return taken(Endpoint::messages, messages_with(members)); };
+  const std::string off = R"({"enable_thinking":false,"thinking":false})";
+  CHECK(messages("").conversation->template_arguments == off);
+  CHECK_FALSE(messages("").show_reasoning);
+  CHECK(messages(R"("thinking":{"type":"disabled"})").conversation->template_arguments == off);
+  const auto on = messages(R"("thinking":{"type":"enabled","budget_tokens":8})");
+  CHECK(on.show_reasoning);
+  CHECK(on.conversation->template_arguments == R"({"thinking_budget":8,"enable_thinking":true,"thinking":true})");
+  CHECK(refused(Endpoint::messages, messages_with(R"("thinking":{"type":"enabled","budget_tokens":9})")).param ==
+        "thinking.budget_tokens");
+  CHECK(refused(Endpoint::messages, messages_with(R"("thinking":{"type":"disabled","budget_tokens":1})")).param ==
+        "thinking.budget_tokens");
+}
+
+TEST_CASE("tenant, scope, priority and deadline are those of the connection and the request") {
+  ApiContext context;
+  context.uid = 12;
+  context.tenant.policy = std::make_shared<scheduler::TenantPolicy>(
+      scheduler::TenantPolicy{.most_urgent_priority = 5, .public_cache = true});
+  const auto call = taken(Endpoint::completions, text_with(R"("deadline_ms":250)"), context);
+  CHECK(call.request.uid == 12);
+  CHECK(call.request.priority == 5);
+  CHECK(call.request.cache_scope == "public");
+  CHECK(call.request.deadline == std::chrono::milliseconds(250));
+  CHECK(taken(Endpoint::completions, text_with(R"("cache_scope":"mine")"), context).request.cache_scope == "mine");
+  const ApiError error = refused(Endpoint::completions, text_with(R"("priority":-1)"), context);
+  CHECK(error.status == 403);
+  CHECK(error.param == "priority");
+}
+
+TEST_CASE("a prompt larger than the limit is refused before anything reads it") {
+  ApiContext context;
+  context.max_prompt_bytes = 8;
+  const std::pair<Endpoint, const char*> at_limit[] = {
+      {Endpoint::completions, R"({"prompt":"12345678"})"},
+      {Endpoint::completions, R"({"prompt":[1,2]})"},
+      {Endpoint::embeddings, R"({"input":["1234","5678"]})"},
+      {Endpoint::chat_completions, R"({"messages":[{"role":"user","content":"1234"}]})"},
+      {Endpoint::tokenize, R"({"content":"12345678"})"}};
+  for (const auto& [endpoint, body] : at_limit) {
+    INFO(body);
+    context.max_prompt_bytes = 8;
+    taken(endpoint, body, context);
+    context.max_prompt_bytes = 7;
+    const ApiError error = refused(endpoint, body, context);
+    CHECK(error.status == 400);  // what OpenAI's clients expect beside this code
+    CHECK(error.code == "context_length_exceeded");
+  }
+}
+
+TEST_CASE("what is returned is bounded") {
+  CHECK(taken(Endpoint::chat_completions, chat_with(R"("user":"u","metadata":{"a":"b"})")).echoed.metadata ==
+        R"({"a":"b"})");
+  CHECK(refused(Endpoint::chat_completions, chat_with(R"("metadata":{"a":1})")).param == "metadata");
+  CHECK(refused(Endpoint::chat_completions, chat_with("\"user\":\"" + std::string(kMaxNameBytes + 1, 'u') + "\""))
+            .param == "user");
+  CHECK(refused(Endpoint::chat_completions, chat_with("\"model\":\"" + std::string(kMaxNameBytes + 1, 'u') + "\""))
+            .param == "model");
+}
+
+TEST_CASE("a body that is no object is refused") {
+  for (const char* body : {"", "[]", "null", "1", "{\"prompt\":\"a\",\"prompt\":\"b\"}"}) {
+    INFO(body);
+    CHECK(refused(Endpoint::completions, body).status == 400);
+  }
+}
+
+}  // namespace
+}  // namespace troupe::ipc::api

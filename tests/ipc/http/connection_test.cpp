@@ -1,0 +1,382 @@
+// How HTTP connections behave: order, ends, timeouts, limits.
+#include <poll.h>
+
+#include "tests/ipc/fixture.h"
+#include "tests/ipc/http/http_client.h"
+
+using namespace troupe;
+using namespace troupe::ipc;
+using namespace troupe::ipc::test;
+using namespace troupe::ipc::http::test;
+using scheduler::Outcome;
+using std::chrono::milliseconds;
+
+namespace {
+
+const std::string kCompletion = R"({"model":"fake","prompt":"Once","stream":true})";
+
+// A streamed answer that has begun.
+FakeGateway::Submitted begin_stream(FakeServer& server, HttpClient& client) {
+  client.post("/v1/completions", kCompletion);
+  const auto submitted = server.gateway.wait_submitted(0);
+  submitted.sink->tokens(run_of(0, {1}, "a"));
+  REQUIRE(client.expect_head().status == 200);
+  REQUIRE(client.receive_chunk());
+  return submitted;
+}
+
+}  // namespace
+
+TEST_CASE("http: requests sent ahead are answered in their order") {
+  FakeServer server({.max_questions_per_second = 1u << 30});
+  HttpClient client(server.path());
+  std::string bytes;
+  constexpr int kRequests = 2000;  // more than the server keeps
+  for (int i = 0; i < kRequests; ++i) {
+    const std::string body = R"({"tokens":[)" + std::to_string(33 + i % 64) + "]}";
+    bytes += i % 3 == 0
+                 ? "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+                 : "POST /detokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: " + std::to_string(body.size()) +
+                       "\r\n\r\n" + body;
+  }
+  REQUIRE(client.send(bytes));
+  for (int i = 0; i < kRequests; ++i) {
+    const HttpResponse answer = client.expect();
+    REQUIRE(answer.status == 200);
+    if (i % 3 == 0)
+      REQUIRE(answer.body == R"({"status":"ok"})");
+    else if (const char c = static_cast<char>(33 + i % 64); c != '"' && c != '\\')
+      REQUIRE(has(answer.body, std::string("\"content\":\"") + c + "\""));
+  }
+}
+
+TEST_CASE("http: a request sent ahead waits for the streamed answer before it") {
+  FakeServer server;
+  HttpClient client(server.path());
+  const auto submitted = begin_stream(server, client);
+  client.get("/health");
+  submitted.sink->tokens(run_of(1, {2}, "b"));
+  REQUIRE(has(*client.receive_chunk(), R"("text":"b")"));
+  submitted.sink->end(end_of(Outcome::eos));
+  while (!client.receive_chunk()->empty()) {
+  }
+  CHECK(client.expect().body == R"({"status":"ok"})");
+}
+
+TEST_CASE("http: a client that hangs up or closes its sending side cancels its request") {
+  for (const bool half : {false, true})
+    for (const bool sends_ahead : {false, true}) {
+      FakeServer server;
+      HttpClient client(server.path());
+      const auto submitted = begin_stream(server, client);
+      if (sends_ahead) client.send(std::string(100000, 'x'));  // more than is read ahead
+      half ? client.finish() : client.hang_up();
+      CHECK(server.gateway.wait_cancelled(1) == std::vector<actors::RequestId>{submitted.id});
+    }
+}
+
+TEST_CASE("http: a request for vectors whose client has gone already is cancelled") {
+  FakeServer server;
+  HttpClient client(server.path());
+  const std::string body = R"({"model":"fake","input":["a"]})";
+  std::string bytes;
+  for (int i = 0; i < 100; ++i) bytes += "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  client.send(bytes + "POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Length: " +
+              std::to_string(body.size()) + "\r\n\r\n" + body);
+  client.finish();
+  server.gateway.wait_cancelled(1);
+  CHECK(has(client.rest(), R"({"status":"ok"})"));
+}
+
+TEST_CASE("http: what was asked before the client closed its sending side is answered") {
+  FakeServer server;
+  HttpClient client(server.path());
+  client.get("/health");
+  client.get("/version");
+  client.finish();
+  CHECK(client.expect().status == 200);
+  CHECK(client.expect().status == 200);
+  CHECK(client.rest().empty());
+}
+
+TEST_CASE("http: a request that its client has not finished when it closes its sending side ends the connection") {
+  FakeServer server;
+  for (const char* begun :
+       {"GET /hea", "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nab",
+        "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab"}) {
+    HttpClient client(server.path());
+    client.send(begun);
+    client.finish();
+    CHECK(client.rest().empty());
+  }
+}
+
+TEST_CASE("http: an answer of which one choice fails ends, and the other choices are cancelled") {
+  FakeServer server;
+  HttpClient client(server.path());
+  client.post("/v1/completions", R"({"model":"fake","prompt":"x","n":2})");
+  const auto first = server.gateway.wait_submitted(0), second = server.gateway.wait_submitted(1);
+  first.sink->end(end_of(Outcome::worker_lost));
+  CHECK(client.expect().status == 500);
+  CHECK(server.gateway.wait_cancelled(1) == std::vector<actors::RequestId>{second.id});
+  client.get("/health");
+  CHECK(client.expect().status == 200);
+}
+
+TEST_CASE("http: a connection is kept or closed as the client says") {
+  FakeServer server;
+  HttpClient close(server.path());
+  close.get("/health", "Connection: close\r\n");
+  CHECK(close.expect().field("Connection") == "close");
+  CHECK(close.rest().empty());
+  HttpClient old(server.path());
+  old.send("GET /health HTTP/1.0\r\n\r\n");
+  CHECK(old.expect().field("Connection") == "close");
+  CHECK(old.rest().empty());
+  HttpClient old_kept(server.path());
+  for (int i = 0; i < 2; ++i) {
+    old_kept.send("GET /health HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+    CHECK(old_kept.expect().field("Connection") == "keep-alive");
+  }
+}
+
+TEST_CASE("http: a stream to a client of HTTP/1.0 has no chunks and ends with the connection") {
+  FakeServer server;
+  HttpClient client(server.path());
+  client.send("POST /v1/completions HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: " +
+              std::to_string(kCompletion.size()) + "\r\n\r\n" + kCompletion);
+  const auto submitted = server.gateway.wait_submitted(0);
+  submitted.sink->tokens(run_of(0, {1}, "a"));
+  submitted.sink->end(end_of(Outcome::eos));
+  const HttpResponse answer = client.expect();
+  CHECK(answer.field("Transfer-Encoding").empty());
+  CHECK(answer.field("Connection") == "close");
+  CHECK(answer.body.starts_with("data: {"));
+  CHECK(answer.body.ends_with("data: [DONE]\n\n"));
+}
+
+TEST_CASE("http: a damaged request is answered once, and what follows it is not read as a request") {
+  FakeServer server;
+  HttpClient client(server.path());
+  client.send(
+      "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n"
+      "0\r\n\r\nGET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  const HttpResponse answer = client.expect();
+  CHECK(answer.status == 400);
+  CHECK(answer.field("Connection") == "close");
+  CHECK(has(answer.body, "beside Content-Length"));
+  client.finish();
+  CHECK(client.rest().empty());
+}
+
+TEST_CASE("http: a client that waits for 100 Continue gets it, unless its body is refused") {
+  FakeServer server({.max_frame_bytes = 1u << 20});
+  HttpClient client(server.path());
+  client.send("POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 16\r\nExpect: 100-continue\r\n\r\n");
+  CHECK(client.expect().status == 100);
+  client.send(R"({"content":"AB"})");
+  CHECK(client.expect().status == 200);
+  client.send("POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1048577\r\nExpect: 100-continue\r\n\r\n");
+  const HttpResponse refused = client.expect();
+  CHECK(refused.status == 413);
+  CHECK(refused.field("Connection") == "close");
+}
+
+TEST_CASE("http: a body above the limit is refused before it has come, and the client can read why") {
+  FakeServer server({.max_frame_bytes = 1u << 20});
+  HttpClient client(server.path());
+  const std::string body(3u << 20, ' ');
+  // The client sends all of it before it reads.
+  std::thread sender([&] { client.post("/tokenize", body); });
+  const HttpResponse answer = client.expect();
+  sender.join();
+  CHECK(answer.status == 413);
+  CHECK(has(answer.body, "max_frame_bytes"));
+}
+
+TEST_CASE("http: a large body, in one piece or in chunks, is read as a whole") {
+  FakeServer server;
+  const std::string text(300000, 'A');
+  const std::string body = R"({"content":")" + text + "\"}";
+  HttpClient client(server.path());
+  client.post("/tokenize", body);
+  const HttpResponse whole = client.expect();
+  CHECK(whole.status == 200);
+  std::string chunked = "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n";
+  for (std::size_t at = 0; at < body.size(); at += 4096) {
+    const std::string piece = body.substr(at, 4096);
+    char size[32];
+    std::snprintf(size, sizeof(size), "%zx\r\n", piece.size());
+    chunked += size + piece + "\r\n";
+  }
+  std::thread sender([&] { client.send(chunked + "0\r\n\r\n"); });
+  const HttpResponse pieces = client.expect();
+  sender.join();
+  CHECK(pieces.status == 200);
+  CHECK(pieces.body == whole.body);
+}
+
+TEST_CASE("http: bodies in chunks that wait for the room of one another are refused in time") {
+  ServerOptions options;
+  options.max_frame_bytes = 2u << 20;
+  options.max_buffer_bytes = 16u << 20;
+  options.stall_timeout = milliseconds(200);
+  FakeServer server(options);
+  const std::string piece = "40000\r\n" + std::string(1 << 18, 'A') + "\r\n";
+  std::vector<std::unique_ptr<HttpClient>> clients;
+  std::vector<std::thread> senders;
+  for (int i = 0; i < 24; ++i) {
+    clients.push_back(std::make_unique<HttpClient>(server.path()));
+    senders.emplace_back([&client = *clients.back(), &piece] {
+      std::string bytes = "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n";
+      for (int n = 0; n < 6; ++n) bytes += piece;
+      client.send(bytes);  // as far as the server takes it
+    });
+  }
+  int refused = 0;
+  for (const auto& client : clients)
+    if (const HttpResponse answer = client->expect(); has(answer.body, "max_buffer_bytes")) ++refused;
+  CHECK(refused > 0);
+  for (std::thread& sender : senders) sender.join();
+}
+
+TEST_CASE("http: a client that does not send its head or its body in time is told so") {
+  FakeServer server({.hello_timeout = milliseconds(60), .stall_timeout = milliseconds(60)});
+  HttpClient head(server.path());
+  head.send("GET /health HTT");
+  const HttpResponse late = head.expect();
+  CHECK(late.status == 408);
+  CHECK(late.field("Connection") == "close");
+  HttpClient body(server.path());
+  body.send("POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 16\r\n\r\n{");
+  CHECK(body.expect().status == 408);
+  HttpClient second(server.path());  // also the second request of a connection
+  second.get("/health");
+  CHECK(second.expect().status == 200);
+  second.send("GET /health HTT");
+  CHECK(second.expect().status == 408);
+}
+
+TEST_CASE("http: a body that comes in crumbs ends its connection, however long it goes on") {
+  FakeServer server({.stall_timeout = milliseconds(100)});
+  HttpClient client(server.path());
+  REQUIRE(client.send("POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n"));
+  while (client.send("x")) std::this_thread::yield();  // a byte at a time: fails when the server has closed
+  SUCCEED();
+}
+
+TEST_CASE("http: a client that is refused at the door of the Unix socket is told so in HTTP") {
+  ServerOptions options;
+  options.max_connections_per_uid = 1;
+  FakeServer server(options);
+  HttpClient first(server.path());
+  first.get("/health");
+  CHECK(first.expect().status == 200);
+  for (int i = 0; i < 3; ++i) {  // whether its bytes or the server come first
+    HttpClient second(server.path());
+    second.get("/health");
+    const HttpResponse refused = second.expect();
+    CHECK(refused.status == 429);
+    CHECK(has(refused.body, "max_connections_per_uid"));
+    CHECK_FALSE(refused.field("Retry-After").empty());
+  }
+  CHECK(RawClient(server.path()).expect().refused().field() == "max_connections_per_uid");  // one that says nothing
+}
+
+TEST_CASE("http: an idle connection is closed without a word, and one with a request is not") {
+  FakeServer server({.http = {.keep_alive_timeout = milliseconds(60)}});
+  HttpClient busy(server.path());
+  const auto submitted = begin_stream(server, busy);
+  HttpClient idle(server.path());
+  idle.get("/health");
+  CHECK(idle.expect().status == 200);
+  CHECK(idle.rest().empty());  // waits for the end
+  submitted.sink->end(end_of(Outcome::eos));
+  while (!busy.receive_chunk()->empty()) {
+  }
+}
+
+TEST_CASE("http: a client that reads nothing parks its answer, and is closed after the stall timeout") {
+  FakeServer server({.stall_timeout = milliseconds(200)});
+  HttpClient client(server.path());
+  client.post("/v1/completions", kCompletion);
+  const auto submitted = server.gateway.wait_submitted(0);
+  std::uint64_t sent = 0;
+  // As many tokens as credit allows, until no more credit comes.
+  for (std::uint64_t credit = submitted.request.credit; server.gateway.num_cancelled() == 0;
+       credit = submitted.request.credit + server.gateway.credit_of(submitted.id))
+    if (sent < credit) submitted.sink->tokens(run_of(sent++, {1}, std::string(1000, 'a')));
+  CHECK(server.gateway.wait_cancelled(1) == std::vector<actors::RequestId>{submitted.id});
+}
+
+TEST_CASE("http: while the server drains, running answers end, and new requests are refused") {
+  FakeServer server;
+  HttpClient client(server.path()), idle(server.path());
+  idle.get("/health");
+  CHECK(idle.expect().status == 200);
+  const auto submitted = begin_stream(server, client);
+  std::promise<void> drained;
+  server.server->drain([&] { drained.set_value(); });
+  const auto done = server.gateway.wait_draining();
+  idle.get("/health");
+  const HttpResponse answer = idle.expect();
+  CHECK(answer.status == 503);
+  CHECK(answer.field("Connection") == "close");
+  submitted.sink->tokens(run_of(1, {2}, "b"));
+  submitted.sink->end(end_of(Outcome::eos));
+  std::string rest;
+  while (const auto chunk = client.receive_chunk()) {
+    rest += *chunk;
+    if (chunk->empty()) break;
+  }
+  CHECK(rest.ends_with("data: [DONE]\n\n"));
+  done();
+  CHECK(drained.get_future().wait_for(kPatience) == std::future_status::ready);
+}
+
+TEST_CASE("http: a connection that is broken off in the middle of a stream gets an error event and no end") {
+  FakeServer server({.max_outbox_bytes = 1u << 16});
+  HttpClient client(server.path());
+  const auto submitted = begin_stream(server, client);
+  // More than the outbox holds, at once: no gateway sends beyond the credit.
+  submitted.sink->tokens(run_of(1, {2}, std::string(1u << 17, 'a')));
+  std::string rest;
+  std::optional<std::string> chunk;
+  while ((chunk = client.receive_chunk()) && !chunk->empty()) rest += *chunk;
+  CHECK_FALSE(chunk);
+  CHECK(has(rest, "max_outbox_bytes"));
+}
+
+TEST_CASE("http: requests beyond the rate of questions are refused with 429") {
+  FakeServer server({.max_questions_per_second = 1});
+  HttpClient client(server.path());
+  client.get("/health");
+  CHECK(client.expect().status == 200);
+  client.get("/health");
+  const HttpResponse refused = client.expect();
+  CHECK(refused.status == 429);
+  CHECK_FALSE(refused.field("Retry-After").empty());
+  CHECK(has(refused.body, "max_questions_per_second"));
+}
+
+TEST_CASE("http: every request is counted once, with its outcome") {
+  FakeServer server;
+  HttpClient client(server.path());
+  client.post("/v1/completions", R"({"model":"fake","prompt":"x","n":2})");
+  for (std::size_t i = 0; i < 2; ++i) {
+    const auto submitted = server.gateway.wait_submitted(i);
+    actors::End end = end_of(Outcome::eos);
+    end.choice = submitted.choice;
+    submitted.sink->end(std::move(end));
+  }
+  CHECK(client.expect().status == 200);
+  client.post("/v1/completions", "{}");
+  CHECK(client.expect().status == 400);
+  client.get("/metrics");
+  const std::string metrics = client.expect().body;
+  INFO(metrics);
+  const auto counted = [&](const std::string& labels) { return has(metrics, "model_name=\"fake\"," + labels); };
+  CHECK(counted("finished_reason=\"eos\"} 2\n"));
+  CHECK(counted("kind=\"refused\",reason=\"invalid_argument\"} 1\n"));
+  CHECK(has(metrics, "\ntroupe:requests_received_total{model_name=\"fake\"} 3\n"));
+}

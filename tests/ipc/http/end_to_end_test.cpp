@@ -1,0 +1,108 @@
+// HTTP, actors and engine together, on the embedded model.
+#include <nlohmann/json.hpp>
+
+#include "tests/ipc/http/http_client.h"
+#include "tests/ipc/real_server.h"
+
+using namespace troupe;
+using namespace troupe::ipc::test;
+using namespace troupe::ipc::http::test;
+using nlohmann::json;
+
+namespace {
+
+json ask(const std::string& socket, const std::string& path, const json& body) {
+  HttpClient client(socket);
+  client.post(path, body.dump());
+  const HttpResponse answer = client.expect();
+  INFO(answer.body);
+  REQUIRE(answer.status == 200);
+  return json::parse(answer.body);
+}
+
+// The data of the events, without [DONE].
+std::vector<json> stream(const std::string& socket, const std::string& path, json body) {
+  body["stream"] = true;
+  HttpClient client(socket);
+  client.post(path, body.dump());
+  const HttpResponse answer = client.expect();
+  REQUIRE(answer.status == 200);
+  REQUIRE(answer.ended);
+  std::vector<json> events;
+  for (std::size_t at = 0; (at = answer.body.find("data: ", at)) != std::string::npos;) {
+    const std::size_t end = answer.body.find('\n', at);
+    const std::string data = answer.body.substr(at + 6, end - at - 6);
+    if (data != "[DONE]") events.push_back(json::parse(data));
+    at = end;
+  }
+  return events;
+}
+
+}  // namespace
+
+TEST_CASE("http: an answer has the tokens of the frames' answer, streamed or not") {
+  RealServer server;
+  const auto native = server.connect();
+  const client::Completion expected =
+      complete(*native, {.prompt = "Once upon a time", .sampling = {.temperature = 0.8f, .seed = 7, .max_tokens = 48}});
+  const json body{{"prompt", "Once upon a time"}, {"temperature", 0.8}, {"seed", 7}, {"max_tokens", 48}};
+  const json whole = ask(server.path(), "/v1/completions", body);
+  CHECK(whole["choices"][0]["text"] == expected.text);
+  CHECK(whole["usage"]["completion_tokens"] == expected.ids.size());
+  std::string text;
+  for (const json& event : stream(server.path(), "/v1/completions", body))
+    if (!event["choices"].empty()) text += event["choices"][0]["text"].get<std::string>();
+  CHECK(text == expected.text);
+  // Ids as the prompt, and back from ids to text.
+  const json ids = ask(server.path(), "/tokenize", {{"content", expected.text}})["tokens"];
+  CHECK(ask(server.path(), "/detokenize", {{"tokens", ids}})["content"] == expected.text);
+}
+
+TEST_CASE("http: a client that leaves in the middle of an answer frees everything within steps") {
+  RealServer server;
+  {
+    HttpClient client(server.path());
+    client.post("/v1/completions", R"({"prompt":"Once","max_tokens":400,"ignore_eos":true,"stream":true})");
+    REQUIRE(client.expect_head().status == 200);
+    REQUIRE(client.receive_chunk());
+  }
+  const auto native = server.connect();
+  const auto status = wait_status(*native, [](const client::ServerStatus& s) { return ended_as(s, "cancelled") == 1; });
+  CHECK(status.count("streams") <= 1);
+  require_at_rest(*native);
+}
+
+TEST_CASE("http: a model without a chat template refuses conversations and says what to do") {
+  RealServer server;
+  HttpClient client(server.path());
+  client.post("/v1/chat/completions", R"({"messages":[{"role":"user","content":"Hi"}]})");
+  const HttpResponse answer = client.expect();
+  CHECK(answer.status == 400);
+  CHECK(has(answer.body, "chat template"));
+}
+
+TEST_CASE("http: a conversation is answered, and what a template opens as reasoning is split off") {
+  actors::GatewayOptions options = embedded_model();
+  options.chat_template.source =
+      "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+      "{% if add_generation_prompt %}assistant:<think>\n{% endif %}";
+  options.chat_template.name = "test";
+  RealServer server(options);
+  const json messages = json::array({{{"role", "user"}, {"content", "Tell a story"}}});
+  const json chat{{"messages", messages}, {"max_tokens", 16}, {"seed", 3}, {"ignore_eos", true}};
+  const json answer = ask(server.path(), "/v1/chat/completions", chat);
+  const json& message = answer["choices"][0]["message"];
+  INFO(answer.dump());
+  CHECK_FALSE(message["reasoning_content"].get<std::string>().empty());
+  CHECK((message["content"].is_null() || message["content"] == ""));
+  std::string reasoning;
+  for (const json& event : stream(server.path(), "/v1/chat/completions", chat))
+    if (!event["choices"].empty() && event["choices"][0]["delta"].contains("reasoning_content"))
+      reasoning += event["choices"][0]["delta"]["reasoning_content"].get<std::string>();
+  CHECK(reasoning == message["reasoning_content"]);
+  const json prompt = ask(server.path(), "/apply-template", {{"messages", messages}})["prompt"];
+  CHECK(prompt == "user: Tell a story\nassistant:<think>\n");
+  const json count =
+      ask(server.path(), "/v1/messages/count_tokens", {{"model", answer["model"]}, {"messages", messages}});
+  CHECK(count["input_tokens"] == answer["usage"]["prompt_tokens"]);
+}

@@ -1,0 +1,200 @@
+// Keys over TCP, with TLS and without, against a server with a fake gateway.
+#include "ipc/http/key_authenticator.h"
+#include "ipc/http/tls_front.h"
+#include "ipc/keys/key_text.h"
+#include "tests/ipc/fixture.h"
+#include "tests/ipc/http/http_client.h"
+#include "tests/ipc/http/tls_client.h"
+#include "tests/support/skip.h"
+#include "tests/support/temp_folder.h"
+
+using namespace troupe;
+using namespace troupe::ipc;
+using namespace troupe::ipc::test;
+using namespace troupe::ipc::http::test;
+using http::KeyAuthenticator;
+
+namespace {
+
+const std::string kBody = R"({"model":"fake","prompt":"x"})";
+
+struct MadeKey {
+  std::string text = draw_key();
+  ServedKey key;
+};
+
+MadeKey key_named(const std::string& name) {
+  MadeKey made;
+  const auto parts = split_key(made.text);
+  made.key = {.name = name, .id = std::string(parts->id)};
+  fill_random(made.key.salt);
+  made.key.hash = *scrypt(parts->secret, made.key.salt);
+  made.key.tenant = {.id = scheduler::named_tenant("key:" + name)};
+  return made;
+}
+
+ServerOptions with_keys(std::vector<ServedKey> keys) {
+  ServerOptions options;
+  options.http.listen = {*parse_tcp_address("tcp://127.0.0.1:0")};
+  options.http.authenticator = std::make_shared<KeyAuthenticator>(std::move(keys));
+  return options;
+}
+
+http::RequestHead head_with(std::vector<http::Field> fields) {
+  http::RequestHead head;
+  head.fields = std::move(fields);
+  return head;
+}
+
+}  // namespace
+
+TEST_CASE("a key is taken from either field, without regard to the scheme's case") {
+  CHECK(http::presented_key(head_with({{"authorization", "Bearer trp_x"}})) == "trp_x");
+  CHECK(http::presented_key(head_with({{"authorization", "bearer  trp_x "}})) == "trp_x");
+  CHECK(http::presented_key(head_with({{"x-api-key", "trp_y"}})) == "trp_y");
+  CHECK(http::presented_key(head_with({{"x-api-key", "trp_y"}, {"authorization", "Bearer trp_x"}})) == "trp_x");
+  CHECK(http::presented_key(head_with({{"x-api-key", "trp_y"}, {"authorization", "Basic dTpw"}})) == "trp_y");
+  CHECK(http::presented_key(head_with({{"authorization", "Bearer"}})).empty());
+  CHECK(http::presented_key(head_with({{"authorization", "Bearer  "}})).empty());
+  CHECK(http::presented_key(head_with({})).empty());
+}
+
+TEST_CASE("keys: each request counts for its key's tenant, and one without a key for none") {
+  const MadeKey web = key_named("web"), ci = key_named("ci");
+  FakeServer server(with_keys({web.key, ci.key}));
+  HttpClient client(server.server->tcp_addresses().at(0));
+  client.post("/v1/completions", kBody);
+  const HttpResponse without = client.expect();
+  CHECK(without.status == 401);
+  CHECK(without.field("WWW-Authenticate") == "Bearer");
+  CHECK_THAT(without.body, Catch::Matchers::Contains("Authorization: Bearer KEY"));
+  HttpClient again(server.server->tcp_addresses().at(0));  // the body was not read
+  std::size_t submitted = 0;
+  for (const auto& [fields, name] :
+       {std::pair("Authorization: Bearer " + web.text, "key:web"), std::pair("x-api-key: " + ci.text, "key:ci"),
+        std::pair("Authorization: Bearer " + web.text, "key:web")}) {
+    again.post("/v1/completions", kBody, fields + "\r\n");
+    const auto request = server.gateway.wait_submitted(submitted++);
+    CHECK(request.request.tenant.id == scheduler::named_tenant(name));
+    CHECK_FALSE(request.request.tenant.is_owner);
+    request.sink->end(end_of(scheduler::Outcome::eos));
+    CHECK(again.expect().status == 200);
+  }
+  again.get("/v1/models", "Authorization: Bearer " + draw_key() + "\r\n");
+  const HttpResponse wrong = again.expect();
+  CHECK(wrong.status == 401);
+  CHECK_THAT(wrong.body, Catch::Matchers::Contains("invalid_api_key"));
+  again.get("/health");
+  CHECK(again.expect().status == 200);
+}
+
+TEST_CASE("keys: an expired one and too many guesses are told apart from a wrong one") {
+  MadeKey old = key_named("old");
+  old.key.expires = 1'000;
+  const MadeKey good = key_named("good");
+  FakeServer server(with_keys({old.key, good.key}));
+  HttpClient client(server.server->tcp_addresses().at(0));
+  const auto ask = [&](const std::string& key) {
+    client.get("/v1/models", "x-api-key: " + key + "\r\n");
+    return client.expect();
+  };
+  CHECK(ask(good.text).status == 200);
+  const HttpResponse expired = ask(old.text);
+  CHECK(expired.status == 401);
+  CHECK_THAT(expired.body, Catch::Matchers::Contains("the key old has expired"));
+  HttpResponse last;
+  for (int i = 0; i <= static_cast<int>(kMaxGuesses) && last.status != 429; ++i)
+    last = ask("guess" + std::to_string(i));
+  CHECK(last.status == 429);
+  CHECK_FALSE(last.field("Retry-After").empty());
+  CHECK(ask(good.text).status == 200);
+}
+
+TEST_CASE("keys: on the Unix socket they mean nothing, unless a trusted proxy passes one on") {
+  const MadeKey web = key_named("web");
+  for (const bool is_proxy : {false, true}) {
+    ServerOptions options = with_keys({web.key});
+    options.tenants = TenantRules({{.uids = {::geteuid()},
+                                    .trusted_proxy = is_proxy,
+                                    .policy = std::make_shared<const scheduler::TenantPolicy>()}});
+    FakeServer server(std::move(options));
+    HttpClient client(server.path());
+    client.post("/v1/completions", kBody, "Authorization: Bearer " + web.text + "\r\n");
+    const auto request = server.gateway.wait_submitted(0);
+    CHECK(request.request.tenant.id == (is_proxy ? scheduler::named_tenant("key:web") : TenantId{::geteuid()}));
+    CHECK(request.request.tenant.is_owner == !is_proxy);
+    request.sink->end(end_of(scheduler::Outcome::eos));
+    CHECK(client.expect().status == 200);
+    client.get("/v1/models", "Authorization: Bearer wrong\r\n");
+    CHECK(client.expect().status == (is_proxy ? 401 : 200));
+  }
+}
+
+TEST_CASE("TLS: an address of the network needs it, and keys") {
+  TempDir dir;
+  const auto error_of = [&](HttpOptions http) {
+    ServerOptions options;
+    options.socket_path = dir / "t.sock";
+    options.http = std::move(http);
+    options.http.listen = {*parse_tcp_address("tcp://0.0.0.0:0")};
+    const auto server = Server::bind(std::move(options));
+    return server ? Error{ErrorCode::io, ""} : server.error();
+  };
+  const Error plain = error_of({.authenticator = std::make_shared<KeyAuthenticator>(std::vector<ServedKey>{})});
+  CHECK(plain.code == ErrorCode::bad_config);
+  CHECK_THAT(plain.message, Catch::Matchers::Contains("--tls-cert"));
+}
+
+TEST_CASE("TLS: requests are answered and streamed as without it, and a stopped handshake ends") {
+  const troupe::test::TempFolder folder;
+  if (!troupe::test::make_certificate(folder.path("."), "server"))
+    return troupe::test::skip("the openssl command is not installed");
+  const MadeKey web = key_named("web");
+  ServerOptions options = with_keys({web.key});
+  auto tls = http::TlsFront::start({.certificate = folder.path("server.pem"),
+                                    .key = folder.path("server.key"),
+                                    .handshake_timeout = std::chrono::milliseconds(200)});
+  REQUIRE(tls);
+  options.http.tls = std::move(*tls);
+  FakeServer server(std::move(options));
+  const TcpAddress address = server.server->tcp_addresses().at(0);
+  HttpClient silent(address), plain(address);
+  troupe::test::TlsClient client{FileDescriptor(connect_to(address))};
+  REQUIRE(client.is_connected());
+  const std::string streamed = R"({"model":"fake","prompt":"x","stream":true})";
+  REQUIRE(client.write("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nx-api-key: " +
+                       web.text + "\r\nContent-Length: " + std::to_string(streamed.size()) + "\r\n\r\n" + streamed));
+  const auto request = server.gateway.wait_submitted(0);
+  CHECK(request.request.tenant.id == scheduler::named_tenant("key:web"));
+  request.sink->tokens(run_of(0, {1}, "hello"));
+  std::string got = client.read();
+  while (!Catch::contains(got, "hello")) got += client.read();
+  request.sink->end(end_of(scheduler::Outcome::eos));
+  got += client.read_to_end();
+  CHECK(client.was_told_of_end());
+  CHECK_THAT(got, Catch::Matchers::StartsWith("HTTP/1.1 200") && Catch::Matchers::Contains("[DONE]"));
+
+  CHECK(silent.rest().empty());  // after the time for a handshake
+  plain.get("/health");
+  CHECK_FALSE(Catch::contains(plain.rest(), "HTTP/1.1"));
+}
+
+TEST_CASE("TLS: a client that goes cancels its request") {
+  const troupe::test::TempFolder folder;
+  if (!troupe::test::make_certificate(folder.path("."), "server"))
+    return troupe::test::skip("the openssl command is not installed");
+  ServerOptions options;
+  options.http.listen = {*parse_tcp_address("tcp://127.0.0.1:0")};
+  options.http.no_auth = true;
+  auto tls = http::TlsFront::start({.certificate = folder.path("server.pem"), .key = folder.path("server.key")});
+  REQUIRE(tls);
+  options.http.tls = std::move(*tls);
+  FakeServer server(std::move(options));
+  {
+    troupe::test::TlsClient client{FileDescriptor(connect_to(server.server->tcp_addresses().at(0)))};
+    REQUIRE(client.write("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: " +
+                         std::to_string(kBody.size()) + "\r\n\r\n" + kBody));
+    server.gateway.wait_submitted(0);
+  }
+  server.gateway.wait_cancelled(1);
+}
