@@ -320,21 +320,23 @@ TEST_CASE("a drain over the socket finishes what runs and refuses what is new") 
   const Completion reference = alone(*client, seeded("Once upon a time", 200, 8));
   std::promise<void> first_token;
   Completion got;
-  auto running = client->generate(seeded("Once upon a time", 200, 8),
-                                  {.on_tokens =
-                                       [&](const client::Tokens& tokens) {
-                                         if (tokens.first_index == 0) first_token.set_value();
-                                         got.ids.insert(got.ids.end(), tokens.ids.begin(), tokens.ids.end());
-                                       },
-                                   .on_end = {}});
+  Request held = seeded("Once upon a time", 200, 8);
+  held.credit = 5;  // so that it still runs when the drain begins
+  auto running = client->generate(held, {.on_tokens =
+                                             [&](const client::Tokens& tokens) {
+                                               if (tokens.first_index == 0) first_token.set_value();
+                                               got.ids.insert(got.ids.end(), tokens.ids.begin(), tokens.ids.end());
+                                             },
+                                         .on_end = {}});
   REQUIRE(running);
   first_token.get_future().wait();
   std::promise<void> drained;
   server.server->drain([&] { drained.set_value(); });
+  running->credit(1000);
   REQUIRE(running->wait()->outcome == Outcome::length);
+  REQUIRE(client->draining());
   REQUIRE(got.ids == reference.ids);
   REQUIRE(drained.get_future().wait_for(kPatience) == std::future_status::ready);
-  REQUIRE(client->draining());
   REQUIRE_FALSE(client->health());  // closed
   REQUIRE_FALSE(std::filesystem::exists(server.path()));
 }

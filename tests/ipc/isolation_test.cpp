@@ -53,8 +53,7 @@ class IsolationServer {
   IsolationServer() : real_(options(), {.allow_uids = {kBusyUid, kAskingUid}}) {
     REQUIRE(::chmod(real_.dir.path().c_str(), 0711) == 0);
     owner_ = real_.connect();
-    wait_status(*owner_,
-                [](const client::ServerStatus& status) { return status.health.readiness == client::Readiness::ready; });
+    wait_ready(*owner_);
   }
   ~IsolationServer() {
     stop_ = true;

@@ -103,6 +103,11 @@ client::ServerStatus wait_status(client::Client& client, Settled settled) {
   }
 }
 
+// Until the model is loaded: its name alone is known before.
+inline void wait_ready(client::Client& client) {
+  wait_status(client, [](const client::ServerStatus& s) { return s.health.readiness == client::Readiness::ready; });
+}
+
 inline std::uint64_t ended_as(const client::ServerStatus& status, const std::string& outcome) {
   for (const auto& [name, count] : status.requests_ended)
     if (name == outcome) return count;

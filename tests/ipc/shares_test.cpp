@@ -48,7 +48,7 @@ TEST_CASE("end to end: one user's 160 texts of a megabyte from 40 connections de
   if (!may_be_others()) return;
   const SharedServer server(embedded_model());
   const auto ready = server.connect(0);
-  wait_status(*ready, [](const client::ServerStatus& status) { return !status.model.empty(); });
+  wait_ready(*ready);
   std::vector<std::unique_ptr<RawClient>> flood;
   const std::string megabyte(1 << 20, 'a');
   for (int i = 0; i < 40; ++i) {
@@ -58,11 +58,11 @@ TEST_CASE("end to end: one user's 160 texts of a megabyte from 40 connections de
   const auto other = server.connect(kBen);
   for (int i = 0; i < 12; ++i) {
     const auto ids = other->tokenize("Once.");
-    REQUIRE(ids);
+    if (!ids) FAIL(ids.error().message);
     REQUIRE(other->detokenize({ids->back()}));
     client::Request request = seeded(std::string(5000, 'b'), 1);
     const auto answer = other->complete(request, kPatience);
-    REQUIRE(answer);
+    if (!answer) FAIL(answer.error().message);
     // Encoded, whether or not the model's context is long enough.
     REQUIRE((answer->ended.done() || answer->ended.outcome == Outcome::too_long));
   }
@@ -137,7 +137,7 @@ TEST_CASE("end to end: texts of a closed connection are not encoded, and its use
   options.max_queued_text_bytes = 4ull << 30;
   SharedServer server(options);
   const auto owner = server.connect(0);
-  wait_status(*owner, [](const client::ServerStatus& status) { return !status.model.empty(); });
+  wait_ready(*owner);
   const std::string megabyte(1 << 20, 'a');
   for (int i = 0; i < 4; ++i) {
     const auto flood = server.connect_raw(kAnn);
