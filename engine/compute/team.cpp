@@ -141,9 +141,11 @@ Team::Team(std::uint32_t num_threads, std::vector<int> cpus)
     : num_threads_(num_threads == 0 ? 1 : num_threads), shared_(std::make_unique<Shared>()) {
   shared_->times.resize(num_threads_);
   shared_->spans.resize(num_threads_);
-  // Team threads block all signals: other threads wait for them.
+  // Team threads block all signals, because other threads wait for them: all but the one by which a mapped model file
+  // that was cut off is noticed (formats/mapped_file.h), which goes to the thread that reads it or ends the process.
   sigset_t all, before;
   sigfillset(&all);
+  sigdelset(&all, SIGBUS);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
   for (std::uint32_t i = 1; i < num_threads_; ++i) {
     shared_->threads.emplace_back([shared = shared_.get(), i] { shared->run_thread(i); });

@@ -218,6 +218,10 @@ class GgufFile final : public ModelFile {
   std::uint64_t file_bytes() const override { return mapping_->bytes().size(); }
   std::uint64_t content_hash() const override { return content_hash_; }
   FileStamp stamp() const override { return mapping_->stamp(); }
+  Status check_unchanged() const override {
+    const Status unchanged = mapping_->check_unchanged();
+    return unchanged ? unchanged : bad(unchanged.error().message);
+  }
   const std::map<std::string, MetadataValue, std::less<>>& metadata() const override { return metadata_; }
   const std::vector<TensorInfo>& tensors() const override { return tensors_; }
   const TensorInfo* find_tensor(std::string_view name) const override {
@@ -395,7 +399,10 @@ Result<std::shared_ptr<const ModelFile>> open_gguf(const std::string& path) {
   auto mapping = MappedFile::open(path);
   if (!mapping) return mapping.error();
   auto file = std::make_shared<GgufFile>(path, std::move(*mapping));
-  if (auto parsed = file->parse(); !parsed) return parsed.error();
+  const Status parsed = file->parse();
+  // First: of a file that was cut off meanwhile, parse() may have found anything.
+  if (const Status unchanged = file->check_unchanged(); !unchanged) return unchanged.error();
+  if (!parsed) return parsed.error();
   return std::shared_ptr<const ModelFile>(std::move(file));
 }
 

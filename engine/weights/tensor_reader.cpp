@@ -156,6 +156,7 @@ void TensorReader::refuse_unknown_tensors() {
 void TensorReader::finish() {
   note_speed();
   if (!cache_.is_used() || cache_.has_model()) return;
+  if (!file_.check_unchanged()) return;             // read_with_cache() says why; nothing of it is kept
   for (const TensorInfo& tensor : file_.tensors())  // redundant tensors, which are not read
     if (!hashed_.contains(tensor.name)) source_hash_ += tensor_hash(*options_.team, tensor);
   cache_.keep(packed_, source_hash_);
@@ -227,6 +228,7 @@ void TensorReader::done_with(const TensorInfo& tensor, std::uint64_t bytes) {
   if (cache_.is_used() && !cache_.has_model() && hashed_.insert(tensor.name).second)
     source_hash_ += tensor_hash(*options_.team, tensor);
   file_.drop_pages(tensor.bytes);
+  if (Status unchanged = file_.check_unchanged(); !unchanged) return fail(unchanged.error());
   done_bytes_ += bytes;
   if (options_.progress) options_.progress(static_cast<double>(done_bytes_) / static_cast<double>(total_bytes_));
 }

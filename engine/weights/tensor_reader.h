@@ -119,7 +119,7 @@ class TensorReader {
 [[nodiscard]] Result<std::uint32_t> vocabulary_size(const ModelFile& file);
 
 // Calls read(layout of ternary weights, weights cache) -> Result<...>, and again if the cache turns out to be damaged:
-// the first result is then discarded.
+// the first result is then discarded. Error of its own: bad_model, if the file changed meanwhile.
 template <class Read>
 auto read_with_cache(const ModelFile& file, const ModelOptions& options, const Read& read)
     -> decltype(read(kernels::Layout(), std::declval<WeightsCache&>())) {
@@ -130,6 +130,8 @@ auto read_with_cache(const ModelFile& file, const ModelOptions& options, const R
   auto weights = read(*ternary, cache);
   // The cache file was dropped as damaged: read again, this time packing and writing a new one.
   if (!weights && cached && !cache.has_model()) weights = read(*ternary, cache);
+  // Whatever else is wrong with a file that was cut off meanwhile follows from that.
+  if (const Status unchanged = file.check_unchanged(); !unchanged) return unchanged.error();
   return weights;
 }
 
