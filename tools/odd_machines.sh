@@ -76,6 +76,7 @@ conditions=(
   "long-tmpdir|TMPDIR longer than the address of a socket"
   "private-tmpdir|TMPDIR that other users cannot enter"
   "small-tmpdir|TMPDIR of 64 MiB (a tmpfs)"
+  "private-tree|the project lies below a folder of mode 0700"
   "variables|TROUPE_ variables, NO_COLOR, a cache and a socket of another service"
   "closed-stdin|no standard input"
   "no-shared|no reference data"
@@ -168,6 +169,13 @@ condition_small-tmpdir() {
   mount -t tmpfs -o size=64m,mode=1777 troupe-odd "$folder" 2>/dev/null || { rmdir "$folder"; left_out "cannot mount"; return; }
   undo+=("umount $folder && rmdir $folder")
   check env TMPDIR="$folder"
+}
+condition_private-tree() {
+  local mode
+  mode=$(stat -c %a .)
+  undo+=("chmod $mode '$PWD'")
+  chmod 0700 .
+  check
 }
 condition_variables() {
   check env TROUPE_HOST=unix:///nonexistent.sock TROUPE_SOCKET=/nonexistent.sock TROUPE_MODEL=/nonexistent.gguf \

@@ -119,7 +119,7 @@ Process::Process(const Spawn& spawn) {
   const auto in = make_pipe(), out = spawn.on_terminal ? make_terminal() : make_pipe(),
              err = spawn.err_on_terminal ? make_terminal() : make_pipe();
   std::vector<std::string> arguments = spawn.arguments;
-  arguments.insert(arguments.begin(), spawn.program);
+  arguments.insert(arguments.begin(), spawn.as_nobody ? runnable_by_others(spawn.program) : spawn.program);
   std::map<std::string, std::string> additions = spawn.environment;
   if (!spawn.handed.empty()) {
     additions.emplace("LISTEN_FDS", std::to_string(spawn.handed.size()));

@@ -12,6 +12,18 @@
 
 namespace troupe::test {
 
+// Whether other users can enter the folder, named by an absolute path.
+inline bool others_can_enter(const std::filesystem::path& folder) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  fs::path part;
+  for (const fs::path& name : folder) {
+    part /= name;
+    if ((fs::status(part, error).permissions() & fs::perms::others_exec) == fs::perms::none) return false;
+  }
+  return true;
+}
+
 // Whether tests can work in a folder, named by an absolute path: other users can reach it, as tests by root need it;
 // the address of a socket in a test's folder (107 bytes at most) has room for it; and a cache of weights leaves 256 MiB
 // free.
@@ -20,11 +32,7 @@ inline bool can_hold_tests(const std::filesystem::path& root) {
   constexpr std::size_t kMaxLength = 60;
   constexpr std::uintmax_t kMinFree = 512u << 20;
   std::error_code error;
-  fs::path folder;
-  for (const fs::path& name : root) {
-    folder /= name;
-    if ((fs::status(folder, error).permissions() & fs::perms::others_exec) == fs::perms::none) return false;
-  }
+  if (!others_can_enter(root)) return false;
   const fs::space_info space = fs::space(root, error);
   return !error && space.available >= kMinFree && root.native().size() <= kMaxLength;
 }
@@ -66,5 +74,22 @@ class TempFolder {
  private:
   std::filesystem::path path_;
 };
+
+// A path by which other users can run `program`: its own, or, where the build lies below a folder of mode 0700, that of
+// a copy which lives as long as this process.
+inline std::string runnable_by_others(const std::string& program) {
+  namespace fs = std::filesystem;
+  const fs::path own = fs::absolute(program);
+  if (others_can_enter(own.parent_path()) && (fs::status(own).permissions() & fs::perms::others_exec) != fs::perms::none)
+    return program;
+  static const TempFolder folder;
+  const fs::path copy = folder.path(own.filename().string());
+  if (!fs::exists(copy)) {
+    fs::permissions(folder.path(), fs::perms(0755));
+    fs::copy_file(own, copy);
+    fs::permissions(copy, fs::perms(0755));
+  }
+  return copy.string();
+}
 
 }  // namespace troupe::test
