@@ -151,8 +151,7 @@ class Service {
     remove_at_forced_end(server_->socket_file());
     spdlog::info("troupe {} listens on {}", kVersion, server_->socket_path());
     for (const ipc::TcpAddress& address : server_->tcp_addresses())
-      spdlog::info("HTTP on {}{}{}", address.text(), options_.tls_cert.empty() ? "" : ", with TLS",
-                   options_.no_auth ? ", for every program of this machine (no-auth)" : "");
+      spdlog::info("HTTP on {}{}, {}", address.text(), options_.tls_cert.empty() ? "" : ", with TLS", tcp_.who());
     if (options_.open) std::cout << tcp_.page_address(server_->tcp_addresses().at(0)) << std::endl;
     if (const std::string& asked_for = options_.socket;
         *inherited && !asked_for.empty() && asked_for != server_->socket_path())

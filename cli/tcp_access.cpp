@@ -40,6 +40,20 @@ Result<scheduler::Tenant> tenant_of(const ipc::KeyRow& row, const ipc::TenantRul
                              given.file.empty() ? "" : " of " + given.file, row.tenant, row.name));
 }
 
+// Whether clients over TCP need a key: where one was made, a file was named, the page has one, or strangers may come.
+// Else the kernel says which user of this machine is calling.
+Result<bool> needs_keys(const config::ServeOptions& options, const std::vector<ipc::TcpAddress>& addresses) {
+  if (options.no_auth) return false;
+  if (options.open || options.keys_file != "auto") return true;
+  for (const ipc::TcpAddress& address : addresses)
+    if (!address.is_loopback()) return true;
+  const auto path = ipc::keys_path(options.keys_file);
+  if (!path || (::access(path->c_str(), F_OK) != 0 && errno == ENOENT)) return false;
+  const auto rows = ipc::read_keys(*path);
+  if (!rows) return rows.error();
+  return !rows->empty();
+}
+
 Result<std::vector<ipc::ServedKey>> read_served_keys(const config::ServeOptions& options, const config::Given& given,
                                                      const ipc::TenantRules& rules) {
   const auto path = ipc::keys_path(options.keys_file);
@@ -109,15 +123,19 @@ Status TcpAccess::open(const config::ServeOptions& options, const config::Given&
                  "--open prints the address of the page, and there is none without --listen: add "
                  "--listen tcp://127.0.0.1:8080"};
   }
-  if (!options.no_auth) {
+  no_auth_ = options.no_auth;
+  const auto with_keys = needs_keys(options, server.http.listen);
+  if (!with_keys) return with_keys.error();
+  if (*with_keys) {
     auto keys = read_served_keys(options, given, server.tenants);
     if (!keys)
       return Error{keys.error().code,
-                   keys.error().message + "; without keys a server listens to its own machine only, with --no-auth"};
+                   keys.error().message + "; without keys (and --keys-file) a server listens to its own machine only"};
     if (keys->empty() && !options.open)
-      return Error{ErrorCode::bad_config,
-                   "there are no keys for clients over TCP: make one with `troupe key add NAME`, let every program of "
-                   "this machine in with --no-auth, or open the page alone with --open"};
+      return Error{
+          ErrorCode::bad_config,
+          "there are no keys for clients over TCP: make one with `troupe key add NAME`; without --keys-file, on an "
+          "address of this machine, the kernel says which user is calling"};
     spdlog::info("{} keys for clients over TCP", keys->size());
     auto tab_key = options.open ? std::make_unique<ipc::TabKey>() : nullptr;
     if (tab_key) once_ = tab_key->once();
@@ -146,6 +164,12 @@ std::string TcpAccess::page_address(const ipc::TcpAddress& address) const {
   const std::string host =
       is_any ? fmt::format("localhost:{}", shown.port) : shown.text().substr(std::string_view("tcp://").size());
   return fmt::format("{}://{}/{}{}", tls_ ? "https" : "http", host, once_.empty() ? "" : "#once=", once_);
+}
+
+const char* TcpAccess::who() const {
+  if (keys_) return "for holders of keys";
+  return no_auth_ ? "for every program of this machine (no-auth)"
+                  : "for those users of this machine who may use the socket";
 }
 
 Status TcpAccess::reload(const config::ServeOptions& options, const config::Given& given,

@@ -32,11 +32,14 @@ class TcpAccess {
                             ipc::ServerOptions& server);
   // Of --open, after open(): the page of the server that listens on `address`, which the first to open it may use.
   [[nodiscard]] std::string page_address(const ipc::TcpAddress& address) const;
+  // After open(): who says which user is calling, for the log.
+  [[nodiscard]] const char* who() const;
   // Reads keys and certificate again. On an error those that are in use stay.
   [[nodiscard]] Status reload(const config::ServeOptions& options, const config::Given& given,
                               const ipc::TenantRules& rules);
 
  private:
+  bool no_auth_ = false;
   std::shared_ptr<ipc::http::KeyAuthenticator> keys_;  // null: none are asked for
   std::string once_;                                   // of --open with keys: what goes into the address
   std::shared_ptr<ipc::http::TlsFront> tls_;           // null: no TLS

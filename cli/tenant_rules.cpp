@@ -64,6 +64,7 @@ Result<ipc::TenantRules> tenant_rules(const config::Given& given) {
     if (Status added = add_ids(given, from, "group", find_group, from.group, rule.gids); !added) return added.error();
     rule.cgroup = from.cgroup;
     rule.is_default = from.is_default;
+    rule.is_tcp = from.tcp;
     rule.trusted_proxy = from.trusted_proxy;
     rule.policy = std::make_shared<const scheduler::TenantPolicy>(policy_of(from));
     if (!from.name.empty()) {

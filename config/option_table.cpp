@@ -122,9 +122,10 @@ std::span<const Option> option_table() {
       {&ServerOptions::allow_user, "allow-user", "", kServer, "NAME,...", kAny, "as --allow-uid, by name", kReloads},
       {&ServerOptions::allow_group, "allow-group", "", kServer, "NAME,...", kAny, "as --allow-gid, by name", kReloads},
       {&ServerOptions::listen, "listen", "", kServer, "ADDRESS,...", kAny,
-       "speak HTTP over TCP, too: tcp://127.0.0.1:8080, tcp://[::1]:8080; none: on the Unix socket alone"},
+       "speak HTTP over TCP, too: tcp://127.0.0.1:8080, tcp://[::1]:8080; none: on the Unix socket alone. Without keys "
+       "the kernel says which user of this machine is calling"},
       {&ServerOptions::no_auth, "no-auth", "", kServer, "", kAny,
-       "let every program on this machine use the TCP addresses, without a key"},
+       "let every program on this machine use the TCP addresses, without a key and whichever user it is"},
       {&ServerOptions::open, "open", "", kServer, "", kAny,
        "print the page's address, with a key that the first tab to open it gets; needs --listen"},
       {&ServerOptions::allow_host, "allow-host", "", kServer, "NAME,...", kAny,

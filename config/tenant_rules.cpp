@@ -46,6 +46,7 @@ const RuleKey kRuleKeys[] = {
     {"max-context", &TenantRule::max_context, 2, kMaxCount},
     {"max-choices", &TenantRule::max_choices, 1, 64},
     {"trusted-proxy", &TenantRule::trusted_proxy},
+    {"tcp", &TenantRule::tcp},
 };
 
 Error at(int line, const std::string& why) { return {ErrorCode::bad_config, fmt::format("{}: {}", line, why)}; }
@@ -162,10 +163,14 @@ bool names_others(const TenantRule& rule) { return !rule.gid.empty() || !rule.gr
 // What is wrong with a rule by itself; empty: nothing.
 std::string problem_of(const TenantRule& rule) {
   const bool has_criterion = names_users(rule) || names_others(rule);
-  if (!has_criterion && !rule.is_default)
-    return "this rule matches nothing: give it uid, user, gid, group, cgroup, or default = true";
+  if (!has_criterion && !rule.is_default && !rule.tcp)
+    return "this rule matches nothing: give it uid, user, gid, group, cgroup, default = true, or tcp = true";
   if (has_criterion && rule.is_default)
     return "default = true matches all users: leave it out, or leave the others out (uid, user, gid, group, cgroup)";
+  if (rule.tcp && rule.name.empty())
+    return "tcp = true matches clients that have no uid here, so the rule needs a name, which all of them share";
+  if (rule.tcp && rule.trusted_proxy)
+    return "trusted-proxy = true with tcp = true would let every client over TCP act for every tenant";
   if (rule.is_default && rule.trusted_proxy)
     return "trusted-proxy = true with default = true would let every user act for every tenant; name the proxy's user";
   if (!rule.cgroup.empty() && rule.cgroup.front() != '/')
@@ -189,7 +194,7 @@ std::string problem_of(const TenantRule& rule) {
 std::string conflict_of(std::span<const TenantRule> rules) {
   const TenantRule& last = rules.back();
   for (const TenantRule& rule : rules.first(rules.size() - 1)) {
-    if (rule.is_default)
+    if (rule.is_default && !last.tcp)  // those of TCP have no uid that it could match
       return fmt::format("this rule matches nothing: the one in line {} (default = true) comes first", rule.line);
     if (!last.name.empty() && rule.name == last.name)
       return fmt::format("the rule in line {} has the name {}, too; put both into one, or choose another name",

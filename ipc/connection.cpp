@@ -37,12 +37,25 @@ Caller tcp_caller(std::string address) {
   return {.peer = {.uid = uid, .gid = ::getegid(), .pid = 0},
           .facts = {.uid = uid},
           .address = std::move(address),
-          .is_tcp = true};
+          .is_tcp = true,
+          .is_known = false};
 }
+
+Caller named_tcp_caller(std::string address, std::optional<std::uint32_t> uid, std::vector<std::uint32_t> gids) {
+  Caller caller = tcp_caller(std::move(address));
+  caller.facts = {.uid = uid.value_or(0), .has_uid = uid.has_value(), .gids = std::move(gids)};
+  if (!uid) return caller;
+  caller.is_known = true;
+  caller.peer.uid = *uid;
+  if (!caller.facts.gids.empty()) caller.peer.gid = caller.facts.gids.front();
+  return caller;
+}
+
+std::uint32_t user_of(const Caller& caller) { return caller.is_known ? caller.peer.uid : kTcpUser; }
 
 scheduler::Tenant first_tenant(const Hub& hub, const Caller& caller) {
   scheduler::Tenant tenant = tenant_of(hub.options.tenants, caller.facts);
-  if (caller.is_tcp) tenant.is_owner = false;
+  if (!caller.is_known) tenant.is_owner = false;
   return tenant;
 }
 
@@ -52,7 +65,7 @@ Connection::Connection(Hub& hub, Caller caller, Socket&& socket)
       caller_(std::move(caller)),
       tenant_(first_tenant(hub, caller_)),
       tally_(hub.tally(tenant_.id)),
-      user_(hub.user(caller_.is_tcp ? kTcpUser : caller_.peer.uid)),
+      user_(hub.user(user_of(caller_))),
       outbox_(std::make_shared<Outbox>(hub.options.max_outbox_bytes,
                                        std::make_unique<BufferShare>(hub.answers, tenant_),
                                        [this, &io = hub.io] {
@@ -75,7 +88,7 @@ void Connection::spawn(asio::awaitable<void> loop) {
 }
 
 std::string Connection::peer_name() const {
-  if (caller_.is_tcp) return "a TCP client";
+  if (caller_.is_tcp) return caller_.is_known ? fmt::format("uid {} over TCP", caller_.peer.uid) : "a TCP client";
   return fmt::format("uid {} pid {}", caller_.peer.uid, caller_.peer.pid);
 }
 

@@ -32,16 +32,26 @@ inline constexpr std::chrono::milliseconds kPaceInterval{10};
 
 // The other end of a connection.
 struct Caller {
-  Peer peer;              // over TCP: our own uid, and no process
-  PeerFacts facts;        // what the kernel said of it; over TCP only our own uid
+  Peer peer;              // over TCP: no process; our own uid, unless is_known
+  PeerFacts facts;        // what the kernel said of it
   std::string address{};  // over TCP, as text without port
-  bool is_tcp = false;    // a client over TCP is never an owner: any user of the machine may be at the other end
+  bool is_tcp = false;
+  bool is_known = true;  // the kernel has said which user it is; else it is never an owner, as anybody may be there
+  std::optional<Refusal> refused{};  // over TCP: why its requests are refused
 };
 
 // The peer of a Unix socket.
 [[nodiscard]] Caller local_caller(const Hub& hub, const Peer& peer, int fd);
-// Any client over TCP.
+// Any client over TCP: a key says who it is, or nothing does.
 [[nodiscard]] Caller tcp_caller(std::string address);
+// A client over TCP who is the user that the kernel names; uid: nullopt where it names none.
+[[nodiscard]] Caller named_tcp_caller(std::string address, std::optional<std::uint32_t> uid,
+                                      std::vector<std::uint32_t> gids);
+// The user that the caller's connections and rates are counted for.
+[[nodiscard]] std::uint32_t user_of(const Caller& caller);
+
+// The refusal of a client over TCP that has no uid here, and that no rule lets in.
+[[nodiscard]] Refusal unnamed_over_tcp();
 
 // The tenant of a peer, by the rules and with what owners may.
 [[nodiscard]] scheduler::Tenant tenant_of(const TenantRules& rules, const PeerFacts& peer);
@@ -75,7 +85,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::uint32_t uid() const { return caller_.peer.uid; }
   User& user() const { return user_; }
   bool is_admitted(const Guests& guests) {
-    return caller_.is_tcp || admitted(caller_.peer, socket_.native_handle(), guests);
+    if (caller_.is_tcp) return !caller_.is_known || admitted(caller_.peer.uid, caller_.facts.gids, guests);
+    return admitted(caller_.peer, socket_.native_handle(), guests);
   }
   std::size_t num_streams() const { return streams_.size(); }
   // The tenant's requests for tokens that have not ended.

@@ -17,6 +17,15 @@ Refusal may_not_act(const char* field, std::string message) {
 
 }  // namespace
 
+Refusal unnamed_over_tcp() {
+  return {
+      .code = Outcome::permission,
+      .message =
+          "the kernel of this machine does not say which of its users is calling over TCP, as of another machine or "
+          "container; use the Unix socket, or ask the server's owner for a key (troupe key add) or for a "
+          "[[tenant]] rule with tcp = true"};
+}
+
 scheduler::Tenant tenant_of(const TenantRules& rules, const PeerFacts& peer) {
   scheduler::Tenant tenant = rules.resolve(peer).tenant;
   tenant.is_owner = is_owner(peer.uid);

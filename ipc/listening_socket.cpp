@@ -179,14 +179,17 @@ std::vector<std::uint32_t> supplementary_groups(int fd) {
   return groups;
 }
 
-bool admitted(const Peer& peer, int fd, const Guests& guests) {
+bool admitted(std::uint32_t uid, std::span<const std::uint32_t> gids, const Guests& guests) {
   const auto contains = [](const std::vector<std::uint32_t>& ids, std::uint32_t id) {
     return std::find(ids.begin(), ids.end(), id) != ids.end();
   };
-  if (is_owner(peer.uid) || contains(guests.uids, peer.uid) || contains(guests.gids, peer.gid)) return true;
-  if (guests.gids.empty()) return false;
-  const std::vector<std::uint32_t> groups = supplementary_groups(fd);
-  return std::any_of(groups.begin(), groups.end(), [&](std::uint32_t gid) { return contains(guests.gids, gid); });
+  return is_owner(uid) || contains(guests.uids, uid) ||
+         std::any_of(gids.begin(), gids.end(), [&](std::uint32_t gid) { return contains(guests.gids, gid); });
+}
+
+bool admitted(const Peer& peer, int fd, const Guests& guests) {
+  if (admitted(peer.uid, {&peer.gid, 1}, guests)) return true;
+  return !guests.gids.empty() && admitted(peer.uid, supplementary_groups(fd), guests);
 }
 
 Result<ListeningSocket> ListeningSocket::open(const std::string& path, const Guests& guests, bool own_directory,

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -68,6 +69,8 @@ struct Peer {
 // Whether the uid is our own user or root: always admitted, and with rights that guests do not have.
 [[nodiscard]] bool is_owner(std::uint32_t uid);
 
+// Whether the user is an owner or a guest; gids: its groups.
+[[nodiscard]] bool admitted(std::uint32_t uid, std::span<const std::uint32_t> gids, const Guests& guests);
 // Whether the peer is an owner or a guest. Reads SO_PEERGROUPS of `fd` where only supplementary groups decide.
 [[nodiscard]] bool admitted(const Peer& peer, int fd, const Guests& guests);
 

@@ -2,7 +2,9 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <grp.h>
 #include <poll.h>
+#include <pwd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -10,6 +12,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <optional>
+#include <vector>
 
 #include "config/file_descriptor.h"
 
@@ -74,6 +77,20 @@ std::string cgroup_of(const Peer& peer, int fd) {
 }
 
 bool sees_other_processes() { return ::access("/proc/1/cgroup", R_OK) == 0; }
+
+std::vector<std::uint32_t> groups_of_user(std::uint32_t uid) {
+  passwd entry{};
+  passwd* found = nullptr;
+  std::vector<char> buffer(16 << 10);
+  if (::getpwuid_r(uid, &entry, buffer.data(), buffer.size(), &found) != 0 || found == nullptr) return {};
+  std::vector<gid_t> groups(64);
+  int count = static_cast<int>(groups.size());
+  if (::getgrouplist(found->pw_name, found->pw_gid, groups.data(), &count) < 0) {
+    groups.resize(static_cast<std::size_t>(count));
+    if (::getgrouplist(found->pw_name, found->pw_gid, groups.data(), &count) < 0) return {};
+  }
+  return {groups.begin(), groups.begin() + count};
+}
 
 PeerFacts facts_of(const Peer& peer, int fd, const TenantRules& rules) {
   PeerFacts facts{.uid = peer.uid, .gids = {peer.gid}};

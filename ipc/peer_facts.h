@@ -23,6 +23,10 @@ namespace troupe::ipc {
 // their cgroups.
 [[nodiscard]] bool sees_other_processes();
 
+// The groups of a user by the system's database of users, the primary one first; empty: it does not know the user. May
+// read files or ask a directory service.
+[[nodiscard]] std::vector<std::uint32_t> groups_of_user(std::uint32_t uid);
+
 // Uid and primary group; supplementary groups and cgroup if `rules` need them. Reads two small files at most.
 [[nodiscard]] PeerFacts facts_of(const Peer& peer, int fd, const TenantRules& rules);
 

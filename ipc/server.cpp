@@ -23,12 +23,16 @@
 #include "ipc/session.h"
 #include "ipc/socket_path.h"
 #include "ipc/strict_modes.h"
+#include "ipc/tcp_peer.h"
 #include "ipc/troupe.pb.h"
 
 namespace troupe::ipc {
 namespace {
 
 using scheduler::Outcome;
+
+// Users over TCP whose groups are remembered, so that the database of users is not asked for each connection.
+constexpr std::size_t kMaxRememberedGroups = 1024;
 
 Status out_of_range(const std::string& name, const std::string& range) {
   return Error{ErrorCode::invalid_argument, name + " is out of range; it must be " + range};
@@ -146,6 +150,9 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
   Status listen_on_tcp();
   void welcome(FileDescriptor connection);
   void welcome_tcp(FileDescriptor connection);
+  // Who is at the other end, by the kernel where neither keys nor no_auth decide.
+  Caller caller_over_tcp(int connection);
+  const std::vector<std::uint32_t>& groups_of(std::uint32_t uid);
   void turn_away(FileDescriptor connection, const Peer& peer, const Rejection& why);
   std::optional<Rejection> no_room_for(std::uint32_t uid);
   void turn_away_waiting();
@@ -156,7 +163,8 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
   void end_drain(std::function<void()> done);
   void close_all();
 
-  Guests guests;  // io thread only
+  Guests guests;                                                         // io thread only
+  std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> groups;  // of users over TCP, until a reload
   ListeningSocket listening;
   Hub hub;
   Door door;  // of the Unix socket
@@ -173,10 +181,6 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
 Status Server::Impl::listen_on_tcp() {
   const HttpOptions& http = hub.options.http;
   for (const TcpAddress& address : http.listen) {
-    if (!http.authenticator && !http.no_auth)
-      return Error{
-          ErrorCode::bad_config,
-          fmt::format("{}: any program on this machine could use this server; --no-auth allows that", address.text())};
     if (!http.authenticator && !address.is_loopback())
       return Error{ErrorCode::bad_config,
                    fmt::format("{}: without keys only this machine may be listened to; use tcp://127.0.0.1:{}",
@@ -211,9 +215,33 @@ void Server::Impl::welcome(FileDescriptor connection) {
   session->start();
 }
 
+const std::vector<std::uint32_t>& Server::Impl::groups_of(std::uint32_t uid) {
+  if (const auto known = groups.find(uid); known != groups.end()) return known->second;
+  if (groups.size() >= kMaxRememberedGroups) groups.clear();
+  return groups.emplace(uid, groups_of_user(uid)).first->second;
+}
+
+Caller Server::Impl::caller_over_tcp(int connection) {
+  const HttpOptions& http = hub.options.http;
+  std::string address = host_of_peer(connection);
+  if (http.authenticator || http.no_auth) return tcp_caller(std::move(address));
+  const std::optional<std::uint32_t> uid = uid_of_tcp_peer(connection);
+  Caller caller = named_tcp_caller(std::move(address), uid, uid ? groups_of(*uid) : std::vector<std::uint32_t>());
+  if (!uid && !hub.options.tenants.name_tcp()) caller.refused = unnamed_over_tcp();
+  if (uid && !admitted(*uid, caller.facts.gids, guests)) {
+    caller.refused = to_refusal({.code = Outcome::permission, .uid = *uid});
+    caller.is_known = false;  // strangers are one user together
+  }
+  if (caller.refused)
+    hub.warn(hub.refused_lines,
+             [&] { return fmt::format("requests from {} are refused: {}", caller.address, caller.refused->message); });
+  return caller;
+}
+
 void Server::Impl::welcome_tcp(FileDescriptor connection) {
   const std::shared_ptr<http::TlsFront>& tls = hub.options.http.tls;
-  if (const auto why = no_room_for(kTcpUser)) {
+  Caller caller = caller_over_tcp(connection.get());
+  if (const auto why = no_room_for(user_of(caller))) {
     ++hub.connections_refused;
     const Refusal refusal = to_refusal(*why);
     hub.warn(hub.refused_lines, [&] { return fmt::format("connection over TCP refused: {}", refusal.message); });
@@ -222,7 +250,6 @@ void Server::Impl::welcome_tcp(FileDescriptor connection) {
     static_cast<void>(::send(connection.get(), answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL));
     return;
   }
-  std::string address = host_of_peer(connection.get());
   if (tls) {
     auto decrypted = tls->wrap(std::move(connection));
     if (!decrypted) {
@@ -234,8 +261,7 @@ void Server::Impl::welcome_tcp(FileDescriptor connection) {
   }
   ++hub.connections_accepted;
   Socket socket(hub.io, asio::generic::stream_protocol(tls ? AF_UNIX : AF_INET, 0), connection.release());
-  const auto client =
-      std::make_shared<http::HttpConnection>(hub, tcp_caller(std::move(address)), std::move(socket), std::string());
+  const auto client = std::make_shared<http::HttpConnection>(hub, std::move(caller), std::move(socket), std::string());
   hub.remember(client);
   client->start();
 }
@@ -294,6 +320,7 @@ void Server::Impl::reconfigure(const ServerOptions& options) {
   hub.options.hello_timeout = options.hello_timeout;
   hub.options.stall_timeout = options.stall_timeout;
   hub.options.idle_timeout = options.idle_timeout;
+  groups.clear();
   hub.options.http.border = options.http.border;
   hub.options.http.keep_alive_timeout = options.http.keep_alive_timeout;
   if (door.is_open())

@@ -37,7 +37,9 @@ struct HttpOptions {
   std::vector<TcpAddress> listen{};                      // port 0: any free one
   bool no_auth = false;                                  // any program that reaches a TCP address may use the server
   http::BorderRules border{};                            // over TCP
-  std::shared_ptr<http::Authenticator> authenticator{};  // null: none; TCP then needs no_auth and a loopback address
+  // Null: TCP needs loopback addresses, and without no_auth the kernel is asked which user a client is: it has the rights
+  // that it has on the Unix socket. A client that the kernel does not name needs a tenant rule of TCP.
+  std::shared_ptr<http::Authenticator> authenticator{};
   std::shared_ptr<http::TlsFront> tls{};                 // null: TCP is not encrypted, and needs a loopback address
   std::chrono::milliseconds keep_alive_timeout{75000};   // of a connection between two requests
 };
@@ -106,7 +108,7 @@ class Server {
   //   busy              a live server listens there
   //   permission        the directory, one above it, or the file belongs to another user or has too open a mode
   //   io                the path is a plain file, no such directory, any other failure
-  //   bad_config        a TCP address is not loopback, or no_auth is missing; inherited_socket is no listening Unix
+  //   bad_config        a TCP address that is not loopback without keys or TLS; inherited_socket is no listening Unix
   //   socket with a path
   // The file of an inherited socket is never changed or removed; each peer's uid is still checked.
   static Result<std::unique_ptr<Server>> bind(ServerOptions options);

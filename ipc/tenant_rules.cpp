@@ -20,6 +20,7 @@ bool is_within(std::string_view path, std::string_view top) {
 }
 
 bool matches(const TenantRule& rule, const PeerFacts& peer) {
+  if (!peer.has_uid) return rule.is_tcp;
   return rule.is_default || lists(rule.uids, peer.uid) ||
          std::any_of(peer.gids.begin(), peer.gids.end(), [&](std::uint32_t gid) { return lists(rule.gids, gid); }) ||
          (!rule.cgroup.empty() && !peer.cgroup.empty() && is_within(peer.cgroup, rule.cgroup));
@@ -78,6 +79,10 @@ bool TenantRules::need_groups() const {
 
 bool TenantRules::need_cgroup() const {
   return std::any_of(rules_.begin(), rules_.end(), [](const TenantRule& rule) { return !rule.cgroup.empty(); });
+}
+
+bool TenantRules::name_tcp() const {
+  return std::any_of(rules_.begin(), rules_.end(), [](const TenantRule& rule) { return rule.is_tcp; });
 }
 
 std::optional<std::uint32_t> uid_of_label(std::string_view label) {

@@ -15,6 +15,7 @@ namespace troupe::ipc {
 // What the kernel says of the process that has connected (peer_facts.h reads it).
 struct PeerFacts {
   std::uint32_t uid = 0;
+  bool has_uid = true;                // false: over TCP, and the kernel does not say who it is; only rules of TCP match
   std::vector<std::uint32_t> gids{};  // primary and supplementary
   std::string cgroup{};               // its path in cgroup v2: "/user.slice/..."; empty: not known
 };
@@ -24,7 +25,8 @@ struct TenantRule {
   std::vector<std::uint32_t> uids{};
   std::vector<std::uint32_t> gids{};
   std::string cgroup{};     // this cgroup and those below it; empty: none
-  bool is_default = false;  // matches every peer
+  bool is_default = false;  // matches every peer with a uid
+  bool is_tcp = false;      // matches peers over TCP without a known uid
   bool trusted_proxy = false;
   std::shared_ptr<const scheduler::TenantPolicy> policy{};  // not null. With a name: all that match are one tenant
 };
@@ -58,6 +60,8 @@ class TenantRules {
   // Whether a rule depends on supplementary groups, or on the cgroup.
   [[nodiscard]] bool need_groups() const;
   [[nodiscard]] bool need_cgroup() const;
+  // Whether a rule matches peers over TCP without a known uid.
+  [[nodiscard]] bool name_tcp() const;
   [[nodiscard]] const std::vector<TenantRule>& rules() const { return rules_; }
 
  private:

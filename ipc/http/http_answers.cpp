@@ -218,6 +218,7 @@ std::string HttpConnection::last_words(const Refusal& refusal) {
 std::optional<Refusal> HttpConnection::decide_tenant() {
   // A key decides for each request; the one that is being read keeps its tenant.
   if (caller_.is_tcp && hub_.options.http.authenticator && answering_) return std::nullopt;
+  if (!caller_.facts.has_uid && !caller_.refused && !hub_.options.tenants.name_tcp()) return unnamed_over_tcp();
   set_tenant(first_tenant(hub_, caller_));
   return std::nullopt;
 }

@@ -156,6 +156,12 @@ asio::awaitable<void> HttpConnection::on_head() {
   if (caller_.is_tcp) {
     if (const auto wrong = check_host(head, hub_.options.http.border)) co_return reject(error_response(*wrong));
     if (const auto wrong = check_origin(head, hub_.options.http.border)) co_return reject(error_response(*wrong));
+    if (const auto& why = caller_.refused) {
+      answering_->framing.keep_alive = false;  // the next connection is asked for anew: rules may have changed
+      must_linger_ = true;
+      co_return reject(
+          error_response(api::api_error(why->code, why->message, why->field), api::Dialect::openai, why->code));
+    }
   }
   if (auto response = choose_route(head)) co_return reject(std::move(*response));
   std::optional<api::ApiError> refused;
@@ -200,7 +206,7 @@ asio::awaitable<void> HttpConnection::wait_for_tenant(std::optional<api::ApiErro
   const RequestHead& head = reader_.head();
   if (!needs_key(head)) {
     const std::string* label = head.find("troupe-tenant");
-    if (!label || caller_.is_tcp) {
+    if (!label || !caller_.is_known) {
       static_cast<void>(decide_tenant());
       co_return;
     }

@@ -173,6 +173,10 @@ TEST_CASE("rules that contradict themselves or each other are refused") {
   CHECK_THAT(rule_error("[[tenant]]\nuid = 1\ndefault = true\n"), Contains("1: default = true matches all users"));
   CHECK_THAT(rule_error("[[tenant]]\ndefault = true\ntrusted-proxy = true\n"),
              Contains("1: trusted-proxy = true with"));
+  CHECK_THAT(rule_error("[[tenant]]\ntcp = true\n"), Contains("1: tcp = true matches clients that have no uid"));
+  CHECK_THAT(rule_error("[[tenant]]\nname = 'a'\ntcp = true\ntrusted-proxy = true\n"),
+             Contains("1: trusted-proxy = true with tcp = true"));
+  CHECK(rules_of("[[tenant]]\ndefault = true\n[[tenant]]\nname = 'a'\ntcp = true\n")[1].tcp);
   CHECK_THAT(rule_error("[[tenant]]\ngroup = 'a'\nmin-kv-blocks = 5\n"),
              Contains("1: min-kv-blocks of a rule without"));
   CHECK(rules_of("[[tenant]]\nuid = [1, 2]\nmin-kv-blocks = 5\n").size() == 1);

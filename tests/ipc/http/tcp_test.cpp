@@ -1,5 +1,6 @@
 // HTTP over TCP: who may listen, which hosts and origins are let in.
 #include "ipc/http/authenticator.h"
+#include "tests/ipc/connect_as.h"
 #include "tests/ipc/fixture.h"
 #include "tests/ipc/http/http_client.h"
 
@@ -64,11 +65,102 @@ TEST_CASE("tcp: an address is read and written") {
   CHECK_FALSE(parse_tcp_address("tcp://10.0.0.1:1")->is_loopback());
 }
 
-TEST_CASE("tcp: without keys a server listens on this machine only, and only if told to") {
-  CHECK(refused_to_bind({.listen = {kAnyPort}}).message.find("--no-auth") != std::string::npos);
-  CHECK(
-      refused_to_bind({.listen = {*parse_tcp_address("tcp://0.0.0.0:0")}, .no_auth = true}).message.find("127.0.0.1") !=
-      std::string::npos);
+TEST_CASE("tcp: without keys a server listens on this machine only") {
+  for (const bool no_auth : {false, true}) {
+    const Error error = refused_to_bind({.listen = {*parse_tcp_address("tcp://0.0.0.0:0")}, .no_auth = no_auth});
+    CHECK(error.message.find("127.0.0.1") != std::string::npos);
+  }
+}
+
+// The server asks the kernel.
+ServerOptions by_kernel() {
+  ServerOptions options;
+  options.http.listen = {kAnyPort};
+  return options;
+}
+
+std::unique_ptr<HttpClient> connect_as(std::uint32_t uid, const FakeServer& server) {
+  std::optional<AsUser> user;
+  if (uid != ::geteuid()) user.emplace(uid);
+  return std::make_unique<HttpClient>(server.server->tcp_addresses().at(0));
+}
+
+TEST_CASE("tcp: without keys the kernel says which user is calling, with the rights that it has on the Unix socket") {
+  constexpr std::uint32_t kGuest = 23456, kStranger = 23457, kMember = 65534;
+  ServerOptions options = by_kernel();
+  options.allow_uids = {kGuest};
+  options.allow_gids = {65534};  // of the user "nobody", by the system's database
+  auto policy = std::make_shared<scheduler::TenantPolicy>();
+  policy->name = "web";
+  options.tenants = TenantRules({{.uids = {kMember}, .trusted_proxy = true, .policy = policy}});
+  FakeServer server(std::move(options));
+  std::size_t submitted = 0;
+  const auto tenant_of_request = [&](HttpClient& client, const std::string& fields = {}) {
+    client.post("/v1/completions", R"({"model":"fake","prompt":"x"})", fields);
+    const auto got = server.gateway.wait_submitted(submitted++);
+    got.sink->end(end_of(scheduler::Outcome::eos));
+    CHECK(client.expect().status == 200);
+    return got.request.tenant;
+  };
+  const scheduler::Tenant own = tenant_of_request(*connect_as(::geteuid(), server));
+  CHECK(own.id == TenantId{::geteuid()});
+  CHECK(own.is_owner);
+  if (!may_be_others()) return;
+  const scheduler::Tenant guest = tenant_of_request(*connect_as(kGuest, server));
+  CHECK(guest.id == TenantId{kGuest});
+  CHECK_FALSE(guest.is_owner);
+  const auto member = connect_as(kMember, server);
+  CHECK(tenant_of_request(*member).id == scheduler::named_tenant("web"));
+  CHECK(tenant_of_request(*member, "Troupe-Tenant: 4711\r\n").id == TenantId{4711});  // a trusted proxy
+  const auto stranger = connect_as(kStranger, server);
+  stranger->post("/v1/completions", R"({"model":"fake","prompt":"x"})");
+  const HttpResponse refused = stranger->expect();
+  CHECK(refused.status == 403);
+  CHECK(refused.body.find("uid 23457 may not use this server") != std::string::npos);
+  CHECK(stranger->rest().empty());
+  const auto health = connect_as(kStranger, server);
+  health->get("/health");
+  CHECK(health->expect().status == 403);
+}
+
+TEST_CASE("tcp: connections of strangers take none of a user's places, and each user has those of its own") {
+  if (!may_be_others()) return;
+  ServerOptions options = by_kernel();
+  options.max_connections_per_uid = 2;
+  options.allow_uids = {23456};
+  FakeServer server(std::move(options));
+  std::vector<std::unique_ptr<HttpClient>> clients;
+  for (const std::uint32_t uid : {23457u, 23458u, 23456u, 23456u, 0u, 0u}) clients.push_back(connect_as(uid, server));
+  for (std::size_t i = 2; i < clients.size(); ++i) {
+    clients[i]->get("/health");
+    CHECK(clients[i]->expect().status == 200);
+  }
+  CHECK(connect_as(23459, server)->expect().status == 429);
+  CHECK(connect_as(23456, server)->expect().status == 429);
+}
+
+TEST_CASE("tcp: a client that the kernel does not name is refused, unless a rule takes such clients") {
+  auto policy = std::make_shared<scheduler::TenantPolicy>();
+  policy->name = "containers";
+  for (const bool has_rule : {false, true}) {
+    INFO("with a rule: " << has_rule);
+    TempDir dir;
+    FakeGateway gateway;
+    ServerOptions options = by_kernel();
+    options.socket_path = dir / "t.sock";
+    if (has_rule) options.tenants = TenantRules({{.is_tcp = true, .policy = policy}});
+    const auto server = Server::bind(std::move(options));
+    REQUIRE(server);
+    // Half closed before it is accepted: the kernel names the maker of an established socket only.
+    HttpClient client((*server)->tcp_addresses().at(0));
+    REQUIRE(client.get("/v1/models", "Troupe-Tenant: 4711\r\n"));
+    client.finish();
+    (*server)->start(gateway);
+    const HttpResponse answer = client.expect();
+    CHECK(answer.status == (has_rule ? 200 : 403));
+    if (!has_rule) CHECK(answer.body.find("tcp = true") != std::string::npos);
+    (*server)->stop();
+  }
 }
 
 TEST_CASE("tcp: an address in use is said to be") {
