@@ -2,34 +2,17 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <random>
 #include <utility>
 
 #include "ipc/http/api/call.h"
 #include "ipc/http/endpoints.h"
+#include "ipc/http/request_id.h"
 
 namespace troupe::ipc::http {
 namespace {
 
 using api::ApiCall;
 using api::ApiError;
-
-constexpr std::size_t kIdLength = 24;
-
-// Letters and digits, different for every answer of every server. From the io thread.
-std::string new_id() {
-  static std::mt19937_64 random{[] {
-    std::random_device device;
-    return (std::uint64_t{device()} << 32) | device();
-  }()};
-  static constexpr std::string_view kLetters = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
-  std::string id;
-  while (id.size() < kIdLength) {
-    std::uint64_t number = random();
-    for (int i = 0; i < 8; ++i, number /= kLetters.size()) id += kLetters[number % kLetters.size()];
-  }
-  return id;
-}
 
 std::int64_t unix_seconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();

@@ -10,6 +10,7 @@
 #include "ipc/http/authenticator.h"
 #include "ipc/http/border.h"
 #include "ipc/http/key_authenticator.h"
+#include "ipc/http/request_id.h"
 
 namespace troupe::ipc::http {
 namespace {
@@ -240,6 +241,7 @@ void HttpConnection::begin_answering(const RequestHead& head) {
                          .keep_alive = head.keep_alive && !draining_,
                          .is_head = head.method == "HEAD",
                          .fields = caller_.is_tcp ? cors_fields(head, hub_.options.http.border) : std::vector<Field>{}};
+  answering_->framing.fields.push_back({"X-Request-Id", request_id(head)});
   route_ = nullptr;
 }
 

@@ -29,6 +29,7 @@ class Parser final : public beast::http::basic_parser<true> {
 
   Request request;
   bool control_in_chunk = false;
+  bool has_trailer = false;
 
  private:
   void on_request_impl(beast::http::verb, beast::string_view method, beast::string_view target, int version,
@@ -44,7 +45,11 @@ class Parser final : public beast::http::basic_parser<true> {
   void on_field_impl(beast::http::field, beast::string_view name, beast::string_view value,
                      error_code& error) override {
     error = {};
-    if (is_header_done()) return;  // trailers mean nothing here
+    if (is_header_done()) {
+      has_trailer = true;
+      error = beast::http::error::bad_field;
+      return;
+    }
     std::string lower = to_string(name);
     for (char& c : lower)
       if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
@@ -171,7 +176,9 @@ void RequestReader::Impl::read_head(std::size_t size) {
 void RequestReader::Impl::put(std::string_view bytes, std::size_t& used) {
   error_code code;
   used = parser->put(boost::asio::buffer(bytes.data(), bytes.size()), code);
-  if (code && code != beast::http::error::need_more)
+  if (parser->has_trailer)
+    fail({400, "fields after a chunked body (trailers) are refused: a proxy might take them for the request's"});
+  else if (code && code != beast::http::error::need_more)
     fail(to_bad_request(code));
   else if (parser->is_done())
     stage = Stage::complete;

@@ -1,6 +1,10 @@
 // How HTTP connections behave: order, ends, timeouts, limits.
 #include <poll.h>
 
+#include <set>
+#include <string>
+#include <vector>
+
 #include "tests/ipc/fixture.h"
 #include "tests/ipc/http/http_client.h"
 
@@ -48,6 +52,33 @@ TEST_CASE("http: requests sent ahead are answered in their order") {
     else if (const char c = static_cast<char>(33 + i % 64); c != '"' && c != '\\')
       REQUIRE(has(answer.body, std::string("\"content\":\"") + c + "\""));
   }
+}
+
+TEST_CASE("http: every answer has its request's id, or a new one where that is none, and so has a refusal") {
+  FakeServer server;
+  HttpClient client(server.path());
+  std::set<std::string> made;
+  const auto id_of = [&](const std::string& path, const std::string& fields) {
+    client.get(path, fields);
+    return client.expect().field("X-Request-Id");
+  };
+  for (const char* path : {"/health", "/nowhere"}) {
+    CHECK(id_of(path, "x-request-id: 0a-B_c.d:e/f+g=@\r\n") == "0a-B_c.d:e/f+g=@");
+    CHECK(id_of(path, "X-Request-Id: " + std::string(128, 'x') + "\r\n") == std::string(128, 'x'));
+    const std::vector<std::string> others{"",
+                                          "X-Request-Id: \r\n",
+                                          "X-Request-Id: a b\r\n",
+                                          "X-Request-Id: \xc3\xa9\r\n",
+                                          "X-Request-Id: \"\r\n",
+                                          "X-Request-Id: " + std::string(129, 'x') + "\r\n"};
+    for (const std::string& fields : others) {
+      const std::string id = id_of(path, fields);
+      CHECK(id.size() == 24);
+      CHECK(made.insert(id).second);
+    }
+  }
+  const auto stream = begin_stream(server, client);
+  stream.sink->end(end_of(Outcome::eos));
 }
 
 TEST_CASE("http: a request sent ahead waits for the streamed answer before it") {
