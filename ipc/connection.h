@@ -159,7 +159,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void count_ended(Tally& tally, RequestKind kind, scheduler::Outcome outcome, std::uint64_t count = 1);
   // Enters a request of this tenant, whose number is not in use.
   Stream& enter_stream(std::uint64_t number, RequestKind kind, std::uint64_t count);
-  // Submits the request of an open stream.
+  // Submits a request of an open stream: its choices follow those that the stream has.
   void submit(Stream& stream, actors::Request request, std::shared_ptr<actors::StreamSink> sink);
   // What the outbox says of a stream, entered before the client can see it. Null, nullopt, false: there is no such
   // stream any more, and nothing is to be sent.

@@ -22,12 +22,13 @@ void Connection::submit(Stream& stream, actors::Request request, std::shared_ptr
   Choice choice;
   choice.credit = request.credit;
   choice.empty_since = Clock::now();
-  stream.choices.assign(request.num_choices, choice);
-  stream.num_open = request.num_choices;
+  const std::size_t before = stream.choices.size();
+  stream.choices.insert(stream.choices.end(), request.num_choices, choice);
+  stream.num_open += request.num_choices;
   request.uid = caller_.peer.uid;
   const actors::RequestId first = hub_.gateway->submit(std::move(request), std::move(sink));
-  for (std::size_t i = 0; i < stream.choices.size(); ++i) {
-    stream.choices[i].request = first + i;
+  for (std::size_t i = before; i < stream.choices.size(); ++i) {
+    stream.choices[i].request = first + (i - before);
     stream.choices[i].own_number = ++stream.tally->num_submitted;
   }
 }

@@ -83,13 +83,22 @@ class Outbox {
 // The sink of one stream: pushes everything to the outbox. Any thread.
 class OutboxSink final : public actors::StreamSink {
  public:
-  OutboxSink(std::shared_ptr<Outbox> outbox, std::uint64_t stream) : outbox_(std::move(outbox)), stream_(stream) {}
-  void tokens(actors::TokenRun run) override { outbox_->push({stream_, std::move(run)}); }
-  void end(actors::End end) override { outbox_->push({stream_, std::make_unique<actors::End>(std::move(end))}); }
+  // first_choice: of the request, among the choices of the stream.
+  OutboxSink(std::shared_ptr<Outbox> outbox, std::uint64_t stream, std::uint32_t first_choice = 0)
+      : outbox_(std::move(outbox)), stream_(stream), first_choice_(first_choice) {}
+  void tokens(actors::TokenRun run) override {
+    run.choice += first_choice_;
+    outbox_->push({stream_, std::move(run)});
+  }
+  void end(actors::End end) override {
+    end.choice += first_choice_;
+    outbox_->push({stream_, std::make_unique<actors::End>(std::move(end))});
+  }
 
  private:
   const std::shared_ptr<Outbox> outbox_;
   const std::uint64_t stream_;
+  const std::uint32_t first_choice_;
 };
 
 }  // namespace troupe::ipc

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <utility>
+#include <vector>
 
 #include "ipc/http/api/call.h"
 #include "ipc/http/endpoints.h"
@@ -66,12 +67,17 @@ bool ends_within(std::string_view prompt, const api::ReasoningMarkers& markers) 
 
 // The answer keeps what it says of the request; the prompt only if it is echoed.
 void submit_call(ApiCall& call, api::AnswerFacts facts, Exchange& exchange) {
-  actors::Request request = call.echo ? call.request : std::move(call.request);
-  request.tenant = exchange.tenant();
-  call.request.sampling = request.sampling;
-  call.request.num_choices = request.num_choices;
-  if (request.embed) call.request.embed.emplace();  // that it was one
-  exchange.submit(std::move(request), api::make_answer(std::move(call), std::move(facts)));
+  std::vector<actors::Request> requests;
+  for (auto& prompt : call.more_prompts) {
+    requests.push_back(call.request);
+    requests.back().prompt = call.echo ? prompt : std::exchange(prompt, std::string());
+  }
+  requests.insert(requests.begin(), call.echo ? call.request : std::move(call.request));
+  for (actors::Request& request : requests) request.tenant = exchange.tenant();
+  call.request.sampling = requests.front().sampling;
+  call.request.num_choices = requests.front().num_choices;
+  if (requests.front().embed) call.request.embed.emplace();  // that it was one
+  exchange.submit(std::move(requests), api::make_answer(std::move(call), std::move(facts)));
 }
 
 void begin_answer(const std::shared_ptr<ApiCall>& call, Exchange& exchange) {

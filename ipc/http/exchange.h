@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "actors/gateway.h"
 #include "ipc/frames/request_counts.h"
@@ -38,9 +39,10 @@ class Exchange {
   virtual Reply reply_later() = 0;
   // For work after reply_later() that need not be done if the client is gone.
   virtual void cancel_with_client(actors::CancelFlag flag) = 0;
-  // Gives the request to the gateway, with credit that follows what was written to the socket. What the gateway sends
-  // becomes the answer; that of a request for vectors is written on the thread that ends it.
-  virtual void submit(actors::Request request, std::unique_ptr<api::ApiAnswer> answer) = 0;
+  // Gives the requests, at least one, to the gateway, with credit that follows what was written to the socket. What the
+  // gateway sends becomes the answer, in which the choices are counted over all requests; that of a request for
+  // vectors, which comes alone, is written on the thread that ends it.
+  virtual void submit(std::vector<actors::Request> requests, std::unique_ptr<api::ApiAnswer> answer) = 0;
 };
 
 // What is to be done for a request that has been read.

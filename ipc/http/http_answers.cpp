@@ -96,17 +96,24 @@ void HttpConnection::cancel_with_client(actors::CancelFlag flag) {
     found->second.unwanted = std::move(flag);
 }
 
-void HttpConnection::submit(actors::Request request, std::unique_ptr<api::ApiAnswer> answer) {
-  if (request.embed) {
+void HttpConnection::submit(std::vector<actors::Request> requests, std::unique_ptr<api::ApiAnswer> answer) {
+  if (requests.front().embed) {
+    TROUPE_ASSERT(requests.size() == 1);
     auto sink = std::make_shared<WholeAnswerSink>(reply_later(), std::move(answer));
-    return Connection::submit(streams_.at(answering_->number), std::move(request), std::move(sink));
+    return Connection::submit(streams_.at(answering_->number), std::move(requests.front()), std::move(sink));
   }
-  if (!answering_->opened) open_stream(request.num_choices);
+  std::uint32_t num_choices = 0;
+  for (const actors::Request& each : requests) num_choices += each.num_choices;
+  if (!answering_->opened) open_stream(num_choices);
   answering_->answer = std::move(answer);
   Stream& stream = streams_.at(answering_->number);
   stream.implicit_credit = true;
-  request.credit = kImplicitCredit;
-  Connection::submit(stream, std::move(request), std::make_shared<OutboxSink>(outbox_, answering_->number));
+  std::uint32_t first_choice = 0;
+  for (actors::Request& each : requests) {
+    const std::uint32_t first = std::exchange(first_choice, first_choice + each.num_choices);
+    each.credit = kImplicitCredit;
+    Connection::submit(stream, std::move(each), std::make_shared<OutboxSink>(outbox_, answering_->number, first));
+  }
 }
 
 void HttpConnection::encode(Outgoing&& item, std::string& bytes) {

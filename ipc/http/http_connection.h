@@ -97,7 +97,7 @@ class HttpConnection final : public Connection, private Exchange {
   void respond(Response response) override;
   Reply reply_later() override;
   void cancel_with_client(actors::CancelFlag flag) override;
-  void submit(actors::Request request, std::unique_ptr<api::ApiAnswer> answer) override;
+  void submit(std::vector<actors::Request> requests, std::unique_ptr<api::ApiAnswer> answer) override;
 
   RequestReader reader_;
   std::string pending_;        // bytes that the reader has not used; empty while nothing is sent ahead

@@ -53,6 +53,9 @@ struct ApiCall {
   // For the gateway, without credit, which depends on the connection. Its prompt is unset if `conversation` is set.
   actors::Request request{};
   std::optional<Conversation> conversation{};
+  // Of completions: further prompts, each a request like the first with a prompt of its own. The answer has the choices
+  // of the first prompt, then those of the next.
+  std::vector<decltype(actors::Request::prompt)> more_prompts{};
   bool stream = false;
   bool include_usage = false;                 // a last chunk with the usage
   bool continuous_usage = false;              // the tokens so far in each chunk
@@ -60,12 +63,18 @@ struct ApiCall {
   bool logprobs = false;                      // request.sampling.num_logprobs of each token are shown
   bool base64 = false;                        // vectors as base64 of little-endian float32
   bool show_reasoning = true;                 // false: reasoning is split off and left out
+  bool receipt = true;                        // the answer has the receipt of each choice
   std::optional<std::uint32_t> dimensions{};  // that the vectors must have
   Echoed echoed{};
   // tokenize, detokenize
   std::string text{};
   std::vector<TokenId> ids{};
   bool with_pieces = false;  // tokenize: each id with its text
+
+  // Of all prompts together; at most actors::kMaxChoices.
+  [[nodiscard]] std::uint32_t num_choices() const {
+    return request.num_choices * static_cast<std::uint32_t>(1 + more_prompts.size());
+  }
 };
 
 // Reads and checks a body. Everything that the endpoint's table of fields (fields.h) does not name is refused.

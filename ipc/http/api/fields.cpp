@@ -57,7 +57,9 @@ constexpr auto kFields = std::to_array<Field>({
     {kTurns | kResponses | kAnthropic, "chat_template_kwargs", kObject, honoured, "",
      "variables for the chat template; they take precedence over what other fields set"},
     {kText, "prompt", kString | kArray, honoured, "",
-     "text, an array with one text, or token ids; several prompts are refused: send a request for each"},
+     "text or token ids, or an array of either: each prompt has its n choices, one prompt after the other, at most 64 "
+     "in all; "
+     "if one is refused, all are"},
     {kText, "suffix", kString, refused, "", "text is continued at its end only; leave it out"},
     {kText, "echo", kBoolean, honoured, "", "the prompt comes before each answer; not with logprobs"},
     {kText, "best_of", kInteger, honoured, "", "must equal n: all answers are returned, none is chosen"},
@@ -148,6 +150,14 @@ constexpr auto kFields = std::to_array<Field>({
     {kAnthropic, "thinking.display", kString, only, R"("summarized")", "thinking is shown as it is"},
 
     // Serving: of troupe, except for the tier.
+    {kGenerate, "troupe", kObject, honoured, "",
+     "of troupe; what stands in it may stand beside it instead, but for receipt"},
+    {kGenerate, "troupe.priority", kInteger, honoured, "", "as priority"},
+    {kGenerate, "troupe.deadline_ms", kInteger, honoured, "", "as deadline_ms"},
+    {kGenerate, "troupe.cache_scope", kString, honoured, "", "as cache_scope"},
+    {kText, "troupe.session", kString, honoured, "", "as session"},
+    {kGenerate, "troupe.receipt", kBoolean, honoured, "",
+     "default true: the answer has a receipt of each choice in its own object troupe"},
     {kGenerate, "priority", kInteger, honoured, "",
      "of troupe; -1000 to 1000, lower is earlier; below 0 only for tenants with a rule for it"},
     {kGenerate, "deadline_ms", kInteger, honoured, "", "of troupe; then the answer ends with the tokens so far"},

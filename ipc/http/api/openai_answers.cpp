@@ -78,7 +78,7 @@ class ChatAnswer final : public ChunkedAnswer {
  public:
   ChatAnswer(ApiCall asked, AnswerFacts with)
       : ChunkedAnswer(std::move(asked), std::move(with), true, "chatcmpl-", "chat.completion.chunk"),
-        has_role_(call().request.num_choices) {}
+        has_role_(call().num_choices()) {}
 
  private:
   void add(std::string& out, std::uint32_t choice, const ChoiceText& text) override {
@@ -159,8 +159,8 @@ class CompletionAnswer final : public ChunkedAnswer {
  public:
   CompletionAnswer(ApiCall asked, AnswerFacts with)
       : ChunkedAnswer(std::move(asked), std::move(with), false, "cmpl-", "text_completion"),
-        offsets_(call().request.num_choices),
-        has_prompt_(call().request.num_choices) {}
+        offsets_(call().num_choices()),
+        has_prompt_(call().num_choices()) {}
 
  private:
   void add(std::string& out, std::uint32_t choice, const ChoiceText& text) override {
@@ -247,9 +247,11 @@ class CompletionAnswer final : public ChunkedAnswer {
   std::string prompt_once(std::uint32_t choice) {
     if (!call().echo || has_prompt_[choice]) return {};
     has_prompt_[choice] = true;
-    if (const auto* text = std::get_if<std::string>(&call().request.prompt)) return *text;
+    const std::uint32_t index = choice / call().request.num_choices;
+    const auto& prompt = index == 0 ? call().request.prompt : call().more_prompts[index - 1];
+    if (const auto* text = std::get_if<std::string>(&prompt)) return *text;
     std::string out;
-    for (const TokenId id : std::get<std::vector<TokenId>>(call().request.prompt)) out += token_bytes(id);
+    for (const TokenId id : std::get<std::vector<TokenId>>(prompt)) out += token_bytes(id);
     return valid_utf8(out);
   }
 

@@ -70,26 +70,39 @@ void parse_max_tokens(Parsing& at) {
     if (at.fields.has(name) && max_tokens == 0) at.fields.refuse(name, fmt::format("{} must be at least 1", name));
 }
 
+// These fields stand alone or in the object `troupe`.
 void parse_serving(Parsing& at) {
+  JsonObject none;
+  JsonValue* const own = at.fields.find("troupe");
+  FieldReader within(own ? *own->as<JsonObject>() : none, at.refusal, "troupe.");
+  const auto reader_of = [&](std::string_view name) -> FieldReader& {
+    if (!within.has(name)) return at.fields;
+    if (at.fields.has(name))
+      within.refuse(name, fmt::format("{} is sent twice, also as {}; send one", within.path(name), name));
+    return within;
+  };
   actors::Request& request = at.call.request;
   std::int32_t priority = 0;
-  at.fields.read("priority", priority);
+  FieldReader& priority_reader = reader_of("priority");
+  priority_reader.read("priority", priority);
   auto allowed = scheduler::priority_for(priority, at.context.tenant);
   if (auto* refused = std::get_if<scheduler::Refusal>(&allowed)) {
-    if (!at.refusal) at.refusal = api_error(refused->outcome, std::move(refused->message), "priority");
+    if (!at.refusal)
+      at.refusal = api_error(refused->outcome, std::move(refused->message), priority_reader.path("priority"));
     return;
   }
   request.priority = std::get<std::int32_t>(allowed);
-  if (at.fields.has("deadline_ms")) {
+  if (FieldReader& reader = reader_of("deadline_ms"); reader.has("deadline_ms")) {
     std::uint32_t ms = 0;
-    at.fields.read("deadline_ms", ms);
-    if (ms == 0) at.fields.refuse("deadline_ms", "deadline_ms must be at least 1");
+    reader.read("deadline_ms", ms);
+    if (ms == 0) reader.refuse("deadline_ms", fmt::format("{} must be at least 1", reader.path("deadline_ms")));
     request.deadline = std::chrono::milliseconds(ms);
   }
-  at.fields.read_short("cache_scope", request.cache_scope, actors::kMaxScopeBytes);
+  reader_of("cache_scope").read_short("cache_scope", request.cache_scope, actors::kMaxScopeBytes);
   const auto& policy = at.context.tenant.policy;
   if (request.cache_scope.empty() && policy && policy->public_cache) request.cache_scope = "public";
-  at.fields.read_short("session", request.session, kMaxNameBytes);
+  reader_of("session").read_short("session", request.session, kMaxNameBytes);
+  within.read("receipt", at.call.receipt);
 }
 
 void parse_speculation(Parsing& at) {
@@ -141,14 +154,20 @@ void parse_echoed(Parsing& at) {
 }
 
 // The size of the texts or ids that the model is to read; a conversation counts its contents.
+std::size_t prompt_bytes(const decltype(actors::Request::prompt)& prompt) {
+  if (const auto* text = std::get_if<std::string>(&prompt)) return text->size();
+  const auto* ids = std::get_if<std::vector<TokenId>>(&prompt);
+  return ids ? sizeof(TokenId) * ids->size() : 0;
+}
+
 std::size_t prompt_bytes(const ApiCall& call) {
   std::size_t bytes = call.text.size() + sizeof(TokenId) * call.ids.size();
   if (call.conversation)
     for (const ChatMessage& each : call.conversation->messages)
       bytes += each.content.size() + each.role.size() + (each.name ? each.name->size() : 0) +
                (each.reasoning_content ? each.reasoning_content->size() : 0);
-  if (const auto* text = std::get_if<std::string>(&call.request.prompt)) bytes += text->size();
-  if (const auto* ids = std::get_if<std::vector<TokenId>>(&call.request.prompt)) bytes += sizeof(TokenId) * ids->size();
+  bytes += prompt_bytes(call.request.prompt);
+  for (const auto& prompt : call.more_prompts) bytes += prompt_bytes(prompt);
   if (!call.request.embed) return bytes;
   if (const auto* texts = std::get_if<std::vector<std::string>>(&call.request.embed->texts)) {
     for (const std::string& each : *texts) bytes += each.size();

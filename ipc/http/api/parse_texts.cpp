@@ -8,23 +8,42 @@
 namespace troupe::ipc::api {
 namespace {
 
-// The prompt of a completion: text, one text in an array, ids, or one array of ids.
-void read_prompt(Parsing& at) {
+using Prompt = decltype(actors::Request::prompt);
+
+// A text, or an array of ids that is not empty.
+std::optional<Prompt> to_prompt(JsonValue& value) {
+  if (auto* const text = value.as<std::string>()) return std::move(*text);
+  auto* const array = value.as<JsonArray>();
+  auto ids = array ? to_ids(*array) : std::nullopt;
+  if (!ids || ids->empty()) return std::nullopt;
+  return *std::move(ids);
+}
+
+// The prompts of a completion: a text, ids, or an array of texts and arrays of ids.
+void read_prompts(Parsing& at) {
   JsonValue* const value = at.fields.find("prompt");
   if (!value) return;
-  if (auto* const text = value->as<std::string>()) return void(at.call.request.prompt = std::move(*text));
-  auto* array = value->as<JsonArray>();
-  const bool is_nested = !array->empty() && !array->front().number();
-  if (is_nested && array->size() > 1)
+  auto* const array = value->as<JsonArray>();
+  const bool is_list = array && !array->empty() && !array->front().number();
+  const std::size_t count = is_list ? array->size() : 1;
+  const std::uint32_t n = at.call.request.num_choices;
+  if (count * n > actors::kMaxChoices)
     return at.fields.refuse(
-        "prompt", fmt::format("prompt has {} prompts; one is served: send a request for each", array->size()));
-  if (is_nested) {
-    if (auto* const text = array->front().as<std::string>()) return void(at.call.request.prompt = std::move(*text));
-    array = array->front().as<JsonArray>();
+        "prompt", fmt::format("prompt has {} prompts, with n = {} that is {} choices; at most {} are served", count, n,
+                              count * n, actors::kMaxChoices));
+  for (std::size_t i = 0; i < count; ++i) {
+    auto prompt = to_prompt(is_list ? (*array)[i] : *value);
+    if (!prompt)
+      return at.fields.refuse("prompt", fmt::format("prompt{} must be text or token ids, and not empty",
+                                                    is_list ? fmt::format("[{}]", i) : ""));
+    if (i == 0)
+      at.call.request.prompt = *std::move(prompt);
+    else
+      at.call.more_prompts.push_back(*std::move(prompt));
   }
-  auto ids = array ? to_ids(*array) : std::nullopt;
-  if (!ids || ids->empty()) return at.fields.refuse("prompt", "prompt must be text or token ids, and not empty");
-  at.call.request.prompt = *std::move(ids);
+  if (count > 1 && !at.call.request.session.empty())
+    at.fields.refuse("prompt",
+                     fmt::format("prompt has {} prompts, and a session is continued by one; send one", count));
 }
 
 void read_inputs(Parsing& at, actors::EmbedInputs& asked) {
@@ -63,7 +82,7 @@ void read_inputs(Parsing& at, actors::EmbedInputs& asked) {
 
 void parse_completion(Parsing& at) {
   actors::Request& request = at.call.request;
-  read_prompt(at);
+  read_prompts(at);
   at.fields.read("add_special", request.add_special);
   at.fields.read("parse_special", request.parse_special);
   at.fields.read("echo", at.call.echo);

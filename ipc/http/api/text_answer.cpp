@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <iterator>
 #include <utility>
 
@@ -58,7 +60,7 @@ std::string field_here(const std::string& field, const ApiCall& call) {
 TextAnswer::TextAnswer(ApiCall call, AnswerFacts facts, bool splits_reasoning, bool keeps_text)
     : call_(std::move(call)), facts_(std::move(facts)), splits_reasoning_(splits_reasoning), keeps_text_(keeps_text) {
   const ReasoningMarkers markers = splits_reasoning ? facts_.reasoning : ReasoningMarkers{"", ""};
-  for (std::uint32_t i = 0; i < call_.request.num_choices; ++i)
+  for (std::uint32_t i = 0; i < call_.num_choices(); ++i)
     choices_.push_back({.splitter = ReasoningSplitter(markers, facts_.reasoning_open)});
 }
 
@@ -98,11 +100,27 @@ AnswerOutput TextAnswer::on_tokens(actors::TokenRun&& run) {
     choice.text.content += text.content;
     choice.text.logprobs.insert(choice.text.logprobs.end(), text.logprobs.begin(), text.logprobs.end());
   }
-  if (!call_.stream || text.empty()) return {};
+  if (!call_.stream || (text.empty() && held_.empty())) return {};
   AnswerOutput out;
-  start(out);
-  add(out.bytes, index, text);
+  std::string& events = events_to(out);
+  if (!text.empty()) add(events, index, text);
   return out;
+}
+
+bool TextAnswer::all_admitted() const {
+  for (std::size_t i = 0; i < choices_.size(); i += call_.request.num_choices) {
+    const auto first = choices_.begin() + static_cast<std::ptrdiff_t>(i);
+    if (std::none_of(first, first + call_.request.num_choices, [](const ChoiceState& each) { return each.has_begun; }))
+      return false;
+  }
+  return true;
+}
+
+std::string& TextAnswer::events_to(AnswerOutput& out) {
+  if (!has_begun_ && !all_admitted()) return held_;
+  start(out);
+  out.bytes += std::exchange(held_, {});
+  return out.bytes;
 }
 
 AnswerOutput TextAnswer::on_end(actors::End&& ended) {
@@ -114,6 +132,8 @@ AnswerOutput TextAnswer::on_end(actors::End&& ended) {
     finished_ = true;
     ApiError error = api_error(ended);
     error.param = field_here(error.param, call_);
+    if (error.param == "prompt" && !call_.more_prompts.empty())
+      error.param = fmt::format("prompt[{}]", ended.choice / call_.request.num_choices);
     if (!has_begun_) return error_answer(error, info(call_.endpoint).dialect, "req_" + facts_.id);
     AnswerOutput out{.last = true};
     fail(out.bytes, error);
@@ -137,10 +157,10 @@ AnswerOutput TextAnswer::on_end(actors::End&& ended) {
     return {.head = AnswerHead{}, .bytes = body(), .last = true};
   }
   AnswerOutput out;
-  start(out);
-  if (!rest.empty()) add(out.bytes, index, rest);
-  end_choice(out.bytes, index);
-  if (finished_) end(out.bytes);
+  std::string& events = events_to(out);
+  if (!rest.empty()) add(events, index, rest);
+  end_choice(events, index);
+  if (finished_) end(events);
   out.last = finished_;
   return out;
 }
@@ -155,8 +175,10 @@ TextAnswer::Totals TextAnswer::totals() const {
     sum.completion += each.end.usage.completion_tokens;
     sum.reasoning += each.reasoning_tokens;
   }
-  sum.prompt = choices_.front().end.usage.prompt_tokens;
-  sum.cached = choices_.front().end.usage.cached_tokens;
+  for (std::size_t i = 0; i < choices_.size(); i += call_.request.num_choices) {
+    sum.prompt += choices_[i].end.usage.prompt_tokens;
+    sum.cached += choices_[i].end.usage.cached_tokens;
+  }
   return sum;
 }
 
@@ -170,10 +192,14 @@ void TextAnswer::write_usage(JsonWriter& json) const {
 }
 
 void TextAnswer::write_receipts(JsonWriter& json, std::uint32_t first, std::uint32_t count) const {
-  json.key("troupe").begin_object().key("choices").begin_array();
-  for (std::uint32_t i = first; i < first + count; ++i) write_receipt(json, choices_[i].end);
-  json.end_array();
   const Echoed& echoed = call_.echoed;
+  if (!call_.receipt && echoed.user.empty() && echoed.safety_identifier.empty() && echoed.metadata.empty()) return;
+  json.key("troupe").begin_object();
+  if (call_.receipt) {
+    json.key("choices").begin_array();
+    for (std::uint32_t i = first; i < first + count; ++i) write_receipt(json, choices_[i].end);
+    json.end_array();
+  }
   if (!echoed.user.empty()) json.raw_field("user", echoed.user);
   if (!echoed.safety_identifier.empty()) json.raw_field("safety_identifier", echoed.safety_identifier);
   if (!echoed.metadata.empty()) json.raw_field("metadata", echoed.metadata);

@@ -53,7 +53,7 @@ class TextAnswer : public ApiAnswer {
   const ApiCall& call() const { return call_; }
   const AnswerFacts& facts() const { return facts_; }
   const std::vector<ChoiceState>& choices() const { return choices_; }
-  // Sums over the choices; the prompt counts once.
+  // Sums over the choices; each prompt counts once.
   struct Totals {
     std::uint64_t prompt = 0, cached = 0, completion = 0, reasoning = 0;
   };
@@ -68,6 +68,10 @@ class TextAnswer : public ApiAnswer {
 
  private:
   void start(AnswerOutput& out);  // begin(), before the first event
+  // Where events go: into `out`, after begin(). Of several prompts (then begin() writes nothing) they are held until
+  // each has been admitted, as one that is refused refuses them all.
+  [[nodiscard]] std::string& events_to(AnswerOutput& out);
+  [[nodiscard]] bool all_admitted() const;
   ChoiceText split(ChoiceState& choice, actors::TokenRun&& run);
 
   ApiCall call_;
@@ -76,6 +80,7 @@ class TextAnswer : public ApiAnswer {
   const bool keeps_text_;  // also with stream
   std::vector<ChoiceState> choices_;
   std::uint32_t num_ended_ = 0;
+  std::string held_;  // events, until all prompts have been admitted
   bool has_begun_ = false;
   bool finished_ = false;
 };

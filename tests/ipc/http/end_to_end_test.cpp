@@ -58,6 +58,48 @@ TEST_CASE("http: an answer has the tokens of the frames' answer, streamed or not
   CHECK(ask(server.path(), "/detokenize", {{"tokens", ids}})["content"] == expected.text);
 }
 
+TEST_CASE("http: several prompts of one request get what each gets alone, or nothing if one is refused") {
+  RealServer server;
+  json body{{"prompt", {"Once upon a time", "One day, a little cat", "The dog"}},
+            {"temperature", 0.8},
+            {"seed", 7},
+            {"max_tokens", 24},
+            {"n", 2}};
+  std::vector<std::string> expected(6);
+  std::uint64_t prompt_tokens = 0;
+  for (std::size_t i = 0; i < 3; ++i) {
+    json alone = body;
+    alone["prompt"] = body["prompt"][i];
+    const json answer = ask(server.path(), "/v1/completions", alone);
+    for (std::size_t k = 0; k < 2; ++k) expected[2 * i + k] = answer["choices"][k]["text"];
+    prompt_tokens += answer["usage"]["prompt_tokens"].get<std::uint64_t>();
+  }
+  const json whole = ask(server.path(), "/v1/completions", body);
+  REQUIRE(whole["choices"].size() == 6);
+  std::vector<std::string> streamed(6);
+  for (const json& event : stream(server.path(), "/v1/completions", body))
+    for (const json& choice : event["choices"])
+      streamed.at(choice["index"].get<std::size_t>()) += choice["text"].get<std::string>();
+  for (std::size_t i = 0; i < 6; ++i) {
+    CHECK(whole["choices"][i]["index"] == i);
+    CHECK(whole["choices"][i]["text"] == expected[i]);
+    CHECK(streamed[i] == expected[i]);
+  }
+  CHECK(whole["usage"]["prompt_tokens"] == prompt_tokens);
+  CHECK(whole["troupe"]["choices"].size() == 6);
+  for (const bool streams : {false, true}) {
+    body["stream"] = streams;
+    body["prompt"] = {"Once upon a time", std::vector<int>(5000, 5)};
+    HttpClient client(server.path());
+    client.post("/v1/completions", body.dump());
+    const HttpResponse refused = client.expect();
+    CHECK(refused.status == 400);
+    CHECK(has(refused.body, R"("code":"context_length_exceeded")"));
+    CHECK(has(refused.body, R"("param":"prompt[1]")"));
+  }
+  require_at_rest(*server.connect());
+}
+
 TEST_CASE("http: a client that leaves in the middle of an answer frees everything within steps") {
   RealServer server;
   {

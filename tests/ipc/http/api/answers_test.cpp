@@ -128,6 +128,56 @@ TEST_CASE("a completion streams texts, its prompt first where it is to be echoed
             receipt_of_test("eos", 2) + "]}}\n\ndata: [DONE]\n\n");
 }
 
+TEST_CASE("choices of several prompts are counted through, and nothing is sent before each prompt is admitted") {
+  const std::string body = R"({"prompt":["Once",[100]],"n":2,"echo":true,"stream":true,"max_tokens":1,)"
+                           R"("stream_options":{"include_usage":true}})";
+  const auto run = [](std::uint32_t choice, const std::string& text) {
+    actors::TokenRun tokens = run_of(text);
+    tokens.choice = choice;
+    return tokens;
+  };
+  const auto end = [](std::uint32_t choice, Outcome outcome) {
+    actors::End ended = end_of(outcome, 1);
+    ended.choice = choice;
+    return ended;
+  };
+  const auto answer = answer_to(Endpoint::completions, body);
+  CHECK(answer->on_tokens(run(1, " a")).bytes.empty());
+  CHECK(answer->on_end(end(1, Outcome::eos)).bytes.empty());
+  const AnswerOutput first = answer->on_tokens(run(2, "b"));
+  REQUIRE(first.head);
+  CHECK(first.head->streams);
+  const auto at = [&](const char* part) { return first.bytes.find(part); };
+  CHECK(at(R"({"index":1,"text":"Once a",)") < at(R"({"index":1,"text":"","logprobs":null,"finish_reason":"stop"})"));
+  CHECK(at(R"("finish_reason":"stop"})") < at(R"({"index":2,)"));
+  CHECK(at(R"("index":2)") != std::string::npos);
+  std::string rest = answer->on_end(end(2, Outcome::eos)).bytes + answer->on_tokens(run(0, "c")).bytes;
+  rest += answer->on_end(end(3, Outcome::length)).bytes;
+  const AnswerOutput last = answer->on_end(end(0, Outcome::eos));
+  CHECK(last.last);
+  CHECK(rest.find(R"({"index":3,)") != std::string::npos);
+  const std::uint32_t each = end_of(Outcome::eos, 1).usage.prompt_tokens;
+  CHECK(last.bytes.find("\"prompt_tokens\":" + std::to_string(2 * each)) != std::string::npos);
+
+  // One that is refused refuses all, with its status.
+  const auto refused = answer_to(Endpoint::completions, body);
+  CHECK(refused->on_tokens(run(0, " a")).bytes.empty());
+  actors::End why = end(2, Outcome::too_long);
+  why.field = "prompt";
+  const AnswerOutput error = refused->on_end(std::move(why));
+  REQUIRE(error.head);
+  CHECK(error.head->status == 400);
+  CHECK(error.last);
+  CHECK(error.bytes.find(R"("param":"prompt[1]")") != std::string::npos);
+}
+
+TEST_CASE("an answer has no receipt where none is asked for") {
+  const auto answer = answer_to(Endpoint::completions, R"({"prompt":"Once","troupe":{"receipt":false}})");
+  CHECK(bytes_of(*answer, {"x"}).find("troupe") == std::string::npos);
+  const auto user = answer_to(Endpoint::completions, R"({"prompt":"Once","user":"u","troupe":{"receipt":false}})");
+  CHECK(bytes_of(*user, {"x"}).find(R"("troupe":{"user":"u"}})") != std::string::npos);
+}
+
 TEST_CASE("ids that are echoed become their text") {
   const auto answer = answer_to(Endpoint::completions, R"({"prompt":[100,101,0,1],"echo":true})");
   CHECK(bytes_of(*answer, {"x"}).find(R"("text":"€abx")") != std::string::npos);

@@ -190,13 +190,50 @@ TEST_CASE("a completion's prompt is text or ids, one of them") {
   CHECK(std::get<std::string>(prompt("[\"a\"]")) == "a");
   CHECK(std::get<Ids>(prompt("[1,2]")) == Ids{1, 2});
   CHECK(std::get<Ids>(prompt("[[1,2]]")) == Ids{1, 2});
-  for (const char* wrong : {"[\"a\",\"b\"]", "[[1],[2]]", "[]", "[[]]", "[1,\"a\"]", "[-1]", "[2147483648]", "[{}]",
-                            "[true]", "[null]", "[1.5]"}) {
+  for (const char* wrong : {"[]", "[[]]", "[1,\"a\"]", "[-1]", "[2147483648]", "[{}]", "[true]", "[null]", "[1.5]",
+                            "[\"a\",[]]", "[\"a\",null]", "[[1],[\"b\"]]", "[[1],2]", "[\"a\",[[1]]]"}) {
     INFO(wrong);
     CHECK(refused(Endpoint::completions, std::string("{\"prompt\":") + wrong + "}").param == "prompt");
   }
-  CHECK(refused(Endpoint::completions, R"({"prompt":["a","b"]})").message ==
-        "prompt has 2 prompts; one is served: send a request for each");
+  CHECK(refused(Endpoint::completions, R"({"prompt":["a",[]]})").message ==
+        "prompt[1] must be text or token ids, and not empty");
+}
+
+TEST_CASE("a completion may have several prompts, of texts and of ids") {
+  const ApiCall call = taken(Endpoint::completions, R"({"prompt":["a",[1,2],"c"],"n":4,"echo":true})");
+  CHECK(std::get<std::string>(call.request.prompt) == "a");
+  REQUIRE(call.more_prompts.size() == 2);
+  CHECK(std::get<std::vector<TokenId>>(call.more_prompts[0]) == std::vector<TokenId>{1, 2});
+  CHECK(std::get<std::string>(call.more_prompts[1]) == "c");
+  CHECK(call.num_choices() == 12);
+  CHECK(taken(Endpoint::completions, R"({"prompt":["a","b"],"n":32})").num_choices() == 64);
+  const ApiError many = refused(Endpoint::completions, R"({"prompt":["a","b","c"],"n":32})");
+  CHECK(many.param == "prompt");
+  CHECK(many.message == "prompt has 3 prompts, with n = 32 that is 96 choices; at most 64 are served");
+  CHECK(refused(Endpoint::completions, R"({"prompt":["a","b"],"session":"x"})").param == "prompt");
+  // The limit of bytes is that of all prompts together.
+  const std::string half(actors::kMaxPromptBytes / 2 + 1, 'x');
+  CHECK(refused(Endpoint::completions, "{\"prompt\":[\"" + half + "\",\"" + half + "\"]}").param == "prompt");
+}
+
+TEST_CASE("what troupe adds may stand in an object of its own, and not in both places") {
+  const ApiCall call = taken(
+      Endpoint::completions,
+      R"({"prompt":"a","troupe":{"priority":3,"deadline_ms":1500,"cache_scope":"us","session":"talk","receipt":false}})");
+  CHECK(call.request.priority == 3);
+  CHECK(call.request.deadline == std::chrono::milliseconds(1500));
+  CHECK(call.request.cache_scope == "us");
+  CHECK(call.request.session == "talk");
+  CHECK_FALSE(call.receipt);
+  CHECK(taken(Endpoint::completions, R"({"prompt":"a","troupe":{},"priority":2})").request.priority == 2);
+  CHECK(refused(Endpoint::completions, R"({"prompt":"a","troupe":{"priority":3},"priority":3})").param ==
+        "troupe.priority");
+  CHECK(refused(Endpoint::completions, R"({"prompt":"a","troupe":{"priority":-1}})").param == "troupe.priority");
+  CHECK(refused(Endpoint::completions, R"({"prompt":"a","troupe":{"deadline_ms":0}})").param == "troupe.deadline_ms");
+  CHECK(refused(Endpoint::completions, R"({"prompt":"a","troupe":{"deadline":1}})").param == "troupe.deadline");
+  CHECK(
+      refused(Endpoint::chat_completions, R"({"messages":[{"role":"user","content":"x"}],"troupe":{"session":"talk"}})")
+          .param == "troupe.session");
 }
 
 TEST_CASE("logprobs are a number in completions and a switch in chat") {
