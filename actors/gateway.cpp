@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <random>
@@ -141,6 +142,8 @@ class GatewayImpl final : public Gateway {
   CancelFlag tokenize_chat(TextRequest request, ChatPrompt chat, OnTokenized done) override;
   void session(SessionQuestion question, std::function<void(SessionAnswer)> done) override;
   void drain(std::function<void()> done) override {
+    draining_ = true;
+    sessions_.refuse_questions();
     spdlog::info("draining: {} streams are open", streams_.live().size());
     for (const auto& unit : models_.units()) unit->drain(options_.drain_timeout);
     streams_.when_empty([this, done = std::move(done)]() mutable {
@@ -163,6 +166,7 @@ class GatewayImpl final : public Gateway {
 
   // Order matters: each member outlives those below it.
   GatewayOptions options_;
+  std::atomic<bool> draining_{false};
   CpuPlan cpus_;
   Sessions sessions_;
   StreamTable streams_;
@@ -234,6 +238,8 @@ MemoryReport GatewayImpl::measure_memory() {
 
 GatewayImpl::~GatewayImpl() {
   survey_.stop();
+  draining_ = true;
+  sessions_.refuse_questions();
   compute_->team().stop();  // aborts a running load, step or pass
   for (const auto& unit : models_.units()) {
     if (unit->state().loading()) spdlog::info("loading is given up");
@@ -261,10 +267,14 @@ RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink)
   const TimePoint now = std::chrono::steady_clock::now();
   const std::string name = request.model;
   const ModelUnit* const unit = models_.find(name);
-  auto no_turn = request.session.empty() ? std::nullopt : begin_turn(request, sink);
+  // Here and not in the intake: a client that asks again and again would else always have a stream that has not ended,
+  // and the drain would not end.
+  auto why_not = draining_                 ? std::optional(draining_refusal())
+                 : request.session.empty() ? std::nullopt
+                                           : begin_turn(request, sink);
   const RequestId id = streams_.add(std::move(request), std::move(sink), now, unit ? unit->id() : 0);
-  if (no_turn) {
-    streams_.end(id, refused(*std::move(no_turn)), now);
+  if (why_not) {
+    streams_.end(id, refused(*std::move(why_not)), now);
   } else if (!unit) {
     streams_.end(id, unknown_model(name, models_.names()), now);
   } else if (auto wrong = check_shape(*streams_.request(id))) {
@@ -294,6 +304,7 @@ std::optional<scheduler::Refusal> GatewayImpl::begin_turn(Request& request, std:
 }
 
 void GatewayImpl::session(SessionQuestion question, std::function<void(SessionAnswer)> done) {
+  if (draining_) return done(draining_refusal());
   if (question.kind != SessionQuestion::Kind::inspect) return sessions_.ask(question, std::move(done));
   sessions_.ask(question, [this, done = std::move(done), tenant = question.tenant.id](SessionAnswer answer) {
     if (!std::holds_alternative<std::vector<SessionInfo>>(answer)) return done(std::move(answer));
@@ -315,8 +326,7 @@ std::variant<std::shared_ptr<const ServedModel>, End> GatewayImpl::model_with_vo
     const std::string& name) const {
   const ModelUnit* const unit = models_.find(name);
   if (!unit) return unknown_model(name, models_.names());
-  if (unit->state().draining())
-    return refusal(Outcome::draining, {}, "this server is shutting down and takes no new requests");
+  if (draining_) return refused(draining_refusal());
   auto model = unit->state().model();
   if (!model) return not_ready(unit->state());
   if (model->tokenizer()) return model;

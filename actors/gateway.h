@@ -79,8 +79,9 @@ class Gateway {
   // Asks about the sessions of a tenant. `done` is called exactly once.
   virtual void session(SessionQuestion question, std::function<void(SessionAnswer)> done) = 0;
 
-  // Refuses new requests (Outcome::draining). `done` is called when the last request has ended, and its session is
-  // saved; those that are live at drain_timeout are ended as cancelled.
+  // Refuses new requests and questions about sessions (Outcome::draining), also those that wait unanswered. `done` is
+  // called when the last request has ended, and its session is saved; those that are live at drain_timeout are ended as
+  // cancelled.
   virtual void drain(std::function<void()> done) = 0;
   // Calls `done` once loading has ended: Ok, or the error that keeps the model from being served.
   virtual void on_loaded(std::function<void(Status)> done) = 0;

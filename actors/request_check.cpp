@@ -206,6 +206,13 @@ End ended_as(Outcome outcome, std::string message) {
   return end;
 }
 
+scheduler::Refusal draining_refusal() {
+  return {.outcome = Outcome::draining,
+          .message = "this server is shutting down and takes no new requests",
+          .field = {},
+          .limit = std::nullopt};
+}
+
 End given_up(const Failure& why, const std::string& doing) {
   if (why.out_of_memory) {
     return ended_as(Outcome::out_of_memory,

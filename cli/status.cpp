@@ -46,6 +46,19 @@ engine::ProfileSnapshot to_snapshot(const client::Profile& profile) {
   return out;
 }
 
+// A server that drains answers nothing but its health: prints that. False: it does not drain, or numbers were asked
+// for.
+bool print_draining(client::Client& client, const config::StatusOptions& options) {
+  const auto health = client.health();
+  if (!health || health->readiness != client::Readiness::draining || options.prometheus || options.show_profile)
+    return false;
+  if (options.json)
+    write_json({{"readiness", name_of(*health)}}, std::cout);
+  else
+    std::cout << "health  " << name_of(*health) << ": running requests are finished, and nothing else is answered\n";
+  return true;
+}
+
 }  // namespace
 
 Result<int> status(const config::StatusOptions& options) {
@@ -55,6 +68,8 @@ Result<int> status(const config::StatusOptions& options) {
   if (profile && options.prometheus)
     return Error{ErrorCode::invalid_argument, "--profile and --prometheus: choose one of the two"};
   const auto status = (*client)->status(/*list_requests=*/false, profile);
+  if (!status && status.error().code == ErrorCode::busy && print_draining(**client, options))
+    return kExitRefusedForLoad;
   if (!status) return status.error();
   if (profile && !status->profile)
     return Error{ErrorCode::unsupported,

@@ -89,10 +89,14 @@ void UsageStore::run() {
     unwritten_.add(pending_);
     pending_.clear();
     std::optional<Question> question;
-    if (!questions_.empty()) question = std::move(questions_.front());
-    if (question) questions_.pop_front();
-    stops = stops_ && questions_.empty();
+    stops = stops_;
+    const std::deque<Question> unanswered = stops ? std::exchange(questions_, {}) : std::deque<Question>();
+    if (!questions_.empty()) {
+      question = std::move(questions_.front());
+      questions_.pop_front();
+    }
     lock.unlock();
+    for (const Question& each : unanswered) each.answer(Error{ErrorCode::busy, "the server stops; ask again later"});
     write_or_log(/*at_end=*/stops);
     const auto begin = StoreClock::now();
     if (question) question->answer(report(question->query));

@@ -40,7 +40,7 @@ class UsageStore {
  public:
   // Opens the file on the thread that it starts. Throws std::system_error if that cannot be started.
   explicit UsageStore(UsageStoreOptions options);
-  // Writes what is left, and answers what was asked.
+  // Writes what is left. What is read is read to its end; questions that wait are answered as busy.
   ~UsageStore();
   UsageStore(const UsageStore&) = delete;
   UsageStore& operator=(const UsageStore&) = delete;

@@ -102,6 +102,7 @@ struct Hub {
   std::chrono::steady_clock::time_point empty_since;  // when `sessions` became empty; only valid while it is
   std::vector<char> scratch;  // the read buffer of all sessions: an idle connection has no buffer of its own
   RequestCounts counts;       // of all users
+  bool draining = false;      // questions that take work are refused, as the gateway refuses requests
   std::uint64_t connections_accepted = 0;
   std::uint64_t connections_refused = 0;
   std::uint64_t connections_broken = 0;

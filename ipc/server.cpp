@@ -356,6 +356,7 @@ void Server::Impl::end_if_idle(std::chrono::milliseconds time, const std::functi
 // for the next server.
 void Server::Impl::begin_drain(std::function<void()> done) {
   if (!listening.file()) stop_accepting();
+  hub.draining = true;
   for (const auto& connection : hub.connections) connection->announce_draining();
   hub.gateway->drain([weak = weak_from_this(), done = std::move(done)] {
     if (const auto self = weak.lock())

@@ -69,8 +69,12 @@ class Session final : public Connection {
   // Enters a new stream for `count` requests, or refuses (its number is 0, is in use, or there are too many) and
   // returns null.
   Stream* open_stream(std::uint64_t stream, RequestKind kind, std::uint64_t count = 1);
-  // As open_stream(), for Health, Models and Status; also refuses those above the user's max_questions_per_second.
+  // As open_stream(), for what is answered beside the requests; also refuses what is above the user's
+  // max_questions_per_second.
   Stream* open_control(std::uint64_t stream, RequestKind kind);
+  // As open_control(), for questions whose answer takes work: refused while the server drains. Health, Models,
+  // CancelRequest and what the gateway refuses itself are none of these.
+  Stream* open_question(std::uint64_t stream, RequestKind kind);
   // Answers a request that has no stream.
   void refuse(std::uint64_t stream, RequestKind kind, const Refusal& refusal, std::uint64_t count = 1);
   // Answers the request of an open stream.

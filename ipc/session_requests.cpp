@@ -230,6 +230,13 @@ Session::Stream* Session::open_control(std::uint64_t number, RequestKind kind) {
   return nullptr;
 }
 
+Session::Stream* Session::open_question(std::uint64_t number, RequestKind kind) {
+  Stream* const opened = open_control(number, kind);
+  if (!opened || !hub_.draining) return opened;
+  answer(number, server_drains());
+  return nullptr;
+}
+
 void Session::on_generate(v1::Generate& generate, std::uint64_t count) {
   const std::uint64_t number = generate.stream();
   Stream* stream = open_stream(number, RequestKind::generate, count);
@@ -335,7 +342,7 @@ void Session::on_embed(v1::Embed& embed) {
 
 void Session::on_status(const v1::StatusRequest& question) {
   const std::uint64_t stream = question.stream();
-  if (!open_control(stream, RequestKind::status)) return;
+  if (!open_question(stream, RequestKind::status)) return;
   hub_.ask_status([weak = weak_from_this(), question](const actors::StatusSnapshot& status) {
     if (const auto self = weak.lock()) static_cast<Session&>(*self).answer_status(question, status);
   });
@@ -355,7 +362,7 @@ void Session::on_cancel_request(const v1::CancelRequest& cancel) {
 
 void Session::on_usage(const v1::UsageRequest& question) {
   const std::uint64_t stream = question.stream();
-  if (!open_control(stream, RequestKind::other)) return;
+  if (!open_question(stream, RequestKind::other)) return;
   if (!hub_.options.ask_usage)
     return answer(stream, Refusal{.code = Outcome::unsupported,
                                   .field = "usage_request",
@@ -372,7 +379,7 @@ void Session::on_usage(const v1::UsageRequest& question) {
 
 void Session::on_session_request(const v1::SessionRequest& asked) {
   const std::uint64_t stream = asked.stream();
-  if (!open_control(stream, RequestKind::other)) return;
+  if (!open_question(stream, RequestKind::other)) return;
   auto question = to_question(asked, tenant_);
   if (const Refusal* refusal = std::get_if<Refusal>(&question)) return answer(stream, *refusal);
   hub_.gateway->session(std::get<actors::SessionQuestion>(std::move(question)),

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <limits>
 
+#include "actors/request_check.h"
 #include "config/assert.h"
 
 namespace troupe::actors {
@@ -267,6 +268,7 @@ std::optional<scheduler::Refusal> Sessions::check_exists(const SessionQuestion& 
 
 void Sessions::ask(const SessionQuestion& question, OnAnswer done) {
   using Kind = SessionQuestion::Kind;
+  if (draining_) return done(draining_refusal());
   if (const Status opened = open(); !opened) return done(session_refusal(Outcome::unsupported, opened.error().message));
   const SessionKey key{question.tenant.id, question.name};
   if (question.kind == Kind::fork) return ask_fork(question, done);
@@ -279,14 +281,19 @@ void Sessions::ask(const SessionQuestion& question, OnAnswer done) {
         all = index_.of(tenant);
       }
       std::vector<SessionInfo> infos;
-      for (const auto& [name, entry] : all)
+      for (const auto& [name, entry] : all) {
+        if (draining_) return done(draining_refusal());
         if (entry.token_bytes > 0) infos.push_back(info({tenant, name}, false));
+      }
       done(std::move(infos));
     });
   }
   if (auto refused = check_exists(question)) return done(*std::move(refused));
   const bool is_save = question.kind == Kind::save;
-  auto job = [this, key, is_save, done = std::move(done)] { done(std::vector{info(key, !is_save)}); };
+  auto job = [this, key, is_save, done = std::move(done)] {
+    if (draining_) return done(draining_refusal());
+    done(std::vector{info(key, !is_save)});
+  };
   if (!is_save) return post(Size::small, std::move(job));
   // After what is being copied now, and what is being written.
   auto flush = [this, job = std::move(job)] { post(Size::large, job); };
@@ -339,7 +346,7 @@ void Sessions::ask_fork(const SessionQuestion& question, const OnAnswer& done) {
   if (refused) return done(*std::move(refused));
   // With the contents that are being written now.
   post(Size::large, [this, done, from = *source, to = *target, tenant = question.tenant] {
-    SessionAnswer answer = fork(from, to, tenant);
+    SessionAnswer answer = draining_ ? SessionAnswer(draining_refusal()) : fork(from, to, tenant);
     {
       const std::lock_guard lock(mutex_);
       index_.end(from, index_.find(from.key)->last_used);

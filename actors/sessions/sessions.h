@@ -18,6 +18,7 @@
 // each open stream.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -133,6 +134,9 @@ class Sessions {
   // `done` is called once, on a thread of Sessions or before the return.
   void ask(const SessionQuestion& question, OnAnswer done);
 
+  // From now on questions that have not begun to be answered are refused (draining), and new ones: clients that ask
+  // again and again do not keep when_idle() waiting. What is to be written or deleted is.
+  void refuse_questions() { draining_ = true; }
   // Calls `done` once no turn is open and nothing waits to be read or written; at once if that is so now.
   void when_idle(std::function<void()> done);
   // Runs what waits, and joins the threads. Then no turn may be open but those of streams that have ended.
@@ -163,6 +167,7 @@ class Sessions {
 
   const std::string directory_;
   const std::vector<int> cpus_;
+  std::atomic<bool> draining_{false};
   mutable std::mutex mutex_;  // for the members below; of the store and the threads for their making alone
   Status status_ = Ok{};
   std::optional<SessionStore> store_;

@@ -6,6 +6,7 @@
 #include "config/printable.h"
 #include "config/utf8.h"
 #include "ipc/client/conversions.h"
+#include "ipc/frames/wire.h"
 #include "ipc/http/endpoints.h"
 #include "ipc/http/prometheus_text.h"
 
@@ -82,6 +83,8 @@ Act read_version(Request&&, const ReadContext&) {
 
 Act read_metrics(Request&&, const ReadContext&) {
   return [](Exchange& exchange) {
+    if (exchange.is_draining())
+      return refuse_with(api::api_error(Outcome::draining, server_drains().message), api::Dialect::openai)(exchange);
     exchange.ask_status([reply = exchange.reply_later()](v1::Status status) {
       reply({.content_type = kPrometheusType, .body = prometheus_text(client::to_status(status))});
     });

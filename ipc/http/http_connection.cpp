@@ -238,7 +238,7 @@ asio::awaitable<void> HttpConnection::wait_for_tenant(std::optional<api::ApiErro
 void HttpConnection::begin_answering(const RequestHead& head) {
   answering_.emplace(++number_);
   answering_->framing = {.is_http11 = head.is_http11,
-                         .keep_alive = head.keep_alive && !draining_,
+                         .keep_alive = head.keep_alive && !hub_.draining,
                          .is_head = head.method == "HEAD",
                          .fields = caller_.is_tcp ? cors_fields(head, hub_.options.http.border) : std::vector<Field>{}};
   answering_->framing.fields.push_back({"X-Request-Id", request_id(head)});

@@ -25,7 +25,7 @@ class HttpConnection final : public Connection, private Exchange {
   HttpConnection(Hub& hub, Caller caller, Socket&& socket, std::string received);
 
   void start() override;
-  void announce_draining() override { draining_ = true; }
+  void announce_draining() override {}  // each answer says that it is the connection's last
   void close_when_flushed() override;
 
  private:
@@ -91,7 +91,7 @@ class HttpConnection final : public Connection, private Exchange {
   const scheduler::Tenant& tenant() const override { return tenant_; }
   const ServerOptions& options() const override { return hub_.options; }
   actors::Gateway& gateway() const override { return *hub_.gateway; }
-  bool is_draining() const override { return draining_; }
+  bool is_draining() const override { return hub_.draining; }
   void ask_status(std::function<void(v1::Status)> done) override;
   void render(const std::string& model, actors::ChatPrompt chat, std::uint64_t count, Then then) override;
   void respond(Response response) override;
@@ -116,7 +116,6 @@ class HttpConnection final : public Connection, private Exchange {
   bool end_after_writing_ = false;
   bool must_linger_ = false;  // the client may still be sending what is not read
   bool lingering_ = false;    // the answer is sent and our side is closed: what comes is dropped
-  bool draining_ = false;
 };
 
 }  // namespace troupe::ipc::http

@@ -1,4 +1,5 @@
 // Named conversations through a whole gateway: continued, restarted, forked, deleted, refused.
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -365,6 +366,33 @@ TEST_CASE("sessions are refused by name where none are kept, and where another s
 std::string slurp(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST_CASE("a drain ends while questions about sessions are asked again by each answer, and refuses them") {
+  const TempFolder folder;
+  const auto gateway = start(options_for(kAttention, folder.path("sessions")));
+  for (const char* name : {"one", "two", "three"}) (void)run(*gateway, turn(name, some_ids(40, 1), 8));
+  std::atomic<int> num_answered{0};
+  Answer<bool> begun, drained;
+  std::vector<Answer<scheduler::Refusal>> refused;
+  std::function<void(Kind, const std::string&, std::function<void(scheduler::Refusal)>)> ask_again =
+      [&](Kind kind, const std::string& name, std::function<void(scheduler::Refusal)> done) {
+        gateway->session({.kind = kind, .tenant = kOwner, .name = name, .to = "none"},
+                         [&, kind, name, done = std::move(done)](const SessionAnswer& answer) {
+                           const auto* refusal = std::get_if<scheduler::Refusal>(&answer);
+                           if (refusal && refusal->outcome == Outcome::draining) return done(*refusal);
+                           if (++num_answered == 20) begun.callback()(true);
+                           ask_again(kind, name, done);
+                         });
+      };
+  for (int i = 0; i < 8; ++i)
+    for (const Kind kind : {Kind::list, Kind::inspect, Kind::save})
+      ask_again(kind, "one", refused.emplace_back().callback());
+  (void)begun.wait();
+  gateway->drain([done = drained.callback()] { done(true); });
+  CHECK(drained.wait());
+  for (const auto& each : refused) CHECK(each.wait().outcome == Outcome::draining);
+  CHECK(run(*gateway, turn("one", some_ids(5, 2), 8)).end.outcome == Outcome::draining);
 }
 
 TEST_CASE("torn contents are never used: the session goes on from its tokens") {

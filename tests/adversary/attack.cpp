@@ -22,6 +22,10 @@ std::uint64_t of_texts(const Parameters& parameters, const ServerLimits& limits)
          limits.queued_text_bytes + limits.embed_bytes;
 }
 
+std::uint64_t of_sessions(const Parameters& parameters, const ServerLimits& limits) {
+  return of_texts(parameters, limits) + limits.session_buffer_bytes;
+}
+
 const std::vector<Attack>& table() {
   static const std::vector<Attack> kTable{
       {.name = "pipeline",
@@ -91,6 +95,18 @@ const std::vector<Attack>& table() {
        .of_control = true,
        .allowed_bytes = of_connections,
        .run = slowloris},
+      {.name = "again",
+       .description = "questions, many at a time, each asked again as soon as it is answered",
+       .kinds = {"health", "models", "status", "usage", "sessions", "tokenize", "generate", "mixed"},
+       .defaults = {.kind = "mixed", .connections = 2, .streams = 60},
+       .allowed_bytes = of_texts,
+       .run = again},
+      {.name = "sessions",
+       .description = "sessions that are continued, listed, saved, looked at, forked and deleted, in the same way",
+       .kinds = {"turns", "list", "save", "inspect", "fork", "delete", "mixed"},
+       .defaults = {.kind = "mixed", .connections = 2, .streams = 60},
+       .allowed_bytes = of_sessions,
+       .run = sessions},
   };
   return kTable;
 }
@@ -121,6 +137,11 @@ const Attack* find_attack(std::string_view name) {
   const auto found =
       std::find_if(table().begin(), table().end(), [&](const Attack& attack) { return attack.name == name; });
   return found == table().end() ? nullptr : &*found;
+}
+
+std::span<const std::string_view> attacks_through_stops() {
+  static constexpr std::string_view kPlans[] = {"again:kind=mixed", "again:kind=sessions", "sessions:kind=mixed"};
+  return kPlans;
 }
 
 bool Plan::computes() const {

@@ -40,6 +40,7 @@ struct ServerLimits {
   std::uint64_t buffer_bytes = 0;  // of a user, as are the next
   std::uint64_t queued_text_bytes = 64u << 20;
   std::uint64_t embed_bytes = 64u << 20;
+  std::uint64_t session_buffer_bytes = 512u << 20;
 };
 
 struct Attack {
@@ -73,10 +74,13 @@ Plan parse_plan(std::string_view text, std::string& error);
 // The attack with a kind and a size drawn at random.
 Plan random_plan(const Attack& attack, std::mt19937_64& random);
 
+// The attacks that go on while the server is stopped: what is asked again and again must not keep it.
+std::span<const std::string_view> attacks_through_stops();
+
 // A text of so many bytes that is words to a tokenizer.
 std::string words(std::size_t bytes, std::uint64_t seed);
 
-// The attacks themselves: attacks_control.cpp, attacks_work.cpp, attacks_wire.cpp, attacks_http.cpp.
+// The attacks themselves: attacks_again.cpp, attacks_control.cpp, attacks_work.cpp, attacks_wire.cpp, attacks_http.cpp.
 void pipeline(Assault& assault);
 void flood(Assault& assault);
 void slow_readers(Assault& assault);
@@ -87,5 +91,7 @@ void storm(Assault& assault);
 void garbage(Assault& assault);
 void http(Assault& assault);
 void slowloris(Assault& assault);
+void again(Assault& assault);
+void sessions(Assault& assault);
 
 }  // namespace troupe::adversary

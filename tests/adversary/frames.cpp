@@ -74,6 +74,13 @@ std::string tokenize_frame(std::uint64_t stream, std::string_view text) {
   return frame_of(Ask::tokenize, Message().number(kStream, stream).text(3, text));
 }
 
+std::string session_frame(std::uint64_t stream, AskSession ask, std::string_view name, std::string_view to) {
+  Message question;
+  if (!name.empty()) question.text(1, name);
+  if (!to.empty()) question.text(2, to);
+  return frame_of(Ask::session, Message().number(kStream, stream).message(static_cast<std::uint32_t>(ask), question));
+}
+
 std::string detokenize_frame(std::uint64_t stream, const std::vector<std::int32_t>& ids) {
   return frame_of(Ask::detokenize, Message().number(kStream, stream).packed(3, ids));
 }
@@ -106,6 +113,7 @@ Message generate_message(const Asked& asked) {
   if (asked.priority != 0) generate.signed_number(10, asked.priority);
   if (asked.credit) generate.number(11, *asked.credit);
   if (!asked.adapter.empty()) generate.text(16, asked.adapter);
+  if (!asked.session.empty()) generate.text(21, asked.session);
   return generate;
 }
 

@@ -25,6 +25,7 @@ enum class Ask : std::uint32_t {
   health = 9,
   embed = 10,
   usage = 14,
+  session = 15,
 };
 
 // Numbers of ServerFrame's body.
@@ -43,6 +44,7 @@ enum class Reply : std::uint32_t {
   draining = 11,
   embeddings = 12,
   usage = 14,
+  sessions = 15,
 };
 
 std::string body_of(Ask ask, const Message& message);
@@ -54,6 +56,10 @@ std::string plain_frame(Ask ask, std::uint64_t stream);
 std::string status_frame(std::uint64_t stream, bool list_requests);
 std::string tokenize_frame(std::uint64_t stream, std::string_view text);
 std::string detokenize_frame(std::uint64_t stream, const std::vector<std::int32_t>& ids);
+// Numbers of SessionRequest's questions.
+enum class AskSession : std::uint32_t { list = 2, save = 3, fork = 4, remove = 5, inspect = 6 };
+// name: not for list. to: the new session of a fork.
+std::string session_frame(std::uint64_t stream, AskSession ask, std::string_view name = "", std::string_view to = "");
 std::string credit_frame(std::uint64_t stream, std::uint64_t tokens, std::uint32_t choice = 0);
 std::string embed_frame(std::uint64_t stream, const std::vector<std::string>& texts);
 
@@ -74,6 +80,7 @@ struct Asked {
   std::int32_t priority = 0;
   std::string model{};
   std::string adapter{};  // a field that is not served
+  std::string session{};
 };
 Message generate_message(const Asked& asked);
 std::string generate_frame(const Asked& asked);

@@ -22,6 +22,7 @@ constexpr int kAttackersNiceness = 10;  // what is measured is the server, not a
 // A fourth of the defaults, so that memory beyond them shows early and on a machine of any size.
 constexpr std::uint64_t kMaxOutboxBytes = 4u << 20;
 constexpr std::uint64_t kMaxBufferBytes = 128u << 20;
+constexpr std::uint64_t kMaxSessionBufferBytes = 64u << 20;
 constexpr std::uint64_t kGuestsShare = 4;      // the part of a limit that one guest may hold is one in so many
 constexpr std::uint64_t kMemory = 256u << 20;  // the embedded model with a whole KV cache
 constexpr std::size_t kMaxConnections = 64;    // of a user: max-connections-per-uid
@@ -32,7 +33,8 @@ constexpr milliseconds kComesToRest{10'000};
 constexpr milliseconds kPatience{15'000};  // longer no answer takes, whatever the attack
 constexpr milliseconds kGrace{30'000};     // of children that should have ended
 constexpr milliseconds kBetweenLooks{10};
-constexpr int kRestingLooks = 5;  // in a row at which no thread of the server has work
+constexpr milliseconds kBeforeStop{500};  // of the attacks that go on through a stop
+constexpr int kRestingLooks = 5;          // in a row at which no thread of the server has work
 // Memory that the limits do not count: fragments of the heap, stacks, kernels' scratch.
 constexpr std::uint64_t kUncounted = 64u << 20;
 constexpr double kMemoryFactor = 1.5;
@@ -104,8 +106,10 @@ Rounds::Rounds(const Options& options, std::string folder, Report& report)
     : options_(options), folder_(std::move(folder)), report_(report), has_users_(::geteuid() == 0) {
   limits_.max_outbox_bytes = kMaxOutboxBytes;
   limits_.buffer_bytes = kMaxBufferBytes;
+  limits_.session_buffer_bytes = kMaxSessionBufferBytes;
   if (has_users_)  // else the attackers are the owner, whose share is nearly everything
-    for (std::uint64_t* limit : {&limits_.buffer_bytes, &limits_.queued_text_bytes, &limits_.embed_bytes})
+    for (std::uint64_t* limit :
+         {&limits_.buffer_bytes, &limits_.queued_text_bytes, &limits_.embed_bytes, &limits_.session_buffer_bytes})
       *limit /= kGuestsShare;
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // a child that the server leaves behind becomes ours
 }
@@ -120,10 +124,18 @@ void Rounds::broken(std::string invariant, std::string measured, std::string bou
 }
 
 std::vector<std::string> Rounds::server_arguments() const {
-  std::vector<std::string> arguments{"--max-outbox-bytes", std::to_string(kMaxOutboxBytes),
-                                     "--max-buffer-bytes", std::to_string(kMaxBufferBytes),
-                                     "--memory",           std::to_string(kMemory),
-                                     "--drain-timeout",    std::to_string(kDrainTimeout.count()) + "ms"};
+  std::vector<std::string> arguments{"--max-outbox-bytes",
+                                     std::to_string(kMaxOutboxBytes),
+                                     "--max-buffer-bytes",
+                                     std::to_string(kMaxBufferBytes),
+                                     "--max-session-buffer-bytes",
+                                     std::to_string(kMaxSessionBufferBytes),
+                                     "--sessions-dir",
+                                     folder_ + "/sessions",
+                                     "--memory",
+                                     std::to_string(kMemory),
+                                     "--drain-timeout",
+                                     std::to_string(kDrainTimeout.count()) + "ms"};
   if (has_users_) arguments.insert(arguments.end(), {"--allow-uid", allowed_uids()});
   arguments.insert(arguments.end(), options_.server_arguments.begin(), options_.server_arguments.end());
   return arguments;
@@ -408,8 +420,17 @@ void Rounds::count(std::uint64_t seed) {
 }
 
 void Rounds::end() {
-  attack_name_ = "none";
+  attack_name_ = "questions through a stop";
   seed_ = options_.seed;
+  std::vector<Child> attackers;
+  std::string ignored;
+  for (const std::string_view plan : attacks_through_stops()) {
+    attackers.push_back(
+        start_attacker(parse_plan(plan, ignored),
+                       has_users_ ? std::optional(kAttackers[attackers.size() % std::size(kAttackers)]) : std::nullopt,
+                       server_->socket(), seed_, Clock::now() + kGrace * options_.bounds.patience()));
+  }
+  pause_for(kBeforeStop);
   const auto begin = Clock::now();
   server_->signal(SIGTERM);
   const milliseconds bound = (kDrainTimeout + kBeyondDrain) * options_.bounds.patience();
@@ -419,6 +440,7 @@ void Rounds::end() {
   if (!code) broken("exit in time", "lives", one_decimal(to_ms(bound) / 1000) + " s", last_line(server_->log()));
   if (code && *code != 0) broken("exit status", std::to_string(*code), "0", last_line(server_->log()));
   if (code && server_->socket_exists()) broken("the socket is removed", "it is there", "none");
+  attackers.clear();
   judge_log();
   server_.reset();
   if (const pid_t stray = ::waitpid(-1, nullptr, WNOHANG); stray >= 0)

@@ -22,11 +22,25 @@ constexpr milliseconds kOtherSignal{50};
 constexpr milliseconds kGivesUp{20'000};
 constexpr milliseconds kPatience{30'000};
 
-constexpr std::array kPhases{"loading", "saving", "encoding", "prefill", "decode", "embedding", "draining"};
+constexpr std::array kPhases{"loading", "saving", "encoding", "prefill", "decode", "embedding", "draining", "asked"};
 
 // Brings the server into the phase and keeps it there while `clients` are connected. Returns what went wrong; empty:
 // nothing.
-std::string bring_into(const std::string& phase, const ServerProcess& server, std::vector<Client>& clients) {
+std::string bring_into(const std::string& phase, const ServerProcess& server, std::vector<Client>& clients,
+                       std::vector<Child>& attackers) {
+  if (phase == "asked") {
+    for (const std::string_view name : attacks_through_stops())
+      attackers.emplace_back(std::nullopt, 0, [&](int) {
+        std::string ignored;
+        const Plan plan = parse_plan(name, ignored);
+        Tally tally;
+        Assault assault{.socket = server.socket(),
+                        .parameters = plan.parameters,
+                        .until = Clock::now() + kPatience + kGivesUp,
+                        .tally = tally};
+        plan.attack->run(assault);
+      });
+  }
   clients.emplace_back(server.socket(), kPatience);
   Client& client = clients.back();
   if (!client.is_open()) return client.error();
@@ -118,13 +132,15 @@ void run_signal_case(const std::string& name, const SignalSetting& setting, std:
   options.arguments.insert(options.arguments.end(), {"--drain-timeout", std::to_string(kDrainTimeout.count()) + "ms"});
   if (loads && !setting.model.empty()) options.arguments.insert(options.arguments.end(), {"--model", setting.model});
   std::filesystem::remove_all(options.folder);
+  options.arguments.insert(options.arguments.end(), {"--sessions-dir", options.folder + "/sessions"});
   if (test.phase == "saving")
     options.arguments.insert(options.arguments.end(), {"--weights-cache", options.folder + "/weights"});
   ServerProcess server(options);
   if (!server.wait_for_log(loads ? "loading" : "ready", kPatience))
     return test.broken("the server starts", last_line(server.log()), "ready");
   std::vector<Client> clients;
-  const std::string error = loads ? "" : bring_into(test.phase, server, clients);
+  std::vector<Child> attackers;
+  const std::string error = loads ? "" : bring_into(test.phase, server, clients, attackers);
   if (!error.empty()) return test.broken("the server answers", error, "an answer");
   // Somewhere in the phase.
   pause_for(milliseconds(random() % (loads ? 10 : 100)));

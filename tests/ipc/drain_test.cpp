@@ -1,9 +1,11 @@
 // A server from bind to stop: one at a time on a socket, and how it drains and ends.
+#include <atomic>
 #include <cstring>
 #include <filesystem>
 #include <future>
 #include <string>
 
+#include "ipc/frames/unserved.h"
 #include "tests/ipc/fixture.h"
 
 namespace troupe::ipc {
@@ -64,27 +66,33 @@ TEST_CASE("while a server drains, new connections are refused, and no second ser
   client.hello();
   REQUIRE(client.send(generate_frame(1)));
   const auto submitted = server.gateway.wait_submitted(0);
+  server.gateway.hold_status();
+  RawClient asking(server.path());
+  asking.hello();
+  v1::ClientFrame ask;
+  ask.mutable_status()->set_stream(1);
+  REQUIRE(asking.send(ask));
+  server.gateway.wait_status();
   std::promise<void> drained;
   server.server->drain([&] { drained.set_value(); });
   const auto gateway_done = server.gateway.wait_draining();
+  REQUIRE(asking.expect().has_draining());
   const auto second = Server::bind({.socket_path = server.path()});
   REQUIRE_FALSE(second);
   REQUIRE(second.error().code == ErrorCode::busy);
   RawClient late(server.path());
   late.hello();
-  v1::ClientFrame ask;
-  ask.mutable_status()->set_stream(1);
-  REQUIRE(late.send(ask));
-  REQUIRE(late.expect().has_status());
+  v1::ClientFrame health;
+  health.mutable_health()->set_stream(1);
+  REQUIRE(late.send(health));
+  REQUIRE(late.expect().has_health());
   // At the end unanswered questions and a Hello that has not come are refused with the reason.
-  server.gateway.hold_status();
-  REQUIRE(late.send(ask));
   RawClient silent(server.path());
   RawClient last(server.path());
   last.hello();  // what came before it was accepted and read
   submitted.sink->end(end_of(Outcome::eos));
   gateway_done();
-  const v1::Refused refused = late.expect().refused();
+  const v1::Refused refused = asking.expect().refused();
   REQUIRE(refused.stream() == 1);
   REQUIRE(refused.code() == v1::OUTCOME_DRAINING);
   REQUIRE_FALSE(late.receive());
@@ -92,6 +100,40 @@ TEST_CASE("while a server drains, new connections are refused, and no second ser
   REQUIRE(drained.get_future().wait_for(kPatience) == std::future_status::ready);
   REQUIRE_FALSE(std::filesystem::exists(server.path()));
   REQUIRE(Server::bind({.socket_path = server.path()}));
+}
+
+TEST_CASE("while a server drains, questions about status, usage and sessions are refused, and not asked") {
+  std::atomic<int> num_asked{0};
+  ServerOptions options;
+  options.ask_usage = [&](const actors::UsageQuery&, const actors::OnUsageReport& answer) {
+    ++num_asked;
+    answer(actors::UsageReport{});
+  };
+  FakeServer server(options);
+  RawClient client(server.path());
+  client.hello();
+  std::promise<void> drained;
+  server.server->drain([&] { drained.set_value(); });
+  const auto gateway_done = server.gateway.wait_draining();
+  REQUIRE(client.expect().has_draining());
+  v1::ClientFrame status, usage, sessions, models;
+  status.mutable_status()->set_stream(1);
+  usage.mutable_usage_request()->set_stream(2);
+  sessions.mutable_session_request()->set_stream(3);
+  sessions.mutable_session_request()->mutable_list();
+  for (const v1::ClientFrame* frame : {&status, &usage, &sessions}) {
+    REQUIRE(client.send(*frame));
+    const v1::ServerFrame answer = client.expect();
+    CHECK(answer.refused().code() == v1::OUTCOME_DRAINING);
+    CHECK(answer.refused().stream() == stream_of(*frame));
+  }
+  models.mutable_models()->set_stream(4);
+  REQUIRE(client.send(models));
+  CHECK(client.expect().has_models());
+  CHECK(num_asked == 0);
+  CHECK(server.gateway.num_status_calls() == 0);
+  gateway_done();
+  REQUIRE(drained.get_future().wait_for(kPatience) == std::future_status::ready);
 }
 
 TEST_CASE("a client whose connection waits at the end of a drain is told that the server drains") {

@@ -220,6 +220,9 @@ class FakeGateway final : public actors::Gateway {
                            });
     done(snapshot());
   }
+  void wait_status() {
+    wait([&] { return num_status_calls_ > 0; }, [] { return 0; });
+  }
   std::size_t num_status_calls() {
     const std::lock_guard lock(mutex_);
     return num_status_calls_;
