@@ -21,6 +21,7 @@
 #include "actors/status/memory_survey.h"
 #include "actors/threads/topology.h"
 #include "config/assert.h"
+#include "config/folders.h"
 #include "engine/model/load_choices.h"
 #include "engine/sampling/sampler.h"
 
@@ -65,6 +66,38 @@ End not_ready(const ModelState& model) {
   return refusal(
       Outcome::loading, {},
       fmt::format("the model is still loading ({} %); try again later", static_cast<int>(model.fraction() * 100)));
+}
+
+// The callback for answers to this tenant: a guest is told no folder of this machine.
+template <class Answer>
+std::function<void(Answer)> told_to(const scheduler::Tenant& tenant, std::function<void(Answer)> done) {
+  if (tenant.is_owner) return done;
+  return [done = std::move(done)](Answer answer) {
+    if (auto* end = std::get_if<End>(&answer)) end->message = without_folders(end->message);
+    done(std::move(answer));
+  };
+}
+
+// Likewise of sessions. What is left out is logged, a line each second at most: a guest may ask often.
+std::function<void(SessionAnswer)> told_to(const scheduler::Tenant& tenant, std::function<void(SessionAnswer)> done) {
+  if (tenant.is_owner) return done;
+  return [done = std::move(done)](SessionAnswer answer) {
+    const auto hide = [](std::string& message) {
+      std::string told = without_folders(message);
+      if (told == message) return;
+      static std::atomic<TimePoint> last{};
+      const TimePoint now = std::chrono::steady_clock::now();
+      if (now - last.load() >= std::chrono::seconds(1)) {
+        last = now;
+        spdlog::warn("a question about sessions: {}", message);
+      }
+      message = std::move(told);
+    };
+    if (auto* why = std::get_if<scheduler::Refusal>(&answer)) hide(why->message);
+    if (auto* infos = std::get_if<std::vector<SessionInfo>>(&answer))
+      for (SessionInfo& info : *infos) hide(info.problem);
+    done(std::move(answer));
+  };
 }
 
 // answer = work(), or the failure if that threw. engine::Interrupted is passed on.
@@ -191,7 +224,7 @@ GatewayOptions with_defaults(GatewayOptions options) {
 GatewayImpl::GatewayImpl(GatewayOptions options, std::optional<KillPlan> kills)
     : options_(with_defaults(std::move(options))),
       cpus_(plan_cpus(usable_cpus(), options_.num_threads)),
-      sessions_(options_, cpus_.rest),
+      sessions_(options_, cpus_.rest, [](const std::string& problem) { spdlog::warn("{}", problem); }),
       streams_(options_, {.num_threads = options_.num_threads, .on_usage = options_.on_usage}),
       memory_(engine::process_memory()),
       survey_([this] { return measure_memory(); }, cpus_.rest),
@@ -305,6 +338,7 @@ std::optional<scheduler::Refusal> GatewayImpl::begin_turn(Request& request, std:
 
 void GatewayImpl::session(SessionQuestion question, std::function<void(SessionAnswer)> done) {
   if (draining_) return done(draining_refusal());
+  done = told_to(question.tenant, std::move(done));
   if (question.kind != SessionQuestion::Kind::inspect) return sessions_.ask(question, std::move(done));
   sessions_.ask(question, [this, done = std::move(done), tenant = question.tenant.id](SessionAnswer answer) {
     if (!std::holds_alternative<std::vector<SessionInfo>>(answer)) return done(std::move(answer));
@@ -357,6 +391,7 @@ CancelFlag GatewayImpl::post_text(scheduler::Tenant tenant, std::uint64_t bytes,
 
 CancelFlag GatewayImpl::tokenize(TextRequest request, std::string text, engine::EncodeOptions options,
                                  OnTokenized done) {
+  done = told_to(request.tenant, std::move(done));
   auto model_or = model_with_vocabulary(request.model);
   if (auto* no = std::get_if<End>(&model_or)) return answered(done, std::move(*no));
   if (text.size() > kMaxPromptBytes) {
@@ -376,6 +411,7 @@ CancelFlag GatewayImpl::tokenize(TextRequest request, std::string text, engine::
 }
 
 CancelFlag GatewayImpl::detokenize(TextRequest request, std::vector<TokenId> ids, OnDetokenized done) {
+  done = told_to(request.tenant, std::move(done));
   auto model_or = model_with_vocabulary(request.model);
   if (auto* no = std::get_if<End>(&model_or)) return answered(done, std::move(*no));
   const std::uint32_t size = std::get<0>(model_or)->tokenizer()->size();
@@ -394,6 +430,7 @@ CancelFlag GatewayImpl::detokenize(TextRequest request, std::vector<TokenId> ids
 template <class Answer, class Convert>
 CancelFlag GatewayImpl::post_chat(TextRequest request, ChatPrompt chat, std::function<void(Answer)> done,
                                   Convert convert) {
+  done = told_to(request.tenant, std::move(done));
   auto model_or = model_with_vocabulary(request.model);
   if (auto* no = std::get_if<End>(&model_or)) return answered(done, std::move(*no));
   const auto model = std::get<0>(model_or);

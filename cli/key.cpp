@@ -1,5 +1,4 @@
 // troupe key: the keys of clients that come over TCP.
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include "cli/exit_code.h"
 #include "cli/output.h"
 #include "cli/subcommands.h"
+#include "cli/text.h"
 #include "config/printable.h"
 #include "config/values.h"
 #include "ipc/keys/key_file.h"
@@ -23,9 +23,7 @@ namespace {
 
 constexpr const char* kReadAgain = "a running server reads the keys with SIGHUP (systemctl reload troupe)";
 
-std::string time_text(std::int64_t seconds) {
-  return fmt::format("{:%Y-%m-%d %H:%M}", fmt::localtime(static_cast<std::time_t>(seconds)));
-}
+std::string time_text(std::int64_t seconds) { return local_time(seconds, "%Y-%m-%d %H:%M"); }
 
 std::int64_t now() { return static_cast<std::int64_t>(std::time(nullptr)); }
 

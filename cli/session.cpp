@@ -1,5 +1,4 @@
 // troupe session: the conversations that the server keeps for its caller.
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,9 +18,7 @@
 namespace troupe::cli {
 namespace {
 
-std::string time_of(std::uint64_t seconds) {
-  return fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::localtime(static_cast<std::time_t>(seconds)));
-}
+std::string time_of(std::uint64_t seconds) { return local_time(seconds, "%Y-%m-%d %H:%M:%S"); }
 
 // How many of the tokens the server's cache has; nothing if it was not looked up.
 std::uint32_t num_cached(const client::SessionInfo& session) {

@@ -8,6 +8,7 @@
 #include "cli/profile_report.h"
 #include "cli/status_report.h"
 #include "cli/subcommands.h"
+#include "cli/text.h"
 #include "config/printable.h"
 #include "ipc/client/client.h"
 #include "ipc/http/prometheus_text.h"
@@ -53,7 +54,7 @@ bool print_draining(client::Client& client, const config::StatusOptions& options
   if (!health || health->readiness != client::Readiness::draining || options.prometheus || options.show_profile)
     return false;
   if (options.json)
-    write_json({{"readiness", name_of(*health)}}, std::cout);
+    write_json(nlohmann::ordered_json{{"readiness", name_of(*health)}}, std::cout);
   else
     std::cout << "health  " << name_of(*health) << ": running requests are finished, and nothing else is answered\n";
   return true;

@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -58,6 +59,23 @@ std::string name_of(const client::Health& health) {
 
 std::string human_count(std::uint64_t count) {
   return scaled(static_cast<double>(count), 1000, {"", " k", " M", " G", " T"});
+}
+
+std::string local_time(std::int64_t seconds, const char* format) {
+  const auto time = static_cast<std::time_t>(seconds);
+  std::tm parts{};
+  constexpr int kFirstYear = 1900, kLastYear = 9999;  // tm_year counts from the first
+  const bool has_date =
+      ::localtime_r(&time, &parts) != nullptr && parts.tm_year >= 0 && parts.tm_year <= kLastYear - kFirstYear;
+  std::array<char, 64> text{};
+  if (!has_date || std::strftime(text.data(), text.size(), format, &parts) == 0) return fmt::format("@{}", seconds);
+  return text.data();
+}
+
+std::string local_time(std::uint64_t seconds, const char* format) {
+  if (seconds > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
+    return fmt::format("@{}", seconds);
+  return local_time(static_cast<std::int64_t>(seconds), format);
 }
 
 std::vector<client::MemoryUse> largest_first(std::vector<client::MemoryUse> uses) {

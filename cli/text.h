@@ -21,6 +21,10 @@ namespace troupe::cli {
 // "stalled" if it is; else "loading", "ready", "draining" or "failed"
 [[nodiscard]] std::string name_of(const client::Health& health);
 
+// Local time by a format of strftime(3); "@SECONDS" if no calendar with years of four digits has it.
+[[nodiscard]] std::string local_time(std::int64_t seconds, const char* format);
+[[nodiscard]] std::string local_time(std::uint64_t seconds, const char* format);
+
 // The kinds of memory by size, the largest first.
 [[nodiscard]] std::vector<client::MemoryUse> largest_first(std::vector<client::MemoryUse> uses);
 

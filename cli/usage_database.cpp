@@ -13,9 +13,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <utility>
 #include <vector>
 
 #include "config/file_descriptor.h"
+#include "config/printable.h"
 
 namespace troupe::cli {
 namespace {
@@ -28,6 +30,8 @@ constexpr int kApplicationId = 0x74727570;  // "trup", in the file's header
 constexpr int kSchemaVersion = 1;
 constexpr std::int64_t kNoUid = -1;  // the tenant has a name instead
 constexpr int kBusyMs = 2'000;       // how long another process may hold the lock
+constexpr int kMaxRowBytes = 1 << 20;
+constexpr int kStepsBetweenLooks = 1'000;  // of SQLite's machine, at the clock: far less than a millisecond
 
 class Statement {
  public:
@@ -79,14 +83,19 @@ std::string for_counts(Write&& write) {
   return all;
 }
 
-std::string schema() {
+// As SQLite keeps it in the file.
+std::string table_sql() {
   return fmt::format(
       "CREATE TABLE usage (hour INTEGER NOT NULL, uid INTEGER NOT NULL, name TEXT NOT NULL, {}, "
-      "PRIMARY KEY (hour, uid, name)) STRICT, WITHOUT ROWID; PRAGMA application_id = {}; PRAGMA user_version = {}",
+      "PRIMARY KEY (hour, uid, name)) STRICT, WITHOUT ROWID",
       for_counts([](const char* name, bool is_real) {
         return fmt::format("{} {} NOT NULL", name, is_real ? "REAL" : "INTEGER");
-      }),
-      kApplicationId, kSchemaVersion);
+      }));
+}
+
+std::string schema() {
+  return fmt::format("{}; PRAGMA application_id = {}; PRAGMA user_version = {}", table_sql(), kApplicationId,
+                     kSchemaVersion);
 }
 
 std::string insertion() {
@@ -106,20 +115,56 @@ bool is_network_filesystem(const std::string& path) {
   return std::ranges::find(kMagics, static_cast<std::uint32_t>(info.f_type)) != kMagics.end();
 }
 
-// Makes the file, and its folder and the one above that, unless they exist; readable for this user only.
-Status make_file(const std::string& path) {
-  const fs::path folder = fs::path(path).parent_path();
-  for (const fs::path& each : {folder.parent_path(), folder})
-    if (!each.empty()) ::mkdir(each.c_str(), 0700);  // what fails shows below
-  const FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0600));
+Error file_error(ErrorCode code, const std::string& path, const std::string& what) {
+  return {code, fmt::format("{} {}; move it away, or choose another file (--usage-db)", path, what)};
+}
+
+// Whether only this user and root can have written to the file; `info`: of it.
+Status check_owner(const std::string& path, const struct stat& info, bool any_owner) {
+  if (S_ISLNK(info.st_mode)) return file_error(ErrorCode::bad_config, path, "is a symbolic link");
+  if (!S_ISREG(info.st_mode)) return file_error(ErrorCode::bad_config, path, "is not a plain file");
+  if (info.st_uid != ::geteuid() && info.st_uid != 0 && !any_owner)
+    return file_error(ErrorCode::permission, path, fmt::format("belongs to another user (uid {})", info.st_uid));
+  if ((info.st_mode & 022) != 0)
+    return file_error(ErrorCode::permission, path, "can be written to by other users (chmod 600 it)");
+  return Ok{};
+}
+
+// Opens the file without reading it and checks it, and those that SQLite has beside it. The descriptor (O_PATH) does
+// not release this process's locks on the file when it is closed, as another one would.
+Result<FileDescriptor> open_checked(const std::string& path, bool any_owner) {
+  FileDescriptor file(::open(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
   struct stat info {};
   if (file.get() < 0 || ::fstat(file.get(), &info) != 0)
     return Error{errno == EACCES || errno == EPERM ? ErrorCode::permission : ErrorCode::io,
                  fmt::format("{}: {}; choose another file (--usage-db), or none (off)", path, std::strerror(errno))};
-  if (!S_ISREG(info.st_mode))
-    return Error{ErrorCode::bad_config, fmt::format("{} is not a plain file; choose another one (--usage-db)", path)};
-  if (info.st_uid == ::geteuid() && (info.st_mode & 077) != 0) ::fchmod(file.get(), 0600);
-  return Ok{};
+  if (Status safe = check_owner(path, info, any_owner); !safe) return safe.error();
+  for (const char* suffix : {"-wal", "-shm", "-journal"}) {
+    struct stat beside {};
+    const std::string name = path + suffix;
+    if (::lstat(name.c_str(), &beside) != 0) continue;
+    if (Status safe = check_owner(name, beside, any_owner); !safe) return safe.error();
+  }
+  if (info.st_uid == ::geteuid() && (info.st_mode & 077) != 0)
+    ::chmod(fmt::format("/proc/self/fd/{}", file.get()).c_str(), 0600);
+  return file;
+}
+
+// The path without symbolic links above the file: SQLite is told to follow none at all.
+std::string resolved(const std::string& path) {
+  std::error_code failed;
+  const fs::path file(path);
+  const fs::path folder = fs::canonical(file.has_parent_path() ? file.parent_path() : fs::path("."), failed);
+  return failed ? path : (folder / file.filename()).string();
+}
+
+// Makes the file, and its folder and the one above that, unless they exist; readable for this user only.
+void make_file(const std::string& path) {
+  const fs::path folder = fs::path(path).parent_path();
+  for (const fs::path& each : {folder.parent_path(), folder})
+    if (!each.empty()) ::mkdir(each.c_str(), 0700);
+  // What fails shows when it is opened. A file that is there is left alone.
+  const FileDescriptor made(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
 }
 
 }  // namespace
@@ -128,9 +173,10 @@ void UsageDatabase::Close::operator()(sqlite3* database) const { ::sqlite3_close
 
 UsageDatabase::~UsageDatabase() = default;
 
-Result<std::unique_ptr<UsageDatabase>> UsageDatabase::open(const std::string& path) {
-  if (Status made = make_file(path); !made) return made.error();
-  std::unique_ptr<UsageDatabase> opened(new UsageDatabase(path));
+Result<std::unique_ptr<UsageDatabase>> UsageDatabase::open(const std::string& path, const UsageTimes& times) {
+  make_file(path);
+  std::unique_ptr<UsageDatabase> opened(new UsageDatabase(path, times));
+  opened->begin(times.open);
   if (Status done = opened->connect(SQLITE_OPEN_READWRITE); !done) return done.error();
   const auto tables = opened->number("SELECT count(*) FROM sqlite_master");
   if (!tables) return tables.error();
@@ -140,21 +186,53 @@ Result<std::unique_ptr<UsageDatabase>> UsageDatabase::open(const std::string& pa
   return opened;
 }
 
-Result<std::unique_ptr<UsageDatabase>> UsageDatabase::open_to_read(const std::string& path) {
-  std::unique_ptr<UsageDatabase> opened(new UsageDatabase(path));
+Result<std::unique_ptr<UsageDatabase>> UsageDatabase::open_to_read(const std::string& path, const UsageTimes& times) {
+  std::unique_ptr<UsageDatabase> opened(new UsageDatabase(path, times));
+  opened->begin(times.open);
   if (Status done = opened->connect(SQLITE_OPEN_READONLY); !done) return done.error();
   if (Status done = opened->check(); !done) return done.error();
   return opened;
 }
 
 Status UsageDatabase::connect(int flags) {
+  const std::string path = resolved(path_);
+  const auto checked = open_checked(path, (flags & SQLITE_OPEN_READONLY) != 0 && ::geteuid() == 0);
+  if (!checked) return checked.error();
   sqlite3* database = nullptr;
-  const int code = ::sqlite3_open_v2(path_.c_str(), &database, flags | SQLITE_OPEN_NOMUTEX, nullptr);
+  const int code =
+      ::sqlite3_open_v2(path.c_str(), &database, flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW, nullptr);
   database_.reset(database);  // also of a failure
   if (code != SQLITE_OK) return failure("open it");
+  // SQLite has opened what was checked, unless the name has been given to another file meanwhile.
+  struct stat before {
+  }, after{};
+  if (::fstat(checked->get(), &before) != 0 || ::lstat(path.c_str(), &after) != 0 || before.st_dev != after.st_dev ||
+      before.st_ino != after.st_ino)
+    return Error{ErrorCode::io, fmt::format("{}: it was replaced while it was opened", path_)};
   ::sqlite3_busy_timeout(database, kBusyMs);
   ::sqlite3_extended_result_codes(database, 1);
+  // What a prepared schema might have SQLite do.
+  for (const auto& [option, on] :
+       {std::pair(SQLITE_DBCONFIG_DEFENSIVE, 1), std::pair(SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0),
+        std::pair(SQLITE_DBCONFIG_ENABLE_TRIGGER, 0), std::pair(SQLITE_DBCONFIG_ENABLE_VIEW, 0)})
+    ::sqlite3_db_config(database, option, on, nullptr);
+  ::sqlite3_limit(database, SQLITE_LIMIT_LENGTH, kMaxRowBytes);
+  ::sqlite3_limit(database, SQLITE_LIMIT_ATTACHED, 0);
+  ::sqlite3_progress_handler(database, kStepsBetweenLooks, on_progress, this);
   return Ok{};
+}
+
+void UsageDatabase::begin(std::chrono::milliseconds limit) const {
+  began_ = std::chrono::steady_clock::now();
+  limit_ = limit;
+}
+
+// Not 0: SQLite gives the statement up.
+int UsageDatabase::on_progress(void* self) {
+  const auto& database = *static_cast<const UsageDatabase*>(self);
+  const bool ends = database.times_.ends != nullptr && *database.times_.ends;
+  const auto limit = ends ? std::min(database.limit_, database.times_.at_end) : database.limit_;
+  return std::chrono::steady_clock::now() - database.began_ > limit ? 1 : 0;
 }
 
 // Sets up the connection, and makes the table in an empty file; another process may do the same at the same time.
@@ -165,7 +243,7 @@ Status UsageDatabase::prepare() {
   if (Status done = run(is_remote ? "PRAGMA synchronous = FULL" : "PRAGMA synchronous = NORMAL"); !done) return done;
   if (Status done = run("BEGIN IMMEDIATE"); !done) return done;
   const auto tables = number("SELECT count(*) FROM sqlite_master");
-  Status made = !tables ? Status(tables.error()) : *tables > 0 ? Status(Ok{}) : run(schema());
+  Status made = !tables ? Status(tables.error()) : *tables > 0 ? check_schema() : run(schema());
   if (made) made = run("COMMIT");
   if (!made) (void)run("ROLLBACK");
   return made;
@@ -185,6 +263,7 @@ Status UsageDatabase::check() {
         fmt::format("it has version {}, and this troupe writes version {}; move it away, or choose another "
                     "file (--usage-db)",
                     *version, kSchemaVersion));
+  if (Status ours = check_schema(); !ours) return ours;
   Statement check(database_.get(), "PRAGMA quick_check(1)");
   if (check.step() != SQLITE_ROW) return failure("check it");
   if (const std::string found = check.text(0); found != "ok")
@@ -192,8 +271,31 @@ Status UsageDatabase::check() {
   return Ok{};
 }
 
+// Whether the table is there as schema() makes it, and nothing else.
+Status UsageDatabase::check_schema() {
+  Statement all(database_.get(), "SELECT type, name, sql FROM sqlite_master");
+  bool has_table = false;
+  int code = SQLITE_DONE;
+  while ((code = all.step()) == SQLITE_ROW) {
+    const std::string type = all.text(0), name = all.text(1);
+    const bool is_table = type == "table" && name == "usage";
+    if (is_table && all.text(2) == table_sql() && !has_table) {
+      has_table = true;
+      continue;
+    }
+    return Error{ErrorCode::bad_config,
+                 fmt::format("{}: its {} {} is not one that troupe makes; move it away, and a new one is begun", path_,
+                             Printable(type).text(), Printable(name).text())};
+  }
+  if (code != SQLITE_DONE) return failure("read it");
+  if (has_table) return Ok{};
+  return Error{ErrorCode::bad_config,
+               fmt::format("{}: it has no table of usage; move it away, and a new one is begun", path_)};
+}
+
 Status UsageDatabase::add(const UsageTable& rows) {
   if (rows.empty()) return Ok{};
+  begin(times_.write);
   if (Status begun = run("BEGIN IMMEDIATE"); !begun) return begun;
   Status done = Ok{};
   {
@@ -213,10 +315,12 @@ Status UsageDatabase::add(const UsageTable& rows) {
 }
 
 Status UsageDatabase::forget_before(std::int64_t time) {
+  begin(times_.write);
   return run(fmt::format("DELETE FROM usage WHERE hour < {}", actors::begin_of_hour(time)));
 }
 
 Result<std::vector<actors::UsageRow>> UsageDatabase::rows(const actors::UsageQuery& query) const {
+  begin(times_.read);
   const char* const period = query.by == actors::UsagePeriod::hour  ? "hour"
                              : query.by == actors::UsagePeriod::day ? "hour - hour % 86400"
                                                                     : "0";
@@ -268,6 +372,8 @@ Error UsageDatabase::failure(const char* doing) const {
     return {
         ErrorCode::bad_config,
         fmt::format("{}: it is damaged, or no usage database ({}); move it away, and a new one is begun", path_, why)};
+  if (code == SQLITE_INTERRUPT)
+    return {ErrorCode::io, fmt::format("{}: cannot {}: it takes longer than {} ms", path_, doing, limit_.count())};
   const bool denied = code == SQLITE_PERM || code == SQLITE_READONLY || code == SQLITE_AUTH;
   return {denied ? ErrorCode::permission : ErrorCode::io, fmt::format("{}: cannot {}: {}", path_, doing, why)};
 }

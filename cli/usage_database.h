@@ -5,6 +5,8 @@
 // not work between machines, a rollback journal takes its place.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -17,14 +19,29 @@ struct sqlite3;
 
 namespace troupe::cli {
 
+// How long SQLite may work for a call: a file that somebody has prepared, or that has grown without bound, must not
+// keep the server busy.
+struct UsageTimes {
+  std::chrono::milliseconds open{20'000};
+  std::chrono::milliseconds read{3'000};
+  std::chrono::milliseconds write{10'000};
+  std::chrono::milliseconds at_end{1'000};  // at most, of each of these, once *ends is set
+  const std::atomic<bool>* ends = nullptr;  // from any thread; outlives the database. Null: it is never set
+};
+
 // Not thread-safe. All calls block on the disk; errors name the file.
+//
+// The file may have been put there by somebody else. Symbolic links are not followed to it (those above it are), it
+// and SQLite's files beside it belong to this user or root and nobody else can write to them, and its schema is
+// exactly the one that this class makes: anything else in it, as a trigger or a view, is refused by name before it is
+// used.
 class UsageDatabase {
  public:
   // Opens the file, or makes it (mode 0600) with the folder that it is in (0700) and the one above. Checks all of it:
   // O(size). Errors: bad_config if it is damaged or not such a file, which is left as it is; permission, io.
-  static Result<std::unique_ptr<UsageDatabase>> open(const std::string& path);
-  // Opens an existing file for rows() only.
-  static Result<std::unique_ptr<UsageDatabase>> open_to_read(const std::string& path);
+  static Result<std::unique_ptr<UsageDatabase>> open(const std::string& path, const UsageTimes& times = {});
+  // Opens an existing file for rows() only. Root may open any user's.
+  static Result<std::unique_ptr<UsageDatabase>> open_to_read(const std::string& path, const UsageTimes& times = {});
   ~UsageDatabase();
   UsageDatabase(const UsageDatabase&) = delete;
   UsageDatabase& operator=(const UsageDatabase&) = delete;
@@ -40,15 +57,21 @@ class UsageDatabase {
   struct Close {
     void operator()(sqlite3* database) const;
   };
-  explicit UsageDatabase(std::string path) : path_(std::move(path)) {}
+  UsageDatabase(std::string path, const UsageTimes& times) : path_(std::move(path)), times_(times) {}
   Status connect(int flags);
   Status prepare();
   Status check();
+  Status check_schema();
+  void begin(std::chrono::milliseconds limit) const;
+  static int on_progress(void* self);
   Status run(const std::string& sql);
   Result<std::int64_t> number(const std::string& sql);
   Error failure(const char* doing) const;
 
   const std::string path_;
+  const UsageTimes times_;
+  mutable std::chrono::steady_clock::time_point began_{};  // the call that is being made
+  mutable std::chrono::milliseconds limit_{0};             // for it
   std::unique_ptr<sqlite3, Close> database_;
 };
 

@@ -16,6 +16,8 @@ namespace {
 
 using StoreClock = std::chrono::steady_clock;
 constexpr std::int64_t kDaySeconds = 24 * actors::kHourSeconds;
+// Seconds by which clocks that agree may differ, of a correction or of a sleep.
+constexpr std::int64_t kMostApart = 600;
 
 UsageStoreOptions with_clock(UsageStoreOptions options) {
   if (!options.now) options.now = [] { return static_cast<std::int64_t>(std::time(nullptr)); };
@@ -41,6 +43,7 @@ UsageStore::~UsageStore() {
   {
     const std::lock_guard lock(mutex_);
     stops_ = true;
+    ends_ = true;
   }
   changed_.notify_one();
   thread_.join();
@@ -121,22 +124,40 @@ void UsageStore::write_or_log(bool at_end) {
 
 Status UsageStore::write() {
   if (!database_) {
-    auto opened = UsageDatabase::open(options_.path);
+    auto opened = UsageDatabase::open(options_.path, {.ends = &ends_});
     if (!opened) return opened.error();
     database_ = std::move(*opened);
   }
   Status done = database_->add(unwritten_);
   if (done) unwritten_.clear();
-  const std::int64_t hour = actors::begin_of_hour(options_.now());
-  if (done && hour != cleaned_hour_) {
-    done = database_->forget_before(hour - options_.keep_days * kDaySeconds);
+  const std::int64_t now = options_.now();
+  const std::int64_t hour = actors::begin_of_hour(now);
+  if (is_clock_trusted(now) && done && hour != cleaned_hour_) {
+    done = database_->forget_before(first_kept_hour());
     cleaned_hour_ = hour;
   }
   if (!done && done.error().code == ErrorCode::bad_config) database_ = nullptr;  // it is damaged
   return done;
 }
 
-Result<actors::UsageReport> UsageStore::report(const actors::UsageQuery& query) const {
+std::int64_t UsageStore::first_kept_hour() const {
+  return actors::begin_of_hour(options_.now()) - options_.keep_days * kDaySeconds;
+}
+
+// A machine that sleeps makes the clocks differ, too: then it takes another while.
+bool UsageStore::is_clock_trusted(std::int64_t now) {
+  const auto steady = StoreClock::now();
+  if (clocks_agree_since_) {
+    const auto passed = std::chrono::duration_cast<std::chrono::seconds>(steady - clocks_agree_since_->steady).count();
+    const std::int64_t apart = now - clocks_agree_since_->now - passed;
+    if (apart < -kMostApart || apart > kMostApart) clocks_agree_since_.reset();
+  }
+  if (!clocks_agree_since_) clocks_agree_since_ = {now, steady};
+  return steady - clocks_agree_since_->steady >= options_.trust_clock_after;
+}
+
+Result<actors::UsageReport> UsageStore::report(actors::UsageQuery query) const {
+  query.since = std::max(query.since, first_kept_hour());
   actors::UsageReport report;
   if (database_) {
     auto rows = database_->rows(query);

@@ -5,6 +5,7 @@
 // disk) is logged and tried again each minute; until then the counts are kept in memory, up to kMaxPendingUsage rows.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -12,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -32,7 +34,10 @@ struct UsageStoreOptions {
   std::int64_t keep_days = 400;
   std::chrono::milliseconds interval{1'000};      // between two writes
   std::chrono::milliseconds retry_after{60'000};  // from a failure to the next attempt
-  std::function<std::int64_t()> now;              // seconds since 1970; from any thread. Empty: the system's clock
+  // Old hours are removed from the file once `now` has agreed with the steady clock for so long: a clock that jumps
+  // ahead for a while erases nothing. Until then they are only left out of reports.
+  std::chrono::milliseconds trust_clock_after{3'600'000};
+  std::function<std::int64_t()> now;  // seconds since 1970; from any thread. Empty: the system's clock
 };
 
 // Thread-safe.
@@ -61,7 +66,9 @@ class UsageStore {
   void run();
   Status write();
   void write_or_log(bool at_end);
-  Result<actors::UsageReport> report(const actors::UsageQuery& query) const;
+  Result<actors::UsageReport> report(actors::UsageQuery query) const;
+  bool is_clock_trusted(std::int64_t now);
+  std::int64_t first_kept_hour() const;
 
   const UsageStoreOptions options_;
   std::mutex mutex_;
@@ -70,6 +77,7 @@ class UsageStore {
   std::unordered_map<TenantId, std::string> names_;  // of tenants that are no users, as their requests said them
   std::deque<Question> questions_;
   bool stops_ = false;
+  std::atomic<bool> ends_{false};  // as stops_, for the database
 
   // Of the thread.
   UsageTable unwritten_{kMaxPendingUsage};
@@ -77,6 +85,12 @@ class UsageStore {
   std::string failure_;                      // of the last attempt; empty: it succeeded
   std::chrono::steady_clock::time_point next_attempt_{};
   std::int64_t cleaned_hour_ = 0;  // when old hours were last removed
+  // Since when both clocks agree.
+  struct ClockMark {
+    std::int64_t now = 0;
+    std::chrono::steady_clock::time_point steady{};
+  };
+  std::optional<ClockMark> clocks_agree_since_;
   std::thread thread_;
 };
 

@@ -88,7 +88,8 @@ bool TenantRules::name_tcp() const {
 std::optional<std::uint32_t> uid_of_label(std::string_view label) {
   std::uint32_t uid = 0;
   const auto [end, error] = std::from_chars(label.data(), label.data() + label.size(), uid);
-  if (error != std::errc() || end != label.data() + label.size()) return std::nullopt;
+  if (error != std::errc() || end != label.data() + label.size() || uid == std::numeric_limits<std::uint32_t>::max())
+    return std::nullopt;
   return uid;
 }
 

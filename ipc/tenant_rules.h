@@ -70,7 +70,7 @@ class TenantRules {
   std::shared_ptr<const scheduler::TenantPolicy> otherwise_;  // of a peer that no rule matches
 };
 
-// The uid that a label of digits names; nullopt: it is a name.
+// The uid that a label of digits names; nullopt: it is a name, or 4294967295, which is no user's ((uid_t)-1).
 [[nodiscard]] std::optional<std::uint32_t> uid_of_label(std::string_view label);
 
 }  // namespace troupe::ipc

@@ -6,6 +6,7 @@
 
 #include "actors/serving/encoding.h"
 #include "config/assert.h"
+#include "config/folders.h"
 
 namespace troupe::actors {
 namespace {
@@ -435,6 +436,7 @@ UsageEntry StreamTable::end_one(Record& record, End end, TimePoint now) {
   if (record.deadline) deadlines_.remove(record.unit, record.id, *record.deadline);
   const bool is_refused = scheduler::info(end.outcome).kind == scheduler::OutcomeKind::refused;
   limits_.end(*record.request, record.held, record.times.first_step.has_value(), is_refused, now);
+  if (!record.request->tenant.is_owner) end.message = without_folders(end.message);
   end.choice = record.request->sampling.choice;
   end.seed = record.request->sampling.seed;
   end.usage.prompt_tokens = record.prompt_tokens;

@@ -10,6 +10,7 @@
 
 #include "actors/request_check.h"
 #include "config/assert.h"
+#include "config/folders.h"
 
 namespace troupe::actors {
 namespace {
@@ -46,8 +47,9 @@ class SessionSink final : public StreamSink {
   std::vector<TokenId> answer_;
 };
 
-Sessions::Sessions(const SessionsOptions& options, const std::vector<int>& cpus)
+Sessions::Sessions(const SessionsOptions& options, const std::vector<int>& cpus, Log log)
     : directory_(options.sessions_directory),
+      log_(std::move(log)),
       cpus_(cpus),
       index_(options),
       buffers_({.name = "max_session_buffer_bytes",
@@ -174,7 +176,10 @@ void Sessions::end_turn(const std::shared_ptr<SessionTurn>& turn, End end, const
       const std::lock_guard lock(mutex_);
       index_.end(turn->use_, unix_seconds());
     }
-    if (!problem.empty()) end.message += (end.message.empty() ? "" : "; ") + problem;
+    if (!problem.empty()) {
+      if (log_) log_(problem);
+      end.message += (end.message.empty() ? "" : "; ") + (turn->tenant_.is_owner ? problem : without_folders(problem));
+    }
     sink->end(std::move(end));
   });
 }

@@ -117,8 +117,10 @@ class SessionTurn : public std::enable_shared_from_this<SessionTurn> {
 // Thread-safe.
 class Sessions {
  public:
-  // Opens the directory if it is there, else at its first use. cpus: of its threads, as ThreadPool.
-  Sessions(const SessionsOptions& options, const std::vector<int>& cpus);
+  using Log = std::function<void(const std::string&)>;
+  // Opens the directory if it is there, else at its first use. cpus: of its threads, as ThreadPool. log: gets what a
+  // guest is told without its folders, from any thread; may be empty.
+  Sessions(const SessionsOptions& options, const std::vector<int>& cpus, Log log = {});
   ~Sessions();  // as finish()
 
   // Ok, or why no session is served.
@@ -166,6 +168,7 @@ class Sessions {
   void give_buffer_back(const scheduler::Tenant& tenant, std::uint64_t bytes);
 
   const std::string directory_;
+  const Log log_;
   const std::vector<int> cpus_;
   std::atomic<bool> draining_{false};
   mutable std::mutex mutex_;  // for the members below; of the store and the threads for their making alone

@@ -30,11 +30,15 @@ std::uint64_t split_mix(std::uint64_t& state) {
 }  // namespace
 
 struct Client::Impl {
-  // Sends a request that one frame answers, and waits for it. `body`: that of `frame`.
+  // Sends a request that one frame answers, and waits for it. `body`: that of `frame`; `expected`: the kind of the
+  // answer, any other is an error.
   template <class Body>
-  Result<v1::ServerFrame> ask(v1::ClientFrame& frame, Body& body) {
+  Result<v1::ServerFrame> ask(v1::ClientFrame& frame, Body& body, v1::ServerFrame::BodyCase expected) {
     body.set_stream(connection->next_stream());
-    return exchange(body.stream(), frame, request_timeout, /*cancels=*/false);
+    auto answer = exchange(body.stream(), frame, request_timeout, /*cancels=*/false);
+    if (answer && answer->body_case() != expected)
+      return Error{ErrorCode::protocol, "the server breaks the protocol: its answer is of another kind"};
+    return answer;
   }
   // The same for a frame with the number of its stream. `timeout`: absent: none; `cancels`: cancels the request then.
   Result<v1::ServerFrame> exchange(std::uint64_t stream, const v1::ClientFrame& frame,
@@ -191,7 +195,7 @@ Result<std::vector<TokenId>> Client::tokenize(const std::string& text, bool add_
   body.set_text(text);
   body.set_add_special(add_special);
   body.set_parse_special(parse_special);
-  const auto answer = impl_->ask(frame, body);
+  const auto answer = impl_->ask(frame, body, v1::ServerFrame::kTokenized);
   if (!answer) return answer.error();
   return std::vector<TokenId>(answer->tokenized().ids().begin(), answer->tokenized().ids().end());
 }
@@ -200,7 +204,7 @@ Result<std::string> Client::detokenize(const std::vector<TokenId>& ids, const st
   v1::ClientFrame frame;
   frame.mutable_detokenize()->set_model(model);
   frame.mutable_detokenize()->mutable_ids()->Add(ids.begin(), ids.end());
-  const auto answer = impl_->ask(frame, *frame.mutable_detokenize());
+  const auto answer = impl_->ask(frame, *frame.mutable_detokenize(), v1::ServerFrame::kDetokenized);
   if (!answer) return answer.error();
   return answer->detokenized().raw();
 }
@@ -246,7 +250,7 @@ Status Client::tokenize(const std::string& text, const std::string& model,
 
 Result<std::vector<ModelDescription>> Client::models() {
   v1::ClientFrame frame;
-  const auto answer = impl_->ask(frame, *frame.mutable_models());
+  const auto answer = impl_->ask(frame, *frame.mutable_models(), v1::ServerFrame::kModels);
   if (!answer) return answer.error();
   return to_models(answer->models());
 }
@@ -255,7 +259,7 @@ Result<ServerStatus> Client::status(bool list_requests, bool profile) {
   v1::ClientFrame frame;
   frame.mutable_status()->set_list_requests(list_requests);
   frame.mutable_status()->set_profile(profile);
-  const auto answer = impl_->ask(frame, *frame.mutable_status());
+  const auto answer = impl_->ask(frame, *frame.mutable_status(), v1::ServerFrame::kStatus);
   if (!answer) return answer.error();
   return to_status(answer->status());
 }
@@ -264,7 +268,7 @@ Result<std::vector<LiveRequest>> Client::own_requests() {
   v1::ClientFrame frame;
   frame.mutable_status()->set_list_requests(true);
   frame.mutable_status()->set_this_connection(true);
-  const auto answer = impl_->ask(frame, *frame.mutable_status());
+  const auto answer = impl_->ask(frame, *frame.mutable_status(), v1::ServerFrame::kStatus);
   if (!answer) return answer.error();
   return to_status(answer->status()).live_requests;
 }
@@ -272,7 +276,7 @@ Result<std::vector<LiveRequest>> Client::own_requests() {
 Status Client::cancel_request(std::uint64_t request) {
   v1::ClientFrame frame;
   frame.mutable_cancel_request()->set_request(request);
-  const auto answer = impl_->ask(frame, *frame.mutable_cancel_request());
+  const auto answer = impl_->ask(frame, *frame.mutable_cancel_request(), v1::ServerFrame::kRequestCancelled);
   return answer ? Status(Ok{}) : answer.error();
 }
 
@@ -280,7 +284,7 @@ Result<UsageReport> Client::usage(UsagePeriod by, std::optional<std::int64_t> si
   v1::ClientFrame frame;
   frame.mutable_usage_request()->set_by(static_cast<v1::UsageRequest::Period>(by));
   if (since) frame.mutable_usage_request()->set_since(static_cast<std::uint64_t>(std::max<std::int64_t>(0, *since)));
-  const auto answer = impl_->ask(frame, *frame.mutable_usage_request());
+  const auto answer = impl_->ask(frame, *frame.mutable_usage_request(), v1::ServerFrame::kUsageReport);
   if (!answer) return answer.error();
   return to_usage_report(answer->usage_report());
 }
@@ -288,7 +292,7 @@ Result<UsageReport> Client::usage(UsagePeriod by, std::optional<std::int64_t> si
 Result<std::vector<SessionInfo>> Client::sessions() {
   v1::ClientFrame frame;
   frame.mutable_session_request()->mutable_list();
-  const auto answer = impl_->ask(frame, *frame.mutable_session_request());
+  const auto answer = impl_->ask(frame, *frame.mutable_session_request(), v1::ServerFrame::kSessions);
   if (!answer) return answer.error();
   return to_sessions(answer->sessions());
 }
@@ -316,8 +320,10 @@ Status Client::delete_session(const std::string& name) {
   if (!is_utf8(name)) return not_utf8("the session's name");
   v1::ClientFrame frame;
   frame.mutable_session_request()->mutable_delete_()->set_name(name);
-  const auto answer = impl_->ask(frame, *frame.mutable_session_request());
-  return answer ? Status(Ok{}) : answer.error();
+  const auto answer = impl_->ask(frame, *frame.mutable_session_request(), v1::ServerFrame::kSessions);
+  if (!answer) return answer.error();
+  if (answer->sessions().sessions_size() == 0) return Ok{};
+  return Error{ErrorCode::protocol, "the server breaks the protocol: it tells of a session that it was to delete"};
 }
 
 // Asks about one session.
@@ -326,7 +332,7 @@ Result<SessionInfo> Client::Impl::ask_session(v1::ClientFrame& frame) {
   for (const std::string* name :
        {&asked.save().name(), &asked.inspect().name(), &asked.fork().from(), &asked.fork().to()})
     if (!is_utf8(*name)) return not_utf8("the session's name");
-  const auto answer = ask(frame, *frame.mutable_session_request());
+  const auto answer = ask(frame, *frame.mutable_session_request(), v1::ServerFrame::kSessions);
   if (!answer) return answer.error();
   auto all = to_sessions(answer->sessions());
   if (all.size() == 1) return std::move(all.front());
@@ -336,7 +342,7 @@ Result<SessionInfo> Client::Impl::ask_session(v1::ClientFrame& frame) {
 
 Result<Health> Client::health() {
   v1::ClientFrame frame;
-  const auto answer = impl_->ask(frame, *frame.mutable_health());
+  const auto answer = impl_->ask(frame, *frame.mutable_health(), v1::ServerFrame::kHealth);
   if (!answer) return answer.error();
   return to_health(answer->health());
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "config/assert.h"
+#include "config/folders.h"
 #include "config/utf8.h"
 #include "ipc/frames/framing.h"
 #include "scheduler/priority.h"
@@ -357,7 +358,7 @@ v1::Health to_health(actors::Readiness readiness, double load_fraction, bool sta
   return health;
 }
 
-v1::ServerFrame to_frame(std::uint64_t stream, const std::vector<actors::ModelDescription>& models) {
+v1::ServerFrame to_frame(std::uint64_t stream, const std::vector<actors::ModelDescription>& models, bool for_owner) {
   v1::ServerFrame frame;
   frame.mutable_models()->set_stream(stream);
   for (const actors::ModelDescription& model : models) {
@@ -372,7 +373,9 @@ v1::ServerFrame to_frame(std::uint64_t stream, const std::vector<actors::ModelDe
     if (model.bos) out.set_bos(*model.bos);
     if (model.eos) out.set_eos(*model.eos);
     out.mutable_end_ids()->Add(model.end_ids.begin(), model.end_ids.end());
-    if (model.chat_template) out.set_chat_template(valid_utf8(model.chat_template->name()));
+    if (model.chat_template)
+      out.set_chat_template(
+          valid_utf8(for_owner ? model.chat_template->name() : without_folders(model.chat_template->name())));
     out.set_kv_bytes_per_token(model.kv_bytes_per_token);
     out.set_numerics_id(model.numerics_id);
     out.set_num_layers(model.info.num_layers);

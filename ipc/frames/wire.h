@@ -71,7 +71,9 @@ using RequestOrRefusal = std::variant<actors::Request, Refusal>;
 [[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, const Refusal& refusal, bool closing = false);
 [[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, actors::TokenRun&& run);
 [[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, actors::End&& end);
-[[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, const std::vector<actors::ModelDescription>& models);
+// for_owner: a chat template's file is named with its folder.
+[[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, const std::vector<actors::ModelDescription>& models,
+                                       bool for_owner);
 [[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, const actors::SessionAnswer& answer);
 [[nodiscard]] v1::Health to_health(actors::Readiness readiness, double load_fraction, bool stalled);
 

@@ -103,6 +103,23 @@ TEST_CASE("what the template refuses is refused in its words, once") {
   CHECK(std::get<End>(applied(*gateway, {{{"tool", "x"}}})).outcome == Outcome::invalid_argument);
 }
 
+TEST_CASE("a template's file is named with its folder to the owner alone") {
+  GatewayOptions options = with_template(kTurns);
+  options.chat_template.name = "/etc/my troupe/turns.jinja";
+  const auto gateway = start(options);
+  const scheduler::Tenant guest{TenantId{2000}, false};
+  for (const std::string& content : {std::string("x"), std::string(8192, 'x')}) {
+    Request request = chat({{"system", content}});
+    CHECK_THAT(run(*gateway, request).end.message, Catch::Contains("'/etc/my troupe/turns.jinja'"));
+    request.tenant = guest;
+    const std::string told = run(*gateway, request).end.message;
+    CHECK_THAT(told, Catch::Contains("'turns.jinja'") && !Catch::Contains("/etc"));
+  }
+  Answer<Rendered> rendered;
+  gateway->apply_template({guest, {}}, ChatPrompt{{{"system", "x"}}}, rendered.callback());
+  CHECK_THAT(std::get<End>(rendered.wait()).message, Catch::Contains("'turns.jinja'") && !Catch::Contains("/etc"));
+}
+
 TEST_CASE("a model without a chat template refuses messages and says what to do") {
   const auto gateway = start();
   const Answered answered = run(*gateway, chat({{"user", "Hi"}}));

@@ -1,4 +1,6 @@
 // Named conversations through a whole gateway: continued, restarted, forked, deleted, refused.
+#include <sys/stat.h>
+
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
@@ -366,6 +368,41 @@ TEST_CASE("sessions are refused by name where none are kept, and where another s
 std::string slurp(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST_CASE("a guest is told no folder of the server, whatever is wrong with its sessions") {
+  const TempFolder folder;
+  const scheduler::Tenant guest{TenantId{2000}, false};
+  const auto guests_turn = [&](Gateway& gateway) {
+    Request request = turn("talk", some_ids(5, 1), 4);
+    request.tenant = guest;
+    return run(gateway, request).end;
+  };
+  const auto is_told = [&](const std::string& message, const std::string& what) {
+    INFO(message);
+    CHECK(message.find(what) != std::string::npos);
+    CHECK(message.find(folder.path()) == std::string::npos);
+  };
+  {
+    const auto gateway = start(options_for(kAttention, folder.path("sessions")));
+    REQUIRE(guests_turn(*gateway).outcome == Outcome::length);
+    REQUIRE(run(*gateway, turn("talk", some_ids(5, 1), 4)).end.outcome == Outcome::length);
+  }
+  for (const char* tenant : {"1000", "2000"})
+    std::ofstream(fs::path(folder.path("sessions")) / tenant / "talk.tokens", std::ios::trunc) << "torn";
+  {
+    const auto gateway = start(options_for(kAttention, folder.path("sessions")));
+    is_told(guests_turn(*gateway).message, "talk.tokens");
+    for (const Kind kind : {Kind::list, Kind::inspect, Kind::save}) {
+      is_told(info_of(ask(*gateway, kind, "talk", {}, guest)).problem, "talk.tokens");
+      CHECK(info_of(ask(*gateway, kind, "talk")).problem.find(folder.path()) == 0);
+    }
+    is_told(std::get<scheduler::Refusal>(ask(*gateway, Kind::fork, "talk", "aside", guest)).message, "talk.tokens");
+  }
+  REQUIRE(::chmod(folder.path("sessions").c_str(), 0755) == 0);
+  const auto gateway = start(options_for(kAttention, folder.path("sessions")));
+  is_told(guests_turn(*gateway).message, "other users may enter it");
+  is_told(std::get<scheduler::Refusal>(ask(*gateway, Kind::list, {}, {}, guest)).message, "other users may enter it");
 }
 
 TEST_CASE("a drain ends while questions about sessions are asked again by each answer, and refuses them") {

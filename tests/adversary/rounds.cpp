@@ -30,8 +30,8 @@ constexpr milliseconds kDrainTimeout{5'000};
 constexpr milliseconds kBeyondDrain{6'000};
 constexpr milliseconds kStart{30'000};
 constexpr milliseconds kComesToRest{10'000};
-constexpr milliseconds kPatience{15'000};  // longer no answer takes, whatever the attack
-constexpr milliseconds kGrace{30'000};     // of children that should have ended
+constexpr milliseconds kLongestAnswer{15'000};  // longer no answer takes, whatever the attack
+constexpr milliseconds kGrace{30'000};          // of children that should have ended
 constexpr milliseconds kBetweenLooks{10};
 constexpr milliseconds kBeforeStop{500};  // of the attacks that go on through a stop
 constexpr int kRestingLooks = 5;          // in a row at which no thread of the server has work
@@ -150,7 +150,7 @@ bool Rounds::start_server() {
     broken("the server starts", last_line(server_->log()), "ready");
     return false;
   }
-  Client client(server_->socket(), kPatience);
+  Client client(server_->socket(), kLongestAnswer);
   std::string error = client.error();
   if (client.is_open() && num_servers_ == 1) {
     expected_ = ask_expected(client, error);
@@ -204,7 +204,7 @@ Rounds::Observed Rounds::observe(std::vector<Child> attackers, Clock::time_point
     neighbour.emplace(start_neighbour({.uid = kNeighbour,
                                        .socket = server_->socket(),
                                        .until = until,
-                                       .patience = kPatience * options_.bounds.patience(),
+                                       .patience = kLongestAnswer * options_.bounds.patience(),
                                        .expected = expected_}));
   reset_peak(server_->pid());
   bool running = true;
@@ -369,7 +369,7 @@ std::vector<Finding> Rounds::late_answers(const Observed& observed, bool of_cont
 
 void Rounds::judge_after(std::uint64_t idle_bound) {
   const auto begin = Clock::now();
-  Client client(server_->socket(), kPatience * options_.bounds.patience());
+  Client client(server_->socket(), kLongestAnswer * options_.bounds.patience());
   std::optional<Figures> figures;
   bool resting = false, counted = false;
   while (!resting && Clock::now() < begin + kComesToRest * options_.bounds.patience()) {

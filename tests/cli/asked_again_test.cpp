@@ -7,6 +7,7 @@
 #include <catch2/catch.hpp>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <set>
 #include <thread>
@@ -19,8 +20,8 @@
 
 using namespace troupe;
 using namespace troupe::test;
-using ipc::v1::ClientFrame;
-using ipc::v1::ServerFrame;
+using v1::ClientFrame;
+using v1::ServerFrame;
 
 namespace {
 
@@ -37,13 +38,13 @@ std::function<void(ClientFrame&, std::uint64_t, std::uint64_t)> with_stream(Body
   return [body](ClientFrame& frame, std::uint64_t stream, std::uint64_t) { (frame.*body)()->set_stream(stream); };
 }
 
-ipc::v1::SessionRequest& session(ClientFrame& frame, std::uint64_t stream) {
+v1::SessionRequest& session(ClientFrame& frame, std::uint64_t stream) {
   frame.mutable_session_request()->set_stream(stream);
   return *frame.mutable_session_request();
 }
 
-ipc::v1::Generate& generate(ClientFrame& frame, std::uint64_t stream, std::uint32_t max_tokens) {
-  ipc::v1::Generate& asked = *frame.mutable_generate();
+v1::Generate& generate(ClientFrame& frame, std::uint64_t stream, std::uint32_t max_tokens) {
+  v1::Generate& asked = *frame.mutable_generate();
   asked.set_stream(stream);
   asked.set_text("Once upon a time");
   asked.mutable_sampling()->set_max_tokens(max_tokens);
@@ -53,7 +54,7 @@ ipc::v1::Generate& generate(ClientFrame& frame, std::uint64_t stream, std::uint3
 
 // The names are those of ClientFrame's bodies and of SessionRequest's, and what follows a space.
 std::vector<Question> questions() {
-  const std::string text(100'000, 'q');
+  const std::string text(5000, 'q');  // for the text threads
   return {
       {"hello", [](ClientFrame& frame, auto, auto) { frame.mutable_hello()->set_protocol(1); }},
       {"generate", [](ClientFrame& frame, auto stream, auto) { generate(frame, stream, 4); }},
@@ -91,7 +92,7 @@ std::vector<Question> questions() {
       {"usage_request",
        [](ClientFrame& frame, auto stream, auto) {
          frame.mutable_usage_request()->set_stream(stream);
-         frame.mutable_usage_request()->set_by(ipc::v1::UsageRequest::PERIOD_HOUR);
+         frame.mutable_usage_request()->set_by(v1::UsageRequest::PERIOD_HOUR);
        }},
       {"session_request list", [](ClientFrame& frame, auto stream, auto) { session(frame, stream).mutable_list(); }},
       {"session_request save",
@@ -164,7 +165,7 @@ class AsksAgain {
   }
 
   const std::string socket_;
-  FileDescriptor fd_;
+  FileDescriptor fd_{-1};
   std::atomic<bool> begun_{false}, ends_{false};
   std::thread thread_;  // last: it uses the above
 };
@@ -213,7 +214,7 @@ std::vector<std::string> http_requests() {
   std::vector<std::string> all;
   for (const char* path : {"/", "/health", "/version", "/metrics", "/openapi.json", "/v1/models", "/v1/models/tales"})
     all.push_back("GET " + std::string(path) + " HTTP/1.1\r\nHost: localhost\r\n\r\n");
-  const std::string text(100'000, 'q');
+  const std::string text(5000, 'q');  // for the text threads
   const std::string talk = R"("messages":[{"role":"user","content":"Once upon a time"}])";
   all.push_back(posted("/tokenize", R"({"content":")" + text + R"("})"));
   all.push_back(posted("/detokenize", R"({"tokens":[5,6,7]})"));
@@ -228,9 +229,9 @@ std::vector<std::string> http_requests() {
   return all;
 }
 
-// Sends the request ahead a few times, and again for each head of an answer that comes.
+// Sends the request, once more ahead of its answer, and again for each head of an answer that comes.
 void ask_by_http(AsksAgain& link, const std::string& request) {
-  for (int i = 0; i < 4; ++i)
+  for (int i = 0; i < 2; ++i)
     if (!link.send(request)) return;
   constexpr std::string_view kBegin = "HTTP/1.1 ";
   std::string last;
@@ -267,10 +268,15 @@ void require_stops(ServerProcess& server, const std::string& what) {
   CHECK_THAT(stopped.err, !Catch::Matchers::Contains("ended by force"));
 }
 
+// Nearly as many as a user may have, so that to list them takes longer than to ask.
 void make_sessions(const TempFolder& folder) {
-  ServerProcess server(server_options(folder));
-  for (const std::string name : {"talk", "1", "2", "3", "4", "5", "6", "7", "8"})
-    REQUIRE(server.call({"run", "-n", "24", "--ignore-eos", "--session", name, "Once upon a time"}).code == 0);
+  {
+    ServerProcess server(server_options(folder));
+    REQUIRE(server.call({"run", "-n", "24", "--ignore-eos", "--session", "talk", "Once upon a time"}).code == 0);
+  }
+  const std::string own = folder.path("sessions") + "/" + std::to_string(::geteuid()) + "/";
+  for (int i = 0; i < 50; ++i)
+    std::filesystem::copy_file(own + "talk.tokens", own + "talk" + std::to_string(i) + ".tokens");
 }
 
 }  // namespace

@@ -49,6 +49,17 @@ TEST_CASE("amounts are written with three digits") {
   CHECK(human_count(1'100'000'000) == "1.10 G");
 }
 
+TEST_CASE("any number is a time, also one that no calendar has") {
+  constexpr const char* kDay = "%Y-%m-%d";
+  CHECK(local_time(std::int64_t{1'000'000'000}, kDay) == "2001-09-09");
+  CHECK(local_time(~std::uint64_t{0}, kDay) == "@18446744073709551615");
+  CHECK(local_time(std::uint64_t{1} << 63, kDay) == "@9223372036854775808");
+  CHECK(local_time((std::uint64_t{1} << 63) - 1, kDay) == "@9223372036854775807");
+  CHECK(local_time(std::numeric_limits<std::int64_t>::min(), kDay) == "@-9223372036854775808");
+  CHECK(local_time(std::int64_t{300'000'000'000}, kDay) == "@300000000000");  // the year 11476
+  CHECK(local_time(std::int64_t{-1'000'000'000}, kDay) == "1938-04-24");
+}
+
 TEST_CASE("labels and values stand in two columns") {
   CHECK(aligned({{"a", "1"}, {"long", "2"}}) == "a     1\nlong  2\n");
   CHECK(aligned({}).empty());

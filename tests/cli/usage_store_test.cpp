@@ -1,6 +1,7 @@
 // The account of usage: its file, also damaged, full or of a process that was killed, and the thread that writes it.
 #include "cli/usage_store.h"
 
+#include <sqlite3.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -234,6 +235,109 @@ TEST_CASE("usage file: a damaged one, and that of another program, are refused a
   CHECK_FALSE(UsageDatabase::open_to_read(folder.path("none.db")));
 }
 
+// What somebody else might have put where the file is expected.
+void run_sql(const std::string& path, const std::string& statements) {
+  sqlite3* database = nullptr;
+  REQUIRE(::sqlite3_open(path.c_str(), &database) == SQLITE_OK);
+  char* why = nullptr;
+  const int code = ::sqlite3_exec(database, statements.c_str(), nullptr, nullptr, &why);
+  INFO((why ? why : ""));
+  CHECK(code == SQLITE_OK);
+  ::sqlite3_free(why);
+  ::sqlite3_close(database);
+}
+
+TEST_CASE("usage file: a trigger, a view, or any other schema is refused by name, and never used") {
+  const std::pair<const char*, const char*> cases[] = {
+      {"CREATE TRIGGER zap AFTER INSERT ON usage BEGIN DELETE FROM usage; END", "trigger zap"},
+      {"CREATE VIEW spy AS SELECT * FROM usage", "view spy"},
+      {"CREATE TABLE other (x)", "table other"},
+      {"CREATE INDEX slow ON usage (name)", "index slow"},
+      {"ALTER TABLE usage ADD COLUMN more INTEGER DEFAULT 7", "table usage"},
+      {"CREATE TABLE copy AS SELECT * FROM usage; DROP TABLE usage; CREATE VIEW usage AS SELECT * FROM copy",
+       "table copy"},
+  };
+  for (const auto& [statements, name] : cases) {
+    const TempFolder folder;
+    const std::string path = folder.path("usage.db");
+    REQUIRE(open_database(path)->add(table_of(kStart, kAnnUsed, 1)));
+    run_sql(path, statements);
+    const std::string before = bytes_of(path);
+    for (const auto& opened : {UsageDatabase::open(path), UsageDatabase::open_to_read(path)}) {
+      INFO(statements);
+      REQUIRE_FALSE(opened);
+      CHECK(opened.error().code == ErrorCode::bad_config);
+      INFO(opened.error().message);
+      CHECK(opened.error().message.find(path + ": its " + name) == 0);
+    }
+    CHECK(bytes_of(path) == before);
+  }
+}
+
+TEST_CASE("usage file: a symbolic link is not followed, from the file or from one beside it; one above it is") {
+  const TempFolder folder;
+  const std::string target = folder.path("real.db"), path = folder.path("usage.db");
+  REQUIRE(open_database(target)->add(table_of(kStart, kAnnUsed, 1)));
+  REQUIRE(::symlink(target.c_str(), path.c_str()) == 0);
+  CHECK(UsageDatabase::open(path).error().message == path +
+                                                         " is a symbolic link; move it away, or choose another file "
+                                                         "(--usage-db)");
+  CHECK_FALSE(UsageDatabase::open_to_read(path));
+  REQUIRE(::unlink(path.c_str()) == 0);
+  REQUIRE(::symlink(folder.path("none.db").c_str(), path.c_str()) == 0);  // to be made by whoever opens it
+  CHECK_FALSE(UsageDatabase::open(path));
+  CHECK(::access(folder.path("none.db").c_str(), F_OK) != 0);
+  REQUIRE(::symlink(folder.path("elsewhere").c_str(), (target + "-wal").c_str()) == 0);
+  const auto opened = UsageDatabase::open(target);
+  REQUIRE_FALSE(opened);
+  CHECK(opened.error().message.find(target + "-wal is a symbolic link") == 0);
+  REQUIRE(::symlink(folder.path().c_str(), folder.path("by-another-way").c_str()) == 0);
+  REQUIRE(::unlink((target + "-wal").c_str()) == 0);
+  CHECK(done_in(folder.path("by-another-way/real.db")) == 1);
+}
+
+TEST_CASE("usage file: one that others can write to, or that belongs to another user, is refused") {
+  const TempFolder folder;
+  const std::string path = folder.path("usage.db");
+  REQUIRE(open_database(path)->add(table_of(kStart, kAnnUsed, 1)));
+  REQUIRE(::chmod(path.c_str(), 0620) == 0);
+  const auto writable = UsageDatabase::open(path);
+  REQUIRE_FALSE(writable);
+  CHECK(writable.error().code == ErrorCode::permission);
+  CHECK(writable.error().message.find(path + " can be written to by other users") == 0);
+  REQUIRE(::chmod(path.c_str(), 0644) == 0);
+  CHECK(done_in(path) == 1);
+  CHECK(mode_of(path) == 0600);
+  if (::geteuid() != 0) return;
+  REQUIRE(::chown(path.c_str(), 12345, 12345) == 0);
+  const auto foreign = UsageDatabase::open(path);
+  REQUIRE_FALSE(foreign);
+  CHECK(foreign.error().code == ErrorCode::permission);
+  CHECK(foreign.error().message.find("belongs to another user (uid 12345)") != std::string::npos);
+  CHECK(UsageDatabase::open_to_read(path));  // by root
+}
+
+TEST_CASE("usage file: what takes too long is given up, and sooner at the end") {
+  const TempFolder folder;
+  const std::string path = folder.path("usage.db");
+  UsageTable table(20'000);
+  for (int i = 0; i < 20'000; ++i) table.add({kStart + i * kHour, kAnnUsed}, {.done = 1});
+  REQUIRE(open_database(path)->add(table));
+  CHECK_FALSE(UsageDatabase::open(path, {.open = std::chrono::milliseconds(-1)}));
+  std::atomic<bool> ends = false;
+  const auto database = UsageDatabase::open(
+      path, {.write = std::chrono::milliseconds(-1), .at_end = std::chrono::milliseconds(-1), .ends = &ends});
+  REQUIRE(database);
+  CHECK(rows_of(**database).size() == 1);
+  const Status written = (*database)->add(table);
+  REQUIRE_FALSE(written);
+  CHECK(written.error().message.find("takes longer than") != std::string::npos);
+  ends = true;
+  CHECK_FALSE((*database)->rows({}));
+  ends = false;
+  CHECK(rows_of(**database).at(0).counts.done == 20'000);  // nothing of what was given up
+}
+
 TEST_CASE("usage file: what cannot be written as a whole is not written, and can be written later") {
   const TempFolder folder;
   const std::string path = folder.path("usage.db");
@@ -368,6 +472,54 @@ TEST_CASE("usage store: old hours are removed") {
   CHECK(ask(*std::make_unique<UsageStore>(options))->rows.at(0).counts.done == 5);
   options.keep_days = 49;
   CHECK(ask(*std::make_unique<UsageStore>(options))->rows.empty());
+  // The file has them until the clock can be trusted.
+  CHECK(done_in(path) == 5);
+  options.trust_clock_after = std::chrono::milliseconds(0);
+  CHECK(ask(*std::make_unique<UsageStore>(options))->rows.empty());
+  CHECK(done_in(path) == 0);
+}
+
+TEST_CASE("usage store: a clock that is ahead for a while, from the start or later, erases nothing") {
+  const TempFolder folder;
+  const std::string path = folder.path("usage.db");
+  const std::int64_t ahead = kStart + 73 * 365 * 24 * kHour;
+  std::atomic<std::int64_t> now = kStart;
+  UsageStoreOptions options = store_options(path);
+  options.keep_days = 50;
+  options.now = [&now] { return now.load(); };
+  {
+    UsageStore store(options);
+    store.add(ended(1000));
+    CHECK(ask(store)->rows.at(0).counts.done == 1);
+    now = ahead;
+    store.add(ended(1000));
+    CHECK(ask(store)->rows.at(0).counts.done == 1);  // what is not so old
+    now = kStart + kHour;
+    store.add(ended(1000));
+    CHECK(ask(store)->rows.at(0).counts.done == 3);
+  }
+  now = ahead;
+  {
+    UsageStore store(options);
+    store.add(ended(1000));
+    (void)ask(store);
+  }
+  CHECK(done_in(path) == 4);
+}
+
+TEST_CASE("usage store: questions that wait when it ends are refused, and not read") {
+  const TempFolder folder;
+  std::atomic<int> num_refused = 0;
+  std::promise<void> asked;
+  {
+    UsageStore store(store_options(folder.path("usage.db")));
+    store.ask({}, [&](const Result<UsageReport>&) {  // on the store's thread: what is asked now waits
+      for (int i = 0; i < 5; ++i) store.ask({}, [&](const Result<UsageReport>& report) { num_refused += !report; });
+      asked.set_value();
+    });
+    asked.get_future().wait();
+  }
+  CHECK(num_refused >= 4);  // one may have been begun
 }
 
 }  // namespace troupe::cli

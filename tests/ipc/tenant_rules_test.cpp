@@ -41,6 +41,9 @@ TEST_CASE("without rules each uid is a tenant of weight 1 without limits") {
   REQUIRE_FALSE(TenantRules().need_cgroup());
   REQUIRE_FALSE(TenantRules().find("web"));
   REQUIRE(TenantRules().find("1000")->id == TenantId{1000});
+  REQUIRE(TenantRules().find("4294967294")->id == TenantId{4294967294});
+  REQUIRE_FALSE(TenantRules().find("4294967295"));  // (uid_t)-1: no user, and all clients over TCP
+  REQUIRE_FALSE(uid_of_label("4294967295"));
 }
 
 TEST_CASE("the first rule that matches decides, by uid, group, cgroup or default") {

@@ -80,6 +80,19 @@ TEST_CASE("streams: faults are counted for each stream, outlive a batcher, and c
   CHECK(table.record_fault(one.id) == 0);
 }
 
+TEST_CASE("streams: an end names a folder of the server to the owner alone") {
+  StreamTable table({.max_requests_per_tenant = kQuota});
+  End end = outcome(Outcome::model_unloaded);
+  end.message = "no model: /srv/my models/a.gguf: cannot be read";
+  for (const bool is_owner : {true, false}) {
+    Request request;
+    request.tenant = {TenantId{1}, is_owner};
+    Stream stream(table, request);
+    table.end(stream.id, end, at(1));
+    CHECK(stream.sink->ends.at(0).message == (is_owner ? end.message : "no model: a.gguf: cannot be read"));
+  }
+}
+
 TEST_CASE("streams: work_since is when a stream arrived, or got credit, while no other waited or ran") {
   StreamTable table({.max_requests_per_tenant = kQuota});
   const auto sink = std::make_shared<Listener>();

@@ -164,6 +164,65 @@ TEST_CASE("tokens and end of a stream reach its callbacks, and wait() returns af
   REQUIRE(stream->wait()->outcome == Outcome::stop_string);
 }
 
+TEST_CASE("an answer of another kind than what was asked for is an error, not an empty one") {
+  const TempDir dir;
+  const std::string path = dir / "s.sock";
+  const int listening = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path.data(), path.size());
+  REQUIRE(::bind(listening, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  REQUIRE(::listen(listening, 1) == 0);
+  auto client = in_background([&] { return Client::connect({.socket = path}); });
+  const int server = ::accept(listening, nullptr, nullptr);
+  REQUIRE(server >= 0);
+  const auto send = [&](const v1::ServerFrame& frame) {
+    const std::string bytes = RawClient::frame_bytes(frame);
+    REQUIRE(::send(server, bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size()));
+  };
+  char bytes[4096];
+  REQUIRE(::recv(server, bytes, sizeof bytes, 0) > 0);  // Hello
+  v1::ServerFrame welcome;
+  welcome.mutable_welcome()->set_protocol(1);
+  send(welcome);
+  const auto connected = client.get();
+  REQUIRE(connected);
+  Client& asks = **connected;
+  // Each question has the next stream; the request for it is read so that the answer does not come before it.
+  std::uint64_t stream = 0;
+  const auto told_health = [&](auto question) {
+    auto answer = in_background(std::move(question));
+    REQUIRE(::recv(server, bytes, sizeof bytes, 0) > 0);
+    v1::ServerFrame health;
+    health.mutable_health()->set_stream(++stream);
+    send(health);
+    return answer.get();
+  };
+  const auto check = [](const auto& answer) {
+    REQUIRE_FALSE(answer);
+    CHECK(answer.error().code == ErrorCode::protocol);
+  };
+  check(told_health([&] { return asks.delete_session("talk"); }));
+  check(told_health([&] { return asks.sessions(); }));
+  check(told_health([&] { return asks.save_session("talk"); }));
+  check(told_health([&] { return asks.models(); }));
+  check(told_health([&] { return asks.status(); }));
+  check(told_health([&] { return asks.usage(); }));
+  check(told_health([&] { return asks.tokenize("x"); }));
+  check(told_health([&] { return asks.detokenize({1}); }));
+  CHECK(told_health([&] { return asks.health(); }));
+  // A deletion tells of no session.
+  auto deleted = in_background([&] { return asks.delete_session("talk"); });
+  REQUIRE(::recv(server, bytes, sizeof bytes, 0) > 0);
+  v1::ServerFrame sessions;
+  sessions.mutable_sessions()->set_stream(++stream);
+  sessions.mutable_sessions()->add_sessions()->set_name("talk");
+  send(sessions);
+  check(deleted.get());
+  ::close(server);
+  ::close(listening);
+}
+
 TEST_CASE("runs of tokens that one read brings have one time, and later ones a later one") {
   const TempDir dir;
   const std::string path = dir / "s.sock";
