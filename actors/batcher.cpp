@@ -1,11 +1,21 @@
 #include "actors/batcher.h"
 
+#include <exception>
+
 namespace troupe::actors {
+namespace {
+
+BatchOptions telling_later(BatchOptions options) {
+  options.tells_later = true;
+  return options;
+}
+
+}  // namespace
 
 Batcher::Batcher(caf::actor_config& cfg, BatchOptions options, const UnitContext& context, caf::actor keeper,
                  caf::actor worker)
     : ActorBase(cfg, "batcher"),
-      options_(std::move(options)),
+      options_(telling_later(std::move(options))),
       context_(context),
       keeper_(std::move(keeper)),
       worker_(std::move(worker)),
@@ -71,19 +81,27 @@ void Batcher::step_over(bool continues) {
   cancelled_in_step_.clear();
 }
 
-// Handles one event of the batch, then decide(). An exception ends the batcher; if it came from the work for one
-// request, the fault is recorded in the stream table, where the next batcher finds it.
+// Handles one event of the batch, then decide(), and then tells the sinks, without the lock: they may ask for the
+// status. An exception ends the batcher; if it came from the work for one request, the fault is recorded in the stream
+// table, where the next batcher finds it.
 template <class Event>
 void Batcher::handle(Event&& event) {
-  const auto lock = context_.shares->lock();
-  batch_.begin_event(now());
+  std::exception_ptr thrown;
   try {
-    event();
+    const auto lock = context_.shares->lock();
+    batch_.begin_event(now());
+    try {
+      event();
+    } catch (...) {
+      if (const RequestId request = batch_.at_work()) context_.streams.record_fault(request);
+      throw;
+    }
+    decide();
   } catch (...) {
-    if (const RequestId request = batch_.at_work()) context_.streams.record_fault(request);
-    throw;
+    thrown = std::current_exception();
   }
-  decide();
+  context_.streams.tell(batch_.take_news());  // also before the batcher dies: nobody else would
+  if (thrown) std::rethrow_exception(thrown);
 }
 
 void Batcher::decide() {

@@ -12,8 +12,9 @@ Overloaded(Fs...) -> Overloaded<Fs...>;
 
 }  // namespace
 
-CacheKeeper::CacheKeeper(caf::actor_config& cfg, cache::LeaseBookOptions options, Counters& counters)
-    : ActorBase(cfg, "cache keeper"), book_(std::move(options)), counters_(counters) {}
+CacheKeeper::CacheKeeper(caf::actor_config& cfg, cache::LeaseBookOptions options, Counters& counters,
+                         UnitQuestions* questions)
+    : ActorBase(cfg, "cache keeper"), book_(std::move(options)), counters_(counters), questions_(questions) {}
 
 caf::behavior CacheKeeper::make_behavior() {
   counters_.cache(book_.counters());
@@ -31,7 +32,9 @@ caf::behavior CacheKeeper::make_behavior() {
         book_.quiesced(quiesced.epoch);
         counters_.cache(book_.counters());
       },
-      [this](const msg::FindCached& find) { find.question->answer(book_); },
+      [this](const msg::FindCached& find) {
+        if (const auto question = questions_->cache.take(find.number)) (*question)->answer(book_);
+      },
       [this](const msg::Fence& fence) { send(fence.telemetry, msg::Fenced{fence.number}); },
       msg::throw_for_test,
   };

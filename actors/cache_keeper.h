@@ -2,7 +2,7 @@
 //
 // Receives  msg::Lease       -> msg::Leased to the sender, unless the reply is empty
 //           msg::BeginEpoch  a new batcher takes over
-//           msg::FindCached  -> the question is answered: which anchors are cached
+//           msg::FindCached  -> answers the question (UnitQuestions): which anchors are cached
 //           msg::Quiesced    no step of an old batcher runs any more: the blocks it held are free again
 #pragma once
 
@@ -16,7 +16,9 @@ namespace troupe::actors {
 class CacheKeeper : public ActorBase {
  public:
   // options.await_quiesce: an earlier keeper may have given out the same blocks.
-  CacheKeeper(caf::actor_config& cfg, cache::LeaseBookOptions options, Counters& counters);
+  // questions: those that msg::FindCached names; outlives the actor. Null: it is asked none.
+  CacheKeeper(caf::actor_config& cfg, cache::LeaseBookOptions options, Counters& counters,
+              UnitQuestions* questions = nullptr);
 
   caf::behavior make_behavior() override;
 
@@ -25,6 +27,7 @@ class CacheKeeper : public ActorBase {
 
   cache::LeaseBook book_;
   Counters& counters_;
+  UnitQuestions* const questions_;
 };
 
 }  // namespace troupe::actors

@@ -154,7 +154,8 @@ class GatewayImpl final : public Gateway {
                        [&](const auto& unit) { return unit->is_making_progress(now); });
   }
   void status(std::function<void(StatusSnapshot)> done) override {
-    survey_.when_fresh([this, query = std::make_shared<StatusQuery>(default_unit().context(), std::move(done))] {
+    survey_.when_fresh([this, query = std::make_shared<StatusQuery>(default_unit().context(), std::move(done),
+                                                                    models_.units().size())] {
       for (const auto& unit : models_.units()) unit->ask(query);
     });
   }
@@ -352,7 +353,7 @@ void GatewayImpl::session(SessionQuestion question, std::function<void(SessionAn
       done(std::move(*infos));
     };
     auto asked = std::make_shared<CacheQuestion>(cache::scopes_for(tenant, {}), std::move(hashes), with_cached);
-    default_unit().context().mailboxes.send(Role::keeper, msg::FindCached{std::move(asked)});
+    default_unit().ask(std::move(asked));
   });
 }
 

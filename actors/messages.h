@@ -18,6 +18,7 @@
 
 #include "actors/gateway.h"
 #include "actors/serving/cache_question.h"
+#include "actors/serving/open_questions.h"
 #include "actors/serving/step_work.h"
 #include "actors/serving/stream_table.h"
 
@@ -86,7 +87,7 @@ struct SessionRead {  // or it could not be
   RequestId request;
 };
 struct FindCached {
-  std::shared_ptr<CacheQuestion> question;
+  std::uint64_t number;  // in UnitQuestions::cache
 };
 
 // Steps and leases.
@@ -144,8 +145,8 @@ struct Drain {
 };
 struct DrainTimeout {};
 struct Snapshot {
-  std::shared_ptr<StatusQuery> query;
-  caf::actor batcher;  // null: there is none
+  std::uint64_t number;  // in UnitQuestions::status
+  caf::actor batcher;    // null: there is none
 };
 // Goes from telemetry through the batcher and the keeper back to telemetry. When it is back, both have handled all
 // messages sent before it, so the counters include every event that the client already knows of.
@@ -171,6 +172,23 @@ concept Message = OneOf<T, Submit, Credit, Deadline, Forget, ForgetAll, Encode, 
                         LoadEnded, ModelLoaded, Wire, Restart, Drain, DrainTimeout, Snapshot, Fence, Fenced, Crash>;
 
 }  // namespace msg
+
+// The open questions to the actors of a unit. Thread-safe.
+//
+// Asked: the question is added, then its number sent to the actor's address; if there is no address, who asks answers.
+// The supervisor takes the address of a dead actor away before it answers all of the actor's questions: so none is lost
+// that was sent to it.
+struct UnitQuestions {
+  OpenQuestions<std::shared_ptr<StatusQuery>> status;   // to telemetry
+  OpenQuestions<std::shared_ptr<CacheQuestion>> cache;  // to the cache keeper
+
+  // Those to an actor that has died, or that does not know.
+  void answer_status(std::uint64_t number);
+  void answer_all_status();
+  void answer_all_cache() {
+    for (const auto& question : cache.take_all()) question->answer_unknown();
+  }
+};
 
 // The addresses of a unit's actors, for senders outside of the unit. Thread-safe.
 //

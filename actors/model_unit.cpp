@@ -101,6 +101,7 @@ ModelUnit::ModelUnit(caf::actor_system& system, const ServerContext& server, Mem
                counters_,
                std::make_shared<ComputeShares>(),
                mailboxes_,
+               questions_,
                source_.path.empty() ? std::function<void()>() : [this] { load(); }} {
   context_.shares->shares().on_charge(
       [&streams = context_.streams](TenantId tenant, double seconds) { streams.tenants().charged(tenant, seconds); });
@@ -122,7 +123,19 @@ void ModelUnit::drain(std::chrono::milliseconds timeout) {
 }
 
 void ModelUnit::ask(std::shared_ptr<StatusQuery> query) const {
-  mailboxes_.send(Role::telemetry, msg::Snapshot{std::move(query), mailboxes_.get(Role::batcher)});
+  const std::uint64_t number = context_.questions.status.add(std::move(query));
+  if (const caf::actor telemetry = mailboxes_.get(Role::telemetry))
+    caf::anon_send(telemetry, msg::Snapshot{number, mailboxes_.get(Role::batcher)});
+  else
+    context_.questions.answer_status(number);
+}
+
+void ModelUnit::ask(std::shared_ptr<CacheQuestion> question) const {
+  const std::uint64_t number = context_.questions.cache.add(std::move(question));
+  if (const caf::actor keeper = mailboxes_.get(Role::keeper))
+    caf::anon_send(keeper, msg::FindCached{number});
+  else if (const auto own = context_.questions.cache.take(number))
+    (*own)->answer_unknown();
 }
 
 void ModelUnit::add_to(KnownMemory& known) const {

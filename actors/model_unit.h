@@ -63,6 +63,7 @@ class ModelUnit {
   void drain(std::chrono::milliseconds timeout);
   // The query is answered once every event that the asking client knows of is counted.
   void ask(std::shared_ptr<StatusQuery> query) const;
+  void ask(std::shared_ptr<CacheQuestion> question) const;
   const UnitContext& context() const { return context_; }
   // Adds the resident memory of its model and of its steps.
   void add_to(KnownMemory& known) const;
@@ -87,6 +88,7 @@ class ModelUnit {
   ModelState state_;
   Counters counters_;
   Mailboxes mailboxes_;
+  UnitQuestions questions_;
   const UnitContext context_;
   caf::actor supervisor_;
 };

@@ -29,6 +29,7 @@ inline constexpr std::chrono::milliseconds kLongestRestartDelay{1000};
 inline constexpr std::chrono::seconds kQuietTime{1};
 
 class Mailboxes;
+struct UnitQuestions;
 
 // Shared by all units. Every member outlives the actor system: the gateway destroys the system first.
 struct ServerContext {
@@ -47,6 +48,7 @@ struct UnitContext : ServerContext {
   Counters& counters;
   std::shared_ptr<ComputeShares> shares;
   Mailboxes& mailboxes;
+  UnitQuestions& questions;
   // Loads the model unless it is loaded already, and sets `model`. A job of the compute pool; throws engine::Stopped
   // only. Empty: it is loaded elsewhere (tests).
   std::function<void()> load;

@@ -65,6 +65,8 @@ void Supervisor::on_exit() {
   }
   for (const caf::actor& tokenizer : tokenizers_) send_exit(tokenizer, caf::exit_reason::user_shutdown);
   tokenizers_.clear();
+  context_.questions.answer_all_status();
+  context_.questions.answer_all_cache();
 }
 
 void Supervisor::set_child(Role role, caf::actor actor) {
@@ -84,6 +86,8 @@ void Supervisor::child_died(const caf::down_msg& down) {
   if (dead == children_.end() && !was_tokenizer) return;  // replaced already
   const Role role = was_tokenizer ? Role::tokenizer : static_cast<Role>(dead - children_.begin());
   if (!was_tokenizer) set_child(role, nullptr);  // drops the references, which frees the actor
+  if (role == Role::telemetry) context_.questions.answer_all_status();
+  if (role == Role::keeper) context_.questions.answer_all_cache();
   if (role == Role::loader && down.reason == caf::exit_reason::normal) return;  // it has done its work
   context_.counters.restarted();
   const std::uint64_t progress = context_.counters.num_ended();
@@ -161,7 +165,7 @@ caf::actor Supervisor::start(Role role) {
   const auto model = served ? served->language_model() : nullptr;
   switch (role) {
     case Role::telemetry:
-      return spawn<Telemetry>();
+      return spawn<Telemetry>(context_.questions);
     case Role::intake:
       return spawn<Intake>(context_);
     case Role::keeper: {
@@ -170,7 +174,7 @@ caf::actor Supervisor::start(Role role) {
       options.epoch = epoch_ + 1;
       options.await_quiesce = std::exchange(keeper_started_, true);
       if (options.await_quiesce) context_.counters.keeper_restarted();
-      return spawn<CacheKeeper>(options, context_.counters);
+      return spawn<CacheKeeper>(options, context_.counters, &context_.questions);
     }
     case Role::loader:
       return spawn<Loader>(context_, caf::actor{this});

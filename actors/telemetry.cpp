@@ -7,18 +7,25 @@
 
 namespace troupe::actors {
 
-Telemetry::Telemetry(caf::actor_config& cfg) : ActorBase(cfg, "telemetry") {}
+void UnitQuestions::answer_status(std::uint64_t number) {
+  if (const auto query = status.take(number)) (*query)->counted();
+}
+
+void UnitQuestions::answer_all_status() {
+  for (const auto& query : status.take_all()) query->counted();
+}
+
+Telemetry::Telemetry(caf::actor_config& cfg, UnitQuestions& questions)
+    : ActorBase(cfg, "telemetry"), questions_(questions) {}
 
 caf::behavior Telemetry::make_behavior() {
   return {
       [this](const msg::Snapshot& snapshot) {
-        if (!snapshot.batcher) return;  // dropped here: that answers it
-        const std::uint64_t number = ++last_number_;
-        asked_.emplace(number, snapshot);
-        send(snapshot.batcher, msg::Fence{this, number});
-        delayed_send(this, kFenceTimeout, msg::Fenced{number});
+        if (!snapshot.batcher) return questions_.answer_status(snapshot.number);
+        send(snapshot.batcher, msg::Fence{this, snapshot.number});
+        delayed_send(this, kFenceTimeout, msg::Fenced{snapshot.number});
       },
-      [this](const msg::Fenced& fenced) { asked_.erase(fenced.number); },  // the last owner of a query answers it
+      [this](const msg::Fenced& fenced) { questions_.answer_status(fenced.number); },  // the first of the two
       msg::throw_for_test,
   };
 }

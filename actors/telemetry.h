@@ -1,13 +1,15 @@
 // Answers status queries within milliseconds, also during a step: it reads counters that the other actors keep up to
 // date. Before reading it sends a msg::Fence through them, so that every event the client already knows of is counted.
 //
-// Receives  msg::Snapshot -> drops its query, which is answered by that: once the fence is back, or after kFenceTimeout
-// (an actor died)
+// Receives  msg::Snapshot -> answers its query (UnitQuestions): once the fence is back, or after kFenceTimeout (an
+// actor
+//                         died)
 //           msg::Fenced   the fence is back, or kFenceTimeout has passed
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <functional>
-#include <map>
 
 #include "actors/actor_base.h"
 #include "actors/messages.h"
@@ -19,34 +21,38 @@ namespace troupe::actors {
 // unit: the one whose model, steps and cache the status describes. Does no I/O: the memory is that of the last survey.
 [[nodiscard]] StatusSnapshot take_snapshot(const UnitContext& unit, TimePoint now);
 
-// A status query on its way. Calls `done` exactly once, when its last owner drops it: telemetry of the last unit that
-// has counted everything, or has died.
+// A status query on its way through all units. Thread-safe.
 class StatusQuery {
  public:
-  // The unit outlives the query.
-  StatusQuery(const UnitContext& unit, std::function<void(StatusSnapshot)> done)
-      : unit_(unit), done_(std::move(done)) {}
-  ~StatusQuery() { done_(take_snapshot(unit_, std::chrono::steady_clock::now())); }
+  // done: called exactly once, when the last of num_units has counted everything. The unit outlives the query.
+  StatusQuery(const UnitContext& unit, std::function<void(StatusSnapshot)> done, std::size_t num_units = 1)
+      : unit_(unit), done_(std::move(done)), num_left_(num_units) {}
   StatusQuery(const StatusQuery&) = delete;
   StatusQuery& operator=(const StatusQuery&) = delete;
 
+  // A unit has counted everything that the asking client knows of, or its telemetry is dead: once for each. The last
+  // call answers; the caller holds no lock.
+  void counted() {
+    if (num_left_.fetch_sub(1) == 1) done_(take_snapshot(unit_, std::chrono::steady_clock::now()));
+  }
+
  private:
   const UnitContext& unit_;
-  std::function<void(StatusSnapshot)> done_;
+  const std::function<void(StatusSnapshot)> done_;
+  std::atomic<std::size_t> num_left_;
 };
 
 inline constexpr std::chrono::milliseconds kFenceTimeout{100};
 
 class Telemetry : public ActorBase {
  public:
-  explicit Telemetry(caf::actor_config& cfg);
+  // questions: outlives the actor.
+  Telemetry(caf::actor_config& cfg, UnitQuestions& questions);
 
   caf::behavior make_behavior() override;
-  void on_exit() override { asked_.clear(); }
 
  private:
-  std::uint64_t last_number_ = 0;
-  std::map<std::uint64_t, msg::Snapshot> asked_;
+  UnitQuestions& questions_;
 };
 
 }  // namespace troupe::actors

@@ -209,7 +209,7 @@ void Batch::charge_step(double seconds, scheduler::StepEnd how, const engine::St
                         .num_accepted = num_accepted,
                         .num_blocks = live ? live->num_blocks(options_.capacity.groups) : 0});
   }
-  streams_.charge(charges_, seconds, now);
+  streams_.charge(charges_, seconds, now, news());
 }
 
 // Handles a step's tokens for one sequence: detokenizes, looks for stop strings, delivers, commits full blocks, and
@@ -240,7 +240,7 @@ void Batch::take_row(Live& live, const engine::ItemResult& row, std::uint32_t nu
     stop = std::move(rest.stop);
   }
   const bool has_news = !out.ids.empty() || !out.text.empty();
-  const bool alive = !has_news || streams_.deliver(std::move(out), now);
+  const bool alive = !has_news || streams_.deliver(std::move(out), now, news());
   commit_full_blocks(live);
   if (!alive) {
     drop(live);
@@ -305,7 +305,7 @@ void Batch::committed(Live& live, const cache::Committed& answer) {
 // Marks the stream as parked. Returns whether it may wait for credit; if not, its stream has ended. Another stream may
 // have been ended instead, to stay within max_parked_requests.
 bool Batch::out_of_credit(Live& live, TimePoint now) {
-  const Parked parked = streams_.park(live.request(), live.generation(), now);
+  const Parked parked = streams_.park(live.request(), live.generation(), now, news());
   if (parked.ended != live.request()) forget(parked.ended);
   return parked.is_live;
 }
@@ -366,7 +366,7 @@ void Batch::end(Live& live, Outcome outcome, std::string stop, TimePoint now) {
   settle_promise(live, true, now);
   if (!live.wants_last()) options_.experience->answers.learn(live.task->body->tenant.id, live.emitted);
   auto saving = begin_saving(live, outcome);  // before its client may ask for it
-  streams_.end(live.request(), live.generation(), how, now);
+  streams_.end(live.request(), live.generation(), how, now, news());
   if (!saving) return drop(live);
   keep_for_saving(live, std::move(saving));
 }

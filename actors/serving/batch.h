@@ -2,9 +2,9 @@
 //
 // Events come in (a request, credit, answers of the keeper, the result of a step); after each the batcher calls
 // decide(), which decides everything that can be decided now, and then takes what is to be sent: messages for the
-// keeper, and at most one step for the worker. Tokens, states and ends go directly to the stream table. The order of
-// decisions in decide(), and why it always makes progress, is explained in scheduler/step_planner.h; the lease messages
-// in cache/lease_book.h.
+// keeper, and at most one step for the worker. Tokens, states and ends go directly to the stream table; its sinks are
+// told at once, or later by take_news(). The order of decisions in decide(), and why it always makes progress, is
+// explained in scheduler/step_planner.h; the lease messages in cache/lease_book.h.
 //
 // Each request has one Place:
 //
@@ -61,6 +61,8 @@ struct BatchOptions {
   std::shared_ptr<scheduler::Experience> experience{};  // of earlier batches of the model; null: begins with none
   // Called from any thread, when the contents of a request's session were read: the next event is session_read().
   std::function<void(RequestId)> on_session_read{};
+  // Sinks and on_usage are told of nothing until take_news() is given to StreamTable::tell(): for a caller with a lock.
+  bool tells_later = false;
 };
 
 class Batch {
@@ -102,6 +104,7 @@ class Batch {
   [[nodiscard]] std::vector<LeaseMessage> take_leases();             // for the keeper, in order; maybe none
   [[nodiscard]] std::shared_ptr<StepWork> take_work();               // for the worker; null: nothing
   [[nodiscard]] std::shared_ptr<const DraftWork> take_draft_work();  // for the draft worker; null: nothing
+  [[nodiscard]] StreamTable::News take_news() { return std::exchange(news_, {}); }
   // Since the last call.
   [[nodiscard]] DraftCountsBySource take_draft_counts() { return std::exchange(draft_counts_, {}); }
   [[nodiscard]] std::size_t num_requests() const { return requests_.size(); }
@@ -128,6 +131,7 @@ class Batch {
   static bool has_claim(Place place) {
     return place == Place::asking || place == Place::following || place == Place::short_of_blocks;
   }
+  StreamTable::News* news() { return options_.tells_later ? &news_ : nullptr; }
   Live* find(RequestId request);
   Live* find_sequence(SequenceId sequence);
   scheduler::Demand demand_of(const Live& live) const;
@@ -247,6 +251,7 @@ class Batch {
   bool newcomer_asks_ = false;  // what is at Place::asking is of a tenant without a place, and no step is running
 
   // To be sent.
+  StreamTable::News news_;
   std::vector<LeaseMessage> leases_;
   std::vector<SequenceId> closes_;
   std::vector<BlockSwap> swaps_;

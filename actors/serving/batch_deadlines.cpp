@@ -119,7 +119,7 @@ void Batch::refuse(Live& first, const scheduler::Forecast& expected, const Laten
   }
   const RequestId id = first.request();
   for (std::uint32_t choice = first.task->body->num_choices; choice-- > 0;) {  // `first` is gone after the last one
-    streams_.end(id + choice, end, now);
+    streams_.end(id + choice, end, now, news());
     forget(id + choice);
   }
 }

@@ -45,7 +45,7 @@ void Batch::step_failed(const StepFailure& failure, TimePoint now) {
 }
 
 void Batch::fail_request(Live& live, const Failure& why, TimePoint now) {
-  streams_.end(live.request(), live.generation(), given_up(why, "to compute it"), now);
+  streams_.end(live.request(), live.generation(), given_up(why, "to compute it"), now, news());
   drop(live);
 }
 

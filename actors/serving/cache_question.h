@@ -1,6 +1,7 @@
 // A question to the cache keeper: which anchors of a session are still cached.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <utility>
 #include <vector>
@@ -9,28 +10,27 @@
 
 namespace troupe::actors {
 
-// Answered exactly once: by the keeper, or unanswered (an empty list) when it is destroyed with a keeper's mailbox.
+// Answered by one call of answer() or answer_unknown(), on any thread.
 class CacheQuestion {
  public:
-  using Done = std::function<void(std::vector<bool>)>;  // by anchor; any thread
+  using Done = std::function<void(std::vector<bool>)>;  // by anchor; empty: it is not known
   CacheQuestion(cache::ScopeList scopes, std::vector<std::uint64_t> hashes, Done done)
       : scopes_(scopes), hashes_(std::move(hashes)), done_(std::move(done)) {}
-  ~CacheQuestion() {
-    if (done_) done_({});
-  }
   CacheQuestion(const CacheQuestion&) = delete;
   CacheQuestion& operator=(const CacheQuestion&) = delete;
 
-  void answer(const cache::LeaseBook& book) {
+  void answer(const cache::LeaseBook& book) const {
     std::vector<bool> cached;
     for (const std::uint64_t hash : hashes_) cached.push_back(book.find_recyclable_range(scopes_, hash).has_value());
-    std::exchange(done_, {})(std::move(cached));
+    done_(std::move(cached));
   }
+  // There is no keeper.
+  void answer_unknown() const { done_({}); }
 
  private:
-  cache::ScopeList scopes_;
-  std::vector<std::uint64_t> hashes_;
-  Done done_;
+  const cache::ScopeList scopes_;
+  const std::vector<std::uint64_t> hashes_;
+  const Done done_;
 };
 
 }  // namespace troupe::actors

@@ -14,7 +14,9 @@ namespace troupe::actors {
 // another tenant's streams. A pass waits only while a step runs, whose end brings the next decision. Thread-safe.
 class ComputeShares {
  public:
-  // For the batcher, which holds the lock while it uses shares().
+  // For the batcher, which holds the lock while it uses shares(): to charge and to decide. It is no recursive lock, and
+  // nothing that is not ours (a sink, a callback) is called while it is held: that might ask for the status, which
+  // takes it.
   [[nodiscard]] std::unique_lock<std::mutex> lock() { return std::unique_lock(mutex_); }
   [[nodiscard]] scheduler::FairShares& shares() { return shares_; }
   // Used with the lock held.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "actors/serving/encoding.h"
 #include "config/assert.h"
@@ -194,7 +195,7 @@ bool StreamTable::preempted(RequestId id, std::uint64_t generation, TimePoint no
   });
 }
 
-void StreamTable::charge(std::span<const Charge> charges, double step_seconds, TimePoint now) {
+void StreamTable::charge(std::span<const Charge> charges, double step_seconds, TimePoint now, News* news) {
   std::vector<UsageEntry> late;
   {
     const std::lock_guard lock(mutex_);
@@ -213,10 +214,12 @@ void StreamTable::charge(std::span<const Charge> charges, double step_seconds, T
       }
     }
   }
-  if (accounting_.on_usage) std::ranges::for_each(late, accounting_.on_usage);
+  if (!accounting_.on_usage) return;
+  if (news) return void(news->usage_.insert(news->usage_.end(), late.begin(), late.end()));
+  std::ranges::for_each(late, accounting_.on_usage);
 }
 
-Parked StreamTable::park(RequestId id, std::uint64_t generation, TimePoint now) {
+Parked StreamTable::park(RequestId id, std::uint64_t generation, TimePoint now, News* news) {
   std::unique_lock lock(mutex_);
   const RecordPtr record = current(id, generation);
   if (!record) return {};
@@ -234,7 +237,7 @@ Parked StreamTable::park(RequestId id, std::uint64_t generation, TimePoint now) 
       slowest->emitted.size(), static_cast<std::uint64_t>(slowest->seconds_parked(now)), places.limit());
   end.field = "max_parked_requests";
   end.limit = places.limit();
-  end_locked(lock, slowest->id, end, now);
+  end_locked(lock, slowest->id, end, now, news);
   return parked;
 }
 
@@ -256,7 +259,7 @@ StreamTable::RecordPtr StreamTable::slowest_reader(TimePoint now) const {
   return slowest;
 }
 
-bool StreamTable::deliver(Emission emission, TimePoint now) {
+bool StreamTable::deliver(Emission emission, TimePoint now, News* news) {
   std::unique_lock lock(mutex_);
   const RecordPtr record = current(emission.request, emission.generation);
   if (!record) return false;
@@ -285,19 +288,27 @@ bool StreamTable::deliver(Emission emission, TimePoint now) {
     limits_.take_answer(record->request->tenant, run.ids.size(), now);
   }
   record->outbox.emplace_back(std::move(run));
-  hand_over(lock, record);
+  news ? news->streams_.push_back(record) : hand_over(lock, record);
   return true;
 }
 
-bool StreamTable::end(RequestId id, std::uint64_t generation, const End& end, TimePoint now) {
+bool StreamTable::end(RequestId id, std::uint64_t generation, const End& end, TimePoint now, News* news) {
   std::unique_lock lock(mutex_);
   if (!current(id, generation)) return false;
-  return end_locked(lock, id, end, now);
+  return end_locked(lock, id, end, now, news);
 }
 
-bool StreamTable::end(RequestId id, const End& end, TimePoint now) {
+bool StreamTable::end(RequestId id, const End& end, TimePoint now, News* news) {
   std::unique_lock lock(mutex_);
-  return end_locked(lock, id, end, now);
+  return end_locked(lock, id, end, now, news);
+}
+
+void StreamTable::tell(News news) {
+  if (accounting_.on_usage) std::ranges::for_each(news.usage_, accounting_.on_usage);
+  for (const RecordPtr& record : news.streams_) {
+    std::unique_lock lock(mutex_);
+    hand_over(lock, record);
+  }
 }
 
 void StreamTable::end_all(const End& running, const End& waiting, TimePoint now, std::optional<UnitId> unit) {
@@ -308,7 +319,7 @@ void StreamTable::end_all(const End& running, const End& waiting, TimePoint now,
     // A choice that waits for the first one to compute their prompt counts as begun; the first, with the lower id, has
     // ended by now.
     const bool begun = record->times.first_step || (record->request->fork_of != 0 && record->prompt);
-    end_locked(lock, id, begun ? running : waiting, now);
+    end_locked(lock, id, begun ? running : waiting, now, nullptr);
   }
 }
 
@@ -411,13 +422,19 @@ std::vector<RequestLimits::Held*> StreamTable::held_by(const std::vector<RecordP
   return held;
 }
 
-bool StreamTable::end_locked(std::unique_lock<std::mutex>& lock, RequestId id, const End& end, TimePoint now) {
+bool StreamTable::end_locked(std::unique_lock<std::mutex>& lock, RequestId id, const End& end, TimePoint now,
+                             News* news) {
   const RecordPtr record = find(id);
   if (!record) return false;
   const bool is_first = record->request->fork_of == 0;
   const auto ended = is_first && !record->is_encoded() ? choices_of(id) : std::vector<RecordPtr>{record};
   std::vector<UsageEntry> entries;
   for (const RecordPtr& each : ended) entries.push_back(end_one(*each, end, now));
+  if (news) {
+    if (accounting_.on_usage) std::ranges::move(entries, std::back_inserter(news->usage_));
+    news->streams_.insert(news->streams_.end(), ended.begin(), ended.end());
+    return true;
+  }
   if (accounting_.on_usage) {  // before the client knows of the end
     lock.unlock();
     std::ranges::for_each(entries, accounting_.on_usage);

@@ -77,7 +77,21 @@ struct Accounting {
 };
 
 class StreamTable {
+  struct Record;
+
  public:
+  // What sinks and on_usage are still to be told of reports: for callers that hold a lock. Given to the functions that
+  // would tell them; tell() does, once the lock is released.
+  class News {
+   public:
+    [[nodiscard]] bool empty() const { return usage_.empty() && streams_.empty(); }
+
+   private:
+    friend class StreamTable;
+    std::vector<UsageEntry> usage_;
+    std::vector<std::shared_ptr<Record>> streams_;  // with something in their outbox
+  };
+
   explicit StreamTable(const StreamLimits& limits, Accounting accounting = {});
   ~StreamTable();  // every stream has ended (asserted)
   StreamTable(const StreamTable&) = delete;
@@ -157,17 +171,19 @@ class StreamTable {
   }
   // A step or pass that took step_seconds has ended or failed: what each of its rows was charged. Of any generation.
   // What is charged to a stream that has ended is on no receipt; on_usage gets it.
-  void charge(std::span<const Charge> charges, double step_seconds, TimePoint now);
+  void charge(std::span<const Charge> charges, double step_seconds, TimePoint now, News* news = nullptr);
   // The stream is out of credit. If more streams than max_parked_requests are parked now, one is ended: of the user
   // with the most parked streams (the owner's count less the owner's reserve), the one with the slowest client, that is
   // the longest time parked per emitted token.
-  Parked park(RequestId id, std::uint64_t generation, TimePoint now);
+  Parked park(RequestId id, std::uint64_t generation, TimePoint now, News* news = nullptr);
   // Passes tokens on to the sink. Tokens that the stream has already are dropped, a gap is a bug (asserted).
-  bool deliver(Emission emission, TimePoint now);
-  bool end(RequestId id, std::uint64_t generation, const End& end, TimePoint now);
+  bool deliver(Emission emission, TimePoint now, News* news = nullptr);
+  bool end(RequestId id, std::uint64_t generation, const End& end, TimePoint now, News* news = nullptr);
 
   // Ends the stream of any generation; false if it has ended already. Fills in seed and usage.
-  bool end(RequestId id, const End& end, TimePoint now);
+  bool end(RequestId id, const End& end, TimePoint now, News* news = nullptr);
+  // Tells them, with no lock held; in the order of each stream, whoever else reports meanwhile.
+  void tell(News news);
   // Ends every stream, or all of one unit: with `running` those that have begun to be computed, with `waiting` the
   // others.
   void end_all(const End& running, const End& waiting, TimePoint now, std::optional<UnitId> unit = std::nullopt);
@@ -263,7 +279,7 @@ class StreamTable {
   void publish_work() { work_since_ = counts_.has_work() ? counts_.work_since : kNoWork; }
   static std::vector<RequestLimits::Held*> held_by(const std::vector<RecordPtr>& choices);
   RecordPtr slowest_reader(TimePoint now) const;
-  bool end_locked(std::unique_lock<std::mutex>& lock, RequestId id, const End& end, TimePoint now);
+  bool end_locked(std::unique_lock<std::mutex>& lock, RequestId id, const End& end, TimePoint now, News* news);
   UsageEntry end_one(Record& record, End end, TimePoint now);
   static std::uint64_t bytes_of(const Record& record);
   void hand_over(std::unique_lock<std::mutex>& lock, const RecordPtr& record);

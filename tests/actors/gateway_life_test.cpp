@@ -229,6 +229,42 @@ TEST_CASE("gateway: the death of every actor, one after the other, costs pauses 
   CHECK(after.count("blocks_referenced") == 0);
 }
 
+TEST_CASE("gateway: sinks ask for the status, submit and cancel within their calls, also while telemetry is down") {
+  auto gateway = start();
+  std::atomic<int> num_asked{0}, num_answered{0};
+  const auto ask = [&](std::size_t so_far) {
+    if (so_far % 5 == 0) crash_for_test(*gateway, Role::telemetry);
+    ++num_asked;
+    gateway->status([&](const StatusSnapshot&) { ++num_answered; });
+  };
+  std::vector<std::shared_ptr<Recorder>> submitted;
+  for (int i = 0; i < 4; ++i) {
+    auto sink = std::make_shared<Recorder>();
+    auto another = std::make_shared<Recorder>();
+    const auto id = std::make_shared<std::atomic<RequestId>>(0);
+    sink->on_tokens = [&, another, id](std::size_t so_far) {
+      ask(so_far);
+      if (so_far == 20) gateway->submit(greedy("Once upon a time", 10), another);
+      if (so_far >= 30) gateway->cancel(*id);
+    };
+    another->on_tokens = ask;
+    Request request = greedy("There was", 400);
+    request.sampling.ignore_eos = true;
+    *id = gateway->submit(request, sink);
+    submitted.insert(submitted.end(), {sink, another});
+  }
+  for (std::size_t i = 0; i < submitted.size(); i += 2) {
+    CHECK(submitted[i]->wait_for_end().outcome == Outcome::cancelled);
+    CHECK(submitted[i + 1]->wait_for_end().outcome != Outcome::cancelled);
+  }
+  (void)status(*gateway);
+  Answer<bool> drained;
+  gateway->drain([done = drained.callback()] { done(true); });
+  CHECK(drained.wait());
+  gateway.reset();  // whatever is still open is answered by then
+  CHECK(num_answered == num_asked);
+}
+
 TEST_CASE("gateway: draining lets streams end, refuses new ones, and says when it is done") {
   const auto gateway = start();
   auto sink = std::make_shared<Recorder>();

@@ -277,6 +277,87 @@ TEST_CASE("protocol: a status is asked for through the batcher and the keeper, a
   CHECK(answered == 4);
 }
 
+// Calls back into the unit from within the calls of its sink.
+struct CallingBack final : Listener {
+  std::function<void()> on_call;
+  void tokens(TokenRun run) override {
+    Listener::tokens(std::move(run));
+    on_call();
+  }
+  void end(End end) override {
+    Listener::end(std::move(end));
+    on_call();
+  }
+};
+
+TEST_CASE("protocol: a sink asks for the status, submits and cancels within its calls, also while telemetry is down") {
+  for (const bool telemetry_is_down : {false, true}) {
+    INFO(telemetry_is_down);
+    Stage stage;
+    stage.serve(load_model(32));
+    stage.run();
+    if (telemetry_is_down) {
+      caf::anon_send(stage.supervisor(), msg::Crash{Role::telemetry});
+      stage.run();  // its successor comes after a while, which does not pass
+    }
+    int num_asked = 0, num_answered = 0;
+    const auto ask = [&] {
+      ++num_asked;
+      stage.unit.ask(std::make_shared<StatusQuery>(stage.unit.context(), [&](StatusSnapshot) { ++num_answered; }));
+    };
+    const auto asking = std::make_shared<CallingBack>();
+    asking->on_call = ask;
+    const auto cancelling = std::make_shared<CallingBack>(), second = std::make_shared<CallingBack>();
+    second->on_call = ask;
+    RequestId own = 0;
+    cancelling->on_call = [&] {
+      if (cancelling->ids.size() == 2 && !cancelling->end_) {
+        stage.submit(request_for("Once", 4), second);
+        stage.unit.cancel(own, stage.now());
+      }
+      ask();
+    };
+    stage.submit(request_for("Once upon a time", 6), asking);
+    own = stage.submit(request_for("Once upon", 50), cancelling);
+    stage.run();
+    CHECK(asking->end_->outcome == Outcome::length);
+    CHECK(asking->ids.size() == 6);
+    CHECK(cancelling->end_->outcome == Outcome::cancelled);
+    CHECK(second->end_->outcome == Outcome::length);
+    if (telemetry_is_down) CHECK(num_answered == num_asked);  // at once, by who asked
+    stage.run_with_time();
+    CHECK(num_answered == num_asked);
+    CHECK(num_asked > 12);
+  }
+}
+
+TEST_CASE("protocol: questions to a keeper or telemetry that dies are answered once") {
+  Stage stage;
+  stage.serve(load_model(32));
+  stage.run();
+  int num_known = 0, num_unknown = 0;
+  const auto ask = [&] {
+    stage.unit.ask(std::make_shared<CacheQuestion>(
+        cache::scopes_for(TenantId{1}, {}), std::vector<std::uint64_t>{1, 2},
+        [&](const std::vector<bool>& cached) { ++(cached.empty() ? num_unknown : num_known); }));
+  };
+  ask();
+  stage.run();
+  CHECK(num_known == 1);
+  caf::anon_send(stage.supervisor(), msg::Crash{Role::keeper});
+  stage.scheduler().run_once();
+  ask();  // behind what kills it
+  stage.run();
+  CHECK(num_unknown == 1);
+  ask();  // there is none
+  CHECK(num_unknown == 2);
+  stage.run_with_time();
+  ask();
+  stage.run();
+  CHECK(num_known == 2);
+  CHECK(num_unknown == 2);
+}
+
 TEST_CASE("protocol: while loading a user's requests count against the quota, and prompts' bytes have a bound") {
   GatewayOptions options;
   options.max_requests_per_tenant = 1;

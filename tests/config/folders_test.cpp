@@ -12,7 +12,7 @@ TEST_CASE("messages to others name no folder: of a path its last part is left") 
   CHECK(without_folders("the chat template '/etc/my troupe/x.jinja', line 3: no") ==
         "the chat template 'x.jinja', line 3: no");
   CHECK(without_folders("neither /usr/share/a.gguf nor /opt/b.gguf; name one") == "neither b.gguf; name one");
-  CHECK(without_folders("(/var/lib/x/; file:///etc/y)") == "(x; file:y)");
+  CHECK(without_folders("(/var/lib/x/; file:///etc/y)") == "(x/; file:y)");
   CHECK(without_folders("/a") == "a");
 }
 
