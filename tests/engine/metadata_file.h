@@ -19,6 +19,7 @@ class MetadataFile final : public engine::ModelFile {
   std::uint64_t file_bytes() const override { return 0; }
   std::uint64_t content_hash() const override { return 0; }
   engine::FileStamp stamp() const override { return {}; }
+  Status check_unchanged() const override { return Ok{}; }
   const Metadata& metadata() const override { return metadata_; }
   const std::vector<engine::TensorInfo>& tensors() const override { return tensors_; }
   const engine::TensorInfo* find_tensor(std::string_view) const override { return nullptr; }
