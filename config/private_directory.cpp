@@ -19,12 +19,29 @@ Error directory_error(ErrorCode code, const std::string& path, const std::string
   return {code, fmt::format("{}: {}", path, what)};
 }
 
+// So that a directory made in this one is still there after a crash. Some cannot be read, or synced: what is made in
+// them counts all the same.
+void sync_directory(int parent, const std::filesystem::path& path) {
+  const FileDescriptor directory(
+      ::openat(parent, path.empty() ? "." : path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (directory.get() >= 0) (void)::fsync(directory.get());
+}
+
+void make_with_parents(const std::filesystem::path& path, std::error_code& failed) {
+  if (path.empty() || std::filesystem::exists(path, failed)) return;
+  failed.clear();
+  make_with_parents(path.parent_path(), failed);
+  if (!failed && std::filesystem::create_directory(path, failed)) sync_directory(AT_FDCWD, path.parent_path());
+}
+
 }  // namespace
 
-Result<PrivateDirectory> PrivateDirectory::open(const std::string& path) {
+Result<PrivateDirectory> PrivateDirectory::open(const std::string& given) {
+  std::string path = given;
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();  // else its parent is the directory itself
   const std::filesystem::path parent = std::filesystem::path(path).parent_path();
   std::error_code failed;
-  if (!parent.empty()) std::filesystem::create_directories(parent, failed);
+  make_with_parents(parent, failed);
   if (failed) return directory_error(ErrorCode::io, parent.string(), "cannot be made: " + failed.message());
   return open_at(AT_FDCWD, path, path);
 }
@@ -35,7 +52,9 @@ Result<PrivateDirectory> PrivateDirectory::sub(const std::string& name) const {
 
 Result<PrivateDirectory> PrivateDirectory::open_at(int parent, const std::string& name, std::string path) {
   constexpr mode_t kOwnerOnly = 0700;
-  if (::mkdirat(parent, name.c_str(), kOwnerOnly) != 0 && errno != EEXIST)
+  if (::mkdirat(parent, name.c_str(), kOwnerOnly) == 0)
+    sync_directory(parent, std::filesystem::path(name).parent_path());
+  else if (errno != EEXIST)
     return directory_error(ErrorCode::io, path, std::string("cannot be made: ") + std::strerror(errno));
   FileDescriptor fd(::openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (fd.get() < 0) {

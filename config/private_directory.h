@@ -12,8 +12,8 @@ namespace troupe {
 
 class PrivateDirectory {
  public:
-  // Makes the directory if it is not there, with those above it. Errors: io; permission if the directory is another
-  // user's, can be entered by others, or is a symbolic link.
+  // Makes the directory if it is not there, with those above it, and syncs where each was made. Errors: io; permission
+  // if the directory is another user's, can be entered by others, or is a symbolic link.
   static Result<PrivateDirectory> open(const std::string& path);
   // The same below this one. `name` has no slash.
   [[nodiscard]] Result<PrivateDirectory> sub(const std::string& name) const;
