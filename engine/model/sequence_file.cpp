@@ -169,8 +169,16 @@ std::uint64_t sequence_file_bytes(const SequenceRecord& record, std::uint64_t co
          num_tokens / kBlockSize * kAnchorBytes + content_bytes + 2 * kChecksumBytes;
 }
 
+std::uint64_t max_token_file_bytes() {
+  Fixed fixed{};
+  fixed.id_bytes = kMaxIdBytes;
+  fixed.num_tokens = kMaxTokens;
+  fixed.num_anchors = kMaxTokens / kBlockSize;
+  return fixed.header_bytes() + kChecksumBytes;
+}
+
 Status write_sequence(const PrivateDirectory& directory, const std::string& name, const SequenceRecord& record,
-                      const SequenceImage* image) {
+                      const SequenceImage* image, const PublishSequence& publish) {
   const std::string temporary = "." + name + ".tmp";
   const auto not_written = [&] {
     Error failure = failed(directory.path_of(name), "cannot be written");
@@ -183,9 +191,10 @@ Status write_sequence(const PrivateDirectory& directory, const std::string& name
   if (file.get() < 0) return not_written();
   const std::span<const std::byte> contents = image ? image->bytes() : std::span<const std::byte>();
   const std::uint32_t crc = extend_crc(0, contents);
+  const auto rename = [&] { return ::renameat(directory.fd(), temporary.c_str(), directory.fd(), name.c_str()) == 0; };
   const bool written = write_all(file, pack_header(record, image)) && write_all(file, contents) &&
                        write_all(file, std::as_bytes(std::span(&crc, 1))) && ::fsync(file.get()) == 0 &&
-                       ::renameat(directory.fd(), temporary.c_str(), directory.fd(), name.c_str()) == 0;
+                       (publish ? publish(rename) : rename());
   if (!written) return not_written();
   if (::fsync(directory.fd()) != 0) return failed(directory.path_of(name), "written, but not synced");
   return Ok{};
@@ -196,6 +205,7 @@ Result<SequenceFile> SequenceFile::open(const PrivateDirectory& directory, const
   // Not to wait for a named pipe's other end.
   FileDescriptor file(::openat(directory.fd(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   struct stat info {};
+  if (file.get() < 0 && errno == ELOOP) return error(ErrorCode::io, path, "cannot be read: it is a symbolic link");
   if (file.get() < 0 || ::fstat(file.get(), &info) != 0) return failed(path, "cannot be read");
   if (!S_ISREG(info.st_mode)) return error(ErrorCode::io, path, "cannot be read: it is not a regular file");
   const auto size = static_cast<std::uint64_t>(info.st_size);
@@ -222,6 +232,9 @@ Result<SequenceFile> SequenceFile::open(const PrivateDirectory& directory, const
     out.anchors_.push_back({position, take<std::uint64_t>(left, 1)[0]});
   }
   if (take<std::uint32_t>(left, 1)[0] != crc) return damaged(path, "the checksum of its header is wrong");
+  // It is part of messages and answers, which are UTF-8.
+  if (std::ranges::any_of(id, [](char c) { return c < '!' || c > '~'; }))
+    return damaged(path, "its numerics_id is not printable");
   if (std::ranges::any_of(out.record_.tokens, [](TokenId token) { return token < 0; }))
     return damaged(path, "a token is below 0");
   if (out.anchors_ != cache::anchors_of(out.record_.tokens))
@@ -254,10 +267,7 @@ Status SequenceFile::check(const LoadedModel& model) const {
                              record_.numerics_id, model.numerics_id()));
   if (record_.model_hash != model.model().content_hash())
     return damaged(path_, fmt::format("its model hash contradicts its numerics {}", record_.numerics_id));
-  const auto unknown = std::ranges::find_if(
-      record_.tokens, [&](TokenId token) { return static_cast<std::uint32_t>(token) >= model.info().vocab_size; });
-  if (unknown != record_.tokens.end())
-    return damaged(path_, fmt::format("token {} is not in the vocabulary", *unknown));
+  if (Status known = check_vocabulary(model); !known) return known;
   if (record_.tokens.size() > model.info().context)
     return error(ErrorCode::invalid_argument, path_,
                  fmt::format("{} tokens are more than the context of {}; use a larger -c", record_.tokens.size(),
@@ -268,6 +278,34 @@ Status SequenceFile::check(const LoadedModel& model) const {
                  "foreign: its blocks have other layers in them than here: it was made under a -c on the other side of "
                  "the window of the model's layers; use that -c, or compute it anew");
   return Ok{};
+}
+
+Status SequenceFile::check_vocabulary(const LoadedModel& model) const {
+  const auto unknown = std::ranges::find_if(
+      record_.tokens, [&](TokenId token) { return static_cast<std::uint32_t>(token) >= model.info().vocab_size; });
+  if (unknown == record_.tokens.end()) return Ok{};
+  return damaged(path_, fmt::format("token {} is not in the vocabulary", *unknown));
+}
+
+Status SequenceFile::check_contents() const {
+  if (::lseek(file_.get(), static_cast<off_t>(header_bytes_), SEEK_SET) < 0) return failed(path_, "cannot be read");
+  std::vector<std::byte> part;
+  std::uint32_t crc = 0, expected = 0;
+  for (std::uint64_t left = content_bytes_; left > 0; left -= part.size()) {
+    part.resize(std::min<std::uint64_t>(left, kBytesPerWrite));
+    if (!read_all(file_, part)) return failed(path_, "cannot be read");
+    crc = extend_crc(crc, part);
+  }
+  if (!read_all(file_, std::as_writable_bytes(std::span(&expected, 1)))) return failed(path_, "cannot be read");
+  if (crc != expected) return damaged(path_, "the checksum of its contents is wrong");
+  return Ok{};
+}
+
+bool is_prefix(const SequenceFile& file, std::span<const TokenId> tokens) {
+  const std::uint32_t count = file.num_computed();
+  const std::vector<TokenId>& computed = file.record().tokens;
+  return count > 0 && count <= tokens.size() && count <= computed.size() &&
+         std::equal(tokens.begin(), tokens.begin() + count, computed.begin());
 }
 
 Status SequenceFile::read(SequenceImage& image) {

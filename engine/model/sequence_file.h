@@ -3,7 +3,7 @@
 //
 // The format, version 3 (hashes are XXH3); integers are little-endian:
 //
-//   magic "troupeKV" | u32 version | u32 bytes of numerics_id (<= 256) | u64 model hash
+//   magic "troupeKV" | u32 version | u32 bytes of numerics_id (<= 256, printable ASCII) | u64 model hash
 //   u64 seconds since 1970 when it was begun | u64 bytes of contents | u32 positions per block | u32 tokens (<= 2^24)
 //   u32 of these computed (0: there are no contents) | u32 anchors (one per full block of tokens)
 //   u32 answers in it | u32 layout of the contents (SequenceImage::layout_of(); 0: there are none)
@@ -17,6 +17,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -43,11 +45,20 @@ struct SequenceRecord {
 // The size of a file with so many bytes of contents.
 [[nodiscard]] std::uint64_t sequence_file_bytes(const SequenceRecord& record, std::uint64_t content_bytes);
 
-// Writes a file, all or nothing: a temporary one beside it (mode 0600, ".NAME.tmp") is written, synced and renamed. One
-// caller at a time for a name. image: null, or after as many tokens as the record has, or fewer. Any thread. Error: io,
-// with the system's message; then a file of that name is unchanged.
+// The largest file without contents.
+[[nodiscard]] std::uint64_t max_token_file_bytes();
+
+// Decides whether a file that is written and synced under its temporary name gets its own: calls `rename`, which says
+// whether it did, or not. False: the file did not get its name.
+using PublishSequence = std::function<bool(const std::function<bool()>& rename)>;
+
+// Writes a file, all or nothing: a temporary one beside it (mode 0600, ".NAME.tmp") is written, synced and renamed,
+// then the directory is synced. One caller at a time for a name. image: null, or after as many tokens as the record
+// has, or fewer. publish: none, if nothing else is to be decided. Any thread. Error: io, with the system's message;
+// then a file of that name is unchanged, unless `publish` said that it is the new one: then the directory could not be
+// synced.
 Status write_sequence(const PrivateDirectory& directory, const std::string& name, const SequenceRecord& record,
-                      const SequenceImage* image);
+                      const SequenceImage* image, const PublishSequence& publish = {});
 
 // Reads a file: first its header, then, if they are needed, the contents. Any thread.
 //
@@ -68,6 +79,10 @@ class SequenceFile {
   // kernel variant or KV type, or under a context on the other side of the model's window), io (ids beyond the
   // vocabulary), invalid_argument (longer than the context served).
   [[nodiscard]] Status check(const LoadedModel& model) const;
+  // Whether all tokens are in this model's vocabulary, whatever else fits. Error: io.
+  [[nodiscard]] Status check_vocabulary(const LoadedModel& model) const;
+  // Reads the contents and compares their checksum, without a model. Error: io (truncated or damaged).
+  [[nodiscard]] Status check_contents() const;
   // Reads the contents. image: made for a model that check() accepts and num_computed() tokens. Error: io (truncated or
   // damaged); then the image must not be used.
   Status read(SequenceImage& image);
@@ -84,5 +99,8 @@ class SequenceFile {
   std::uint32_t num_computed_ = 0;
   std::uint32_t layout_ = 0;
 };
+
+// Whether it has contents, and the tokens that they are of are the first of these.
+[[nodiscard]] bool is_prefix(const SequenceFile& file, std::span<const TokenId> tokens);
 
 }  // namespace troupe::engine
