@@ -246,6 +246,11 @@ GatewayImpl::GatewayImpl(GatewayOptions options, std::optional<KillPlan> kills)
   compute_->team().set_profiler(options_.profiler.get());
   if (const Status kept = sessions_.status(); !kept && !options_.sessions_directory.empty())
     spdlog::warn("sessions are refused: {}", kept.error().message);
+  constexpr std::size_t kMostProblems = 20;
+  const std::vector<std::string> problems = sessions_.problems();
+  for (std::size_t i = 0; i < std::min(problems.size(), kMostProblems); ++i)
+    spdlog::warn("sessions: {}; troupe session repair tells what can be kept", problems[i]);
+  if (problems.size() > kMostProblems) spdlog::warn("sessions: {} more like these", problems.size() - kMostProblems);
   const ModelUnit& unit = models_.add(*system_,
                                       ServerContext{.options = options_,
                                                     .streams = streams_,

@@ -32,13 +32,18 @@ SessionIndex::SessionIndex(const SessionLimits& limits)
 void SessionIndex::add(const SessionKey& key, std::uint64_t token_bytes, std::uint64_t content_bytes,
                        std::uint64_t last_used) {
   const bool is_new = sessions_
-                          .try_emplace(key, Entry{.generation = ++last_generation_,
+                          .try_emplace(key, Entry{.generation = ++last_number_,
                                                   .token_bytes = token_bytes,
                                                   .content_bytes = content_bytes,
                                                   .last_used = last_used})
                           .second;
   TROUPE_ASSERT(is_new);
   count(key.tenant, 0, token_bytes + content_bytes);
+}
+
+void SessionIndex::add_unusable(const SessionKey& key, std::uint64_t last_used) {
+  add(key, 0, 0, last_used);
+  sessions_.at(key).is_unusable = true;
 }
 
 std::variant<SessionUse, scheduler::Refusal> SessionIndex::begin(TenantId tenant, const std::string& name) {
@@ -64,11 +69,11 @@ std::variant<SessionUse, scheduler::Refusal> SessionIndex::begin(TenantId tenant
                            "max_sessions_per_user", limits_.max_sessions_per_user);
   if (found != sessions_.end()) {
     found->second.in_use = true;
-    return SessionUse{found->first, found->second.generation, found->second.token_bytes == 0};
+    return SessionUse{found->first, found->second.generation, false};
   }
   // Another one goes for it only when it gets its file: it may be refused before.
-  const SessionUse use{{tenant, name}, ++last_generation_, true};
-  sessions_.emplace(use.key, Entry{.generation = use.generation, .in_use = true});
+  const SessionUse use{{tenant, name}, ++last_number_, true};
+  sessions_.emplace(use.key, Entry{.generation = use.generation, .in_use = true, .is_new = true});
   return use;
 }
 
@@ -84,22 +89,68 @@ std::variant<SessionUse, scheduler::Refusal> SessionIndex::begin(TenantId tenant
   return begin(tenant, name);
 }
 
-void SessionIndex::end(const SessionUse& use, std::uint64_t now) {
+std::optional<Evicted> SessionIndex::end(const SessionUse& use, std::uint64_t now) {
   const auto found = sessions_.find(use.key);
-  if (found == sessions_.end() || found->second.generation != use.generation) return;
-  TROUPE_ASSERT(found->second.in_use);
-  found->second.in_use = false;
-  found->second.last_used = now;
-  if (found->second.token_bytes > 0) return;
-  count(use.key.tenant, found->second.bytes(), 0);
-  sessions_.erase(found);
+  if (found == sessions_.end() || found->second.generation != use.generation) return std::nullopt;
+  Entry& entry = found->second;
+  TROUPE_ASSERT(entry.in_use);
+  if (entry.token_bytes == 0 && !entry.is_unusable) {
+    const bool has_contents = entry.content_bytes > 0;
+    const Evicted forgotten = remove(use);
+    return has_contents ? std::optional(forgotten) : std::nullopt;
+  }
+  entry.in_use = entry.is_new = false;
+  entry.last_used = now;
+  entry.use_number = ++last_number_;
+  return std::nullopt;
 }
 
-void SessionIndex::remove(const SessionUse& use) {
+Evicted SessionIndex::remove(const SessionUse& use) {
   const auto found = sessions_.find(use.key);
   TROUPE_ASSERT(found != sessions_.end() && found->second.in_use && found->second.generation == use.generation);
   count(use.key.tenant, found->second.bytes(), 0);
   sessions_.erase(found);
+  return {.key = use.key, .whole = true, .number = ++last_number_};
+}
+
+// The tenant's other sessions that are not in use, that which was not used for longest first.
+std::vector<SessionIndex::Sessions::const_iterator> SessionIndex::may_go(const SessionUse& use) const {
+  std::vector<Sessions::const_iterator> all;
+  for (auto it = sessions_.lower_bound({use.key.tenant, {}});
+       it != sessions_.end() && it->first.tenant == use.key.tenant; ++it)
+    if (!it->second.in_use && !it->second.is_unusable && it->first != use.key) all.push_back(it);
+  std::ranges::stable_sort(all, {},
+                           [](const auto& each) { return std::pair(each->second.last_used, each->second.use_number); });
+  return all;
+}
+
+// What goes so that the part has room for `bytes`. left: the tenant's bytes beside this part; afterwards without what
+// goes, and if they are too many for it even so, nothing can make room.
+std::vector<SessionIndex::Going> SessionIndex::make_room(const SessionUse& use, SessionPart part, std::uint64_t bytes,
+                                                         std::uint64_t& left) const {
+  const auto others = may_go(use);
+  std::vector<Going> going;
+  const auto add = [&](const SessionKey& key, bool whole, std::uint64_t each) {
+    going.push_back({key, whole, each});
+    left -= each;
+  };
+  const auto too_many = [&] { return left + bytes > limits_.max_session_bytes; };
+  std::size_t first = 0;  // of others that stay
+  if (part == SessionPart::tokens && bytes > 0) {
+    const std::size_t count = count_of(use.key.tenant);
+    if (count > limits_.max_sessions_per_user) first = count - limits_.max_sessions_per_user;
+    TROUPE_ASSERT(first <= others.size());  // no more are in use than there may be
+    for (std::size_t i = 0; i < first; ++i) add(others[i]->first, true, others[i]->second.bytes());
+  }
+  for (std::size_t i = first; i < others.size() && too_many(); ++i)
+    if (others[i]->second.content_bytes > 0) add(others[i]->first, false, others[i]->second.content_bytes);
+  if (part == SessionPart::contents) return going;
+  // The own contents go before another conversation does.
+  const Entry& own = sessions_.at(use.key);
+  if (too_many() && own.content_bytes > 0) add(use.key, false, own.content_bytes);
+  for (std::size_t i = first; i < others.size() && too_many(); ++i)
+    add(others[i]->first, true, others[i]->second.token_bytes);  // its contents went before
+  return going;
 }
 
 std::optional<scheduler::Refusal> SessionIndex::reserve(const SessionUse& use, const scheduler::Tenant& tenant,
@@ -109,50 +160,27 @@ std::optional<scheduler::Refusal> SessionIndex::reserve(const SessionUse& use, c
     return session_refusal(Outcome::invalid_argument, fmt::format("session \"{}\" was deleted", use.key.name));
   Entry& entry = sessions_.at(use.key);
   std::uint64_t& counted = part == SessionPart::tokens ? entry.token_bytes : entry.content_bytes;
-  const std::uint64_t before = counted;
-  count(use.key.tenant, before, 0);
-  counted = 0;
-  const auto too_many = [&] { return bytes_of(use.key.tenant) + bytes > limits_.max_session_bytes; };
-  const auto with_contents = [&](const Entry& other) { return other.content_bytes > 0 && &other != &entry; };
-  const auto another = [&](const Entry& other) { return &other != &entry; };
-  while (part == SessionPart::tokens && bytes > 0 && count_of(use.key.tenant) > limits_.max_sessions_per_user) {
-    const auto oldest = least_recent(use.key.tenant, another);
-    TROUPE_ASSERT(oldest != sessions_.end());  // no more are in use than there may be
-    drop(oldest, evicted);
-  }
-  while (too_many()) {
-    auto oldest = least_recent(use.key.tenant, with_contents);
-    if (oldest != sessions_.end()) {
-      count(use.key.tenant, std::exchange(oldest->second.content_bytes, 0), 0);
-      evicted.push_back({oldest->first, false});
-      continue;
-    }
-    // The own contents go before another conversation does.
-    if (part == SessionPart::tokens && entry.content_bytes > 0) {
-      count(use.key.tenant, std::exchange(entry.content_bytes, 0), 0);
-      evicted.push_back({use.key, false});
-      continue;
-    }
-    oldest = part == SessionPart::tokens ? least_recent(use.key.tenant, another) : sessions_.end();
-    if (oldest == sessions_.end()) break;
-    drop(oldest, evicted);
-  }
-  std::optional<scheduler::Refusal> refused;
-  if (too_many())
-    refused = session_refusal(Outcome::quota,
-                              fmt::format("the sessions of a user may have {} bytes (max_session_bytes); this one "
-                                          "would take {} beside those in use",
-                                          limits_.max_session_bytes, bytes),
-                              "max_session_bytes", limits_.max_session_bytes);
-  else
-    refused = total_.try_take(tenant, bytes);
+  std::uint64_t left = bytes_of(use.key.tenant) - counted;
+  const std::vector<Going> going = make_room(use, part, bytes, left);
+  if (left + bytes > limits_.max_session_bytes)
+    return session_refusal(Outcome::quota,
+                           fmt::format("the sessions of a user may have {} bytes (max_session_bytes); this one "
+                                       "would take {} beside those in use",
+                                       limits_.max_session_bytes, bytes),
+                           "max_session_bytes", limits_.max_session_bytes);
+  const std::uint64_t freed = bytes_of(use.key.tenant) - left;
+  if (freed > 0) total_.give_back(use.key.tenant, freed);
+  auto refused = total_.try_take(tenant, bytes);
   if (refused) {
-    count(use.key.tenant, 0, before);
-    counted = before;
+    if (freed > 0) total_.take(use.key.tenant, freed);
     return refused;
   }
-  counted = bytes;
-  bytes_[use.key.tenant] += bytes;
+  if (bytes > 0) total_.give_back(use.key.tenant, bytes);
+  if (freed > 0) total_.take(use.key.tenant, freed);
+  for (const Going& each : going) evict(each, evicted);
+  count(use.key.tenant, std::exchange(counted, bytes), bytes);
+  (part == SessionPart::tokens ? entry.token_number : entry.content_number) = ++last_number_;
+  if (part == SessionPart::tokens && bytes > 0) entry.is_unusable = false;
   return std::nullopt;
 }
 
@@ -178,17 +206,11 @@ std::uint64_t SessionIndex::bytes_of(TenantId tenant) const {
   return found == bytes_.end() ? 0 : found->second;
 }
 
-std::size_t SessionIndex::count_of(TenantId tenant) const { return of(tenant).size(); }
-
-// The session of the tenant that was not used for longest, of those that are not in use and may go.
-template <class MayGo>
-SessionIndex::Sessions::iterator SessionIndex::least_recent(TenantId tenant, MayGo may_go) {
-  auto oldest = sessions_.end();
-  for (auto it = sessions_.lower_bound({tenant, {}}); it != sessions_.end() && it->first.tenant == tenant; ++it) {
-    if (it->second.in_use || !may_go(it->second)) continue;
-    if (oldest == sessions_.end() || it->second.last_used < oldest->second.last_used) oldest = it;
-  }
-  return oldest;
+// Those that take room.
+std::size_t SessionIndex::count_of(TenantId tenant) const {
+  const auto all = of(tenant);
+  return static_cast<std::size_t>(
+      std::ranges::count_if(all, [](const auto& each) { return !each.second.is_unusable; }));
 }
 
 void SessionIndex::count(TenantId tenant, std::uint64_t before, std::uint64_t after) {
@@ -199,10 +221,16 @@ void SessionIndex::count(TenantId tenant, std::uint64_t before, std::uint64_t af
   if (bytes == 0) bytes_.erase(tenant);
 }
 
-void SessionIndex::drop(Sessions::iterator session, std::vector<Evicted>& evicted) {
-  evicted.push_back({session->first, true});
-  count(session->first.tenant, session->second.bytes(), 0);
-  sessions_.erase(session);
+void SessionIndex::evict(const Going& going, std::vector<Evicted>& evicted) {
+  evicted.push_back({.key = going.key, .whole = going.whole, .number = ++last_number_});
+  count(going.key.tenant, going.bytes, 0);
+  const auto session = sessions_.find(going.key);
+  if (going.whole) {
+    sessions_.erase(session);
+  } else {
+    session->second.content_bytes = 0;
+    session->second.content_number = 0;
+  }
 }
 
 }  // namespace troupe::actors

@@ -5,6 +5,9 @@
 // continues by computing its tokens again. At a limit of bytes the contents of the tenant's sessions go first, those
 // that were not used for longest before others; then whole sessions, in the same order. A session in use is never
 // evicted, nor are its contents.
+//
+// Every decision to write or to delete a file has a number, counted up. Threads may carry decisions out in another
+// order: a deletion leaves alone what was written by a later decision (session_files.h).
 #pragma once
 
 #include <compare>
@@ -38,17 +41,20 @@ struct SessionKey {
 
 enum class SessionPart : std::uint8_t { tokens, contents };
 
-// To be deleted; the index does not count it any more.
+// To be deleted, as far as it was written by an earlier decision; the index does not count it any more.
 struct Evicted {
   SessionKey key;
-  bool whole = false;  // false: its contents only
+  bool whole = false;        // false: its contents only
+  std::uint64_t number = 0;  // of this decision
 };
 
 // A turn of a session, or another use of it that excludes others.
 struct SessionUse {
   SessionKey key;
-  std::uint64_t generation = 0;  // of this session: one with its name that is begun after its end has another
-  bool is_new = false;           // it has no file yet
+  // Of this session: one with its name that is begun after its end has another. The number of the decision to begin it:
+  // no file of it is older.
+  std::uint64_t generation = 0;
+  bool is_new = false;  // it has no file yet
 };
 
 // Not thread-safe. Calls are O(sessions of the tenant) where they evict, else O(log sessions). `now`: seconds.
@@ -58,20 +64,24 @@ class SessionIndex {
 
   // A session that was found on disk. The limits may be exceeded; they hold again after the next reserve().
   void add(const SessionKey& key, std::uint64_t token_bytes, std::uint64_t content_bytes, std::uint64_t last_used);
+  // A session whose tokens are there, but cannot be used (a folder in their place). It takes no room, is not evicted,
+  // and is no new one for begin(), until tokens are reserved for it or it is removed.
+  void add_unusable(const SessionKey& key, std::uint64_t last_used);
 
   // Takes a session into use, and enters it if it is new. Refused: the name is none, it is in use, or as many as the
   // tenant may have are.
   std::variant<SessionUse, scheduler::Refusal> begin(TenantId tenant, const std::string& name);
   // The same for a session that must exist (must_exist) or must not. Refused also for that.
   std::variant<SessionUse, scheduler::Refusal> begin(TenantId tenant, const std::string& name, bool must_exist);
-  // The use has ended. A session without a file is forgotten.
-  void end(const SessionUse& use, std::uint64_t now);
+  // The use has ended. A session without tokens is forgotten; returned, if contents were written for it.
+  std::optional<Evicted> end(const SessionUse& use, std::uint64_t now);
   // Forgets a session in use, which its use (from begin()) names.
-  void remove(const SessionUse& use);
+  Evicted remove(const SessionUse& use);
 
-  // Counts the file of this part with so many bytes, in place of what it had. Refused, with what was counted before
-  // unchanged, if it cannot fit: tokens then are not written, contents neither. A session that was removed meanwhile
-  // (another generation) is refused, too. Evictions are appended: for bytes, or because a new session is one too many.
+  // Counts the file of this part with so many bytes, in place of what it had: the decision to write it, whose number is
+  // the entry's then. Refused if it cannot fit: then nothing has changed, and nothing is to be written. A session that
+  // was removed meanwhile (another generation) is refused, too. Evictions are appended: for bytes, or because a new
+  // session is one too many.
   std::optional<scheduler::Refusal> reserve(const SessionUse& use, const scheduler::Tenant& tenant, SessionPart part,
                                             std::uint64_t bytes, std::vector<Evicted>& evicted);
   // Whether the session is still the one of this use.
@@ -82,7 +92,14 @@ class SessionIndex {
     std::uint64_t token_bytes = 0;
     std::uint64_t content_bytes = 0;
     std::uint64_t last_used = 0;
+    std::uint64_t use_number = 0;      // counted up: the order of uses that ended in one second
+    std::uint64_t content_number = 0;  // of the decision to write its contents
+    std::uint64_t token_number = 0;    // likewise
     bool in_use = false;
+    bool is_new = false;       // its first use has not ended: its tokens may not be there yet
+    bool is_unusable = false;  // add_unusable()
+    // Whether it is one that can be continued, as its tenant sees it.
+    [[nodiscard]] bool is_there() const { return is_unusable || (token_bytes > 0 && !is_new); }
     [[nodiscard]] std::uint64_t bytes() const { return token_bytes + content_bytes; }
   };
   [[nodiscard]] const Entry* find(const SessionKey& key) const;
@@ -93,17 +110,23 @@ class SessionIndex {
 
  private:
   using Sessions = std::map<SessionKey, Entry>;
-  template <class MayGo>
-  [[nodiscard]] Sessions::iterator least_recent(TenantId tenant, MayGo may_go);
+  struct Going {
+    SessionKey key;
+    bool whole = false;
+    std::uint64_t bytes = 0;
+  };
+  [[nodiscard]] std::vector<Sessions::const_iterator> may_go(const SessionUse& use) const;
+  [[nodiscard]] std::vector<Going> make_room(const SessionUse& use, SessionPart part, std::uint64_t bytes,
+                                             std::uint64_t& left) const;
   [[nodiscard]] std::size_t count_of(TenantId tenant) const;
   void count(TenantId tenant, std::uint64_t before, std::uint64_t after);
-  void drop(Sessions::iterator session, std::vector<Evicted>& evicted);
+  void evict(const Going& going, std::vector<Evicted>& evicted);
 
   SessionLimits limits_;
   Sessions sessions_;
   std::map<TenantId, std::uint64_t> bytes_;
   scheduler::SharedLimit total_;
-  std::uint64_t last_generation_ = 0;
+  std::uint64_t last_number_ = 0;  // of a decision
 };
 
 }  // namespace troupe::actors

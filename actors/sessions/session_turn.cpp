@@ -1,7 +1,6 @@
 // One request's hold on a session, and the contents that it leaves to be written.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <new>
 
 #include "actors/sessions/sessions.h"
@@ -40,11 +39,13 @@ SessionTurn::Loaded SessionTurn::read_tokens(const engine::LoadedModel& model) {
   std::vector<TokenId> tokens;
   std::optional<engine::SequenceFile> contents;
   if (!use_.is_new) {
-    auto file = sessions_.store_->open_tokens(use_.key);
-    if (!file)
-      return session_refusal(Outcome::invalid_argument,
-                             fmt::format("session \"{}\" cannot be continued: {}; delete it and begin another one",
-                                         name(), file.error().message));
+    auto file = sessions_.files_->store().open_tokens(use_.key);
+    const auto unusable = [&](const Error& why) {
+      return session_refusal(
+          Outcome::invalid_argument,
+          fmt::format("session \"{}\" cannot be continued: {}; delete it and begin another one", name(), why.message));
+    };
+    if (!file) return unusable(file.error());
     const engine::SequenceRecord& old = file->record();
     if (old.model_hash != record.model_hash)
       return session_refusal(
@@ -52,6 +53,7 @@ SessionTurn::Loaded SessionTurn::read_tokens(const engine::LoadedModel& model) {
           fmt::format("session \"{}\" is a conversation with another model (numerics {}); this server "
                       "has {}: serve that model, or begin another session",
                       name(), old.numerics_id, record.numerics_id));
+    if (const Status known = file->check_vocabulary(model); !known) return unusable(known.error());
     const bool is_same = old.numerics_id == record.numerics_id;
     if (!is_same && !recompute_)
       return session_refusal(
@@ -64,13 +66,8 @@ SessionTurn::Loaded SessionTurn::read_tokens(const engine::LoadedModel& model) {
     record.num_answers = old.num_answers;
     tokens = old.tokens;
     if (is_same && !recompute_) {
-      auto saved = sessions_.store_->open_contents(use_.key);
-      const auto is_prefix = [&](const engine::SequenceFile& of) {
-        const std::uint32_t count = of.num_computed();
-        return count > 0 && count <= tokens.size() && count <= of.record().tokens.size() &&
-               std::equal(tokens.begin(), tokens.begin() + count, of.record().tokens.begin());
-      };
-      if (saved && saved->check(model) && is_prefix(*saved)) contents.emplace(std::move(*saved));
+      auto saved = sessions_.files_->store().open_contents(use_.key);
+      if (saved && saved->check(model) && engine::is_prefix(*saved, tokens)) contents.emplace(std::move(*saved));
     }
   }
   const std::lock_guard lock(mutex_);

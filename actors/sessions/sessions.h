@@ -13,9 +13,13 @@
 // did, which read them all; what waits for the disk is bounded by max_session_buffer_bytes: what does not fit is not
 // saved, and computed again if the prefix cache has lost it.
 //
-// The index and this class decide, session_store.h has the files. Jobs that wait for small files only (tokens, headers)
-// have a thread, those with contents another one, in the order they were posted. Of either there are at most three for
-// each open stream.
+// The index and this class decide, session_files.h changes the files so that the last decision holds. Jobs that wait
+// for small files only (tokens, headers) have a thread, those with contents another one, in the order they were posted.
+// Of either there are at most three for each open stream.
+//
+// What has been answered is on disk: the tokens of a turn or a fork before its end is told, the contents before a save
+// is answered, a deletion before it is. Nothing that was decided earlier undoes it. A session is evicted before the
+// files that need its room are written.
 #pragma once
 
 #include <atomic>
@@ -24,12 +28,14 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "actors/request.h"
 #include "actors/session_info.h"
+#include "actors/sessions/session_files.h"
 #include "actors/sessions/session_index.h"
 #include "actors/sessions/session_store.h"
 #include "actors/threads/thread_pool.h"
@@ -125,6 +131,8 @@ class Sessions {
 
   // Ok, or why no session is served.
   [[nodiscard]] Status status() const;
+  // What was in the way when the directory was read, each for one session or one tenant, with its path.
+  [[nodiscard]] std::vector<std::string> problems() const;
 
   using Begun = std::variant<std::shared_ptr<SessionTurn>, scheduler::Refusal>;
   // recompute: continue also if the session was computed under other numerics of the same model.
@@ -150,19 +158,25 @@ class Sessions {
   enum class Size : std::uint8_t { small, large };
 
   Status open();
+  void add(const std::vector<SessionStore::Found>& found, const std::vector<SessionProblem>& problems);
+  std::optional<scheduler::Refusal> check_tenant(TenantId tenant);
   void post(Size size, std::function<void()> job);
   void one_less();
   void end_turn(const std::shared_ptr<SessionTurn>& turn, End end, const std::vector<TokenId>& answer,
                 const std::shared_ptr<StreamSink>& sink);
+  std::optional<Evicted> end_use(const SessionUse& use);
   std::string store_turn(SessionTurn& turn, const engine::SequenceRecord& record);
   void write_contents(SessionSaving& saving);
-  void delete_evicted(const std::vector<Evicted>& evicted);
+  void remove_all(const std::vector<Evicted>& gone);
+  void count_again(const SessionUse& use, const scheduler::Tenant& tenant, SessionPart part, std::uint64_t bytes);
   void saving_ended(const SessionKey& key);
   SessionAnswer fork(const SessionUse& from, const SessionUse& to, const scheduler::Tenant& tenant);
-  [[nodiscard]] SessionInfo info(const SessionKey& key, bool with_anchors) const;
+  bool link_contents(const SessionUse& from, const SessionUse& to, const scheduler::Tenant& tenant);
+  [[nodiscard]] std::optional<SessionInfo> info(const SessionUse& session, bool with_anchors) const;
+  void ask_list(TenantId tenant, OnAnswer done);
   void ask_fork(const SessionQuestion& question, const OnAnswer& done);
   void ask_remove(const SessionQuestion& question, const OnAnswer& done);
-  std::optional<scheduler::Refusal> check_exists(const SessionQuestion& question) const;
+  std::variant<SessionUse, scheduler::Refusal> look_up(const SessionQuestion& question) const;
   // False: there is no room.
   bool take_buffer(const scheduler::Tenant& tenant, std::uint64_t bytes);
   void give_buffer_back(const scheduler::Tenant& tenant, std::uint64_t bytes);
@@ -171,9 +185,11 @@ class Sessions {
   const Log log_;
   const std::vector<int> cpus_;
   std::atomic<bool> draining_{false};
-  mutable std::mutex mutex_;  // for the members below; of the store and the threads for their making alone
+  mutable std::mutex mutex_;  // for the members below; of the files and the threads for their making alone
   Status status_ = Ok{};
-  std::optional<SessionStore> store_;
+  std::optional<SessionFiles> files_;
+  std::vector<std::string> problems_;
+  std::set<TenantId> unreadable_;  // tenants whose folder could not be used
   SessionIndex index_;
   scheduler::SharedLimit buffers_;
   std::map<SessionKey, std::uint32_t> num_saving_;

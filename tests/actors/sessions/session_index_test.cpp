@@ -141,6 +141,65 @@ TEST_CASE("too many bytes: contents go before conversations, the oldest first, a
   CHECK(index.bytes_of(kAlice) == 96);
 }
 
+TEST_CASE("of sessions that were used in one second the first one goes first, whatever their names") {
+  Index index{SessionLimits{.max_sessions_per_user = 3}};
+  for (const char* name : {"z", "y", "a"}) {
+    const SessionUse use = index.take(kAlice, name);
+    REQUIRE(index.grow(use, SessionPart::tokens, 1));
+    index.end(use, 7);
+  }
+  REQUIRE(index.grow(index.take(kAlice, "new"), SessionPart::tokens, 1));
+  CHECK(index.gone() == Names{"z"});
+}
+
+TEST_CASE("what is refused evicts nothing") {
+  Index index{SessionLimits{.max_sessions_per_user = 3, .max_session_bytes = 100, .max_total_session_bytes = 200}};
+  for (const char* name : {"a", "b", "c"}) index.turn(kAlice, name, 10, 10);
+  const SessionUse d = index.take(kAlice, "d");
+  CHECK_FALSE(index.grow(d, SessionPart::tokens, 101));
+  CHECK(index.gone().empty());
+  CHECK(index.bytes_of(kAlice) == 60);
+  index.turn(kBob, "x", 10, 0);
+  REQUIRE(index.grow(index.take(kBob, "y"), SessionPart::tokens, 40));
+  CHECK_FALSE(
+      index.grow(index.take(kBob, "z"), SessionPart::tokens, 60));  // more than a guest's share, without "x", too
+  CHECK(index.gone().empty());
+  CHECK(index.total_bytes() == 110);
+}
+
+TEST_CASE("decisions are numbered: what is written after one has a larger number") {
+  Index index{SessionLimits{.max_sessions_per_user = 1}};
+  const SessionUse first = index.take(kAlice, "talk");
+  REQUIRE(index.grow(first, SessionPart::tokens, 1));
+  const std::uint64_t written = index.find(first.key)->token_number;
+  CHECK(written > first.generation);
+  const Evicted gone = index.remove(first);
+  CHECK(gone.whole);
+  CHECK(gone.number > written);
+  const SessionUse second = index.take(kAlice, "talk");
+  REQUIRE(index.grow(second, SessionPart::contents, 1));
+  CHECK(index.find(second.key)->content_number > gone.number);
+  const auto forgotten = index.end(second, 1);  // it has no tokens, but contents that were written
+  REQUIRE(forgotten);
+  CHECK(forgotten->whole);
+  CHECK(index.total_bytes() == 0);
+}
+
+TEST_CASE("a session that cannot be used is there, takes no room, and is not evicted") {
+  Index index{SessionLimits{.max_sessions_per_user = 1}};
+  index.add_unusable({kAlice, "broken"}, 1);
+  index.turn(kAlice, "a", 1, 1);
+  index.turn(kAlice, "b", 1, 1);
+  CHECK(index.gone() == Names{"a"});
+  CHECK(index.find({kAlice, "broken"})->is_there());
+  const SessionUse use = index.take(kAlice, "broken");
+  CHECK_FALSE(use.is_new);
+  index.end(use, 5);
+  CHECK(index.find({kAlice, "broken"})->is_there());
+  index.remove(index.take(kAlice, "broken"));
+  CHECK(index.take(kAlice, "broken").is_new);
+}
+
 TEST_CASE("of the bytes of all sessions a guest may have a quarter") {
   Index index{SessionLimits{.max_session_bytes = kPlenty, .max_total_session_bytes = 160}};
   index.turn(kBob, "first", 30, 0);
