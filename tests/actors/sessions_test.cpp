@@ -1,14 +1,17 @@
 // Named conversations through a whole gateway: continued, restarted, forked, deleted, refused.
+#include <fmt/format.h>
 #include <sys/stat.h>
 
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <random>
 
 #include "actors/saboteur.h"
+#include "actors/sessions/session_store.h"
 #include "tests/actors/gateway_fixture.h"
 #include "tests/support/temp_folder.h"
 
@@ -485,6 +488,133 @@ TEST_CASE("a session whose tokens are torn is refused by name, listed with its p
   CHECK(std::get<std::vector<SessionInfo>>(all).at(0).problem.find("damaged") != std::string::npos);
   (void)ask(*gateway, Kind::remove, "talk");
   CHECK(names_in(*gateway).empty());
+}
+
+TEST_CASE("a token beyond the vocabulary is refused by name, with recompute, too, and the server goes on") {
+  const TempFolder folder;
+  {
+    const auto gateway = start(options_for(kAttention, folder.path("sessions")));
+    (void)run(*gateway, turn("talk", some_ids(50, 1), 10));
+    (void)run(*gateway, turn("other", some_ids(50, 1), 10));
+    (void)ask(*gateway, Kind::save, "talk");
+  }
+  for (const TokenId wrong : {TokenId{1'000'000}, std::numeric_limits<TokenId>::max()}) {
+    {
+      const auto store = SessionStore::open(folder.path("sessions"));
+      REQUIRE(store);
+      engine::SequenceRecord record = store->open_tokens({kOwner.id, "talk"})->record();
+      record.tokens.at(7) = wrong;
+      REQUIRE(store->write_tokens({kOwner.id, "talk"}, record));
+    }
+    const auto gateway = start(options_for(kAttention, folder.path("sessions")));
+    for (const bool recompute : {false, true}) {
+      Request request = turn("talk", some_ids(5, 2), 10);
+      request.session_recompute = recompute;
+      const Answered refused = run(*gateway, request);
+      CHECK(refused.end.outcome == Outcome::invalid_argument);
+      CHECK(refused.end.message.find(fmt::format("token {} is not in the vocabulary", wrong)) != std::string::npos);
+      CHECK(refused.end.message.find("talk") != std::string::npos);
+    }
+    CHECK(run(*gateway, turn("other", some_ids(5, 2), 10)).end.outcome == Outcome::length);
+  }
+}
+
+TEST_CASE("what lies in the place of a session's tokens is named, and only that session is without") {
+  const TempFolder folder;
+  {
+    const auto gateway = start(options_for(kAttention, folder.path("sessions")));
+    (void)run(*gateway, turn("talk", some_ids(50, 1), 10));
+    (void)ask(*gateway, Kind::save, "talk");
+  }
+  const fs::path files = files_in(folder);
+  std::ofstream(files / "empty.tokens").flush();
+  fs::create_symlink("talk.tokens", files / "link.tokens");
+  REQUIRE(::mkfifo((files / "pipe.tokens").c_str(), 0600) == 0);
+  fs::create_directories(files / "folder.tokens");
+  fs::create_directories(files.parent_path() / "01000");  // no one's
+  const std::string kept = slurp(files / "talk.tokens");
+  const auto gateway = start(options_for(kAttention, folder.path("sessions")));
+  CHECK(names_in(*gateway) == std::vector<std::string>{"empty", "folder", "link", "pipe", "talk"});
+  const SessionAnswer all = ask(*gateway, Kind::list, {});
+  for (const SessionInfo& info : std::get<std::vector<SessionInfo>>(all)) {
+    INFO(info.name << ": " << info.problem);
+    CHECK(info.problem.empty() == (info.name == "talk"));
+    if (info.name == "talk") continue;
+    CHECK(info.problem.find(info.name + ".tokens") != std::string::npos);
+    const Answered refused = run(*gateway, turn(info.name, some_ids(5, 2), 10));
+    CHECK(refused.end.outcome == Outcome::invalid_argument);
+    CHECK(refused.end.message.find(info.name + ".tokens") != std::string::npos);
+    CHECK(std::holds_alternative<scheduler::Refusal>(ask(*gateway, Kind::fork, info.name, "aside")));
+    CHECK(std::holds_alternative<scheduler::Refusal>(ask(*gateway, Kind::fork, "talk", info.name)));
+    const SessionAnswer removed = ask(*gateway, Kind::remove, info.name);
+    CHECK(std::holds_alternative<scheduler::Refusal>(removed) == (info.name == "folder"));
+  }
+  CHECK(slurp(files / "talk.tokens") == kept);
+  CHECK(names_in(*gateway) == std::vector<std::string>{"folder", "talk"});
+  CHECK(run(*gateway, turn("talk", some_ids(5, 2), 10)).end.outcome == Outcome::length);
+  CHECK(run(*gateway, turn("link", some_ids(5, 2), 10)).end.outcome == Outcome::length);  // its name begins anew
+}
+
+TEST_CASE("what lies in the place of a session's contents costs a computation, not the session") {
+  const TempFolder folder;
+  std::vector<TokenId> all = some_ids(50, 1);
+  {
+    const auto gateway = start(options_for(kAttention, folder.path("sessions")));
+    append(all, run(*gateway, turn("talk", all, 10)).ids);
+  }
+  const fs::path contents = files_in(folder) / "talk.kv";
+  for (const char* kind : {"empty", "link", "pipe", "folder"}) {
+    INFO(kind);
+    fs::remove_all(contents);
+    if (kind[0] == 'e') std::ofstream(contents).flush();
+    if (kind[0] == 'l') fs::create_symlink("talk.tokens", contents);
+    if (kind[0] == 'p') REQUIRE(::mkfifo(contents.c_str(), 0600) == 0);
+    if (kind[0] == 'f') fs::create_directories(contents / "inside");
+    const auto gateway = start(options_for(kAttention, folder.path("sessions")));
+    const auto more = some_ids(5, 2);
+    append(all, more);
+    const Answered answered = run(*gateway, turn("talk", more, 10));
+    CHECK(answered.ids == uninterrupted(kAttention, all, 10));
+    append(all, answered.ids);
+  }
+}
+
+TEST_CASE("a tenant whose folder cannot be used is refused by name, until it is mended; others are served") {
+  for (const bool is_link : {false, true}) {
+    const TempFolder folder;
+    const scheduler::Tenant other{TenantId{1001}};
+    {
+      const auto gateway = start(options_for(kAttention, folder.path("sessions")));
+      (void)run(*gateway, turn("talk", some_ids(50, 1), 10));
+      Request theirs = turn("talk", some_ids(20, 2), 5);
+      theirs.tenant = other;
+      (void)run(*gateway, theirs);
+    }
+    const fs::path files = files_in(folder);
+    if (is_link) {
+      fs::rename(files, folder.path("elsewhere"));
+      fs::create_directory_symlink(folder.path("elsewhere"), files);
+    } else {
+      fs::permissions(files, fs::perms(0755));
+    }
+    const auto gateway = start(options_for(kAttention, folder.path("sessions")));
+    const Answered refused = run(*gateway, turn("talk", some_ids(5, 2), 10));
+    CHECK(refused.end.outcome == Outcome::unsupported);
+    CHECK(refused.end.message.find(files.string()) != std::string::npos);
+    CHECK(std::holds_alternative<scheduler::Refusal>(ask(*gateway, Kind::list, {})));
+    CHECK(names_in(*gateway, other) == std::vector<std::string>{"talk"});
+    Request theirs = turn("talk", some_ids(20, 2), 5);
+    theirs.tenant = other;
+    CHECK(run(*gateway, theirs).end.outcome == Outcome::length);
+    if (is_link) {
+      fs::remove(files);
+      fs::rename(folder.path("elsewhere"), files);
+    } else {
+      fs::permissions(files, fs::perms::owner_all);
+    }
+    CHECK(names_in(*gateway) == std::vector<std::string>{"talk"});
+    CHECK(run(*gateway, turn("talk", some_ids(5, 2), 10)).end.usage.prompt_tokens == 65);
+  }
 }
 
 TEST_CASE("under other numerics a session is refused unless it is to be recomputed, with another model always") {

@@ -267,6 +267,17 @@ TEST_CASE("a list does not have a session that is deleted while it is made, nor 
   sessions->wrap(std::get<std::shared_ptr<SessionTurn>>(begun), std::make_shared<Ended>())->end({});
 }
 
+TEST_CASE("contents that are not wanted any more when they are written do not get their name") {
+  const TempFolder folder;
+  SessionFiles files(std::move(*SessionStore::open(folder.path("sessions"))));
+  const SessionKey key{kAlice.id, "talk"};
+  const engine::SequenceImage image(*small_model(), 2);
+  CHECK_FALSE(files.write_contents(key, 1, record_of({1, 2, 3}), image, [] { return false; }).is_there);
+  CHECK(fs::is_empty(fs::path(folder.path("sessions")) / "1000"));
+  CHECK(files.write_contents(key, 2, record_of({1, 2, 3}), image, [] { return true; }).is_there);
+  CHECK(files.store().open_contents(key));
+}
+
 // --- at random ---
 
 // What must be there, beside what the sessions say.
