@@ -104,6 +104,8 @@ class SequenceFileRun {
     TROUPE_ASSERT(!record.tokens.empty() && file.num_computed() <= record.tokens.size());
     TROUPE_ASSERT(file.anchors() == cache::anchors_of(record.tokens));
     for (const TokenId id : record.tokens) TROUPE_ASSERT(id >= 0);
+    for (const char c : record.numerics_id) TROUPE_ASSERT(c > ' ' && c <= '~');
+    (void)file.check_contents();
     TROUPE_ASSERT(file.file_bytes() == bytes.size());
     TROUPE_ASSERT(bytes.size() == engine::sequence_file_bytes(record, file.content_bytes()));
     if (const Status fits = file.check(*model_); !fits) return check_message(fits.error().message);
