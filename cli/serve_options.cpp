@@ -110,22 +110,6 @@ std::vector<MemoryLimit> memory_limits(const config::ServeOptions& options, std:
   };
 }
 
-// The directory of the sessions; empty: none are kept.
-std::string sessions_directory(const std::string& option) {
-  if (option.empty() || option == "off") return "";
-  if (option != "auto") return option;
-  const auto absolute = [](const char* name) {
-    const char* const value = std::getenv(name);
-    return value && *value == '/' ? std::string(value) : std::string();
-  };
-  // systemd's StateDirectory=: the first of several, separated by colons.
-  if (const std::string all = absolute("STATE_DIRECTORY"); !all.empty())
-    return all.substr(0, all.find(':')) + "/sessions";
-  if (const std::string state = absolute("XDG_STATE_HOME"); !state.empty()) return state + "/troupe/sessions";
-  const std::string home = absolute("HOME");
-  return home.empty() ? "" : home + "/.local/state/troupe/sessions";
-}
-
 Status add_http(const config::Given& given, const config::ServeOptions& options, ipc::HttpOptions& http) {
   http.no_auth = options.no_auth;
   http.keep_alive_timeout = options.keep_alive_timeout;
@@ -156,6 +140,21 @@ Status add_http(const config::Given& given, const config::ServeOptions& options,
 }
 
 }  // namespace
+
+std::string sessions_directory(const std::string& option) {
+  if (option.empty() || option == "off") return "";
+  if (option != "auto") return option;
+  const auto absolute = [](const char* name) {
+    const char* const value = std::getenv(name);
+    return value && *value == '/' ? std::string(value) : std::string();
+  };
+  // systemd's StateDirectory=: the first of several, separated by colons.
+  if (const std::string all = absolute("STATE_DIRECTORY"); !all.empty())
+    return all.substr(0, all.find(':')) + "/sessions";
+  if (const std::string state = absolute("XDG_STATE_HOME"); !state.empty()) return state + "/troupe/sessions";
+  const std::string home = absolute("HOME");
+  return home.empty() ? "" : home + "/.local/state/troupe/sessions";
+}
 
 Result<ipc::ServerOptions> server_options(const config::ServeOptions& options, const config::Given& given) {
   ipc::ServerOptions server;

@@ -7,9 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "actors/sessions/session_repair.h"
 #include "cli/client_options.h"
 #include "cli/exit_code.h"
 #include "cli/output.h"
+#include "cli/serve_options.h"
 #include "cli/subcommands.h"
 #include "cli/text.h"
 #include "config/printable.h"
@@ -91,7 +93,7 @@ std::string list_text(const std::vector<client::SessionInfo>& sessions) {
 
 Error wrong_use(const std::string& what) {
   return {ErrorCode::invalid_argument,
-          what + "; it is one of: list, save NAME, fork NAME NEW, delete NAME, inspect NAME"};
+          what + "; it is one of: list, save NAME, fork NAME NEW, delete NAME, inspect NAME, repair"};
 }
 
 Result<int> list(client::Client& client, bool json) {
@@ -107,19 +109,56 @@ Result<int> list(client::Client& client, bool json) {
   return kExitOk;
 }
 
+std::string repair_text(const std::string& directory, const actors::SessionRepair& repair) {
+  std::string text;
+  for (const actors::SessionFinding& each : repair.findings)
+    text += fmt::format("{}: {}{}{}\n", Printable(each.path, kMaxMessageBytes).text(),
+                        Printable(each.what, kMaxMessageBytes).text(), each.remedy.empty() ? "" : ": ",
+                        Printable(each.remedy, kMaxMessageBytes).text());
+  return text + fmt::format("{}: {} sessions of {} users can be continued, {} things were wrong\n", directory,
+                            repair.num_sessions, repair.num_tenants, repair.findings.size());
+}
+
+nlohmann::ordered_json repair_json(const actors::SessionRepair& repair, bool dry_run) {
+  auto findings = nlohmann::ordered_json::array();
+  for (const actors::SessionFinding& each : repair.findings)
+    findings.push_back(
+        {{"path", each.path}, {"problem", each.what}, {"remedy", each.remedy}, {"mended", each.is_mended && !dry_run}});
+  return {{"users", repair.num_tenants},
+          {"sessions", repair.num_sessions},
+          {"dry_run", dry_run},
+          {"findings", std::move(findings)}};
+}
+
+Result<int> repair(const config::SessionOptions& options) {
+  const std::string directory = sessions_directory(options.sessions_dir);
+  if (directory.empty())
+    return Error{ErrorCode::invalid_argument, "there is no directory of sessions here; name it with --sessions-dir"};
+  const auto repaired = actors::repair_sessions(directory, options.dry_run);
+  if (!repaired) return repaired.error();
+  if (options.json)
+    write_json(repair_json(*repaired, options.dry_run), std::cout);
+  else
+    std::cout << repair_text(directory, *repaired);
+  const bool is_well = options.dry_run ? repaired->findings.empty() : repaired->is_well();
+  return is_well ? kExitOk : kExitFailure;
+}
+
 }  // namespace
 
 Result<int> session(const config::SessionOptions& options, const config::Given& given) {
   const std::vector<std::string>& words = given.arguments;
   if (words.empty()) return wrong_use("what to do is missing");
   const std::string& verb = words.front();
-  constexpr std::pair<std::string_view, std::size_t> kVerbs[] = {
-      {"list", 0}, {"save", 1}, {"fork", 2}, {"delete", 1}, {"inspect", 1}};
+  constexpr std::pair<std::string_view, std::size_t> kVerbs[] = {{"list", 0},   {"save", 1},    {"fork", 2},
+                                                                 {"delete", 1}, {"inspect", 1}, {"repair", 0}};
   const auto* const known = std::ranges::find(kVerbs, verb, &std::pair<std::string_view, std::size_t>::first);
   if (known == std::end(kVerbs)) return wrong_use(fmt::format("there is no '{}'", Printable(verb).text()));
   if (words.size() != 1 + known->second)
     return wrong_use(fmt::format("{} takes {} names, not {}", verb, known->second, words.size() - 1));
   if (options.anchors && verb != "inspect") return wrong_use("--anchors belongs to inspect");
+  if (options.dry_run && verb != "repair") return wrong_use("--dry-run belongs to repair");
+  if (verb == "repair") return repair(options);
 
   const auto client = connect(options, "troupe session");
   if (!client) return client.error();

@@ -54,14 +54,17 @@ std::vector<CommandInfo> make_commands() {
       {Command::session,
        "session",
        "list and manage the conversations that the server keeps",
-       "list | save NAME | fork NAME NEW | delete NAME | inspect NAME",
+       "list | save NAME | fork NAME NEW | delete NAME | inspect NAME | repair",
        "Conversations begin with `troupe run --session NAME`, which continues them, too. list shows yours: tokens, how "
        "many of them are saved with K and V, bytes on disk, last use. save waits until the last answer is on disk with "
        "K and V. fork makes a second one from the same tokens. delete forgets one. inspect shows one with its origin "
-       "and "
-       "how far the server's cache still has it; --anchors adds every point where it could be continued.",
+       "and how far the server's cache still has it; --anchors adds every point where it could be continued. repair is "
+       "for the server's user while no server runs: it says what is wrong in --sessions-dir, moves what cannot be used "
+       "to DIR/damaged and keeps the rest; with --dry-run it changes nothing. Its exit code is 1 if something is wrong "
+       "afterwards, with --dry-run if something is wrong at all.",
        {"troupe session list", "troupe session fork draft second-try", "troupe session delete draft",
-        "troupe session inspect draft --anchors --json"}},
+        "troupe session inspect draft --anchors --json",
+        "troupe session repair --dry-run --sessions-dir /var/lib/troupe/sessions"}},
       {Command::bench,
        "bench",
        "measure the speed of the engine, without a server",

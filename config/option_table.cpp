@@ -134,9 +134,10 @@ std::span<const Option> option_table() {
       {&ServerOptions::cors_origin, "cors-origin", "", kServer, "ORIGIN,...", kAny,
        "web sites whose pages may use this server over TCP: https://example.org, or * for all; none: only its own",
        kReloads},
-      {&ServerOptions::sessions_dir, "sessions-dir", "", kServer, "DIR", kAny,
+      {&SessionsDirOptions::sessions_dir, "sessions-dir", "", kServer, "DIR", kAny,
        "where sessions are kept, a directory of the server's own; \"auto\": $STATE_DIRECTORY/sessions, else "
-       "$XDG_STATE_HOME/troupe/sessions or ~/.local/state/troupe/sessions; none, off: no session is served"},
+       "$XDG_STATE_HOME/troupe/sessions or ~/.local/state/troupe/sessions; none, off: no session is served (session: "
+       "what repair looks at)"},
       {&ServerOptions::drain_timeout, "drain-timeout", "--shutdown-timeout --graceful-termination-timeout", kServer,
        "TIME", within(0, 24 * kHours), "how long SIGTERM waits for running answers before it ends them"},
       {&ServerOptions::idle_exit, "idle-exit", "", kServer, "TIME", within(0, 24 * kHours),
@@ -450,6 +451,8 @@ std::span<const Option> option_table() {
        "token ids instead of text: as the prompt (run), as the texts (embed), as the whole output (tokenize)"},
       {&JsonOptions::json, "json", "", kInputOutput, "", kAny, "print JSON"},
       {&AnchorOptions::anchors, "anchors", "", kInputOutput, "", kAny, "inspect: print all anchors"},
+      {&AnchorOptions::dry_run, "dry-run", "", kInputOutput, "", kAny,
+       "repair: say what would be done, and do nothing"},
       {&RawOptions::raw, "raw", "", kInputOutput, "", kAny,
        "print the text's control characters on a terminal too, which obeys them, instead of showing them"},
       {&StatusFormatOptions::prometheus, "prometheus", "", kInputOutput, "", kAny, "print Prometheus text"},

@@ -139,12 +139,15 @@ struct FormatOptions {
 
 // Groups of one subcommand.
 
+struct SessionsDirOptions {           // serve, session
+  std::string sessions_dir = "auto";  // a directory or "auto"; empty, "off": none
+};
+
 struct ServerOptions {
   std::string draft;
   std::int64_t kv_blocks = 0;  // 0: what the memory budget leaves
   std::string alias;
-  std::string chat_template;          // a file or a name; empty: the model's own
-  std::string sessions_dir = "auto";  // a directory or "auto"; empty, "off": none
+  std::string chat_template;  // a file or a name; empty: the model's own
   std::chrono::milliseconds drain_timeout{30'000};
   std::chrono::milliseconds progress_timeout{60'000};
   std::vector<std::int64_t> allow_uid;
@@ -235,6 +238,7 @@ struct ChatFlagOptions : MessageOptions {  // run
 
 struct AnchorOptions {  // session
   bool anchors = false;
+  bool dry_run = false;
 };
 
 struct KeyOptions {                      // key
@@ -365,14 +369,14 @@ template <class... Groups>
 struct Joined : Groups... {};
 
 // The values of all options, each once: what the parser fills. A subcommand gets its OptionSet of them.
-struct Options : Joined<HelpOptions, ConfigOptions, EngineOptions, ContextOptions, ParallelOptions, ProfileOptions,
-                        SocketOptions, RequestOptions, TokenTextOptions, EndsOptions, RawOptions, JsonOptions,
-                        FormatOptions, ServerOptions, LimitOptions, LogOptions, AnswerOptions, ConversationOptions,
-                        ChatFlagOptions, AnchorOptions, VerboseOptions, VectorOptions, StatusFormatOptions,
-                        ScreenOptions, CaseOptions, MachineOptions, PaceOptions, PromptOptions, FaultOptions,
-                        LoadTenantOptions, GoalOptions, ReportOptions, PassageOptions, LogitsOptions, DecodeOptions,
-                        SpeculationOptions, UsageFileOptions, PeriodOptions, KeysFileOptions, KeyOptions, TcpOptions> {
-};
+struct Options
+    : Joined<HelpOptions, ConfigOptions, EngineOptions, ContextOptions, ParallelOptions, ProfileOptions, SocketOptions,
+             RequestOptions, TokenTextOptions, EndsOptions, RawOptions, JsonOptions, FormatOptions, SessionsDirOptions,
+             ServerOptions, LimitOptions, LogOptions, AnswerOptions, ConversationOptions, ChatFlagOptions,
+             AnchorOptions, VerboseOptions, VectorOptions, StatusFormatOptions, ScreenOptions, CaseOptions,
+             MachineOptions, PaceOptions, PromptOptions, FaultOptions, LoadTenantOptions, GoalOptions, ReportOptions,
+             PassageOptions, LogitsOptions, DecodeOptions, SpeculationOptions, UsageFileOptions, PeriodOptions,
+             KeysFileOptions, KeyOptions, TcpOptions> {};
 
 // The options of a subcommand.
 template <class... Groups>
@@ -385,9 +389,9 @@ struct OptionSet : Groups... {
 template <class... Groups>
 using Configured = OptionSet<ConfigOptions, HelpOptions, Groups...>;
 
-using ServeOptions =
-    Configured<EngineOptions, SpeculationOptions, ContextOptions, ParallelOptions, ProfileOptions, SocketOptions,
-               UsageFileOptions, KeysFileOptions, TcpOptions, ServerOptions, LimitOptions, LogOptions>;
+using ServeOptions = Configured<EngineOptions, SpeculationOptions, ContextOptions, ParallelOptions, ProfileOptions,
+                                SocketOptions, UsageFileOptions, KeysFileOptions, TcpOptions, SessionsDirOptions,
+                                ServerOptions, LimitOptions, LogOptions>;
 using RunOptions = Configured<SocketOptions, RequestOptions, SpeculationOptions, AnswerOptions, ConversationOptions,
                               ChatFlagOptions, VerboseOptions, TokenTextOptions, RawOptions, JsonOptions>;
 using BenchOptions = Configured<EngineOptions, ContextOptions, ProfileOptions, CaseOptions, FormatOptions>;
@@ -404,7 +408,7 @@ using PerplexityOptions = Configured<EngineOptions, PassageOptions, TextOptions,
 using UsageOptions = Configured<SocketOptions, UsageFileOptions, PeriodOptions, JsonOptions>;
 using ChatOptions =
     Configured<SocketOptions, RequestOptions, SessionNameOptions, MessageOptions, LengthOptions, RawOptions>;
-using SessionOptions = Configured<SocketOptions, AnchorOptions, JsonOptions>;
+using SessionOptions = Configured<SocketOptions, SessionsDirOptions, AnchorOptions, JsonOptions>;
 using KeyCommandOptions = Configured<KeysFileOptions, KeyOptions, JsonOptions>;
 using EmbedOptions = Configured<SocketOptions, ModelNameOptions, TokenTextOptions, EndsOptions, VectorOptions>;
 

@@ -301,6 +301,13 @@ Status SequenceFile::check_contents() const {
   return Ok{};
 }
 
+bool is_other_version(const PrivateDirectory& directory, const std::string& name) {
+  const FileDescriptor file(::openat(directory.fd(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  Fixed fixed{};
+  return file.get() >= 0 && read_all(file, std::as_writable_bytes(std::span(&fixed, 1))) && fixed.magic == kMagic &&
+         fixed.version != 0 && fixed.version != kSequenceFileVersion;
+}
+
 bool is_prefix(const SequenceFile& file, std::span<const TokenId> tokens) {
   const std::uint32_t count = file.num_computed();
   const std::vector<TokenId>& computed = file.record().tokens;

@@ -100,6 +100,8 @@ class SequenceFile {
   std::uint32_t layout_ = 0;
 };
 
+// Whether the file is one of another version of the format: not damaged, but not read.
+[[nodiscard]] bool is_other_version(const PrivateDirectory& directory, const std::string& name);
 // Whether it has contents, and the tokens that they are of are the first of these.
 [[nodiscard]] bool is_prefix(const SequenceFile& file, std::span<const TokenId> tokens);
 

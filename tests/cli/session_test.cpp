@@ -1,4 +1,6 @@
 // troupe session, and troupe run --session, against real servers that end and begin again.
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
 #include <csignal>
 #include <filesystem>
@@ -67,6 +69,43 @@ TEST_CASE("what a client was told of is there after kill -9, whatever else was b
   ServerProcess server({"--sessions-dir", folder.path("whole")});
   for (const std::string& text : texts) whole = session_ids(server.call(session_turn("talk", text)));
   CHECK(killed == whole);
+}
+
+TEST_CASE("troupe session repair says what is wrong, keeps the rest, and waits for no running server") {
+  const TempFolder folder;
+  const std::string directory = folder.path("sessions");
+  const std::vector<std::string> repair{"session", "repair", "--sessions-dir", directory};
+  const auto with = [&](const std::string& flag) {
+    std::vector<std::string> all = repair;
+    all.push_back(flag);
+    return invoke(all);
+  };
+  CHECK(invoke(repair).code == 1);  // it is not there, and is not made
+  CHECK_FALSE(std::filesystem::exists(directory));
+  {
+    ServerProcess server({"--sessions-dir", directory});
+    (void)session_ids(server.call(session_turn("talk", "Once upon a time")));
+    (void)session_ids(server.call(session_turn("torn", "Once upon a time")));
+    const Finished busy = invoke(repair);
+    CHECK(busy.code == 75);
+    CHECK_THAT(busy.err, Contains("a server keeps its sessions here; stop it first"));
+  }
+  CHECK(invoke(repair).code == 0);
+  const std::string user = std::to_string(::getuid());
+  std::filesystem::resize_file(directory + "/" + user + "/torn.tokens", 70);
+  std::filesystem::remove(directory + "/" + user + "/torn.kv");
+  const Finished dry = with("--dry-run");
+  CHECK(dry.code == 1);
+  CHECK_THAT(dry.out, Contains(user + "/torn.tokens: truncated") && Contains("would be moved to damaged/"));
+  const json told = json::parse(with("--json").out);
+  CHECK(told["sessions"] == 1);
+  CHECK(told["findings"][0]["mended"] == true);
+  CHECK(invoke(repair).code == 0);
+  ServerProcess server({"--sessions-dir", directory});
+  const json left = json::parse(server.call({"session", "list", "--json"}).out);
+  REQUIRE(left.size() == 1);
+  CHECK(left[0]["name"] == "talk");
+  CHECK_THAT(invoke({"session", "list", "--dry-run"}).err, Contains("--dry-run belongs to repair"));
 }
 
 TEST_CASE("wrong uses of troupe session say what is right") {
