@@ -199,20 +199,30 @@ Cost cost_of(const engine::ModelFile& file, const engine::LoadOptions& options, 
   return cost;
 }
 
-// The tokens that end an answer; empty if the vocabulary cannot be read, which is no error here.
-std::vector<TokenId> end_ids(const engine::ModelFile& file, const Cost& cost) {
+struct VocabularyFacts {
+  std::vector<TokenId> end_ids;    // the tokens that end an answer
+  std::vector<std::string> notes;  // Tokenizer::notes()
+};
+
+// Empty if the vocabulary cannot be read, which is no error here: then the note says why.
+VocabularyFacts vocabulary_facts(const engine::ModelFile& file, const Cost& cost) {
   const auto tokenizer = engine::make_tokenizer_within(file, cost.memory);
-  if (!tokenizer) return {};
-  return engine::find_end_ids(file, tokenizer->get(), std::numeric_limits<std::int32_t>::max());
+  if (!tokenizer) return {.end_ids = {}, .notes = {tokenizer.error().message}};
+  VocabularyFacts facts{
+      .end_ids = engine::find_end_ids(file, tokenizer->get(), std::numeric_limits<std::int32_t>::max()), .notes = {}};
+  if (*tokenizer) facts.notes = (*tokenizer)->notes();
+  return facts;
 }
 
 void print_json(const engine::ModelFile& file, const Cost& cost) {
+  const VocabularyFacts vocabulary = vocabulary_facts(file, cost);
   ordered_json object{{"path", file.path()},
                       {"file_bytes", file.file_bytes()},
                       {"num_parameters", num_parameters(file)},
                       {"weight_types", weight_types(file)},
                       {"family", served_by(file)},
-                      {"end_ids", end_ids(file, cost)},
+                      {"end_ids", vocabulary.end_ids},
+                      {"notes", vocabulary.notes},
                       {"memory_budget", cost.memory},
                       {"weight_bytes", cost.weights},
                       {"vocabulary_bytes", cost.vocabulary},
@@ -247,7 +257,8 @@ void print_json(const engine::ModelFile& file, const Cost& cost) {
 }
 
 void print_text(const engine::ModelFile& file, const Cost& cost) {
-  const std::string ends = fmt::format("{}", fmt::join(end_ids(file, cost), ", "));
+  const VocabularyFacts vocabulary = vocabulary_facts(file, cost);
+  const std::string ends = fmt::format("{}", fmt::join(vocabulary.end_ids, ", "));
   std::vector<std::pair<std::string, std::string>> lines{
       {"file", fmt::format("{}, {}", file.path(), human_bytes(file.file_bytes()))},
       {"family", served_by(file)},
@@ -257,6 +268,7 @@ void print_text(const engine::ModelFile& file, const Cost& cost) {
       {"answers end at", ends.empty() ? "no token that is known" : "token " + ends},
       {"memory budget", human_bytes(cost.memory)},
   };
+  for (const std::string& note : vocabulary.notes) lines.emplace_back("note", note);
   for (const KvCost& kv : cost.kv) {
     std::string text = fmt::format("{} bytes per token", kv.bytes_per_token);
     if (kv.window_bytes != 0)

@@ -125,8 +125,10 @@ std::uint64_t Encoding::next_part() const {
 }
 
 void Encoding::encode_some(const std::atomic<bool>* interrupt) {
-  const engine::EncodeOptions options{
-      .add_special = request_->add_special, .parse_special = request_->parse_special, .interrupt = interrupt};
+  const engine::EncodeOptions options{.add_special = request_->add_special,
+                                      .continues = !request_->embed,
+                                      .parse_special = request_->parse_special,
+                                      .interrupt = interrupt};
   if (!request_->embed) {
     if (const auto* const chat = std::get_if<ChatPrompt>(&request_->prompt)) return encode_chat(*chat, options);
   }

@@ -115,11 +115,18 @@ std::int64_t read_integer(Reader& in, ValueType type) {
   if (type == ValueType::i8 || type == ValueType::i16 || type == ValueType::i32 || type == ValueType::i64)
     return static_cast<std::int64_t>(bits << unused) >> unused;  // extends the sign
   if (type == ValueType::boolean && bits > 1) in.fail(fmt::format("a boolean holds {}; it must be 0 or 1", bits));
-  if (bits > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
-    in.fail(fmt::format("the integer {} is out of range", bits));
-    return 0;
-  }
   return static_cast<std::int64_t>(bits);
+}
+
+// Integers; floats if one is above what int64 has.
+MetadataValue read_unsigned(Reader& in, std::uint64_t count) {
+  std::vector<std::uint64_t> values;
+  values.reserve(count);
+  while (values.size() < count && !in.failed()) values.push_back(in.number<std::uint64_t>("a metadata value"));
+  constexpr auto kMax = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  if (std::any_of(values.begin(), values.end(), [](std::uint64_t value) { return value > kMax; }))
+    return std::vector<double>(values.begin(), values.end());
+  return std::vector<std::int64_t>(values.begin(), values.end());
 }
 
 bool is_float(ValueType type) { return type == ValueType::f32 || type == ValueType::f64; }
@@ -160,6 +167,7 @@ MetadataValue read_array(Reader& in) {
   if (type == ValueType::string)
     return read_elements(in, count, [&] { return in.string("a string in an array", kMaxStringBytes); });
   if (is_float(type)) return read_elements(in, count, [&] { return read_float(in, type); });
+  if (type == ValueType::u64) return read_unsigned(in, count);
   return read_elements(in, count, [&] { return read_integer(in, type); });
 }
 
@@ -170,6 +178,12 @@ MetadataValue read_value(Reader& in) {
   if (type == ValueType::string) return in.string("a metadata string", kMaxStringBytes);
   if (type == ValueType::boolean) return read_integer(in, type) != 0;
   if (is_float(type)) return read_float(in, type);
+  if (type == ValueType::u64) {
+    const auto value = in.number<std::uint64_t>("a metadata value");
+    if (value <= static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
+      return static_cast<std::int64_t>(value);
+    return static_cast<double>(value);
+  }
   return read_integer(in, type);
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "config/printable.h"
@@ -29,10 +30,46 @@ std::optional<double> number_of(const MetadataValue& value) {
   return std::nullopt;
 }
 
-// 1 equals 1.0: files differ in the type of a number.
+// 1 equals 1.0 and true: files differ in the type of a number.
 bool is_same(const MetadataValue& a, const MetadataValue& b) {
-  const auto x = number_of(a), y = number_of(b);
+  const auto as_number = [](const MetadataValue& value) {
+    const auto* const flag = std::get_if<bool>(&value);
+    return flag ? std::optional<double>(*flag ? 1 : 0) : number_of(value);
+  };
+  const auto x = as_number(a), y = as_number(b);
   return x && y ? *x == *y : a == b;
+}
+
+// Exactly the same number, as int64.
+std::optional<std::int64_t> to_integer(double value) {
+  constexpr double kBound = 9223372036854775808.0;  // 2^63
+  if (!(value >= -kBound && value < kBound) || value != std::floor(value)) return std::nullopt;
+  return static_cast<std::int64_t>(value);
+}
+
+std::optional<std::int64_t> integer_of(const MetadataValue& value) {
+  if (const auto* integer = std::get_if<std::int64_t>(&value)) return *integer;
+  if (const auto* number = std::get_if<double>(&value)) return to_integer(*number);
+  return std::nullopt;
+}
+
+std::optional<bool> boolean_of(const MetadataValue& value) {
+  if (const auto* boolean = std::get_if<bool>(&value)) return *boolean;
+  const auto integer = integer_of(value);
+  return integer && (*integer == 0 || *integer == 1) ? std::optional(*integer == 1) : std::nullopt;
+}
+
+// The one value of a list whose entries are all the same; else the value itself.
+MetadataValue unlisted(const MetadataValue& value) {
+  const auto first_of = [&](const auto& list) -> MetadataValue {
+    const bool all_same =
+        !list.empty() && std::all_of(list.begin(), list.end(), [&](const auto& each) { return each == list.front(); });
+    return all_same ? MetadataValue(list.front()) : value;
+  };
+  if (const auto* integers = std::get_if<std::vector<std::int64_t>>(&value)) return first_of(*integers);
+  if (const auto* numbers = std::get_if<std::vector<double>>(&value)) return first_of(*numbers);
+  if (const auto* strings = std::get_if<std::vector<std::string>>(&value)) return first_of(*strings);
+  return value;
 }
 
 bool fits_float(double value) {
@@ -47,27 +84,71 @@ void Metadata::fail_key(ErrorCode code, const std::string& key, const std::strin
 
 void Metadata::fail_type(const std::string& key, const char* expected) {
   const MetadataValue& value = *file_.find(prefix_ + key);
-  if (is_array(value))
-    return fail_key(ErrorCode::unsupported, key, "differs from layer to layer, which is not supported");
+  if (is_array(value) && !is_array(unlisted(value)))
+    return fail_key(ErrorCode::bad_model, key,
+                    fmt::format("is a list of {}, which is not {}", text_of(unlisted(value)), expected));
+  if (is_array(value) && !std::string_view(expected).starts_with("a list"))
+    return fail_key(ErrorCode::unsupported, key,
+                    fmt::format("is a list of values that differ, as from layer to layer; {} is wanted", expected));
   fail_key(ErrorCode::bad_model, key, fmt::format("is {}, which is not {}", text_of(value), expected));
 }
 
-std::optional<std::int64_t> Metadata::integer(const std::string& key) {
-  const auto value = file_.integer(prefix_ + key);
-  if (!value && has(key)) fail_type(key, "a whole number");
-  return value;
+template <class Convert>
+auto Metadata::one(const std::string& key, const char* expected, Convert convert)
+    -> decltype(convert(std::declval<const MetadataValue&>())) {
+  const MetadataValue* const value = file_.find(prefix_ + key);
+  if (!value) return {};
+  auto converted = is_array(*value) ? convert(unlisted(*value)) : convert(*value);
+  if (!converted) fail_type(key, expected);
+  return converted;
 }
 
+std::optional<std::int64_t> Metadata::integer(const std::string& key) { return one(key, "a whole number", integer_of); }
+
 bool Metadata::boolean(const std::string& key, bool absent) {
-  const auto value = file_.boolean(prefix_ + key);
-  if (!value && has(key)) fail_type(key, "true or false");
-  return value.value_or(absent);
+  return one(key, "true or false", boolean_of).value_or(absent);
 }
 
 std::string Metadata::string(const std::string& key, const std::string& absent) {
-  const std::string* text = file_.string(prefix_ + key);
-  if (!text && has(key)) fail_type(key, "a text");
-  return text ? *text : absent;
+  return one(key, "a text",
+             [](const MetadataValue& value) {
+               const auto* const text = std::get_if<std::string>(&value);
+               return text ? std::optional(*text) : std::nullopt;
+             })
+      .value_or(absent);
+}
+
+std::optional<std::vector<std::int64_t>> Metadata::integers(const std::string& key) {
+  const MetadataValue* const value = file_.find(prefix_ + key);
+  if (!value) return std::nullopt;
+  if (const auto* integers = std::get_if<std::vector<std::int64_t>>(value)) return *integers;
+  std::vector<std::int64_t> converted;
+  if (const auto* numbers = std::get_if<std::vector<double>>(value)) {
+    for (const double number : *numbers)
+      if (const auto integer = to_integer(number)) converted.push_back(*integer);
+    if (converted.size() == numbers->size()) return converted;
+  } else if (const auto integer = integer_of(*value)) {
+    return std::vector{*integer};
+  }
+  fail_type(key, "a list of whole numbers");
+  return std::nullopt;
+}
+
+std::optional<std::vector<double>> Metadata::numbers(const std::string& key) {
+  const MetadataValue* const value = file_.find(prefix_ + key);
+  if (!value) return std::nullopt;
+  if (const auto* numbers = std::get_if<std::vector<double>>(value)) return *numbers;
+  if (const auto* integers = std::get_if<std::vector<std::int64_t>>(value))
+    return std::vector<double>(integers->begin(), integers->end());
+  if (const auto number = number_of(*value)) return std::vector{*number};
+  fail_type(key, "a list of numbers");
+  return std::nullopt;
+}
+
+const std::vector<std::string>* Metadata::strings(const std::string& key) {
+  const auto* const strings = file_.strings(prefix_ + key);
+  if (!strings && has(key)) fail_type(key, "a list of texts");
+  return strings;
 }
 
 std::uint32_t Metadata::count(const std::string& key, std::int64_t max, std::optional<std::int64_t> absent) {
@@ -84,8 +165,7 @@ std::uint32_t Metadata::count(const std::string& key, std::int64_t max, std::opt
 }
 
 double Metadata::positive(const std::string& key, std::optional<double> absent) {
-  const auto value = has(key) ? file_.number(prefix_ + key) : absent;
-  if (!value && has(key)) fail_type(key, "a number");
+  const auto value = has(key) ? one(key, "a number", number_of) : absent;
   if (!value || !fits_float(*value)) {
     fail_key(
         ErrorCode::bad_model, key,
@@ -96,8 +176,7 @@ double Metadata::positive(const std::string& key, std::optional<double> absent) 
 }
 
 double Metadata::not_negative(const std::string& key, double absent) {
-  const auto value = has(key) ? file_.number(prefix_ + key) : absent;
-  if (!value) fail_type(key, "a number");
+  const auto value = has(key) ? one(key, "a number", number_of) : absent;
   if (!value || (*value != 0 && !fits_float(*value)) || *value > 0xffffffffu) {
     fail_key(ErrorCode::bad_model, key, "must be a number from 0 on that float32 has");
     return absent;
@@ -107,10 +186,11 @@ double Metadata::not_negative(const std::string& key, double absent) {
 
 void Metadata::refuse_unless(const std::string& key, std::initializer_list<MetadataValue> harmless,
                              const std::string& what_is) {
-  const MetadataValue* value = file_.find(prefix_ + key);
-  if (!value || std::any_of(harmless.begin(), harmless.end(), [&](const auto& each) { return is_same(each, *value); }))
-    return;
-  fail_key(ErrorCode::unsupported, key, fmt::format("is {}, which is not supported: {}", text_of(*value), what_is));
+  const MetadataValue* const found = file_.find(prefix_ + key);
+  if (!found) return;
+  const MetadataValue value = unlisted(*found);
+  if (std::any_of(harmless.begin(), harmless.end(), [&](const auto& each) { return is_same(each, value); })) return;
+  fail_key(ErrorCode::unsupported, key, fmt::format("is {}, which is not supported: {}", text_of(value), what_is));
 }
 
 }  // namespace troupe::engine

@@ -1,18 +1,25 @@
-// A family's part of a file's metadata, read and checked.
+// Metadata of a model file, read and checked: every key that the engine uses goes through here.
 #pragma once
 
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "config/result.h"
 #include "engine/formats/model_file.h"
 
 namespace troupe::engine {
 
-// Reads keys with the family's prefix ("llama."); the first error is kept, and later calls return harmless values. A
-// value of another type than requested is an error, not an absent key.
+// Reads keys with a prefix: a family's ("llama."), or that of a vocabulary ("tokenizer.ggml."). The first error is
+// kept, and later calls return harmless values.
+//
+// A value of another type than requested is taken if it is exactly a value of that type: whole floats for integers,
+// integers for floats, 0 and 1 for flags; and a list whose entries are all the same for one value, as some converters
+// write one for each layer. Any other value is an error that names the key, what was found and what is wanted; it is
+// never read as an absent key.
 class Metadata {
  public:
   Metadata(const ModelFile& file, const std::string& prefix) : file_(file), prefix_(prefix + ".") {}
@@ -30,6 +37,11 @@ class Metadata {
   std::optional<std::int64_t> integer(const std::string& key);
   bool boolean(const std::string& key, bool absent);
   std::string string(const std::string& key, const std::string& absent = {});
+  // Lists; nothing if the key is absent. One value is a list of one.
+  std::optional<std::vector<std::int64_t>> integers(const std::string& key);
+  std::optional<std::vector<double>> numbers(const std::string& key);
+  // Borrowed from the file; null if the key is absent.
+  const std::vector<std::string>* strings(const std::string& key);
   // From 1 to `max`; without `absent` the key must exist, also for positive().
   std::uint32_t count(const std::string& key, std::int64_t max, std::optional<std::int64_t> absent = std::nullopt);
   // Numbers in the range of normal float32 values, so that they can be divided by after rounding to float32.
@@ -43,6 +55,10 @@ class Metadata {
  private:
   void fail_key(ErrorCode code, const std::string& key, const std::string& what);
   void fail_type(const std::string& key, const char* expected);
+  // The value as Convert takes it, from one value or a list of equal ones; nothing, and an error, if it is none.
+  template <class Convert>
+  auto one(const std::string& key, const char* expected, Convert convert)
+      -> decltype(convert(std::declval<const MetadataValue&>()));
 
   const ModelFile& file_;
   std::string prefix_;

@@ -19,8 +19,8 @@
 
 namespace troupe::engine {
 
-// One metadata value. Integers of every width are int64 (a uint64 above int64's range is refused on reading), arrays
-// of numbers are vectors.
+// One metadata value. Integers of every width are int64, a uint64 above its range (and a list with one) is float;
+// arrays of numbers are vectors.
 using MetadataValue = std::variant<std::int64_t, double, bool, std::string, std::vector<std::int64_t>,
                                    std::vector<double>, std::vector<std::string>>;
 

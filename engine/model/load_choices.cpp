@@ -85,6 +85,9 @@ Result<OpenedModel> open_model(const std::string& path, const LoadOptions& optio
   if (!tokenizer) return tokenizer.error();
   opened.vocabulary_bytes = heap_growth(heap_before);
   opened.tokenizer = std::move(*tokenizer);
+  if (opened.tokenizer && options.notes)
+    for (const std::string& note : opened.tokenizer->notes())
+      options.notes({.warning = true, .text = fmt::format("{}: {}", path, note)});
   opened.file = std::move(*file);
   if (!options.team) opened.own_team = std::make_unique<Team>(default_num_threads());
   opened.options = {.kernels = *table,

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "config/printable.h"
+#include "engine/formats/metadata.h"
 #include "engine/tokenizers/pre_tokenizer.h"
 #include "engine/tokenizers/tokenizer_base.h"
 #include "engine/tokenizers/unicode.h"
@@ -148,7 +149,9 @@ class WordMerger {
 
 Result<Merges> read_merges(const ModelFile& file, const Vocabulary& vocabulary) {
   const auto bad = [&](const std::string& what) { return bad_vocabulary(file, what); };
-  const auto* const list = file.strings("tokenizer.ggml.merges");
+  Metadata keys(file, "tokenizer.ggml");
+  const auto* const list = keys.strings("merges");
+  if (keys.failed()) return keys.error();
   if (list == nullptr) return bad("tokenizer.ggml.merges is missing, and a vocabulary of model \"gpt2\" needs it");
   Merges merges;
   merges.reserve(list->size());
@@ -172,13 +175,15 @@ Result<Merges> read_merges(const ModelFile& file, const Vocabulary& vocabulary) 
   return merges;
 }
 
-// Microsoft's BitNet b1.58 2B-4T is published without the field; it is recognised by its vocabulary, which is Llama
-// 3's.
-std::string find_pre_tokenizer(const ModelFile& file, const Vocabulary& vocabulary) {
-  const std::string* const pre = file.string("tokenizer.ggml.pre");
-  if (pre != nullptr && !pre->empty()) return *pre;
+// The name of the pre-tokenizer; empty: the file does not say it. Microsoft's BitNet b1.58 2B-4T is published without
+// the field; it is recognised by its vocabulary, which is Llama 3's.
+Result<std::string> find_pre_tokenizer(const ModelFile& file, const Vocabulary& vocabulary) {
+  Metadata keys(file, "tokenizer.ggml");
+  std::string pre = keys.string("pre");
+  if (keys.failed()) return keys.error();
   const bool llama3 = vocabulary.bos() && vocabulary.text(*vocabulary.bos()) == "<|begin_of_text|>";
-  return llama3 ? "llama-bpe" : "default";
+  if (pre.empty() && llama3) return std::string("llama-bpe");
+  return pre;
 }
 
 // Encodes as GPT-2 does (Radford et al. 2019; BPE: Sennrich, Haddow and Birch, ACL 2016): the text is cut into words by
@@ -187,10 +192,14 @@ std::string find_pre_tokenizer(const ModelFile& file, const Vocabulary& vocabula
 // a token is dropped. Bytes that are not UTF-8 are separate words.
 class BytePairTokenizer final : public BaseTokenizer {
  public:
-  BytePairTokenizer(const ModelFile& file, Vocabulary vocabulary, Merges merges, TextSplitter splitter)
-      : BaseTokenizer(file, std::move(vocabulary), read_rules(file, {.add_bos = splitter.adds_bos()})),
-        merges_(std::move(merges)),
-        splitter_(std::move(splitter)) {
+  // guessed: how words are cut is a guess, as the file does not say it.
+  BytePairTokenizer(const ModelFile& file, Vocabulary vocabulary, Rules rules, Merges merges, TextSplitter splitter,
+                    bool guessed)
+      : BaseTokenizer(file, std::move(vocabulary), rules), merges_(std::move(merges)), splitter_(std::move(splitter)) {
+    if (guessed)
+      add_note(
+          "the file does not say how its texts are cut into words (tokenizer.ggml.pre): the rules of \"default\" are "
+          "taken, which may give other tokens than the model was trained on; convert the model again");
     for (std::size_t byte = 0; byte < byte_tokens_.size(); ++byte) {
       const char c = static_cast<char>(byte);
       byte_tokens_[byte] = this->vocabulary().find_text(spell(std::string_view(&c, 1))).value_or(-1);
@@ -243,12 +252,16 @@ class BytePairTokenizer final : public BaseTokenizer {
 Result<std::shared_ptr<const Tokenizer>> make_byte_pair(const ModelFile& file) {
   Result<Vocabulary> vocabulary = Vocabulary::load(file);
   if (!vocabulary) return vocabulary.error();
-  Result<TextSplitter> splitter = TextSplitter::create(find_pre_tokenizer(file, *vocabulary));
+  const auto pre = find_pre_tokenizer(file, *vocabulary);
+  if (!pre) return pre.error();
+  Result<TextSplitter> splitter = TextSplitter::create(pre->empty() ? "default" : *pre);
   if (!splitter) return Error{splitter.error().code, fmt::format("{}: {}", file.path(), splitter.error().message)};
   Result<Merges> merges = read_merges(file, *vocabulary);
   if (!merges) return merges.error();
-  return {std::make_shared<const BytePairTokenizer>(file, std::move(*vocabulary), std::move(*merges),
-                                                    std::move(*splitter))};
+  const auto rules = BaseTokenizer::read_rules(file, {.add_bos = splitter->adds_bos()});
+  if (!rules) return rules.error();
+  return {std::make_shared<const BytePairTokenizer>(file, std::move(*vocabulary), *rules, std::move(*merges),
+                                                    std::move(*splitter), pre->empty())};
 }
 
 }  // namespace troupe::engine

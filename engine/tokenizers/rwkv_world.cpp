@@ -61,8 +61,8 @@ std::optional<std::string> unescape(std::string_view text) {
 class RwkvTokenizer final : public BaseTokenizer {
  public:
   // pieces: bytes of the tokens, by id; empty for those that text does not become.
-  RwkvTokenizer(const ModelFile& file, Vocabulary vocabulary, const std::vector<std::string>& pieces)
-      : BaseTokenizer(file, std::move(vocabulary), read_rules(file, {})) {
+  RwkvTokenizer(const ModelFile& file, Vocabulary vocabulary, Rules rules, const std::vector<std::string>& pieces)
+      : BaseTokenizer(file, std::move(vocabulary), rules) {
     std::vector<LongestMatch::Text> tokens;
     tokens.reserve(static_cast<std::size_t>(this->vocabulary().end_id()));
     for (TokenId id = 0; id < this->vocabulary().end_id(); ++id)
@@ -106,7 +106,9 @@ Result<std::shared_ptr<const Tokenizer>> make_rwkv_world(const ModelFile& file) 
                                               Printable(vocabulary->text(id))));
     pieces[static_cast<std::size_t>(id)] = std::move(*bytes);
   }
-  return {std::make_shared<const RwkvTokenizer>(file, std::move(*vocabulary), pieces)};
+  const auto rules = BaseTokenizer::read_rules(file, {});
+  if (!rules) return rules.error();
+  return {std::make_shared<const RwkvTokenizer>(file, std::move(*vocabulary), *rules, pieces)};
 }
 
 }  // namespace troupe::engine

@@ -37,18 +37,6 @@ std::string unescape_spaces(std::string_view text) {
   return plain;
 }
 
-// The byte of a token spelled "<0xNN>", or -1.
-int parse_byte_token(std::string_view text) {
-  if (text.size() != 6 || text.substr(0, 3) != "<0x" || text[5] != '>') return -1;
-  int value = 0;
-  for (const char c : text.substr(3, 2)) {
-    const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-    if (digit < 0) return -1;
-    value = value * 16 + digit;
-  }
-  return value;
-}
-
 using ByteTokens = std::array<TokenId, 256>;  // -1: there is none
 
 // Merges one text. Symbols are a linked list over the text; a candidate merge in the queue is out of
@@ -137,7 +125,7 @@ Result<ByteTokens> read_byte_tokens(const ModelFile& file, const Vocabulary& voc
   byte_tokens.fill(-1);
   for (TokenId id = 0; id < vocabulary.end_id(); ++id) {
     if (vocabulary.kind(id) != TokenKind::byte) continue;
-    const int byte = parse_byte_token(vocabulary.text(id));
+    const int byte = byte_of_text(vocabulary.text(id));
     if (byte < 0) return bad_vocabulary(file, fmt::format("token {} is of type byte but is not spelled <0xNN>", id));
     byte_tokens[static_cast<std::size_t>(byte)] = id;
   }
@@ -150,12 +138,10 @@ Result<ByteTokens> read_byte_tokens(const ModelFile& file, const Vocabulary& voc
 // there are none. Bytes that are not UTF-8 count as characters of one byte.
 class SentencePieceTokenizer final : public BaseTokenizer {
  public:
-  SentencePieceTokenizer(const ModelFile& file, Vocabulary vocabulary, const ByteTokens& byte_tokens)
-      : BaseTokenizer(file, std::move(vocabulary),
-                      read_rules(file, {.add_bos = true, .add_eos = false, .add_space_prefix = true})),
-        byte_tokens_(byte_tokens) {
+  SentencePieceTokenizer(const ModelFile& file, Vocabulary vocabulary, Rules rules, const ByteTokens& byte_tokens)
+      : BaseTokenizer(file, std::move(vocabulary), rules), byte_tokens_(byte_tokens) {
     set_pieces([this](TokenId id, std::string_view text) {
-      if (kind(id) == TokenKind::byte) return std::string(1, static_cast<char>(parse_byte_token(text)));
+      if (kind(id) == TokenKind::byte) return std::string(1, static_cast<char>(byte_of_text(text)));
       longest_text_ = std::max(longest_text_, text.size());
       return kind(id) == TokenKind::user_defined ? std::string(text) : unescape_spaces(text);
     });
@@ -198,7 +184,9 @@ Result<std::shared_ptr<const Tokenizer>> make_sentencepiece(const ModelFile& fil
                              file.path())};
   Result<ByteTokens> byte_tokens = read_byte_tokens(file, *vocabulary);
   if (!byte_tokens) return byte_tokens.error();
-  return {std::make_shared<const SentencePieceTokenizer>(file, std::move(*vocabulary), *byte_tokens)};
+  const auto rules = BaseTokenizer::read_rules(file, {.add_bos = true, .add_eos = false, .add_space_prefix = true});
+  if (!rules) return rules.error();
+  return {std::make_shared<const SentencePieceTokenizer>(file, std::move(*vocabulary), *rules, *byte_tokens)};
 }
 
 }  // namespace troupe::engine

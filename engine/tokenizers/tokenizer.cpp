@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "config/printable.h"
+#include "engine/formats/metadata.h"
 #include "engine/tokenizers/tokenizer_base.h"
 #include "engine/tokenizers/unicode.h"
 
@@ -25,17 +27,19 @@ std::string Tokenizer::decode(const std::vector<TokenId>& ids, const std::atomic
 }
 
 Result<std::shared_ptr<const Tokenizer>> make_tokenizer(const ModelFile& file) {
-  const std::string* const model = file.string("tokenizer.ggml.model");
-  if (model == nullptr || *model == "no_vocab" || *model == "none") return std::shared_ptr<const Tokenizer>();
-  if (*model == "llama") return make_sentencepiece(file);
-  if (*model == "gpt2") return make_byte_pair(file);
-  if (*model == "rwkv") return make_rwkv_world(file);
-  if (*model == "bert") return make_wordpiece(file);
+  Metadata keys(file, "tokenizer.ggml");
+  const std::string model = keys.string("model");
+  if (keys.failed()) return keys.error();
+  if (model.empty() || model == "no_vocab" || model == "none") return std::shared_ptr<const Tokenizer>();
+  if (model == "llama") return make_sentencepiece(file);
+  if (model == "gpt2") return make_byte_pair(file);
+  if (model == "rwkv") return make_rwkv_world(file);
+  if (model == "bert") return make_wordpiece(file);
   return Error{
       ErrorCode::unsupported,
       fmt::format("{}: tokenizer.ggml.model is \"{}\", and the known ones are llama (SentencePiece type), gpt2 "
                   "(byte-level BPE), rwkv (RWKV World) and bert (WordPiece); use a model with one of these",
-                  file.path(), Printable(*model))};
+                  file.path(), Printable(model))};
 }
 
 std::vector<TokenId> find_end_ids(const ModelFile& file, const Tokenizer* tokenizer, std::uint32_t vocab_size) {
@@ -43,9 +47,14 @@ std::vector<TokenId> find_end_ids(const ModelFile& file, const Tokenizer* tokeni
   if (tokenizer) {
     for (std::uint32_t id = 0; id < tokenizer->size(); ++id)
       if (tokenizer->is_end_of_generation(static_cast<TokenId>(id))) ids.push_back(static_cast<TokenId>(id));
-  } else if (const auto eos = file.integer("tokenizer.ggml.eos_token_id"); eos && *eos >= 0 && *eos < vocab_size) {
-    ids.push_back(static_cast<TokenId>(*eos));
+    return ids;
   }
+  Metadata keys(file, "tokenizer.ggml");
+  for (const char* key : {"eos_token_id", "eos_token_ids"})
+    for (const std::int64_t id : keys.integers(key).value_or(std::vector<std::int64_t>()))
+      if (id >= 0 && id < vocab_size) ids.push_back(static_cast<TokenId>(id));
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   return ids;
 }
 

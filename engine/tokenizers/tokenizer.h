@@ -22,6 +22,7 @@ enum class TokenKind : std::uint8_t { normal, unknown, control, user_defined, un
 
 struct EncodeOptions {
   bool add_special = true;     // add BOS and EOS if the vocabulary asks for them
+  bool continues = false;      // the text is continued: no EOS, which would stand between the two
   bool parse_special = false;  // text of control tokens becomes their id
   // If another thread sets it, encode() soon throws Interrupted. May be null.
   const std::atomic<bool>* interrupt = nullptr;
@@ -69,6 +70,9 @@ class Tokenizer {
   // Whether generation ends at this token (EOS, EOT, EOM: llama.cpp's end of generation).
   virtual bool is_end_of_generation(TokenId id) const = 0;
 
+  // What the file lists otherwise than it is taken, or does not say and was guessed: sentences for the log.
+  virtual const std::vector<std::string>& notes() const = 0;
+
   // The whole text of `ids` (pieces one after another, without the space that a SentencePiece
   // vocabulary put before the first one). interrupt: as in EncodeOptions.
   [[nodiscard]] std::string decode(const std::vector<TokenId>& ids, const std::atomic<bool>* interrupt = nullptr) const;
@@ -83,8 +87,8 @@ class Tokenizer {
 [[nodiscard]] std::vector<TokenId> find_end_ids(const ModelFile& file, const Tokenizer* tokenizer,
                                                 std::uint32_t vocab_size);
 
-// The chat templates in the file's metadata: (name, source) of tokenizer.chat_template, whose name is empty, and of each
-// tokenizer.chat_template.NAME, ascending.
+// The chat templates in the file's metadata: (name, source) of tokenizer.chat_template, whose name is empty, and of
+// each tokenizer.chat_template.NAME, ascending.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> find_chat_templates(const ModelFile& file);
 
 // Turns a stream of ids into text that never ends inside a UTF-8 character: bytes that begin a

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "config/assert.h"
+#include "engine/formats/metadata.h"
 
 namespace troupe::engine {
 namespace {
@@ -24,14 +25,16 @@ bool phi3_eats_space(std::string_view text) { return text != "<unk>" && text != 
 
 }  // namespace
 
-BaseTokenizer::Rules BaseTokenizer::read_rules(const ModelFile& file, Rules defaults) {
-  return {file.boolean("tokenizer.ggml.add_bos_token").value_or(defaults.add_bos),
-          file.boolean("tokenizer.ggml.add_eos_token").value_or(defaults.add_eos),
-          file.boolean("tokenizer.ggml.add_space_prefix").value_or(defaults.add_space_prefix)};
+Result<BaseTokenizer::Rules> BaseTokenizer::read_rules(const ModelFile& file, Rules defaults) {
+  Metadata keys(file, "tokenizer.ggml");
+  const Rules rules{keys.boolean("add_bos_token", defaults.add_bos), keys.boolean("add_eos_token", defaults.add_eos),
+                    keys.boolean("add_space_prefix", defaults.add_space_prefix)};
+  if (keys.failed()) return keys.error();
+  return rules;
 }
 
 BaseTokenizer::BaseTokenizer(const ModelFile& file, Vocabulary vocabulary, Rules rules)
-    : vocabulary_(std::move(vocabulary)), rules_(rules), is_phi3_(is_phi3(file)) {
+    : vocabulary_(std::move(vocabulary)), notes_(vocabulary_.notes()), rules_(rules), is_phi3_(is_phi3(file)) {
   rules_.add_bos = rules.add_bos && vocabulary_.bos();
   rules_.add_eos = rules.add_eos && vocabulary_.eos();
   std::vector<LongestMatch::Text> texts;
@@ -85,7 +88,7 @@ std::vector<TokenId> BaseTokenizer::encode(std::string_view text, EncodeOptions 
   const LongestMatch& specials = options.parse_special ? specials_ : user_defined_;
   encode_around_specials(
       text, [&](std::size_t position) { return specials.find(text.substr(position)); }, ids, interrupt);
-  if (options.add_special && rules_.add_eos) ids.push_back(*vocabulary_.eos());
+  if (options.add_special && rules_.add_eos && !options.continues) ids.push_back(*vocabulary_.eos());
   return ids;
 }
 

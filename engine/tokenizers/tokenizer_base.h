@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/tokenizers/longest_match.h"
@@ -29,16 +30,18 @@ class BaseTokenizer : public Tokenizer {
   bool adds_bos() const final { return rules_.add_bos; }
   bool adds_space_prefix() const final { return rules_.add_space_prefix; }
   bool is_end_of_generation(TokenId id) const final { return vocabulary_.is_end_of_generation(id); }
+  const std::vector<std::string>& notes() const final { return notes_; }
 
- protected:
   // Tokens added around the text; each flag from the metadata, else the tokenizer's default.
   struct Rules {
     bool add_bos = false;
     bool add_eos = false;
     bool add_space_prefix = false;
   };
-  static Rules read_rules(const ModelFile& file, Rules defaults);
+  // Error: bad_model.
+  static Result<Rules> read_rules(const ModelFile& file, Rules defaults);
 
+ protected:
   BaseTokenizer(const ModelFile& file, Vocabulary vocabulary, Rules rules);
   // Called by the constructor of a derived class: bytes_of() gives the piece of each token. Control and unknown tokens
   // have none.
@@ -49,6 +52,7 @@ class BaseTokenizer : public Tokenizer {
   virtual void encode_text(std::string_view text, std::vector<TokenId>& ids, Interrupt& interrupt) const = 0;
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
+  void add_note(std::string note) { notes_.push_back(std::move(note)); }
 
  private:
   // The ids of text without BOS and EOS; find(p) gives the special token that begins at position p of it, if there is
@@ -58,6 +62,7 @@ class BaseTokenizer : public Tokenizer {
                               Interrupt& interrupt) const;
 
   Vocabulary vocabulary_;
+  std::vector<std::string> notes_;
   Rules rules_;
   bool is_phi3_;
   LongestMatch specials_;                   // the texts of special tokens

@@ -23,13 +23,22 @@ inline constexpr std::size_t kMaxTokenBytes = 4096;                       // the
 inline constexpr std::size_t kMaxSpecialTokenBytes = 1024;
 inline constexpr std::size_t kMaxSpecialTokensBytes = std::size_t{1} << 23;  // together
 
+class Metadata;
+
+// The byte of a token spelled "<0xNN>", or -1.
+[[nodiscard]] int byte_of_text(std::string_view text);
+
 [[nodiscard]] Error bad_vocabulary(const ModelFile& file, const std::string& what);
 
 // Checked when loaded: the arrays have one length, kinds are known, special ids are in range.
 // Immutable; any thread may read it.
 class Vocabulary {
  public:
-  // Reads tokenizer.ggml.{tokens, token_type, scores, *_token_id}. Error: bad_model.
+  // Reads tokenizer.ggml.{tokens, token_type, scores, *_token_id, eos_token_ids}. Error: bad_model.
+  //
+  // What a token is follows from its type and its spelling together: those that end an answer or fill in the middle are
+  // control tokens, and "<0x0A>" of a SentencePiece vocabulary is a byte, also where the file lists them as normal, or
+  // has no types.
   static Result<Vocabulary> load(const ModelFile& file);
 
   Vocabulary(Vocabulary&&) = default;  // no copies: by_text_ points into texts_
@@ -57,12 +66,15 @@ class Vocabulary {
   std::optional<TokenId> eos() const { return eos_; }
   std::optional<TokenId> unknown() const { return unknown_; }
   bool is_end_of_generation(TokenId id) const { return is_end_[index(id)]; }
+  // What was decided otherwise than the file lists it: sentences for the log.
+  const std::vector<std::string>& notes() const { return notes_; }
 
  private:
   Vocabulary() = default;
-  Status read_arrays(const ModelFile& file);
+  Status read_arrays(const ModelFile& file, Metadata& keys);
   Status check_lengths(const ModelFile& file) const;
-  Status read_special_ids(const ModelFile& file);
+  Status read_special_ids(const ModelFile& file, Metadata& keys);
+  void decide_roles(const std::string& model);
   std::size_t index(TokenId id) const;
 
   std::vector<std::string> texts_;
@@ -70,6 +82,8 @@ class Vocabulary {
   std::vector<float> scores_;
   std::unordered_map<std::string_view, TokenId> by_text_;
   std::vector<bool> is_end_;
+  bool has_types_ = false;
+  std::vector<std::string> notes_;
   std::optional<TokenId> bos_, eos_, unknown_;
 };
 

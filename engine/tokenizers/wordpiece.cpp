@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "config/assert.h"
+#include "engine/formats/metadata.h"
 #include "engine/tokenizers/tokenizer_base.h"
 #include "engine/tokenizers/unicode.h"
 
@@ -69,10 +70,10 @@ class WordPieceTokenizer final : public BaseTokenizer {
  public:
   // add_bos and add_eos differ between files, because converters search for token names of other vocabularies; BERT
   // models always read [CLS] text [SEP].
-  WordPieceTokenizer(const ModelFile& file, Vocabulary vocabulary)
+  WordPieceTokenizer(const ModelFile& file, Vocabulary vocabulary, bool lowercase, bool strip_accents)
       : BaseTokenizer(file, std::move(vocabulary), {.add_bos = true, .add_eos = true, .add_space_prefix = true}),
-        lowercase_(file.boolean("tokenizer.ggml.normalizer.lowercase").value_or(true)),
-        strip_accents_(file.boolean("tokenizer.ggml.normalizer.strip_accents").value_or(lowercase_)) {
+        lowercase_(lowercase),
+        strip_accents_(strip_accents) {
     std::vector<LongestMatch::Text> tokens;
     for (TokenId id = 0; id < this->vocabulary().end_id(); ++id)
       if (this->vocabulary().is_text(id)) tokens.emplace_back(this->vocabulary().text(id), id);
@@ -155,7 +156,11 @@ Result<std::shared_ptr<const Tokenizer>> make_wordpiece(const ModelFile& file) {
   for (const auto& [id, name] : {std::pair(vocabulary->bos(), "[CLS]"), std::pair(vocabulary->eos(), "[SEP]"),
                                  std::pair(vocabulary->unknown(), "[UNK]")})
     if (!id) return bad_vocabulary(file, fmt::format("the vocabulary of model \"bert\" has no {} token", name));
-  return {std::make_shared<const WordPieceTokenizer>(file, std::move(*vocabulary))};
+  Metadata keys(file, "tokenizer.ggml.normalizer");
+  const bool lowercase = keys.boolean("lowercase", true);
+  const bool strip_accents = keys.boolean("strip_accents", lowercase);
+  if (keys.failed()) return keys.error();
+  return {std::make_shared<const WordPieceTokenizer>(file, std::move(*vocabulary), lowercase, strip_accents)};
 }
 
 }  // namespace troupe::engine
