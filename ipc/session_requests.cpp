@@ -157,7 +157,8 @@ void Session::on_request(v1::ClientFrame& frame, std::uint64_t count) {
 }
 
 void Session::on_models(std::uint64_t stream) {
-  if (open_control(stream, RequestKind::models)) answer(stream, to_frame(stream, hub_.gateway->models(), tenant_.is_owner));
+  if (open_control(stream, RequestKind::models))
+    answer(stream, to_frame(stream, hub_.gateway->models(), tenant_.is_owner));
 }
 
 void Session::on_health(std::uint64_t stream) {

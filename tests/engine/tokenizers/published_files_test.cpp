@@ -36,8 +36,8 @@ std::string refusal(const MetadataFile& file) {
 
 Ids ends_of(const MetadataFile& file) { return find_end_ids(file, made(file).get(), 1 << 20); }
 
-constexpr EncodeOptions kPlain{.add_special = false};
-const std::string kMark = "\xE2\x96\x81";  // how SentencePiece spells a space
+constexpr EncodeOptions kTextAlone{.add_special = false};
+const std::string kSpaceMarked = "\xE2\x96\x81";  // how SentencePiece spells a space
 
 // Adds a token to a vocabulary; its id.
 TokenId add_token(MetadataFile& file, const std::string& text, std::int64_t type) {
@@ -98,16 +98,16 @@ TEST_CASE("a value of another type is taken if it is exactly one of the wanted t
 }
 
 TEST_CASE("scores and types of a vocabulary may be of any type that holds them") {
-  auto file = sentencepiece_file({"a", "b", "ab", kMark});
-  const Ids expected = made(file)->encode("ab", kPlain);
+  auto file = sentencepiece_file({"a", "b", "ab", kSpaceMarked});
+  const Ids expected = made(file)->encode("ab", kTextAlone);
   const Floats scores = std::get<Floats>(file["tokenizer.ggml.scores"]);
   file["tokenizer.ggml.scores"] = Integers(scores.begin(), scores.end());
   const Integers types = std::get<Integers>(file["tokenizer.ggml.token_type"]);
   file["tokenizer.ggml.token_type"] = Floats(types.begin(), types.end());
-  CHECK(made(file)->encode("ab", kPlain) == expected);
+  CHECK(made(file)->encode("ab", kTextAlone) == expected);
   file["tokenizer.ggml.scores"] = std::string("none");
   CHECK(refusal(file).find("'tokenizer.ggml.scores' is 'none', which is not a list of numbers") != std::string::npos);
-  file = sentencepiece_file({"a", kMark});
+  file = sentencepiece_file({"a", kSpaceMarked});
   file["tokenizer.ggml.add_bos_token"] = std::int64_t{0};
   CHECK_FALSE(made(file)->adds_bos());
   file["tokenizer.ggml.add_bos_token"] = std::string("no");
@@ -126,7 +126,7 @@ TEST_CASE("scores and types of a vocabulary may be of any type that holds them")
 }
 
 TEST_CASE("several end tokens end answers, the first of them is EOS, and a list of other ids is refused") {
-  auto file = sentencepiece_file({"a", "b", "c", kMark});
+  auto file = sentencepiece_file({"a", "b", "c", kSpaceMarked});
   CHECK(ends_of(file) == Ids{2});
   file["tokenizer.ggml.eos_token_ids"] = Integers{259, 261};
   CHECK(ends_of(file) == Ids{2, 259, 261});
@@ -149,21 +149,21 @@ TEST_CASE("several end tokens end answers, the first of them is EOS, and a list 
 }
 
 TEST_CASE("bytes of a SentencePiece vocabulary are bytes whatever type they are listed with") {
-  auto file = sentencepiece_file({"a", kMark});
-  const Ids expected = made(file)->encode("a\n\xC3\xA9", kPlain);
+  auto file = sentencepiece_file({"a", kSpaceMarked});
+  const Ids expected = made(file)->encode("a\n\xC3\xA9", kTextAlone);
   CHECK(made(file)->notes().empty());
   auto& types = std::get<Integers>(file["tokenizer.ggml.token_type"]);
   for (std::size_t id = 3; id < 259; ++id) types[id] = 1;
   const auto tokenizer = made(file);
-  CHECK(tokenizer->encode("a\n\xC3\xA9", kPlain) == expected);
+  CHECK(tokenizer->encode("a\n\xC3\xA9", kTextAlone) == expected);
   CHECK(tokenizer->piece(3 + '\n') == "\n");
   REQUIRE(tokenizer->notes().size() == 1);
   CHECK(tokenizer->notes()[0].find("256 tokens are listed as text and taken as bytes") != std::string::npos);
   // A byte that has its token keeps it, and a text that is spelled like one is text.
-  file = sentencepiece_file({"a", kMark});
+  file = sentencepiece_file({"a", kSpaceMarked});
   const TokenId second = add_token(file, "<0x0A>", 1);
   CHECK(made(file)->kind(second) == TokenKind::normal);
-  CHECK(made(file)->encode("\n", kPlain) == Ids{260, 3 + '\n'});
+  CHECK(made(file)->encode("\n", kTextAlone) == Ids{260, 3 + '\n'});
 }
 
 TEST_CASE("tokens that end an answer do so whatever type they are listed with, and no text becomes them") {
@@ -200,11 +200,11 @@ TEST_CASE("tokens that end an answer do so whatever type they are listed with, a
 }
 
 TEST_CASE("without types the special ids and the spelling say what tokens are") {
-  auto file = sentencepiece_file({"a", kMark, "<|user|>", "<end_of_turn>"});
-  const Ids expected = made(file)->encode("a\n<s>", kPlain);
+  auto file = sentencepiece_file({"a", kSpaceMarked, "<|user|>", "<end_of_turn>"});
+  const Ids expected = made(file)->encode("a\n<s>", kTextAlone);
   file.remove("tokenizer.ggml.token_type");
   const auto tokenizer = made(file);
-  CHECK(tokenizer->encode("a\n<s>", kPlain) == expected);
+  CHECK(tokenizer->encode("a\n<s>", kTextAlone) == expected);
   CHECK(tokenizer->kind(0) == TokenKind::unknown);
   CHECK(tokenizer->kind(1) == TokenKind::control);
   CHECK(tokenizer->kind(2) == TokenKind::control);
@@ -225,7 +225,7 @@ TEST_CASE("a pre-tokenizer that had to be guessed is said") {
 }
 
 TEST_CASE("EOS ends a whole text, and not a prompt that is continued") {
-  auto file = sentencepiece_file({"a", kMark});
+  auto file = sentencepiece_file({"a", kSpaceMarked});
   file["tokenizer.ggml.add_eos_token"] = true;
   CHECK(made(file)->encode("a", {}) == Ids{1, 260, 259, 2});
   CHECK(made(file)->encode("a", {.continues = true}) == Ids{1, 260, 259});
