@@ -203,7 +203,7 @@ Status Vocabulary::read_special_ids(const ModelFile& file, Metadata& keys) {
     bool ends = false;           // answers
     bool is_list = false;
   };
-  std::optional<TokenId> separator, padding, mask;
+  std::optional<TokenId> padding, mask;
   std::vector<Special> specials = {{"bos_token_id", &bos_},
                                    {"eos_token_id", &eos_, true, true},
                                    {"eos_token_ids", nullptr, true, true},  // Ollama's
