@@ -314,7 +314,7 @@ TEST_CASE("damaged metadata are refused with the reason") {
     return copy;
   };
   require_error(damaged("tokens", Strings{}), ErrorCode::bad_model, "missing or empty");
-  require_error(damaged("tokens", std::int64_t{3}), ErrorCode::bad_model, "missing or empty");
+  require_error(damaged("tokens", std::int64_t{3}), ErrorCode::bad_model, "which is not a list of texts");
   require_error(damaged("scores", std::vector<double>(7)), ErrorCode::bad_model, "scores has 7 entries for 260");
   require_error(damaged("token_type", std::vector<std::int64_t>(3, 1)), ErrorCode::bad_model, "token_type has 3");
   require_error(damaged("token_type", std::vector<std::int64_t>(260, 9)), ErrorCode::bad_model, "type 9");
