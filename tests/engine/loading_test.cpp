@@ -182,8 +182,8 @@ TEST_CASE("a key of the wrong type is an error, not treated as absent") {
   GgufWriter w = TinyLlama{.architecture = "mamba"}.writer();
   for (const char* key : {"ssm.conv_kernel", "ssm.inner_size", "ssm.state_size", "ssm.time_step_rank"})
     w.add(std::string("mamba.") + key, 4u);
-  w.add("mamba.ssm.dt_b_c_rms", 1u);
-  CHECK(says(refusal(w), ErrorCode::bad_model, "'mamba.ssm.dt_b_c_rms' is 1, which is not true or false"));
+  w.add("mamba.ssm.dt_b_c_rms", 2u);
+  CHECK(says(refusal(w), ErrorCode::bad_model, "'mamba.ssm.dt_b_c_rms' is 2, which is not true or false"));
 }
 
 TEST_CASE("a number that float32 cannot hold is refused: it would become 0 or infinite") {
