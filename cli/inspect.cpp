@@ -39,6 +39,7 @@ struct Abbreviate {
   Shown operator()(const std::string& text) const {
     return {text.size() <= kShownBytes ? text : text.substr(0, kShownBytes) + "..."};
   }
+  Shown operator()(const engine::SkippedValue& skipped) const { return {"(" + skipped.what + ")"}; }
   template <class T>
   Shown operator()(const std::vector<T>& values) const {
     const auto end = values.begin() + static_cast<std::ptrdiff_t>(std::min(values.size(), kShownElements));

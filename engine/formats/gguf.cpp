@@ -20,13 +20,15 @@
 namespace troupe::engine {
 namespace {
 
-// Limits on a file's counts and sizes: far above every real model, small enough to be harmless.
+// Limits on a file's counts and sizes: far above every real model, small enough to be harmless. Values beyond those of
+// strings, arrays and all metadata are passed over (SkippedValue).
 constexpr std::uint64_t kMaxMetadata = 1u << 16;
 constexpr std::uint64_t kMaxTensors = 1u << 16;
 constexpr std::uint64_t kMaxKeyBytes = 1u << 16;
 constexpr std::uint64_t kMaxTensorNameBytes = 256;
 constexpr std::uint64_t kMaxStringBytes = 16u << 20;
 constexpr std::uint64_t kMaxArrayElements = 16u << 20;
+constexpr int kMaxArrayDepth = 8;
 constexpr std::uint64_t kMaxMetadataMiB = 256;  // of all metadata in memory
 constexpr std::uint32_t kMaxDimensions = 4;
 constexpr std::uint64_t kMaxAlignment = 1u << 20;
@@ -69,11 +71,18 @@ class Reader {
   }
 
   // Charges `count` values against the limit for all metadata, before they are allocated: a sparse file can claim any
-  // count.
+  // count. False: they are beyond it, and are not kept.
   bool charge(std::uint64_t count, std::uint64_t bytes_each) {
-    charged_ += count * bytes_each;  // both far below 2^32
-    if (charged_ > kMaxMetadataMiB << 20) fail(fmt::format("metadata that take more than {} MiB", kMaxMetadataMiB));
-    return !failed();
+    const std::uint64_t bytes = count * bytes_each;  // both far below 2^32
+    if (bytes > (kMaxMetadataMiB << 20) - charged_) return false;
+    charged_ += bytes;
+    return true;
+  }
+  // Passes over `count` values of this many bytes each.
+  void skip(std::uint64_t count, std::uint64_t bytes_each, const char* what) {
+    std::uint64_t bytes = 0;
+    if (__builtin_mul_overflow(count, bytes_each, &bytes)) bytes = std::numeric_limits<std::uint64_t>::max();
+    if (has(bytes, what)) offset_ += bytes;
   }
 
   std::string string(const char* what, std::uint64_t max_bytes) {
@@ -83,7 +92,11 @@ class Reader {
       fail(fmt::format("{} is {} bytes long, at most {} are allowed", what, length, max_bytes));
       return {};
     }
-    if (!has(length, what) || !charge(1, length + sizeof(std::string))) return {};
+    if (!has(length, what)) return {};
+    if (!charge(1, length + sizeof(std::string))) {
+      fail(fmt::format("{} is beyond the {} MiB that all metadata may take", what, kMaxMetadataMiB));
+      return {};
+    }
     std::string text(reinterpret_cast<const char*>(bytes_.data() + offset_), length);
     offset_ += length;
     return text;
@@ -142,30 +155,72 @@ ValueType read_value_type(Reader& in) {
   return static_cast<ValueType>(number);
 }
 
-// Reads `count` values with read(). Strings are charged one by one, so room for them is not reserved.
+// Reads `count` values with read().
 template <class Read>
 auto read_elements(Reader& in, std::uint64_t count, Read read) {
   std::vector<decltype(read())> values;
-  if constexpr (!std::is_same_v<decltype(read()), std::string>) values.reserve(count);
+  values.reserve(count);
   while (values.size() < count && !in.failed()) values.push_back(read());
   return values;
 }
 
+void skip_value(Reader& in, ValueType type, int depth);
+
+// Passes over the elements of an array.
+void skip_elements(Reader& in, ValueType type, std::uint64_t count, int depth) {
+  if (type != ValueType::string && type != ValueType::array) return in.skip(count, min_bytes(type), "an array");
+  for (std::uint64_t i = 0; i < count && !in.failed(); ++i) skip_value(in, type, depth);
+}
+
+struct ArrayHead {
+  ValueType type = ValueType::u8;
+  std::uint64_t count = 0;
+};
+
+// A count that the rest of the file has no room for is an error.
+ArrayHead read_array_head(Reader& in) {
+  const ArrayHead head{read_value_type(in), in.number<std::uint64_t>("an array's length")};
+  if (!in.failed() && head.count > in.remaining() / min_bytes(head.type))
+    in.fail(fmt::format("an array of {} elements does not fit the {} bytes left", head.count, in.remaining()));
+  return head;
+}
+
+void skip_value(Reader& in, ValueType type, int depth) {
+  if (type == ValueType::array) {
+    if (depth == kMaxArrayDepth) return in.fail(fmt::format("arrays within arrays, more than {} deep", kMaxArrayDepth));
+    const ArrayHead head = read_array_head(in);
+    if (!in.failed()) skip_elements(in, head.type, head.count, depth + 1);
+  } else if (type == ValueType::string) {
+    const auto length = in.number<std::uint64_t>("a string's length");
+    if (!in.failed()) in.skip(length, 1, "a string");
+  } else {
+    in.skip(1, min_bytes(type), "a metadata value");
+  }
+}
+
+// The strings; nothing, with the reader where it was, if they are not to be kept.
+std::optional<std::vector<std::string>> read_strings(Reader& in, std::uint64_t count) {
+  const Reader before = in;
+  std::vector<std::string> values;  // not reserved: they are charged one by one
+  while (values.size() < count && !in.failed()) values.push_back(in.string("a string in an array", kMaxStringBytes));
+  if (!in.failed()) return values;
+  in = before;
+  return std::nullopt;
+}
+
 MetadataValue read_array(Reader& in) {
-  const ValueType type = read_value_type(in);
-  const auto count = in.number<std::uint64_t>("an array's length");
+  const auto [type, count] = read_array_head(in);
   if (in.failed()) return {};
-  if (type == ValueType::array)
-    in.fail("an array of arrays; these are not supported");
-  else if (count > kMaxArrayElements)
-    in.fail(fmt::format("an array of {} elements; at most {} are allowed", count, kMaxArrayElements));
-  else if (count > in.remaining() / min_bytes(type))
-    in.fail(fmt::format("an array of {} elements does not fit the {} bytes left", count, in.remaining()));
-  else if (type != ValueType::string)
-    in.charge(count, sizeof(std::int64_t));
-  if (in.failed()) return {};
-  if (type == ValueType::string)
-    return read_elements(in, count, [&] { return in.string("a string in an array", kMaxStringBytes); });
+  if (type == ValueType::string && count <= kMaxArrayElements)
+    if (auto strings = read_strings(in, count)) return *std::move(strings);
+  if (type == ValueType::array || type == ValueType::string || count > kMaxArrayElements ||
+      !in.charge(count, sizeof(std::int64_t))) {
+    skip_elements(in, type, count, 1);
+    return SkippedValue{fmt::format("an array of {} {}, which is not kept", count,
+                                    type == ValueType::array    ? "arrays"
+                                    : type == ValueType::string ? "strings"
+                                                                : "numbers")};
+  }
   if (is_float(type)) return read_elements(in, count, [&] { return read_float(in, type); });
   if (type == ValueType::u64) return read_unsigned(in, count);
   return read_elements(in, count, [&] { return read_integer(in, type); });
@@ -175,7 +230,14 @@ MetadataValue read_value(Reader& in) {
   const ValueType type = read_value_type(in);
   if (in.failed()) return {};
   if (type == ValueType::array) return read_array(in);
-  if (type == ValueType::string) return in.string("a metadata string", kMaxStringBytes);
+  if (type == ValueType::string) {
+    const Reader before = in;
+    std::string text = in.string("a metadata string", kMaxStringBytes);
+    if (!in.failed()) return text;
+    in = before;
+    skip_value(in, type, 0);
+    return SkippedValue{"a string that is too long to be kept"};
+  }
   if (type == ValueType::boolean) return read_integer(in, type) != 0;
   if (is_float(type)) return read_float(in, type);
   if (type == ValueType::u64) {
@@ -194,13 +256,13 @@ struct Entry {
   std::uint64_t size = 0;    // bytes, with the type's tail
 };
 
-// The size of the tensor in bytes, or nothing after in.fail().
+// The size of the tensor in bytes (0: it has no elements), or nothing after in.fail().
 std::optional<std::uint64_t> checked_size(Reader& in, const TensorInfo& tensor) {
   const kernels::WeightTypeInfo& type = tensor.file_type();
   std::uint64_t size = 1;  // in elements, then bytes
   bool overflow = false;
+  if (std::find(tensor.shape.begin(), tensor.shape.end(), 0) != tensor.shape.end()) return 0;
   for (const std::uint64_t extent : tensor.shape) {
-    if (extent == 0) in.fail(fmt::format("tensor {} has a dimension of 0", in_quotes(tensor.name)));
     overflow |= __builtin_mul_overflow(size, extent, &size);
   }
   if (tensor.columns() % type.group_size != 0) {
@@ -385,6 +447,8 @@ Status GgufFile::split_tail(TensorInfo& tensor) const {
 
 Status GgufFile::place_tensors(std::vector<Entry> entries, std::uint64_t data_begin) {
   const std::uint64_t data_bytes = data_begin <= file_bytes() ? file_bytes() - data_begin : 0;
+  // A tensor without elements is as if it were not there.
+  std::erase_if(entries, [](const Entry& entry) { return entry.size == 0; });
   for (Entry& entry : entries) {
     if (entry.size > data_bytes || entry.offset > data_bytes - entry.size) {
       return bad(fmt::format(

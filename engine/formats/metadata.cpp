@@ -21,6 +21,7 @@ std::string text_of(const MetadataValue& value) {
   if (const auto* boolean = std::get_if<bool>(&value)) return *boolean ? "true" : "false";
   if (const auto* string = std::get_if<std::string>(&value)) return fmt::format("'{}'", Printable(*string));
   if (const auto* number = std::get_if<double>(&value)) return fmt::format("{:g}", *number);
+  if (const auto* skipped = std::get_if<SkippedValue>(&value)) return skipped->what;
   return "an array";
 }
 

@@ -21,8 +21,13 @@ namespace troupe::engine {
 
 // One metadata value. Integers of every width are int64, a uint64 above its range (and a list with one) is float;
 // arrays of numbers are vectors.
+struct SkippedValue {  // of a kind or size that is not kept, because nothing needs it; asked for, it is no value of any
+                       // type
+  std::string what;    // "an array of 3 arrays"
+  friend bool operator==(const SkippedValue&, const SkippedValue&) = default;
+};
 using MetadataValue = std::variant<std::int64_t, double, bool, std::string, std::vector<std::int64_t>,
-                                   std::vector<double>, std::vector<std::string>>;
+                                   std::vector<double>, std::vector<std::string>, SkippedValue>;
 
 // A tensor in the mapped file. `shape` is in GGUF order: shape[0] is the number of adjacent elements (k, the columns),
 // shape[1] the rows; unused dimensions are absent.

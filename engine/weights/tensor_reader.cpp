@@ -25,6 +25,15 @@ bool is_redundant(std::string_view name) {
   return name.ends_with(".attn_rot_embd") || name.ends_with(".rotary_emb.inv_freq");
 }
 
+// Whether a tensor may belong to what turns tokens into logits or vectors: its layers, and what comes before and after
+// them. Others are of other parts in the same file, such as a projector for pictures ("mm.0.weight", "v.blk.0...").
+bool may_change_results(std::string_view name) {
+  constexpr std::string_view kBeginnings[] = {"blk.",      "token_", "output", "rope_", "position_", "cls",
+                                              "per_layer", "enc.",   "dec.",   "embd",  "norm",      "altup"};
+  return std::any_of(std::begin(kBeginnings), std::end(kBeginnings),
+                     [&](std::string_view beginning) { return name.starts_with(beginning); });
+}
+
 std::vector<std::byte> interleave(std::span<const std::byte> rows, std::uint64_t num_rows, std::uint32_t head_dim,
                                   std::uint32_t rotated) {
   const std::size_t row_bytes = rows.size() / num_rows;
@@ -146,11 +155,21 @@ void TensorReader::read_embedding_and_head(std::uint64_t vocab_size, std::uint64
 }
 
 void TensorReader::refuse_unknown_tensors() {
+  std::vector<std::string> of_other_parts;
   for (const TensorInfo& tensor : file_.tensors()) {
     if (used_.contains(tensor.name) || is_redundant(tensor.name)) continue;
+    if (!may_change_results(tensor.name)) {
+      of_other_parts.push_back(Printable(tensor.name).text());
+      continue;
+    }
     fail({ErrorCode::unsupported, fmt::format("{}: tensor '{}' is not part of a '{}' model as it is supported here",
                                               file_.path(), Printable(tensor.name), family_)});
   }
+  if (!of_other_parts.empty() && options_.notes)
+    options_.notes(
+        {.warning = true,
+         .text = fmt::format("{}: {} tensors are of no part that is computed here, and are not read, as '{}'",
+                             file_.path(), of_other_parts.size(), of_other_parts.front())});
 }
 
 void TensorReader::finish() {

@@ -74,7 +74,8 @@ class TensorReader {
   // Reads token_embd, output_norm and, if present, output into the weights.
   void read_embedding_and_head(std::uint64_t vocab_size, std::uint64_t dim);
 
-  // Fails if the file has tensors that were not read: then the model computes something else.
+  // Fails if the file has tensors that were not read and belong to the layers or what is around them: then the model
+  // computes something else. Tensors of other parts are noted.
   void refuse_unknown_tensors();
   // Called once all is read: writes a line to the log, and packed weights to the cache.
   void finish();

@@ -109,6 +109,23 @@ TEST_CASE("metadata that contradict themselves or the tensors are refused") {
   CHECK(bad({.left_out = "blk.1.ffn_down.weight"}, "'blk.1.ffn_down.weight' is missing"));
 }
 
+TEST_CASE("tensors of other parts in the file are noted and not read, and change nothing") {
+  GgufWriter w = TinyLlama{}.writer();
+  const TemporaryFile plain(w.bytes());
+  w.add_floats("mm.0.weight", {16, 4}, 1);
+  w.add_floats("v.blk.0.attn_q.weight", {16, 16}, 2);
+  const TemporaryFile with_others(w.bytes());
+  LoadOptions options = small_options();
+  std::string notes;
+  options.notes = [&](const engine::LoadNote& note) { notes += note.text + "\n"; };
+  const auto model = LoadedModel::load(with_others.path(), options);
+  if (!model) FAIL(model.error().message);
+  CHECK(notes.find("2 tensors are of no part that is computed here, and are not read, as 'mm.0.weight'") !=
+        std::string::npos);
+  CHECK((*model)->model().weight_bytes() ==
+        (*LoadedModel::load(plain.path(), small_options()))->model().weight_bytes());
+}
+
 TEST_CASE("features that this version does not compute are refused by name") {
   const auto unsupported = [](const GgufWriter& w, const std::string& part) {
     return says(refusal(w), ErrorCode::unsupported, part);
