@@ -25,6 +25,7 @@ class MetadataCopy {
   void operator()(double value) const { out_.add_raw(key_, 12, bits(value)); }
   void operator()(bool value) const { out_.add_raw(key_, 7, GgufWriter::number(value ? 1 : 0, 1)); }
   void operator()(const std::string& value) const { out_.add_raw(key_, 8, GgufWriter::text(value)); }
+  void operator()(const engine::SkippedValue&) const {}  // its bytes are not known
   void operator()(const std::vector<std::int64_t>& values) const { array(11, values, bits<std::int64_t>); }
   void operator()(const std::vector<double>& values) const { array(12, values, bits<double>); }
   void operator()(const std::vector<std::string>& values) const {
