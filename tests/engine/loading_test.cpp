@@ -83,7 +83,7 @@ TEST_CASE("text from a file cannot break out of an error's line") {
   w.add("llama.rope.scaling.type", evil.c_str());
   CHECK(tame(w));
   w = TinyLlama{}.writer();
-  w.add_floats(evil.substr(0, 200), {4}, 1);
+  w.add_floats("blk.0." + evil.substr(0, 200), {4}, 1);
   CHECK(tame(w));
   w = TinyLlama{.left_out = "tokenizer.ggml.model"}.writer();
   w.add("tokenizer.ggml.model", evil.c_str());
