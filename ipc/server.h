@@ -34,14 +34,14 @@ class TlsFront;
 
 // HTTP is spoken on the Unix socket, and over TCP where `listen` says so.
 struct HttpOptions {
-  std::vector<TcpAddress> listen{};                      // port 0: any free one
-  bool no_auth = false;                                  // any program that reaches a TCP address may use the server
-  http::BorderRules border{};                            // over TCP
-  // Null: TCP needs loopback addresses, and without no_auth the kernel is asked which user a client is: it has the rights
-  // that it has on the Unix socket. A client that the kernel does not name needs a tenant rule of TCP.
+  std::vector<TcpAddress> listen{};  // port 0: any free one
+  bool no_auth = false;              // any program that reaches a TCP address may use the server
+  http::BorderRules border{};        // over TCP
+  // Null: TCP needs loopback addresses, and without no_auth the kernel is asked which user a client is: it has the
+  // rights that it has on the Unix socket. A client that the kernel does not name needs a tenant rule of TCP.
   std::shared_ptr<http::Authenticator> authenticator{};
-  std::shared_ptr<http::TlsFront> tls{};                 // null: TCP is not encrypted, and needs a loopback address
-  std::chrono::milliseconds keep_alive_timeout{75000};   // of a connection between two requests
+  std::shared_ptr<http::TlsFront> tls{};                // null: TCP is not encrypted, and needs a loopback address
+  std::chrono::milliseconds keep_alive_timeout{75000};  // of a connection between two requests
 };
 
 struct ServerOptions {

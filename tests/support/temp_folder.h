@@ -80,7 +80,8 @@ class TempFolder {
 inline std::string runnable_by_others(const std::string& program) {
   namespace fs = std::filesystem;
   const fs::path own = fs::absolute(program);
-  if (others_can_enter(own.parent_path()) && (fs::status(own).permissions() & fs::perms::others_exec) != fs::perms::none)
+  if (others_can_enter(own.parent_path()) &&
+      (fs::status(own).permissions() & fs::perms::others_exec) != fs::perms::none)
     return program;
   static const TempFolder folder;
   const fs::path copy = folder.path(own.filename().string());
