@@ -209,7 +209,9 @@ std::optional<std::vector<std::string>> read_strings(Reader& in, std::uint64_t c
 }
 
 MetadataValue read_array(Reader& in) {
-  const auto [type, count] = read_array_head(in);
+  const ArrayHead head = read_array_head(in);
+  const ValueType type = head.type;
+  const std::uint64_t count = head.count;
   if (in.failed()) return {};
   if (type == ValueType::string && count <= kMaxArrayElements)
     if (auto strings = read_strings(in, count)) return *std::move(strings);
