@@ -121,7 +121,8 @@ bool Child::collect(std::chrono::milliseconds patience) {
 
 ServerProcess::ServerProcess(Options options)
     : socket_(options.folder + "/troupe.sock"), log_path_(options.folder + "/log") {
-  ::mkdir(options.folder.c_str(), 0711);
+  ::mkdir(options.folder.c_str(), 0700);
+  ::chmod(options.folder.c_str(), 0711);  // other users pass through it to the socket, whatever the umask
   const int log = ::open(log_path_.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_APPEND | O_CLOEXEC, 0600);
   std::vector<std::string> command{options.program, "serve",      "--socket",
                                    socket_,         "--usage-db", options.folder + "/usage.db"};
