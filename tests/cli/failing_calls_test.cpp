@@ -62,7 +62,7 @@ class Matrix {
  private:
   std::string socket() const { return folder_.path("t.sock"); }
   Spawn spawn(std::map<std::string, std::string> environment) const {
-    environment["LD_PRELOAD"] = TROUPE_FAIL_CALL;
+    environment["LD_PRELOAD"] = fail_call_library();
     return {.arguments = {"serve", "--socket", socket(), "-t", "2", "--drain-timeout", "1s"},
             .environment = std::move(environment)};
   }

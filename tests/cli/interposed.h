@@ -6,8 +6,10 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <filesystem>
 #include <map>
 #include <string>
+#include <system_error>
 
 #include "tests/cli/process.h"
 
@@ -26,6 +28,18 @@ inline constexpr bool kCanInterpose = true;
 inline constexpr bool kCanInterpose = true;
 #endif
 
+// The library for LD_PRELOAD, whose list is split at spaces and colons: where the build lies below a folder with one, a
+// link to it, which lives as long as this process.
+inline std::string fail_call_library() {
+  static const std::string own = TROUPE_FAIL_CALL;
+  if (own.find_first_of(" :") == std::string::npos) return own;
+  static const TempFolder folder;
+  const std::string link = folder.path("fail_call.so");
+  std::error_code exists;
+  std::filesystem::create_symlink(own, link, exists);
+  return link;
+}
+
 // Where a process waits until the test lets it go on.
 class Gate {
  public:
@@ -39,7 +53,7 @@ class Gate {
   Gate& operator=(const Gate&) = delete;
 
   std::map<std::string, std::string> environment() const {
-    return {{"LD_PRELOAD", TROUPE_FAIL_CALL}, {"HOLD_CALL", call_ + ":" + fifo_}};
+    return {{"LD_PRELOAD", fail_call_library()}, {"HOLD_CALL", call_ + ":" + fifo_}};
   }
   // Returns when the process waits there.
   void wait() { writer_ = ::open(fifo_.c_str(), O_WRONLY | O_CLOEXEC); }

@@ -25,14 +25,14 @@ inline bool others_can_enter(const std::filesystem::path& folder) {
 }
 
 // Whether tests can work in a folder, named by an absolute path: other users can reach it, as tests by root need it;
-// the address of a socket in a test's folder (107 bytes at most) has room for it; and a cache of weights leaves 256 MiB
-// free.
+// lists of paths can name it (LD_PRELOAD, split at spaces and colons); the address of a socket in a test's folder (107
+// bytes at most) has room for it; and a cache of weights leaves 256 MiB free.
 inline bool can_hold_tests(const std::filesystem::path& root) {
   namespace fs = std::filesystem;
   constexpr std::size_t kMaxLength = 60;
   constexpr std::uintmax_t kMinFree = 512u << 20;
   std::error_code error;
-  if (!others_can_enter(root)) return false;
+  if (!others_can_enter(root) || root.native().find_first_of(" :") != std::string::npos) return false;
   const fs::space_info space = fs::space(root, error);
   return !error && space.available >= kMinFree && root.native().size() <= kMaxLength;
 }
