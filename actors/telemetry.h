@@ -1,9 +1,8 @@
 // Answers status queries within milliseconds, also during a step: it reads counters that the other actors keep up to
 // date. Before reading it sends a msg::Fence through them, so that every event the client already knows of is counted.
 //
-// Receives  msg::Snapshot -> answers its query (UnitQuestions): once the fence is back, or after kFenceTimeout (an
-// actor
-//                         died)
+// Receives  msg::Snapshot -> answers its query (UnitQuestions) once the fence is back, or after kFenceTimeout, as when
+//                            an actor died
 //           msg::Fenced   the fence is back, or kFenceTimeout has passed
 #pragma once
 

@@ -14,7 +14,7 @@ namespace troupe::ipc::http {
 inline constexpr std::size_t kMaxHeaderBytes = 32u << 10;  // request line and fields
 inline constexpr std::size_t kMaxFields = 100;
 inline constexpr std::size_t kMaxTargetBytes = 8u << 10;
-inline constexpr std::size_t kMaxChunkLineBytes = 4u << 10;  // of one chunk's size and extensions, or of all trailers
+inline constexpr std::size_t kMaxChunkLineBytes = 4u << 10;  // of one chunk's size and extensions
 
 struct Field {
   std::string name;  // in lower case
