@@ -8,22 +8,17 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "cli/text.h"
+#include "config/system_error.h"
 
 namespace troupe::cli {
 namespace {
 
 using nlohmann::ordered_json;
-
-Error file_error(const std::string& path, int error) {
-  return {error == EACCES || error == EPERM ? ErrorCode::permission : ErrorCode::io,
-          fmt::format("{}: {}", path, std::strerror(error))};
-}
 
 Error no_history(const std::string& path) {
   return {ErrorCode::invalid_argument, path + " is not a conversation that /save has written"};
@@ -93,7 +88,7 @@ Status save_history(const ChatHistory& history, const std::string& path) {
   if (error == 0 && ::rename(next.c_str(), path.c_str()) != 0) error = errno;
   if (error == 0) return Ok{};
   ::unlink(next.c_str());
-  return file_error(path, error);
+  return system_error(path, error);
 }
 
 Result<ChatHistory> load_history(const std::string& path) {
@@ -126,7 +121,7 @@ Result<std::string> session_file(const std::string& name) {
     return Error{ErrorCode::bad_config, "--session: neither XDG_STATE_HOME nor HOME says where to keep it"};
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error) return file_error(folder, error.value());
+  if (error) return system_error(folder, error.value());
   return folder + "/" + name + ".json";
 }
 

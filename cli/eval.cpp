@@ -17,6 +17,7 @@
 #include "cli/progress.h"
 #include "cli/subcommands.h"
 #include "cli/text.h"
+#include "config/system_error.h"
 #include "engine/evaluation/model_comparison.h"
 
 namespace troupe::cli {
@@ -44,7 +45,7 @@ Status write_floats(const std::string& path, const std::vector<float>& values) {
   std::ofstream file(path, std::ios::binary);
   file.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(values.size() * sizeof(float)));
   file.close();
-  if (!file) return os_error("--output: " + path, errno);
+  if (!file) return system_error("--output: " + path, errno);
   return Ok{};
 }
 

@@ -54,6 +54,8 @@ constexpr int exit_code(ErrorCode code) {
       return kExitPermission;
     case ErrorCode::busy:
       return kExitSocketBusy;
+    case ErrorCode::os_limit:
+      return kExitOsLimit;
     case ErrorCode::out_of_memory:
     case ErrorCode::io:
     case ErrorCode::protocol:

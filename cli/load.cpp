@@ -31,6 +31,7 @@
 #include "cli/subcommands.h"
 #include "cli/text.h"
 #include "cli/version.h"
+#include "config/system_error.h"
 
 namespace troupe::cli {
 namespace {
@@ -333,7 +334,7 @@ Status check_can_write(const config::LoadOptions& options) {
     const bool there = std::filesystem::exists(file);
     const std::string asked = there ? path : folder.empty() ? "." : folder;
     if (::access(asked.c_str(), there ? W_OK : W_OK | X_OK) == 0) continue;
-    return os_error(fmt::format("cannot write {}{}", path, there ? "" : ": folder " + asked), errno);
+    return system_error(fmt::format("cannot write {}{}", path, there ? "" : ": folder " + asked), errno);
   }
   return Ok{};
 }

@@ -22,6 +22,7 @@
 #include "cli/process.h"
 #include "cli/status_line.h"
 #include "config/printable.h"
+#include "config/system_error.h"
 
 namespace troupe::cli {
 namespace {
@@ -74,7 +75,7 @@ class FileSink final : public spdlog::sinks::base_sink<std::mutex> {
   // Error: permission or io; then the old file stays in use.
   Status open(const std::string& path) {
     // Tried first, because spdlog would make missing directories: a mistyped path should be an error.
-    if (!std::ofstream(path, std::ios::app)) return os_error("--log-file: " + path, errno);
+    if (!std::ofstream(path, std::ios::app)) return system_error("--log-file: " + path, errno);
     auto file = std::make_unique<spdlog::details::file_helper>();
     try {
       file->open(path);

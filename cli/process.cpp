@@ -15,7 +15,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <cstring>
 #include <future>
 #include <latch>
 #include <new>
@@ -25,6 +24,7 @@
 #include <vector>
 
 #include "cli/logging.h"
+#include "config/system_error.h"
 
 namespace troupe::cli {
 namespace {
@@ -141,10 +141,6 @@ void keep_memory_reserve() noexcept {
   std::set_new_handler(give_memory_reserve);
 }
 
-Error os_error(const std::string& what, int reason) {
-  return {reason == EACCES ? ErrorCode::permission : ErrorCode::io, fmt::format("{}: {}", what, std::strerror(reason))};
-}
-
 std::optional<Ending> lack_of_threads(std::uint32_t count) {
   std::latch all_run(1);
   std::vector<std::thread> threads;
@@ -170,10 +166,8 @@ Ending ending_of(const std::exception_ptr& thrown) {
     const int number = error.code().value();
     if (number == EAGAIN) return no_threads(error.what());
     if (number == ENOMEM) return no_memory();
-    if (number != EMFILE && number != ENFILE) return {kExitFailure, error.what()};
-    return {kExitOsLimit, fmt::format("{}: the system gives this process no more file descriptors; raise ulimit -n "
-                                      "(LimitNOFILE= of a unit)",
-                                      error.what())};
+    if (!lacks_descriptors(number)) return {kExitFailure, error.what()};
+    return {kExitOsLimit, fmt::format("{}: {}", error.what(), kRaiseDescriptors)};
   } catch (const std::exception& error) {
     return {kExitFailure, error.what()};
   } catch (...) {

@@ -37,9 +37,6 @@ struct Ending {
   std::string why;
 };
 
-// For a call on a file that failed with this errno: permission or io, and "WHAT: the system's reason".
-[[nodiscard]] Error os_error(const std::string& what, int reason);
-
 // Starts `count` threads at once and waits for their end. nullopt if that worked, else kExitOsLimit and the limits to
 // raise.
 [[nodiscard]] std::optional<Ending> lack_of_threads(std::uint32_t count);

@@ -19,6 +19,7 @@
 #include "cli/output.h"
 #include "cli/process.h"
 #include "config/printable.h"
+#include "config/system_error.h"
 #include "config/values.h"
 
 namespace troupe::cli {
@@ -108,7 +109,7 @@ Result<std::string> read_text(const std::string& path) {
   if (path == "-") return std::string(std::istreambuf_iterator<char>(std::cin), {});
   std::error_code ignored;
   std::ifstream stream(path, std::ios::binary);
-  if (!stream || std::filesystem::is_directory(path, ignored)) return os_error(path, stream ? EISDIR : errno);
+  if (!stream || std::filesystem::is_directory(path, ignored)) return system_error(path, stream ? EISDIR : errno);
   return std::string(std::istreambuf_iterator<char>(stream), {});
 }
 

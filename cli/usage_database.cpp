@@ -11,13 +11,13 @@
 #include <array>
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <utility>
 #include <vector>
 
 #include "config/file_descriptor.h"
 #include "config/printable.h"
+#include "config/system_error.h"
 
 namespace troupe::cli {
 namespace {
@@ -135,9 +135,11 @@ Status check_owner(const std::string& path, const struct stat& info, bool any_ow
 Result<FileDescriptor> open_checked(const std::string& path, bool any_owner) {
   FileDescriptor file(::open(path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
   struct stat info {};
-  if (file.get() < 0 || ::fstat(file.get(), &info) != 0)
-    return Error{errno == EACCES || errno == EPERM ? ErrorCode::permission : ErrorCode::io,
-                 fmt::format("{}: {}; choose another file (--usage-db), or none (off)", path, std::strerror(errno))};
+  if (file.get() < 0 || ::fstat(file.get(), &info) != 0) {
+    Error error = system_error(path, errno);
+    error.message += "; choose another file (--usage-db), or none (off)";
+    return error;
+  }
   if (Status safe = check_owner(path, info, any_owner); !safe) return safe.error();
   for (const char* suffix : {"-wal", "-shm", "-journal"}) {
     struct stat beside {};

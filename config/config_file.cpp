@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -12,6 +11,7 @@
 #define TOML_EXCEPTIONS 0
 #include <toml++/toml.h>
 
+#include "config/system_error.h"
 #include "config/values.h"
 
 namespace troupe::config {
@@ -232,7 +232,7 @@ Result<std::optional<ConfigFile>> read_config_file(const std::string& path) {
   stream.read(content.data(), static_cast<std::streamsize>(content.size()));
   content.resize(static_cast<std::size_t>(stream.gcount()));
   if (!stream.is_open() || stream.bad() || std::filesystem::is_directory(path, ignored))
-    return Error{ErrorCode::bad_config, path + ": cannot be read: " + std::strerror(errno ? errno : EISDIR)};
+    return system_error(path + ": cannot be read", errno ? errno : EISDIR, ErrorCode::bad_config);
 
   if (content.size() > kMaxFileBytes)
     return Error{ErrorCode::bad_config,

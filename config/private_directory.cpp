@@ -8,15 +8,16 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <memory>
+
+#include "config/system_error.h"
 
 namespace troupe {
 namespace {
 
-Error directory_error(ErrorCode code, const std::string& path, const std::string& what) {
-  return {code, fmt::format("{}: {}", path, what)};
+Error refused(const std::string& path, const std::string& why) {
+  return {ErrorCode::permission, fmt::format("{}: {}", path, why)};
 }
 
 // So that a directory made in this one is still there after a crash. Some cannot be read, or synced: what is made in
@@ -42,7 +43,7 @@ Result<PrivateDirectory> PrivateDirectory::open(const std::string& given) {
   const std::filesystem::path parent = std::filesystem::path(path).parent_path();
   std::error_code failed;
   make_with_parents(parent, failed);
-  if (failed) return directory_error(ErrorCode::io, parent.string(), "cannot be made: " + failed.message());
+  if (failed) return system_error(parent.string() + ": cannot be made", failed.value());
   return open_at(AT_FDCWD, path, path);
 }
 
@@ -55,30 +56,25 @@ Result<PrivateDirectory> PrivateDirectory::open_at(int parent, const std::string
   if (::mkdirat(parent, name.c_str(), kOwnerOnly) == 0)
     sync_directory(parent, std::filesystem::path(name).parent_path());
   else if (errno != EEXIST)
-    return directory_error(ErrorCode::io, path, std::string("cannot be made: ") + std::strerror(errno));
+    return system_error(path + ": cannot be made", errno);
   FileDescriptor fd(::openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (fd.get() < 0) {
-    const bool is_link = errno == ELOOP || errno == ENOTDIR;
-    return directory_error(is_link ? ErrorCode::permission : ErrorCode::io, path,
-                           is_link ? "is not a directory, or a symbolic link; name a directory"
-                                   : std::string("cannot be opened: ") + std::strerror(errno));
+    if (errno == ELOOP || errno == ENOTDIR)
+      return refused(path, "is not a directory, or a symbolic link; name a directory");
+    return system_error(path + ": cannot be opened", errno);
   }
   struct stat info {};
-  if (::fstat(fd.get(), &info) != 0)
-    return directory_error(ErrorCode::io, path, std::string("cannot be read: ") + std::strerror(errno));
+  if (::fstat(fd.get(), &info) != 0) return system_error(path + ": cannot be read", errno);
   if (info.st_uid != ::geteuid())
-    return directory_error(ErrorCode::permission, path,
-                           fmt::format("belongs to uid {}, and this is uid {}", info.st_uid, ::geteuid()));
-  if ((info.st_mode & 077) != 0)
-    return directory_error(ErrorCode::permission, path, "other users may enter it; chmod 700 it");
+    return refused(path, fmt::format("belongs to uid {}, and this is uid {}", info.st_uid, ::geteuid()));
+  if ((info.st_mode & 077) != 0) return refused(path, "other users may enter it; chmod 700 it");
   return PrivateDirectory(std::move(path), std::move(fd));
 }
 
 Result<std::vector<std::string>> PrivateDirectory::names() const {
   FileDescriptor again(::openat(fd(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   DIR* const opened = again.get() < 0 ? nullptr : ::fdopendir(again.get());
-  if (opened == nullptr)
-    return directory_error(ErrorCode::io, path_, std::string("cannot be read: ") + std::strerror(errno));
+  if (opened == nullptr) return system_error(path_ + ": cannot be read", errno);
   (void)again.release();  // closedir() closes it
   const std::unique_ptr<DIR, int (*)(DIR*)> entries(opened, ::closedir);
   std::vector<std::string> names;

@@ -20,6 +20,7 @@ enum class ErrorCode {
   permission,        // the operating system or our own rules do not allow it
   busy,              // in use (the socket of a live server), or a server without room
   out_of_memory,     // it does not fit the memory budget
+  os_limit,          // the system gives this process no more descriptors, threads or memory
   io,                // reading, writing or connecting failed
   protocol,          // the peer sent something that is not our protocol
 };

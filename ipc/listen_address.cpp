@@ -16,6 +16,7 @@
 
 #include "config/file_descriptor.h"
 #include "config/printable.h"
+#include "config/system_error.h"
 
 namespace troupe::ipc {
 namespace {
@@ -49,14 +50,11 @@ SocketAddress to_socket_address(const TcpAddress& address) {
 
 Error failed(const TcpAddress& address) {
   const int number = errno;
-  const ErrorCode code = number == EADDRINUSE                  ? ErrorCode::busy
-                         : number == EACCES || number == EPERM ? ErrorCode::permission
-                                                               : ErrorCode::io;
-  const char* remedy = number == EADDRINUSE ? "; another program listens there: choose another port"
-                       : number == EACCES   ? "; ports below 1024 need CAP_NET_BIND_SERVICE: choose a higher one"
-                                            : "";
-  return {code,
-          fmt::format("cannot listen on {}: {}{}", address.text(), std::system_category().message(number), remedy)};
+  Error error = system_error("cannot listen on " + address.text(), number,
+                             number == EADDRINUSE ? ErrorCode::busy : ErrorCode::io);
+  if (number == EADDRINUSE) error.message += "; another program listens there: choose another port";
+  if (number == EACCES) error.message += "; ports below 1024 need CAP_NET_BIND_SERVICE: choose a higher one";
+  return error;
 }
 
 }  // namespace

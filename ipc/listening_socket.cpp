@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "config/file_descriptor.h"
+#include "config/system_error.h"
 #include "ipc/strict_modes.h"
 
 namespace troupe::ipc {
@@ -29,8 +30,7 @@ std::string reason(int error) { return std::string(": ") + std::strerror(error);
 
 // The error of a system call that has just failed.
 Error failed(const std::string& what, int error = errno) {
-  const bool denied = error == EACCES || error == EPERM || error == EROFS;
-  return {denied ? ErrorCode::permission : ErrorCode::io, what + reason(error)};
+  return system_error(what, error, error == EROFS ? ErrorCode::permission : ErrorCode::io);
 }
 
 sockaddr_un address_of(const std::string& path) {
@@ -86,7 +86,7 @@ Status clear_path(const std::string& path) {
   if (!S_ISSOCK(status.st_mode))
     return Error{ErrorCode::io, path + " exists and is not a socket; move it away, or choose another --socket"};
   const FileDescriptor probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (probe.get() < 0) return Error{ErrorCode::io, "cannot make a socket" + reason(errno)};
+  if (probe.get() < 0) return failed("cannot make a socket");
   const sockaddr_un address = address_of(path);
   const int connected = ::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address));
   // EAGAIN: its queue of connections is full; EPROTOTYPE: it is no stream socket. In both cases a server is alive.
@@ -99,7 +99,7 @@ Status clear_path(const std::string& path) {
                  fmt::format("{} belongs to uid {} and cannot be asked whether it is alive; choose another --socket",
                              path, status.st_uid)};
   if (errno == ENOENT) return Ok{};  // removed meanwhile
-  if (errno != ECONNREFUSED) return Error{ErrorCode::io, "cannot tell whether " + path + " is alive" + reason(errno)};
+  if (errno != ECONNREFUSED) return failed("cannot tell whether " + path + " is alive");
   if (::unlink(path.c_str()) != 0 && errno != ENOENT) return failed("cannot remove the dead socket " + path);
   return Ok{};
 }
@@ -212,7 +212,7 @@ Result<ListeningSocket> ListeningSocket::open(const std::string& path, const Gue
   if (Status cleared = clear_path(path); !cleared) return cleared.error();
   ListeningSocket socket(-1, path);
   socket.fd_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (socket.fd_ < 0) return Error{ErrorCode::io, "cannot make a socket" + reason(errno)};
+  if (socket.fd_ < 0) return failed("cannot make a socket");
   if (own_directory) socket.own_directory_ = directory;
   socket.file_ = std::make_shared<SocketFile>(path);
   const sockaddr_un address = address_of(path);
@@ -228,7 +228,7 @@ Result<ListeningSocket> ListeningSocket::open(const std::string& path, const Gue
     return error;
   }
   if (Status given = give_to_group(path, guests); !given) return given.error();
-  if (::listen(socket.fd_, kBacklog) != 0) return Error{ErrorCode::io, "cannot listen on " + path + reason(errno)};
+  if (::listen(socket.fd_, kBacklog) != 0) return failed("cannot listen on " + path);
   return socket;
 }
 
@@ -242,7 +242,7 @@ Result<ListeningSocket> ListeningSocket::adopt(int fd) {
             path.error().message)};
   const int flags = ::fcntl(fd, F_GETFL);
   if (flags < 0 || ::fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 || ::fcntl(fd, F_SETFD, FD_CLOEXEC) != 0)
-    return Error{ErrorCode::io, "cannot set up the socket that the service manager passed" + reason(errno)};
+    return failed("cannot set up the socket that the service manager passed");
   return ListeningSocket(fd, std::move(*path));
 }
 

@@ -7,12 +7,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
-#include <cstring>
 #include <deque>
 #include <filesystem>
 #include <vector>
 
 #include "config/printable.h"
+#include "config/system_error.h"
 #include "ipc/listening_socket.h"
 
 namespace troupe::ipc {
@@ -29,9 +29,7 @@ bool others_may_write(const struct stat& status) { return (status.st_mode & (S_I
 bool is_sticky(const struct stat& status) { return (status.st_mode & S_ISVTX) != 0; }
 
 Error cannot_look_at(const std::string& path, int error) {
-  const bool denied = error == EACCES || error == EPERM;
-  return {denied ? ErrorCode::permission : ErrorCode::io,
-          "cannot look at " + shown(path) + ", on the way to the socket: " + std::strerror(error)};
+  return system_error("cannot look at " + shown(path) + ", on the way to the socket", error);
 }
 
 // Resolves a path as the kernel does, and checks every directory and link on it.

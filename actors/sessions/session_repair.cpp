@@ -12,6 +12,7 @@
 #include <set>
 
 #include "actors/sessions/session_store.h"
+#include "config/system_error.h"
 
 namespace troupe::actors {
 namespace {
@@ -223,8 +224,7 @@ bool SessionRepair::is_well() const { return std::ranges::all_of(findings, &Sess
 
 Result<SessionRepair> repair_sessions(const std::string& directory, bool dry_run) {
   struct stat info {};
-  if (::lstat(directory.c_str(), &info) != 0)
-    return Error{ErrorCode::io, fmt::format("{}: {}", directory, std::strerror(errno))};
+  if (::lstat(directory.c_str(), &info) != 0) return system_error(directory, errno);
   const auto lock = SessionStore::open(directory);  // until the end
   if (!lock && lock.error().code == ErrorCode::busy)
     return Error{ErrorCode::busy, fmt::format("{}: a server keeps its sessions here; stop it first", directory)};

@@ -9,8 +9,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <cstring>
 #include <ctime>
+
+#include "config/system_error.h"
 
 namespace troupe::actors {
 namespace {
@@ -43,10 +44,6 @@ std::string wrong_with(const struct stat& info, SessionPart part) {
     return fmt::format("it has {} bytes; a file of tokens has {} at most", info.st_size,
                        engine::max_token_file_bytes());
   return "";
-}
-
-Error system_error(const PrivateDirectory& directory, const std::string& name) {
-  return {ErrorCode::io, fmt::format("{}: {}", directory.path_of(name), std::strerror(errno))};
 }
 
 }  // namespace
@@ -86,11 +83,10 @@ std::optional<SessionFileName> parse_session_file(const std::string& file) {
 Result<SessionStore> SessionStore::open(const std::string& directory) {
   auto opened = PrivateDirectory::open(directory);
   if (!opened) return opened.error();
-  if (::flock(opened->fd(), LOCK_EX | LOCK_NB) != 0)
-    return Error{ErrorCode::busy,
-                 fmt::format("{}: {}", directory,
-                             errno == EWOULDBLOCK ? "another server keeps its sessions here; name another directory"
-                                                  : std::strerror(errno))};
+  if (::flock(opened->fd(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) return system_error(directory, errno, ErrorCode::busy);
+    return Error{ErrorCode::busy, directory + ": another server keeps its sessions here; name another directory"};
+  }
   (void)::fsync(opened->fd());  // folders that a killed server has made
   return SessionStore(std::move(*opened));
 }
@@ -189,7 +185,7 @@ Status SessionStore::link_contents(const SessionKey& from, const SessionKey& to)
   const std::string source = file_of(from, SessionPart::contents), target = file_of(to, SessionPart::contents);
   ::unlinkat(directory->fd(), target.c_str(), 0);
   if (::linkat(directory->fd(), source.c_str(), directory->fd(), target.c_str(), 0) == 0) return Ok{};
-  return system_error(*directory, target);
+  return system_error(directory->path_of(target), errno);
 }
 
 Result<FileDescriptor> SessionStore::unlink(const SessionKey& key, SessionPart part) const {
@@ -197,7 +193,8 @@ Result<FileDescriptor> SessionStore::unlink(const SessionKey& key, SessionPart p
   if (!directory) return directory.error();
   const std::string name = file_of(key, part);
   FileDescriptor held(::openat(directory->fd(), name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
-  if (::unlinkat(directory->fd(), name.c_str(), 0) != 0 && errno != ENOENT) return system_error(*directory, name);
+  if (::unlinkat(directory->fd(), name.c_str(), 0) != 0 && errno != ENOENT)
+    return system_error(directory->path_of(name), errno);
   return held;
 }
 
@@ -218,7 +215,7 @@ Status SessionStore::sync(TenantId tenant) const {
   const auto directory = of(tenant);
   if (!directory) return directory.error();
   if (::fsync(directory->fd()) == 0) return Ok{};
-  return Error{ErrorCode::io, fmt::format("{}: cannot be synced: {}", directory->path(), std::strerror(errno))};
+  return system_error(directory->path() + ": cannot be synced", errno);
 }
 
 }  // namespace troupe::actors

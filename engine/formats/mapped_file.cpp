@@ -16,6 +16,8 @@
 #include <optional>
 #include <utility>
 
+#include "config/system_error.h"
+
 namespace troupe::engine {
 namespace {
 
@@ -24,7 +26,7 @@ Error open_error(const std::string& path, int error) {
     return {ErrorCode::model_missing, path + ": there is no such model file; check the path given with -m"};
   if (error == EACCES || error == EPERM)
     return {ErrorCode::permission, path + ": no permission to read this model file; check its owner and mode"};
-  return {ErrorCode::io, path + ": cannot be read: " + std::strerror(error)};
+  return system_error(path + ": cannot be read", error);
 }
 
 std::int64_t nanoseconds(const timespec& time) { return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec; }

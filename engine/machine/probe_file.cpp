@@ -6,12 +6,12 @@
 
 #include <cmath>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "config/system_error.h"
 #include "kernels/cpu/unit.h"
 
 namespace troupe::engine {
@@ -116,9 +116,7 @@ std::string environment(const char* name) {
   return value ? value : "";
 }
 
-Error cannot_write(const fs::path& path, const std::string& why) {
-  return {ErrorCode::io, fmt::format("cannot write {}: {}", path.string(), why)};
-}
+Error cannot_write(const fs::path& path, int number) { return system_error("cannot write " + path.string(), number); }
 
 }  // namespace
 
@@ -200,7 +198,7 @@ std::optional<MachineProbe> kept_probe() {
 Status save_probe(const fs::path& folder, const MachineProbe& probe) {
   std::error_code error;
   fs::create_directories(folder, error);
-  if (error) return Error{ErrorCode::io, fmt::format("cannot make {}: {}", folder.string(), error.message())};
+  if (error) return system_error("cannot make " + folder.string(), error.value());
   const fs::path path = probe_path(folder, probe.machine);
   fs::path temporary = path;
   temporary += fmt::format(".{}", ::getpid());
@@ -209,14 +207,14 @@ Status save_probe(const fs::path& folder, const MachineProbe& probe) {
     out << to_json(probe);
     out.flush();
     if (!out) {
-      const Error failed = cannot_write(temporary, std::strerror(errno));
+      const Error failed = cannot_write(temporary, errno);
       fs::remove(temporary, error);
       return failed;
     }
   }
   fs::rename(temporary, path, error);
   if (!error) return Ok{};
-  const Error failed = cannot_write(path, error.message());
+  const Error failed = cannot_write(path, error.value());
   fs::remove(temporary, error);
   return failed;
 }

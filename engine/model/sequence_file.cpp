@@ -10,12 +10,12 @@
 #include <array>
 #include <bit>
 #include <cerrno>
-#include <cstring>
 #include <optional>
 #include <type_traits>
 #include <utility>
 
 #include "config/assert.h"
+#include "config/system_error.h"
 
 namespace troupe::engine {
 namespace {
@@ -40,7 +40,7 @@ Error error(ErrorCode code, const std::string& path, const std::string& what) {
 
 // `what` failed in a system call.
 Error failed(const std::string& path, const char* what) {
-  return error(ErrorCode::io, path, fmt::format("{}: {}", what, std::strerror(errno)));
+  return system_error(fmt::format("{}: {}", path, what), errno);
 }
 
 Error damaged(const std::string& path, const std::string& what) {

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <utility>
 
+#include "config/system_error.h"
 #include "ipc/frames/framing.h"
 #include "ipc/frames/unserved.h"
 #include "ipc/strict_modes.h"
@@ -46,7 +47,7 @@ bool wait_for(int fd, short events, Deadline deadline) {
 
 Result<int> connect_socket(const std::string& path, Deadline deadline) {
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return Error{ErrorCode::io, "cannot make a socket" + reason(errno)};
+  if (fd < 0) return system_error("cannot make a socket", errno);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path, path.data(), std::min(path.size(), sizeof(address.sun_path) - 1));
@@ -62,12 +63,10 @@ Result<int> connect_socket(const std::string& path, Deadline deadline) {
     const int error = errno;
     if (error == EINTR && SteadyClock::now() < deadline) continue;
     ::close(fd);
-    if (error == EACCES || error == EPERM)
-      return Error{ErrorCode::permission, "not allowed to connect to " + path + reason(error)};
     if (error == ENOENT) return Error{ErrorCode::io, "no server at " + path + " (there is no such socket)"};
     if (error == ECONNREFUSED) return Error{ErrorCode::io, "no server at " + path + " (the socket is dead)"};
     if (error == EAGAIN) return Error{ErrorCode::busy, "the server at " + path + " does not accept connections"};
-    return Error{ErrorCode::io, "cannot connect to " + path + reason(error)};
+    return system_error("cannot connect to " + path, error);
   }
 }
 

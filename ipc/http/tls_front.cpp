@@ -13,11 +13,12 @@
 #include <asio/ssl.hpp>
 #include <cerrno>
 #include <condition_variable>
-#include <cstring>
 #include <exception>
 #include <mutex>
 #include <thread>
 #include <utility>
+
+#include "config/system_error.h"
 
 namespace troupe::ipc::http {
 namespace {
@@ -46,8 +47,7 @@ Status check_private(const std::string& path) {
   const FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info {};
   if (fd.get() < 0 || ::fstat(fd.get(), &info) != 0)
-    return file_error(errno == EACCES ? ErrorCode::permission : ErrorCode::bad_config, path,
-                      fmt::format("cannot be read: {}", std::strerror(errno)));
+    return system_error(path + ": cannot be read", errno, ErrorCode::bad_config);
   if (!S_ISREG(info.st_mode)) return file_error(ErrorCode::bad_config, path, "is no file");
   if (info.st_uid != ::geteuid() && info.st_uid != 0)
     return file_error(ErrorCode::permission, path,
@@ -248,7 +248,7 @@ int family_of(int fd) {
 Result<std::pair<FileDescriptor, FileDescriptor>> make_pair_of_sockets() {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
-    return Error{ErrorCode::io, fmt::format("no sockets for a TLS connection: {}", std::strerror(errno))};
+    return system_error("no sockets for a TLS connection", errno);
   std::pair both{FileDescriptor(ends[0]), FileDescriptor(ends[1])};
   for (const int end : ends) ::setsockopt(end, SOL_SOCKET, SO_SNDBUF, &kPairBufferBytes, sizeof(kPairBufferBytes));
   return both;

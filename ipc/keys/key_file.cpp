@@ -9,10 +9,10 @@
 #include <array>
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 
 #include "config/private_directory.h"
+#include "config/system_error.h"
 
 namespace troupe::ipc {
 namespace {
@@ -24,9 +24,8 @@ constexpr mode_t kOwnerOnly = 0600;
 Error file_error(ErrorCode code, const std::string& path, const std::string& why) {
   return {code, fmt::format("{}: {}", path, why)};
 }
-Error system_error(const std::string& path, const std::string& doing) {
-  const ErrorCode code = errno == EACCES || errno == EPERM ? ErrorCode::permission : ErrorCode::io;
-  return file_error(code, path, fmt::format("cannot {}: {}", doing, std::strerror(errno)));
+Error failed(const std::string& path, const std::string& doing) {
+  return system_error(fmt::format("{}: cannot {}", path, doing), errno);
 }
 
 std::string absolute_variable(const char* name) {
@@ -44,7 +43,7 @@ enum class Purpose { read, change };
 // Whether the open file is one that only its owner can read, and its owner the right one.
 Status check_file(int fd, const std::string& path, Purpose purpose) {
   struct stat info {};
-  if (::fstat(fd, &info) != 0) return system_error(path, "be examined");
+  if (::fstat(fd, &info) != 0) return failed(path, "be examined");
   if (!S_ISREG(info.st_mode)) return file_error(ErrorCode::bad_config, path, "is no file");
   const bool root_changes = purpose == Purpose::change && ::geteuid() == 0;
   if (info.st_uid != ::geteuid() && info.st_uid != 0 && !root_changes)
@@ -68,7 +67,7 @@ Result<FileDescriptor> open_file(const std::string& path, int flags) {
   if (errno == ELOOP) return file_error(ErrorCode::permission, path, "is a symbolic link; name the file itself");
   if (errno == ENOENT)
     return file_error(ErrorCode::bad_config, path, "there is no such file; `troupe key add NAME` makes it");
-  return system_error(path, "be opened");
+  return failed(path, "be opened");
 }
 
 Result<std::vector<KeyRow>> read_from(int fd, const std::string& path) {
@@ -77,7 +76,7 @@ Result<std::vector<KeyRow>> read_from(int fd, const std::string& path) {
   while (text.size() <= kMaxKeyFileBytes) {  // it may have grown since it was examined
     const ssize_t got = ::pread(fd, part.data(), part.size(), static_cast<off_t>(text.size()));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return system_error(path, "be read");
+    if (got < 0) return failed(path, "be read");
     if (got == 0) break;
     text.append(part.data(), static_cast<std::size_t>(got));
   }
@@ -88,7 +87,7 @@ Status write_all(int fd, std::string_view text, const std::string& path) {
   while (!text.empty()) {
     const ssize_t written = ::write(fd, text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return system_error(path, "be written");
+    if (written < 0) return failed(path, "be written");
     text.remove_prefix(static_cast<std::size_t>(written));
   }
   return Ok{};
@@ -121,11 +120,11 @@ std::string directory_of(const std::string& path) {
 Result<FileDescriptor> open_or_make(const std::string& path) {
   constexpr int kMake = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
   FileDescriptor made(::open(path.c_str(), kMake, kOwnerOnly));
-  if (made.get() < 0) return errno == EEXIST ? open_file(path, O_RDWR) : system_error(path, "be made");
+  if (made.get() < 0) return errno == EEXIST ? open_file(path, O_RDWR) : failed(path, "be made");
   struct stat directory {};
   if (::geteuid() == 0 && ::stat(directory_of(path).c_str(), &directory) == 0 && directory.st_uid != 0 &&
       ::fchown(made.get(), directory.st_uid, directory.st_gid) != 0)
-    return system_error(path, "be given to the owner of its directory");
+    return failed(path, "be given to the owner of its directory");
   return made;
 }
 
@@ -164,7 +163,7 @@ Result<KeyFile> KeyFile::open(const std::string& path) {
     if (!fd) return fd.error();
     if (const Status good = check_file(fd->get(), path, Purpose::change); !good) return good.error();
     while (::flock(fd->get(), LOCK_EX) != 0)
-      if (errno != EINTR) return system_error(path, "be locked");
+      if (errno != EINTR) return failed(path, "be locked");
     if (!is_still(fd->get(), path)) continue;
     auto rows = read_from(fd->get(), path);
     if (!rows) return rows.error();
@@ -183,17 +182,17 @@ Status KeyFile::replace(std::vector<KeyRow> rows) {
   };
   ::unlink(temporary.c_str());  // of a process with our number that was killed
   FileDescriptor fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, kOwnerOnly));
-  if (fd.get() < 0) return system_error(temporary, "be made");
+  if (fd.get() < 0) return failed(temporary, "be made");
   struct stat info {};
-  if (::fstat(locked_.get(), &info) != 0) return fail(system_error(path_, "be examined"));
-  if (::fchmod(fd.get(), kOwnerOnly) != 0) return fail(system_error(temporary, "get its mode"));
+  if (::fstat(locked_.get(), &info) != 0) return fail(failed(path_, "be examined"));
+  if (::fchmod(fd.get(), kOwnerOnly) != 0) return fail(failed(temporary, "get its mode"));
   if (info.st_uid != ::geteuid() && ::fchown(fd.get(), info.st_uid, info.st_gid) != 0)
-    return fail(system_error(temporary, "be given to the file's owner"));
+    return fail(failed(temporary, "be given to the file's owner"));
   if (const Status written = write_all(fd.get(), format_keys(rows), temporary); !written) return fail(written.error());
-  if (::fsync(fd.get()) != 0) return fail(system_error(temporary, "be written"));
+  if (::fsync(fd.get()) != 0) return fail(failed(temporary, "be written"));
   // The lock goes along: one that waits for the old file's sees that it has been replaced.
-  if (::flock(fd.get(), LOCK_EX) != 0) return fail(system_error(temporary, "be locked"));
-  if (::rename(temporary.c_str(), path_.c_str()) != 0) return fail(system_error(path_, "be replaced"));
+  if (::flock(fd.get(), LOCK_EX) != 0) return fail(failed(temporary, "be locked"));
+  if (::rename(temporary.c_str(), path_.c_str()) != 0) return fail(failed(path_, "be replaced"));
   const FileDescriptor parent(::open(directory_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (parent.get() >= 0) ::fsync(parent.get());
   locked_ = std::move(fd);
