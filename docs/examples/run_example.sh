@@ -1,7 +1,8 @@
 #!/bin/sh
 # Runs an example against a server of its own: run_example.sh TROUPE MODEL EXAMPLE...
-# Starts `TROUPE serve` on a private socket, with a chat template, runs EXAMPLE (a program, and what goes before its last argument) with the
-# socket's path, stops the server, and ends with the example's exit code, or the server's if that one is worse.
+# Starts `TROUPE serve` on a private socket, with a chat template, runs EXAMPLE (a program, and what goes before its last
+# argument) with the socket's path, stops the server, and ends with the example's exit code, or the server's if that one
+# is worse.
 set -eu
 troupe=$1 model=$2
 shift 2
@@ -23,6 +24,7 @@ for _ in $(seq 600); do
   if ! kill -0 "$server" 2>/dev/null; then break; fi
   sleep 0.05
 done
+export HOME="${HOME:-$dir}"  # httpx does not start without one
 result=0
 "$@" "$dir/troupe.sock" || result=$?
 kill "$server" 2>/dev/null || true

@@ -9,6 +9,7 @@ done
 node -e 'process.exit(process.versions.node.split(".")[0] >= 20 ? 0 : 1)' ||
   { echo "skipped: node $(node --version) is older than 20"; exit 77; }
 mkdir -p "$folder"
+[ -w "$folder" ] || { echo "skipped: $folder is read-only"; exit 77; }
 cp "$here/package.json" "$folder"
 if cmp -s "$here/package-lock.json" "$folder/node_modules/.installed"; then exit 0; fi
 cp "$here/package-lock.json" "$folder"
