@@ -308,7 +308,7 @@ RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink)
   const ModelUnit* const unit = models_.find(name);
   // Here and not in the intake: a client that asks again and again would else always have a stream that has not ended,
   // and the drain would not end.
-  auto why_not = draining_                 ? std::optional(draining_refusal())
+  auto why_not = draining_                 ? std::optional(scheduler::server_drains())
                  : request.session.empty() ? std::nullopt
                                            : begin_turn(request, sink);
   const RequestId id = streams_.add(std::move(request), std::move(sink), now, unit ? unit->id() : 0);
@@ -343,7 +343,7 @@ std::optional<scheduler::Refusal> GatewayImpl::begin_turn(Request& request, std:
 }
 
 void GatewayImpl::session(SessionQuestion question, std::function<void(SessionAnswer)> done) {
-  if (draining_) return done(draining_refusal());
+  if (draining_) return done(scheduler::server_drains());
   done = told_to(question.tenant, std::move(done));
   if (question.kind != SessionQuestion::Kind::inspect) return sessions_.ask(question, std::move(done));
   sessions_.ask(question, [this, done = std::move(done), tenant = question.tenant.id](SessionAnswer answer) {
@@ -366,7 +366,7 @@ std::variant<std::shared_ptr<const ServedModel>, End> GatewayImpl::model_with_vo
     const std::string& name) const {
   const ModelUnit* const unit = models_.find(name);
   if (!unit) return unknown_model(name, models_.names());
-  if (draining_) return refused(draining_refusal());
+  if (draining_) return refused(scheduler::server_drains());
   auto model = unit->state().model();
   if (!model) return not_ready(unit->state());
   if (model->tokenizer()) return model;

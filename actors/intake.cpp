@@ -89,7 +89,7 @@ void Intake::try_to_admit(RequestId request) {
   const auto body = context_.streams.request(request);
   if (!body) return;
   if (context_.model.draining()) {
-    return end(request, refused(draining_refusal()));
+    return end(request, refused(scheduler::server_drains()));
   }
   if (const auto error = context_.model.error()) {
     End how;

@@ -70,6 +70,7 @@ struct ChatPrompt {
 struct Request {
   scheduler::Tenant tenant;  // by the server's rules, from what the kernel says of the peer or a trusted proxy names
   std::uint32_t uid = 0;     // of the connection, for status
+  std::string client_id{};   // its X-Request-Id, for status; empty: it has none
   std::string model;         // empty: the only or default model
   std::variant<std::string, std::vector<TokenId>, ChatPrompt> prompt;  // text, exact ids, or a conversation
   bool add_special = true;     // text and conversations: BOS as the vocabulary asks
@@ -96,6 +97,9 @@ struct Request {
 
   WorkKind kind() const { return embed ? WorkKind::embed : WorkKind::generate; }
 };
+
+// Bytes of the texts or the conversation, or of the ids (4 each) that a request sends.
+[[nodiscard]] std::uint64_t input_bytes(const Request& request);
 
 inline constexpr std::size_t kMaxPromptBytes = 8u << 20;
 inline constexpr std::size_t kMaxChatMessages = 16'384;
@@ -192,5 +196,23 @@ class StreamSink {
 
 // Set to true: the answer is not needed any more; the work ends as cancelled, at its next check of the flag.
 using CancelFlag = std::shared_ptr<std::atomic<bool>>;
+
+// --- definitions ---
+
+inline std::uint64_t input_bytes(const Request& request) {
+  constexpr auto size_of_all = [](const auto& all) {
+    std::uint64_t bytes = 0;
+    for (const auto& each : all) bytes += each.size() * sizeof(each[0]);
+    return bytes;
+  };
+  if (request.embed) return std::visit(size_of_all, request.embed->texts);
+  if (const auto* const text = std::get_if<std::string>(&request.prompt)) return text->size();
+  if (const auto* const ids = std::get_if<std::vector<TokenId>>(&request.prompt)) return ids->size() * sizeof(TokenId);
+  const ChatPrompt& chat = std::get<ChatPrompt>(request.prompt);
+  std::uint64_t bytes = chat.variables.size();
+  for (const ChatMessage& each : chat.messages)
+    bytes += each.role.size() + each.content.size() + each.name.size() + each.reasoning.size();
+  return bytes;
+}
 
 }  // namespace troupe::actors

@@ -17,9 +17,6 @@ namespace {
 
 using scheduler::Outcome;
 
-constexpr std::chrono::milliseconds kRetryAfter{1000};  // where nothing better is known
-constexpr std::chrono::milliseconds kShortestRetry{1};
-
 End wrong_argument(std::string field, std::string message, std::optional<std::uint64_t> limit = std::nullopt) {
   return refusal(Outcome::invalid_argument, std::move(field), std::move(message), limit);
 }
@@ -202,15 +199,8 @@ End ended_as(Outcome outcome, std::string message) {
   End end;
   end.outcome = outcome;
   end.message = std::move(message);
-  if (scheduler::info(outcome).retryable) end.retry_after = kRetryAfter;
+  if (scheduler::info(outcome).retryable) end.retry_after = std::chrono::milliseconds(scheduler::kRetryMsIfUnknown);
   return end;
-}
-
-scheduler::Refusal draining_refusal() {
-  return {.outcome = Outcome::draining,
-          .message = "this server is shutting down and takes no new requests",
-          .field = {},
-          .limit = std::nullopt};
 }
 
 End given_up(const Failure& why, const std::string& doing) {
@@ -228,15 +218,12 @@ End given_up(const Failure& why, const std::string& doing) {
 }
 
 End refused(scheduler::Refusal refusal) {
-  End end = ended_as(refusal.outcome, std::move(refusal.message));
+  End end;
+  end.outcome = refusal.outcome;
+  if (const auto ms = scheduler::retry_ms(refusal)) end.retry_after = std::chrono::milliseconds(*ms);
+  end.message = std::move(refusal.message);
   end.field = std::move(refusal.field);
   end.limit = refusal.limit;
-  if (!refusal.retry_after) return end;
-  end.retry_after.reset();
-  if (std::isfinite(*refusal.retry_after)) {
-    const std::chrono::duration<double> seconds(*refusal.retry_after);
-    end.retry_after = std::max(kShortestRetry, std::chrono::ceil<std::chrono::milliseconds>(seconds));
-  }
   return end;
 }
 

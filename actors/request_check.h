@@ -54,14 +54,10 @@ struct ServingLimits {
 // The end of a stream that failed or that the server ended. Retryable outcomes get a retry_after.
 [[nodiscard]] End ended_as(scheduler::Outcome outcome, std::string message);
 
-// What is refused while the server drains: requests, texts, questions about sessions.
-[[nodiscard]] scheduler::Refusal draining_refusal();
-
 // The end of a request after kMaxFaults failed attempts. doing: "to compute it", "to encode its text".
 [[nodiscard]] End given_up(const Failure& why, const std::string& doing);
 
-// The refusal as the end of its stream, with its retry_after; where that is not known, retryable outcomes get one
-// second.
+// The refusal as the end of its stream, with its retry_ms().
 [[nodiscard]] End refused(scheduler::Refusal refusal);
 
 }  // namespace troupe::actors

@@ -96,8 +96,10 @@ asio::awaitable<void> Connection::wait_for_leave() {
   before_wait();
   held_back_ = true;
   while (!closing_ && outbox_->is_half_full()) co_await wait(kHangUpInterval);  // write_loop() ends this wait
-  while (!closing_ && !user_.frames.take(Clock::now()))
-    co_await wait(std::max(kPaceInterval, user_.frames.time_to_next(Clock::now())));
+  while (!closing_ && !user_.frames.take(Clock::now())) {
+    const std::chrono::duration<double> to_next(user_.frames.seconds_to_next(Clock::now()));
+    co_await wait(std::max(kPaceInterval, std::chrono::ceil<std::chrono::milliseconds>(to_next)));
+  }
   held_back_ = false;
   last_read_ = Clock::now();  // this wait must not count as a stall of the client
 }
@@ -166,14 +168,14 @@ void Connection::on_wake() {
     const std::uint64_t limit = of_all ? hub_.options.max_buffer_bytes : hub_.options.max_outbox_bytes;
     const std::string name = of_all ? "max_buffer_bytes" : "max_outbox_bytes";
     break_off(
-        {.code = Outcome::quota,
-         .field = name,
+        {.outcome = Outcome::quota,
          .message =
              of_all ? fmt::format("the answers that wait unread on this user's connections leave no room in the {} "
                                   "bytes of all ({}); read faster, or grant less credit",
                                   limit, name)
                     : fmt::format("more than {} bytes of answers wait unread ({}); read faster, or grant less credit",
                                   limit, name),
+         .field = name,
          .limit = limit});
   }
   wake_.cancel();

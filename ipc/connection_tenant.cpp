@@ -12,14 +12,14 @@ namespace {
 using scheduler::Outcome;
 
 Refusal may_not_act(const char* field, std::string message) {
-  return {.code = Outcome::permission, .field = field, .message = std::move(message)};
+  return {.outcome = Outcome::permission, .message = std::move(message), .field = field};
 }
 
 }  // namespace
 
 Refusal unnamed_over_tcp() {
   return {
-      .code = Outcome::permission,
+      .outcome = Outcome::permission,
       .message =
           "the kernel of this machine does not say which of its users is calling over TCP, as of another machine or "
           "container; use the Unix socket, or ask the server's owner for a key (troupe key add) or for a "
@@ -36,16 +36,16 @@ std::variant<scheduler::Tenant, Refusal> tenant_for(const TenantRules& rules, co
                                                     const std::string& label, const char* field) {
   if (label.empty()) return tenant_of(rules, peer);
   if (label.size() > config::kMaxTenantNameBytes)
-    return invalid(field, fmt::format("the tenant's name has {} bytes; at most {} are taken", label.size(),
-                                      config::kMaxTenantNameBytes));
+    return scheduler::invalid(field, fmt::format("the tenant's name has {} bytes; at most {} are taken", label.size(),
+                                                 config::kMaxTenantNameBytes));
   if (!rules.resolve(peer).trusted_proxy)
     return may_not_act(
         field, fmt::format("uid {} may not act for tenants; a rule with trusted-proxy = true allows it", peer.uid));
   if (const auto uid = uid_of_label(label); uid && is_owner(*uid))
     return may_not_act(field, fmt::format("uid {} is the server's own user or root; no proxy acts for them", *uid));
   if (auto tenant = rules.find(label)) return *std::move(tenant);
-  return invalid(field, fmt::format("no rule of this server names a tenant {}; name one, or a uid in digits",
-                                    Printable(label).text()));
+  return scheduler::invalid(field, fmt::format("no rule of this server names a tenant {}; name one, or a uid in digits",
+                                               Printable(label).text()));
 }
 
 std::optional<Refusal> Session::decide_tenant() {

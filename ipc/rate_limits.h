@@ -35,11 +35,8 @@ class TokenBucket {
     return true;
   }
 
-  // How long after `now` there will be a token; at least a millisecond.
-  [[nodiscard]] std::chrono::milliseconds time_to_next(TimePoint now) {
-    const auto wait = std::chrono::duration<double>(bucket_.wait_for(1, seconds(now)));
-    return std::max(std::chrono::milliseconds(1), std::chrono::ceil<std::chrono::milliseconds>(wait));
-  }
+  // In how many seconds after `now` there will be a token.
+  [[nodiscard]] double seconds_to_next(TimePoint now) const { return bucket_.wait_for(1, seconds(now)); }
 
  private:
   static double burst_of(std::uint32_t rate) { return std::max(1.0, rate / 10.0); }

@@ -102,10 +102,10 @@ struct Rejection {
 
 Refusal to_refusal(const Rejection& why) {
   if (why.code == Outcome::permission)
-    return {.code = why.code,
-            .field = "allow_uid",
-            .message =
-                fmt::format("uid {} may not use this server; ask its owner for --allow-uid or --allow-gid", why.uid)};
+    return {
+        .outcome = why.code,
+        .message = fmt::format("uid {} may not use this server; ask its owner for --allow-uid or --allow-gid", why.uid),
+        .field = "allow_uid"};
   const bool own = why.code == Outcome::quota;
   const std::string field = own ? "max_connections_per_uid" : "max_connections";
   const std::string whose = why.uid == kTcpUser ? "over TCP" : fmt::format("of uid {}", why.uid);
@@ -113,11 +113,10 @@ Refusal to_refusal(const Rejection& why) {
       own ? fmt::format("{} connections {} are open, at most {} may be", why.open, whose, why.limit)
           : fmt::format("{} connections are open{}, and no more may be", why.limit,
                         why.is_owner ? "" : " (those kept for the owner apart)");
-  return {.code = why.code,
-          .field = field,
+  return {.outcome = why.code,
           .message = fmt::format("{} ({}); close one, or try again later", what, field),
-          .limit = why.limit,
-          .retry_after = std::chrono::seconds(1)};
+          .field = field,
+          .limit = why.limit};
 }
 
 Result<ListeningSocket> open_socket(ServerOptions& options) {
@@ -202,7 +201,7 @@ void Server::Impl::welcome(FileDescriptor connection) {
   const Result<Peer> peer = peer_of(connection.get());
   if (!peer) {
     ++hub.connections_refused;
-    const Refusal refusal{.code = Outcome::permission, .message = peer.error().message};
+    const Refusal refusal{.outcome = Outcome::permission, .message = peer.error().message};
     return refused.refuse(std::move(connection), std::make_shared<const LastWords>(refusal));
   }
   if (!admitted(*peer, connection.get(), guests))
@@ -295,7 +294,7 @@ void Server::Impl::turn_away(FileDescriptor connection, const Peer& peer, const 
 
 // The socket file is gone, so only connections that already wait are left: at most kBacklog.
 void Server::Impl::turn_away_waiting() {
-  const LastWords words(server_drains());
+  const LastWords words(scheduler::server_drains());
   for (;;) {
     const FileDescriptor connection(::accept4(door.fd(), nullptr, nullptr, SOCK_CLOEXEC));
     if (connection.get() < 0 && errno != ECONNABORTED && errno != EINTR) return;

@@ -23,9 +23,9 @@ Overloaded(Ts...) -> Overloaded<Ts...>;
 
 // The refusal of a connection that exceeded a time limit; `field` names it.
 Refusal timed_out(Outcome code, const char* field, std::string message, std::chrono::milliseconds timeout) {
-  return {.code = code,
-          .field = field,
+  return {.outcome = code,
           .message = std::move(message),
+          .field = field,
           .limit = static_cast<std::uint64_t>(timeout.count())};
 }
 
@@ -101,9 +101,9 @@ asio::awaitable<bool> Session::take_frames() {
 
 void Session::refuse_length(const std::string& why) {
   if (!welcomed_ && begins_http(decoder_.rest())) return become_http();
-  break_off({.code = Outcome::invalid_argument,
-             .field = "max_frame_bytes",
+  break_off({.outcome = Outcome::invalid_argument,
              .message = why,
+             .field = "max_frame_bytes",
              .limit = hub_.options.max_frame_bytes});
 }
 
@@ -195,8 +195,9 @@ std::string Session::last_words(const Refusal& refusal) { return to_bytes(to_fra
 void Session::close_when_flushed() {
   if (closing_) return;
   for (const auto& [number, stream] : streams_)
-    if (stream.choices.empty()) answer(number, server_drains());  // the process ends before its answer would come
-  if (!welcomed_) outbox_->close_with({0, Answer{last_words(server_drains())}});
+    if (stream.choices.empty())
+      answer(number, scheduler::server_drains());  // the process ends before its answer would come
+  if (!welcomed_) outbox_->close_with({0, Answer{last_words(scheduler::server_drains())}});
   close_after_writing();
 }
 

@@ -9,6 +9,7 @@
 #include "config/utf8.h"
 #include "ipc/frames/status_frame.h"
 #include "ipc/frames/usage_frame.h"
+#include "ipc/request_rules.h"
 #include "ipc/session.h"
 
 namespace troupe::ipc {
@@ -18,11 +19,6 @@ using scheduler::Outcome;
 
 constexpr std::uint32_t kProtocol = 1;
 constexpr std::size_t kMaxClientNameBytes = 64;
-// Credit per choice is capped at this: far above every context, far below what overflows when grants are added up.
-constexpr std::uint64_t kMaxCredit = 1ull << 32;
-
-// retry_after when a connection has too many open streams; it cannot be known when one will end.
-constexpr std::chrono::seconds kRetryAfter{1};
 
 // The outcome in a frame: eos if the frame is an answer.
 Outcome outcome_of(const v1::ServerFrame& frame) {
@@ -38,12 +34,12 @@ Answer to_answer(std::uint64_t stream, const v1::ServerFrame& frame, std::uint32
   const std::size_t size = frame.ByteSizeLong();
   if (size <= max_frame_bytes) return {to_bytes(frame), outcome_of(frame)};
   const Refusal refusal{
-      .code = Outcome::too_long,
-      .field = "max_frame_bytes",
+      .outcome = Outcome::too_long,
       .message = fmt::format("the answer has {} bytes, above the limit of {} (max_frame_bytes); ask in smaller pieces",
                              size, max_frame_bytes),
+      .field = "max_frame_bytes",
       .limit = max_frame_bytes};
-  return {to_bytes(to_frame(stream, refusal)), refusal.code};
+  return {to_bytes(to_frame(stream, refusal)), refusal.outcome};
 }
 
 // Pushes the answer to one request to its connection's outbox, from any thread.
@@ -107,12 +103,12 @@ v1::Health health_now(const actors::Gateway& gateway) {
 
 void Session::on_frame(Decoded&& decoded, std::size_t bytes) {
   if (decoded.damaged)
-    return break_off(invalid(
+    return break_off(scheduler::invalid(
         "frame",
         fmt::format("a frame of {} bytes is not a ClientFrame: damaged, or a string in it is not UTF-8", bytes)));
   const bool is_hello = decoded.frame.body_case() == v1::ClientFrame::kHello;
   if (welcomed_ == is_hello)
-    return break_off(invalid(
+    return break_off(scheduler::invalid(
         "hello", is_hello ? "a second Hello; it is sent once" : "the first frame of a connection must be Hello"));
   if (is_hello) return on_hello(decoded.frame.hello());
   const auto body = decoded.frame.body_case();
@@ -152,7 +148,8 @@ void Session::on_request(v1::ClientFrame& frame, std::uint64_t count) {
     case v1::ClientFrame::kHealth:
       return on_health(frame.health().stream());
     default:
-      return refuse(0, RequestKind::other, invalid("frame", "the frame has no body; see ClientFrame in the protocol"));
+      return refuse(0, RequestKind::other,
+                    scheduler::invalid("frame", "the frame has no body; see ClientFrame in the protocol"));
   }
 }
 
@@ -171,14 +168,15 @@ void Session::on_health(std::uint64_t stream) {
 
 void Session::on_hello(const v1::Hello& hello) {
   if (hello.protocol() < kProtocol)
-    return break_off({.code = Outcome::unsupported,
-                      .field = "hello.protocol",
+    return break_off({.outcome = Outcome::unsupported,
                       .message = fmt::format("protocol version {} is not spoken; this server speaks version {}",
                                              hello.protocol(), kProtocol),
+                      .field = "hello.protocol",
                       .limit = kProtocol});
   if (hello.client().size() > kMaxClientNameBytes)
-    return break_off(invalid("hello.client", fmt::format("the client's name has {} bytes; at most {} are taken",
-                                                         hello.client().size(), kMaxClientNameBytes)));
+    return break_off(
+        scheduler::invalid("hello.client", fmt::format("the client's name has {} bytes; at most {} are taken",
+                                                       hello.client().size(), kMaxClientNameBytes)));
   acts_for_ = hello.tenant();
   if (const auto refusal = decide_tenant()) return break_off(*refusal);
   welcomed_ = true;
@@ -200,18 +198,18 @@ Session::Stream* Session::open_stream(std::uint64_t number, RequestKind kind, st
     refuse(stream, kind, refusal, count);
     return nullptr;
   };
-  if (number == 0) return refused(0, invalid("stream", "stream 0 is the connection; number requests from 1"));
+  if (number == 0)
+    return refused(0, scheduler::invalid("stream", "stream 0 is the connection; number requests from 1"));
   if (streams_.contains(number))
-    return refused(0, invalid("stream", fmt::format("stream {} is in use; its request goes on", number)));
+    return refused(0, scheduler::invalid("stream", fmt::format("stream {} is in use; its request goes on", number)));
   const std::uint32_t most = hub_.options.max_streams;
   if (streams_.size() >= most)
-    return refused(number, {.code = Outcome::quota,
-                            .field = "max_streams",
+    return refused(number, {.outcome = Outcome::quota,
                             .message = fmt::format("{} requests of this connection are unanswered, at most {} may be "
                                                    "(max_streams); wait for one to end",
                                                    streams_.size(), most),
-                            .limit = most,
-                            .retry_after = kRetryAfter});
+                            .field = "max_streams",
+                            .limit = most});
   return &enter_stream(number, kind, count);
 }
 
@@ -220,21 +218,21 @@ Session::Stream* Session::open_control(std::uint64_t number, RequestKind kind) {
   if (user_.questions.take(now)) return open_stream(number, kind);
   const std::uint32_t most = hub_.options.max_questions_per_second;
   refuse(streams_.contains(number) ? 0 : number, kind,
-         {.code = Outcome::quota,
-          .field = "max_questions_per_second",
+         {.outcome = Outcome::quota,
           .message = fmt::format(
               "uid {} asks for Health, Models, Status, Usage, sessions and CancelRequest more than {} times "
               "a second (max_questions_per_second); ask less often",
               caller_.peer.uid, most),
+          .field = "max_questions_per_second",
           .limit = most,
-          .retry_after = user_.questions.time_to_next(now)});
+          .retry_after = user_.questions.seconds_to_next(now)});
   return nullptr;
 }
 
 Session::Stream* Session::open_question(std::uint64_t number, RequestKind kind) {
   Stream* const opened = open_control(number, kind);
   if (!opened || !hub_.draining) return opened;
-  answer(number, server_drains());
+  answer(number, scheduler::server_drains());
   return nullptr;
 }
 
@@ -245,7 +243,6 @@ void Session::on_generate(v1::Generate& generate, std::uint64_t count) {
   auto checked = to_request(generate, tenant_, max_prompt_bytes(hub_.options.max_frame_bytes));
   if (const Refusal* refusal = std::get_if<Refusal>(&checked)) return answer(number, *refusal);
   auto& request = std::get<actors::Request>(checked);
-  request.credit = std::min(request.credit, kMaxCredit);
   stream->implicit_credit = !generate.has_credit();
   if (!stream->implicit_credit && request.credit == 0) hub_.arm_tick();
   submit(*stream, std::move(request), std::make_shared<OutboxSink>(outbox_, number));
@@ -285,7 +282,7 @@ void Session::on_tokenize(v1::Tokenize& tokenize) {
   if (!opened) return;
   const std::uint32_t most = max_prompt_bytes(hub_.options.max_frame_bytes);
   if (const std::size_t bytes = tokenize.text().size(); bytes > most)
-    return answer(stream, above(Outcome::too_long, "text", "the text's size in bytes", bytes, most));
+    return answer(stream, scheduler::above(Outcome::too_long, "text", "the text's size in bytes", bytes, most));
   const engine::EncodeOptions options{.add_special = !tokenize.has_add_special() || tokenize.add_special(),
                                       .parse_special = tokenize.parse_special()};
   opened->unwanted = hub_.gateway->tokenize(
@@ -305,7 +302,7 @@ void Session::on_detokenize(const v1::Detokenize& detokenize) {
   Stream* const opened = open_stream(stream, RequestKind::detokenize);
   if (!opened) return;
   if (const auto count = static_cast<std::size_t>(detokenize.ids_size()); count > kMaxDetokenizeIds)
-    return answer(stream, above(Outcome::too_long, "ids", "the number of ids", count, kMaxDetokenizeIds));
+    return answer(stream, scheduler::above(Outcome::too_long, "ids", "the number of ids", count, kMaxDetokenizeIds));
   std::vector<TokenId> ids(detokenize.ids().begin(), detokenize.ids().end());
   opened->unwanted = hub_.gateway->detokenize(
       {tenant_, detokenize.model()}, std::move(ids),
@@ -334,8 +331,8 @@ void Session::on_embed(v1::Embed& embed) {
   const bool outbox_is_less = outbox_->max_bytes() < hub_.options.max_frame_bytes;
   const std::uint64_t most = outbox_is_less ? outbox_->max_bytes() : hub_.options.max_frame_bytes;
   if (bytes > most)
-    return answer(number, above(Outcome::too_long, outbox_is_less ? "max_outbox_bytes" : "max_frame_bytes",
-                                "the answer's size in bytes", bytes, most));
+    return answer(number, scheduler::above(Outcome::too_long, outbox_is_less ? "max_outbox_bytes" : "max_frame_bytes",
+                                           "the answer's size in bytes", bytes, most));
   stream->implicit_credit = true;  // it needs none
   submit(*stream, std::move(request),
          std::make_shared<AnswerSink>(Answering{outbox_, number, hub_.options.max_frame_bytes}));
@@ -353,9 +350,9 @@ void Session::on_cancel_request(const v1::CancelRequest& cancel) {
   const std::uint64_t stream = cancel.stream();
   if (!open_control(stream, RequestKind::other)) return;
   if (!hub_.cancel_request(cancel.request(), tenant_, caller_.peer.uid))
-    return answer(stream,
-                  invalid("request", fmt::format("{} no live request {}; it may have ended",
-                                                 tenant_.is_owner ? "there is" : "you have", cancel.request())));
+    return answer(stream, scheduler::invalid(
+                              "request", fmt::format("{} no live request {}; it may have ended",
+                                                     tenant_.is_owner ? "there is" : "you have", cancel.request())));
   v1::ServerFrame frame;
   frame.mutable_request_cancelled()->set_stream(stream);
   answer(stream, frame);
@@ -365,9 +362,9 @@ void Session::on_usage(const v1::UsageRequest& question) {
   const std::uint64_t stream = question.stream();
   if (!open_question(stream, RequestKind::other)) return;
   if (!hub_.options.ask_usage)
-    return answer(stream, Refusal{.code = Outcome::unsupported,
-                                  .field = "usage_request",
-                                  .message = "this server keeps no account of usage (--usage-db off)"});
+    return answer(stream, Refusal{.outcome = Outcome::unsupported,
+                                  .message = "this server keeps no account of usage (--usage-db off)",
+                                  .field = "usage_request"});
   auto query = to_query(question);
   if (const Refusal* refusal = std::get_if<Refusal>(&query)) return answer(stream, *refusal);
   auto& asked = std::get<actors::UsageQuery>(query);
@@ -404,7 +401,7 @@ void Session::answer_status(const v1::StatusRequest& question, const actors::Sta
 }
 
 void Session::refuse(std::uint64_t stream, RequestKind kind, const Refusal& refusal, std::uint64_t count) {
-  count_ended(*tally_, kind, refusal.code, count);
+  count_ended(*tally_, kind, refusal.outcome, count);
   outbox_->push({0, Answer{to_bytes(to_frame(stream, refusal))}});
 }
 

@@ -9,10 +9,6 @@
 namespace troupe::scheduler {
 namespace {
 
-Refusal invalid(std::string field, std::string message) {
-  return {Outcome::invalid_argument, std::move(message), std::move(field), std::nullopt};
-}
-
 // The most blocks of a sequence that runs alone: those of the smallest group, not counting groups with blocks enough to
 // move their window.
 std::uint32_t most_blocks(const Capacity& capacity) {

@@ -36,17 +36,6 @@ struct Demand {
   [[nodiscard]] std::uint32_t max_running() const { return limits.max_running.value_or(kUnlimitedSequences); }
 };
 
-// Why a request is refused: the content of the wire's Refused.
-struct Refusal {
-  Outcome outcome = Outcome::internal;
-  std::string message;                 // one line for the user, with the numbers and what to do
-  std::string field;                   // the request's field that would have to change, or the limit's name
-  std::optional<std::uint64_t> limit;  // the limit that was met
-  // Seconds after which a retry may succeed; infinite: none can; no value: not known.
-  std::optional<double> retry_after{};
-  double to_free = 0;  // of what is held, the part that has to be given back before a retry can succeed; 0: not known
-};
-
 // The most that one sequence can use.
 struct Capacity {
   std::uint32_t context = 0;         // longest sequence in tokens

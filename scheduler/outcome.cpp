@@ -1,7 +1,11 @@
 #include "scheduler/outcome.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <utility>
 
 #include "config/assert.h"
 
@@ -60,6 +64,27 @@ std::optional<Outcome> outcome_from_number(std::uint32_t number) {
   for (const OutcomeInfo& row : kOutcomes)
     if (static_cast<std::uint32_t>(row.outcome) == number) return row.outcome;
   return std::nullopt;
+}
+
+std::optional<std::uint64_t> retry_ms(const Refusal& refusal) {
+  if (!refusal.retry_after) return info(refusal.outcome).retryable ? std::optional(kRetryMsIfUnknown) : std::nullopt;
+  if (!std::isfinite(*refusal.retry_after)) return std::nullopt;
+  return static_cast<std::uint64_t>(std::max(1.0, std::ceil(*refusal.retry_after * 1000)));
+}
+
+Refusal invalid(std::string field, std::string message) {
+  return {.outcome = invalid_argument, .message = std::move(message), .field = std::move(field)};
+}
+
+Refusal above(Outcome outcome, std::string field, std::string_view what, std::uint64_t value, std::uint64_t limit) {
+  return {.outcome = outcome,
+          .message = fmt::format("{} is {}; at most {} is served", what, value, limit),
+          .field = std::move(field),
+          .limit = limit};
+}
+
+Refusal server_drains() {
+  return {.outcome = draining, .message = "this server is shutting down and takes no new requests"};
 }
 
 }  // namespace troupe::scheduler

@@ -1,10 +1,12 @@
-// How a request can end: one table, shared by the wire, the exit codes and the counters. Append only.
+// How a request can end: one table, shared by the wire, the exit codes and the counters. Append only. And why one is
+// refused.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace troupe::scheduler {
@@ -54,5 +56,33 @@ struct OutcomeInfo {
 [[nodiscard]] const OutcomeInfo& info(Outcome outcome);
 [[nodiscard]] std::size_t index_of(Outcome outcome);  // of its row in outcomes()
 [[nodiscard]] std::optional<Outcome> outcome_from_number(std::uint32_t number);
+
+// Why a request, a question or a connection is refused: in this one form from the limit that was met to the client.
+struct Refusal {
+  Outcome outcome = Outcome::internal;
+  std::string message{};                 // one line for the user: what is wrong, the numbers, what to do
+  std::string field{};                   // the field that would have to change, by its path, or the limit's name
+  std::optional<std::uint64_t> limit{};  // the limit that was met
+  // Seconds after which a retry may succeed; infinite: none can; no value: not known.
+  std::optional<double> retry_after{};
+  double to_free = 0;  // of what is held, the part that has to be given back before a retry can succeed; 0: not known
+};
+
+// Where nothing better is known.
+inline constexpr std::uint64_t kRetryMsIfUnknown = 1000;
+
+// In how many milliseconds a client may try again: retry_after rounded up, at least 1; kRetryMsIfUnknown for a
+// retryable outcome without one. nullopt: no retry can succeed.
+[[nodiscard]] std::optional<std::uint64_t> retry_ms(const Refusal& refusal);
+
+// The refusal of a wrong value: invalid_argument.
+[[nodiscard]] Refusal invalid(std::string field, std::string message);
+
+// The refusal of a value above a limit. `what` begins the message: "the number of ids".
+[[nodiscard]] Refusal above(Outcome outcome, std::string field, std::string_view what, std::uint64_t value,
+                            std::uint64_t limit);
+
+// The refusal of what would begin while the server drains.
+[[nodiscard]] Refusal server_drains();
 
 }  // namespace troupe::scheduler

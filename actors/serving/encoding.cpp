@@ -10,13 +10,6 @@
 namespace troupe::actors {
 namespace {
 
-template <class Container>
-std::uint64_t bytes_of(const std::vector<Container>& all) {
-  std::uint64_t bytes = 0;
-  for (const Container& each : all) bytes += each.size() * sizeof(each[0]);
-  return bytes;
-}
-
 // The first and last bytes of a text or of ids.
 template <class Container>
 std::size_t hash_ends(const Container& input) {
@@ -25,13 +18,6 @@ std::size_t hash_ends(const Container& input) {
   const std::size_t count = std::min(bytes.size(), kMostBytes);
   const std::hash<std::string_view> hash;
   return hash(bytes.substr(0, count)) * 31 + hash(bytes.substr(bytes.size() - count));
-}
-
-std::uint64_t bytes_of(const ChatPrompt& chat) {
-  std::uint64_t bytes = chat.variables.size();
-  for (const ChatMessage& each : chat.messages)
-    bytes += each.role.size() + each.content.size() + each.name.size() + each.reasoning.size();
-  return bytes;
 }
 
 std::size_t hash_ends(const ChatPrompt& chat) {
@@ -54,13 +40,6 @@ std::span<const std::string> texts_of(const Request& request) {
 
 bool needs_encoding(const Request& request) {
   return !texts_of(request).empty() || (!request.embed && std::holds_alternative<ChatPrompt>(request.prompt));
-}
-
-std::uint64_t input_bytes(const Request& request) {
-  if (request.embed) return std::visit([](const auto& all) { return bytes_of(all); }, request.embed->texts);
-  if (const auto* const chat = std::get_if<ChatPrompt>(&request.prompt)) return bytes_of(*chat);
-  if (const auto* const text = std::get_if<std::string>(&request.prompt)) return text->size();
-  return std::get<std::vector<TokenId>>(request.prompt).size() * sizeof(TokenId);
 }
 
 std::uint64_t content_of(const Request& request) {

@@ -22,8 +22,6 @@ namespace troupe::actors {
 [[nodiscard]] std::span<const std::string> texts_of(const Request& request);
 // Whether it has texts or a conversation, which become ids on their way.
 [[nodiscard]] bool needs_encoding(const Request& request);
-// Bytes of the texts or the conversation, or of the ids that it sends.
-[[nodiscard]] std::uint64_t input_bytes(const Request& request);
 // Equal for a request and its retry, never 0: a hash of what it asks for, of the first and last input's first and last
 // 4 KiB, and of the size of all. O(1).
 [[nodiscard]] std::uint64_t content_of(const Request& request);

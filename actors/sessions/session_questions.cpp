@@ -26,7 +26,7 @@ std::variant<SessionUse, scheduler::Refusal> Sessions::look_up(const SessionQues
 
 void Sessions::ask(const SessionQuestion& question, OnAnswer done) {
   using Kind = SessionQuestion::Kind;
-  if (draining_) return done(draining_refusal());
+  if (draining_) return done(scheduler::server_drains());
   if (const Status opened = open(); !opened) return done(session_refusal(Outcome::unsupported, opened.error().message));
   if (auto refused = check_tenant(question.tenant.id)) return done(*std::move(refused));
   if (question.kind == Kind::fork) return ask_fork(question, done);
@@ -36,7 +36,7 @@ void Sessions::ask(const SessionQuestion& question, OnAnswer done) {
   if (auto* refused = std::get_if<scheduler::Refusal>(&found)) return done(std::move(*refused));
   const bool is_save = question.kind == Kind::save;
   auto job = [this, session = std::get<SessionUse>(found), is_save, done = std::move(done)] {
-    if (draining_) return done(draining_refusal());
+    if (draining_) return done(scheduler::server_drains());
     if (auto now = info(session, !is_save)) return done(std::vector{*std::move(now)});
     done(session_refusal(Outcome::invalid_argument,
                          fmt::format("session \"{}\" was deleted meanwhile", session.key.name), "name"));
@@ -64,7 +64,7 @@ void Sessions::ask_list(TenantId tenant, OnAnswer done) {
     }
     std::vector<SessionInfo> infos;
     for (const auto& [name, entry] : all) {
-      if (draining_) return done(draining_refusal());
+      if (draining_) return done(scheduler::server_drains());
       if (!entry.is_there()) continue;
       // One that was deleted or evicted meanwhile is none any more.
       if (auto now = info({.key = {tenant, name}, .generation = entry.generation}, false))
@@ -133,7 +133,7 @@ void Sessions::ask_fork(const SessionQuestion& question, const OnAnswer& done) {
   if (refused) return done(*std::move(refused));
   // With the contents that are being written now.
   post(Size::large, [this, done, from = *source, to = *target, tenant = question.tenant] {
-    SessionAnswer answer = draining_ ? SessionAnswer(draining_refusal()) : fork(from, to, tenant);
+    SessionAnswer answer = draining_ ? SessionAnswer(scheduler::server_drains()) : fork(from, to, tenant);
     {
       const std::lock_guard lock(mutex_);
       index_.end(from, index_.find(from.key)->last_used);

@@ -30,9 +30,9 @@ std::optional<Refusal> check_served(const v1::ClientFrame& frame) {
   if (!unserved) return std::nullopt;
   // Paths begin inside the request, without the name of its body in the frame.
   const std::size_t dot = unserved->path.find('.');
-  return Refusal{.code = Outcome::unsupported,
-                 .field = dot == std::string::npos ? unserved->path : unserved->path.substr(dot + 1),
-                 .message = unserved->message};
+  return Refusal{.outcome = Outcome::unsupported,
+                 .message = unserved->message,
+                 .field = dot == std::string::npos ? unserved->path : unserved->path.substr(dot + 1)};
 }
 
 }  // namespace

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
-
 #include "config/utf8.h"
 
 namespace troupe::ipc {
@@ -13,7 +11,6 @@ using actors::UsagePeriod;
 using scheduler::Outcome;
 
 constexpr std::uint64_t kMaxTime = 253'402'300'799;  // the end of the year 9999
-constexpr std::chrono::seconds kUsageRetryAfter{1};
 
 static_assert(static_cast<int>(UsagePeriod::total) == v1::UsageRequest::PERIOD_TOTAL &&
               static_cast<int>(UsagePeriod::day) == v1::UsageRequest::PERIOD_DAY &&
@@ -22,16 +19,13 @@ static_assert(static_cast<int>(UsagePeriod::total) == v1::UsageRequest::PERIOD_T
 Refusal usage_refusal(const Error& error, bool is_owner) {
   switch (error.code) {
     case ErrorCode::busy:
-      return {.code = Outcome::queue_full,
-              .field = "usage_request",
-              .message = error.message,
-              .retry_after = kUsageRetryAfter};
+      return {.outcome = Outcome::queue_full, .message = error.message, .field = "usage_request"};
     case ErrorCode::invalid_argument:
-      return {.code = Outcome::too_long, .field = "since", .message = error.message, .limit = actors::kMaxUsageRows};
+      return {.outcome = Outcome::too_long, .message = error.message, .field = "since", .limit = actors::kMaxUsageRows};
     default:
-      return {.code = Outcome::unsupported,
-              .field = "usage_request",
-              .message = is_owner ? error.message : "the server cannot read its account of usage; its log says why"};
+      return {.outcome = Outcome::unsupported,
+              .message = is_owner ? error.message : "the server cannot read its account of usage; its log says why",
+              .field = "usage_request"};
   }
 }
 
@@ -39,9 +33,10 @@ Refusal usage_refusal(const Error& error, bool is_owner) {
 
 std::variant<actors::UsageQuery, Refusal> to_query(const v1::UsageRequest& request) {
   if (request.since() > kMaxTime)
-    return invalid("since", fmt::format("{} is no time; it is given in seconds since 1970", request.since()));
+    return scheduler::invalid("since",
+                              fmt::format("{} is no time; it is given in seconds since 1970", request.since()));
   if (!v1::UsageRequest::Period_IsValid(request.by()))
-    return invalid(
+    return scheduler::invalid(
         "by", fmt::format("there is no period {}; 0 is the total, 1 a day, 2 an hour", static_cast<int>(request.by())));
   return actors::UsageQuery{.since = static_cast<std::int64_t>(request.since()),
                             .by = static_cast<UsagePeriod>(request.by())};

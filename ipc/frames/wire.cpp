@@ -4,28 +4,19 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "config/assert.h"
 #include "config/folders.h"
 #include "config/utf8.h"
 #include "ipc/frames/framing.h"
-#include "scheduler/priority.h"
+#include "ipc/request_rules.h"
 
 namespace troupe::ipc {
 namespace {
 
 using scheduler::Outcome;
-
-// A deadline above a year is a mistake (a wrong unit); this is also far below what overflows.
-constexpr std::uint64_t kMaxDeadlineMs = 366ull * 24 * 3600 * 1000;
-
-std::size_t message_bytes(const v1::Messages& messages) {
-  std::size_t bytes = messages.variables().size();
-  for (const v1::Messages::Message& each : messages.messages())
-    bytes += each.role().size() + each.content().size() + each.name().size() + each.reasoning().size();
-  return bytes;
-}
 
 actors::ChatPrompt to_chat(v1::Messages& messages) {
   actors::ChatPrompt chat;
@@ -40,32 +31,21 @@ actors::ChatPrompt to_chat(v1::Messages& messages) {
   return chat;
 }
 
-// Checks what a Request cannot express; the gateway checks the rest.
-std::optional<Refusal> check(const v1::Generate& generate, std::uint32_t max_prompt_bytes) {
-  if (generate.has_n() && generate.n() == 0) return invalid("n", "n is 0; ask for at least 1 answer");
-  if (generate.n() > actors::kMaxChoices)
-    return above(Outcome::invalid_argument, "n", "n", generate.n(), actors::kMaxChoices);
-  if (generate.session_recompute() && generate.session().empty())
-    return invalid("session_recompute", "session_recompute without a session; name one, or leave it out");
+// What a Request cannot express.
+std::optional<Refusal> check(const v1::Generate& generate) {
   if (const std::string& type = generate.speculation().type(); !type.empty() && !engine::draft_source(type))
-    return invalid("speculation.type", fmt::format("there is no type of speculation of this name; send one of {}",
-                                                   fmt::join(engine::kDraftSourceNames, ", ")));
+    return scheduler::invalid("speculation.type",
+                              fmt::format("there is no type of speculation of this name; send one of {}",
+                                          fmt::join(engine::kDraftSourceNames, ", ")));
   if (generate.prompt_case() == v1::Generate::PROMPT_NOT_SET)
-    return invalid("prompt", "there is no prompt; give text, token_ids or messages");
-  if (generate.text().size() > max_prompt_bytes)
-    return above(Outcome::too_long, "text", "the prompt's size in bytes", generate.text().size(), max_prompt_bytes);
-  if (const std::size_t bytes = message_bytes(generate.messages()); bytes > max_prompt_bytes)
-    return above(Outcome::too_long, "messages", "the messages' size in bytes", bytes, max_prompt_bytes);
-  if (const std::size_t bytes = sizeof(TokenId) * static_cast<std::size_t>(generate.token_ids().ids_size());
-      bytes > max_prompt_bytes)
-    return above(Outcome::too_long, "token_ids", "the prompt's size in bytes, 4 for each id,", bytes, max_prompt_bytes);
-  for (const std::int32_t id : generate.token_ids().ids())
-    if (id < 0) return invalid("token_ids", fmt::format("token id {} is below 0", id));
-  if (generate.deadline_ms() > kMaxDeadlineMs)
-    return above(Outcome::invalid_argument, "deadline_ms", "deadline_ms", generate.deadline_ms(), kMaxDeadlineMs);
-  if (generate.logprobs() > static_cast<std::uint32_t>(engine::kMaxLogprobs))
-    return above(Outcome::invalid_argument, "logprobs", "logprobs", generate.logprobs(), engine::kMaxLogprobs);
+    return scheduler::invalid("prompt", "there is no prompt; give text, token_ids or messages");
   return std::nullopt;
+}
+
+// The largest number of a signed type where the value is larger: it is above every limit, too.
+template <class Signed>
+Signed clamped(std::uint64_t value) {
+  return static_cast<Signed>(std::min(value, static_cast<std::uint64_t>(std::numeric_limits<Signed>::max())));
 }
 
 engine::SamplingParams to_params(const v1::Sampling& sampling) {
@@ -140,6 +120,17 @@ void fill_end(Message& out, std::uint64_t stream, const actors::End& end) {
 }
 
 v1::Outcome to_wire(Outcome outcome) { return static_cast<v1::Outcome>(outcome); }
+std::uint64_t to_ms(std::chrono::milliseconds time) { return static_cast<std::uint64_t>(time.count()); }
+
+// `why`: a Refusal, or the End of a refused request.
+template <class Why>
+void fill_refused(v1::Refused& out, std::uint64_t stream, const Why& why) {
+  out.set_stream(stream);
+  out.set_code(to_wire(why.outcome));
+  out.set_message(valid_utf8(why.message));
+  out.set_field(valid_utf8(why.field));
+  if (why.limit) out.set_limit(*why.limit);
+}
 
 // The wire has our enumerators in the same order, after one for "unspecified".
 template <class Wire, class Ours>
@@ -173,22 +164,7 @@ v1::ServerFrame embeddings_frame(std::uint64_t stream, const actors::Embeddings&
 
 }  // namespace
 
-Refusal invalid(std::string field, std::string message) {
-  return {.code = Outcome::invalid_argument, .field = std::move(field), .message = std::move(message)};
-}
-
-Refusal server_drains() {
-  return {.code = Outcome::draining, .message = "this server is shutting down and takes no new requests"};
-}
-
 std::string server_name() { return "troupe " TROUPE_VERSION; }
-
-Refusal above(Outcome code, std::string field, std::string_view what, std::uint64_t value, std::uint64_t limit) {
-  return {.code = code,
-          .field = std::move(field),
-          .message = fmt::format("{} is {}; at most {} is served", what, value, limit),
-          .limit = limit};
-}
 
 std::optional<Refusal> check_counts(const v1::ClientFrame& frame) {
   const v1::Generate& generate = frame.generate();
@@ -209,40 +185,31 @@ std::optional<Refusal> check_counts(const v1::ClientFrame& frame) {
   };
   for (const auto& [field, what, count, limit] : repeated)
     if (static_cast<std::size_t>(count) > limit)
-      return above(Outcome::invalid_argument, field, what, static_cast<std::uint64_t>(count), limit);
+      return scheduler::above(Outcome::invalid_argument, field, what, static_cast<std::uint64_t>(count), limit);
   return std::nullopt;
 }
 
 RequestOrRefusal to_request(v1::Embed& embed, const scheduler::Tenant& tenant, std::uint32_t max_prompt_bytes) {
   if (embed.texts_size() > 0 && embed.token_ids_size() > 0)
-    return invalid("token_ids", "texts and token_ids are two ways to say the same; send one of them");
+    return scheduler::invalid("token_ids", "texts and token_ids are two ways to say the same; send one of them");
   if (embed.texts_size() == 0 && embed.token_ids_size() == 0)
-    return invalid("texts", "there is nothing to embed; send texts or token_ids");
+    return scheduler::invalid("texts", "there is nothing to embed; send texts or token_ids");
   actors::Request request;
   request.tenant = tenant;
   request.model = std::move(*embed.mutable_model());
   actors::EmbedInputs& asked = request.embed.emplace();
-  std::size_t bytes = 0;
   if (embed.texts_size() > 0) {
     auto& texts = asked.texts.emplace<std::vector<std::string>>();
-    for (std::string& text : *embed.mutable_texts()) {
-      bytes += text.size();
-      texts.push_back(std::move(text));
-    }
+    for (std::string& text : *embed.mutable_texts()) texts.push_back(std::move(text));
   } else {
     auto& inputs = asked.texts.emplace<actors::EmbedIds>();
-    for (const v1::TokenIds& ids : embed.token_ids()) {
-      bytes += static_cast<std::size_t>(ids.ids_size()) * sizeof(TokenId);
-      inputs.emplace_back(ids.ids().begin(), ids.ids().end());
-    }
+    for (const v1::TokenIds& ids : embed.token_ids()) inputs.emplace_back(ids.ids().begin(), ids.ids().end());
   }
-  const std::string field = embed.token_ids_size() > 0 ? "token_ids" : "texts";
-  if (bytes > max_prompt_bytes)
-    return above(Outcome::too_long, field, "the inputs' size in bytes", bytes, max_prompt_bytes);
+  if (auto refusal = apply_rules(request, max_prompt_bytes)) return *std::move(refusal);
   if (embed.pooling() != v1::POOLING_UNSPECIFIED) {
     if (!v1::Pooling_IsValid(embed.pooling()))
-      return invalid("pooling", fmt::format("there is no pooling {}; 1 is mean, 2 cls, 3 last",
-                                            static_cast<int>(embed.pooling())));
+      return scheduler::invalid("pooling", fmt::format("there is no pooling {}; 1 is mean, 2 cls, 3 last",
+                                                       static_cast<int>(embed.pooling())));
     asked.pooling = static_cast<Pooling>(embed.pooling() - 1);
   }
   asked.normalise = !embed.has_normalise() || embed.normalise();
@@ -252,13 +219,7 @@ RequestOrRefusal to_request(v1::Embed& embed, const scheduler::Tenant& tenant, s
 }
 
 RequestOrRefusal to_request(v1::Generate& generate, const scheduler::Tenant& tenant, std::uint32_t max_prompt_bytes) {
-  if (auto refusal = check(generate, max_prompt_bytes)) return *std::move(refusal);
-  auto priority = scheduler::priority_for(generate.priority(), tenant);
-  if (auto* refused = std::get_if<scheduler::Refusal>(&priority))
-    return Refusal{.code = refused->outcome,
-                   .field = std::move(refused->field),
-                   .message = std::move(refused->message),
-                   .limit = refused->limit};
+  if (auto refusal = check(generate)) return *std::move(refusal);
   actors::Request request;
   request.tenant = tenant;
   request.model = generate.model();
@@ -273,32 +234,27 @@ RequestOrRefusal to_request(v1::Generate& generate, const scheduler::Tenant& ten
   request.add_special = !generate.has_add_special() || generate.add_special();
   request.parse_special = generate.parse_special();
   request.sampling = to_params(generate.sampling());
-  request.sampling.num_logprobs = generate.has_logprobs() ? static_cast<std::int32_t>(generate.logprobs()) : -1;
+  request.sampling.num_logprobs = generate.has_logprobs() ? clamped<std::int32_t>(generate.logprobs()) : -1;
   request.has_seed = generate.sampling().has_seed();
   request.stop_strings.assign(generate.stop().begin(), generate.stop().end());
-  if (generate.has_deadline_ms()) request.deadline = std::chrono::milliseconds(generate.deadline_ms());
-  request.priority = std::get<std::int32_t>(priority);
+  if (generate.has_deadline_ms())
+    request.deadline = std::chrono::milliseconds(clamped<std::int64_t>(generate.deadline_ms()));
+  request.priority = generate.priority();
   request.cache_scope = generate.cache_scope();
-  if (request.cache_scope.empty() && tenant.policy && tenant.policy->public_cache) request.cache_scope = "public";
   request.credit = generate.has_credit() ? generate.credit() : kImplicitCredit;
   request.num_choices = generate.has_n() ? generate.n() : 1;
   if (generate.has_speculation()) request.speculation = to_choice(generate.speculation());
   request.session = generate.session();
   request.session_recompute = generate.session_recompute();
+  if (auto refusal = apply_rules(request, max_prompt_bytes)) return *std::move(refusal);
   return request;
 }
 
 v1::ServerFrame to_frame(std::uint64_t stream, const Refusal& refusal, bool closing) {
   v1::ServerFrame frame;
   v1::Refused& out = *frame.mutable_refused();
-  out.set_stream(stream);
-  out.set_code(to_wire(refusal.code));
-  out.set_message(valid_utf8(refusal.message));
-  out.set_field(valid_utf8(refusal.field));
-  if (refusal.limit) out.set_limit(*refusal.limit);
-  if (refusal.retry_after) out.set_retry_after_ms(static_cast<std::uint64_t>(refusal.retry_after->count()));
-  if (refusal.predicted_first) out.set_predicted_first_ms(static_cast<std::uint64_t>(refusal.predicted_first->count()));
-  if (refusal.predicted_last) out.set_predicted_last_ms(static_cast<std::uint64_t>(refusal.predicted_last->count()));
+  fill_refused(out, stream, refusal);
+  if (const auto ms = scheduler::retry_ms(refusal)) out.set_retry_after_ms(*ms);
   out.set_closing(closing);
   return frame;
 }
@@ -335,13 +291,11 @@ v1::ServerFrame to_frame(std::uint64_t stream, actors::End&& end) {
       break;
     }
     case scheduler::OutcomeKind::refused:
-      return to_frame(stream, Refusal{.code = end.outcome,
-                                      .field = std::move(end.field),
-                                      .message = std::move(end.message),
-                                      .limit = end.limit,
-                                      .retry_after = end.retry_after,
-                                      .predicted_first = end.predicted_first,
-                                      .predicted_last = end.predicted_last});
+      fill_refused(*frame.mutable_refused(), stream, end);
+      if (end.retry_after) frame.mutable_refused()->set_retry_after_ms(to_ms(*end.retry_after));
+      if (end.predicted_first) frame.mutable_refused()->set_predicted_first_ms(to_ms(*end.predicted_first));
+      if (end.predicted_last) frame.mutable_refused()->set_predicted_last_ms(to_ms(*end.predicted_last));
+      break;
     case scheduler::OutcomeKind::failed:
       fill_end(*frame.mutable_failed(), stream, end);
       frame.mutable_failed()->set_code(to_wire(end.outcome));
@@ -402,15 +356,11 @@ std::variant<actors::SessionQuestion, Refusal> to_question(const v1::SessionRequ
     case v1::SessionRequest::BODY_NOT_SET:
       break;
   }
-  return invalid("session_request", "there is no question; ask for list, save, fork, delete or inspect");
+  return scheduler::invalid("session_request", "there is no question; ask for list, save, fork, delete or inspect");
 }
 
 v1::ServerFrame to_frame(std::uint64_t stream, const actors::SessionAnswer& answer) {
-  if (const auto* refusal = std::get_if<scheduler::Refusal>(&answer))
-    return to_frame(
-        stream,
-        Refusal{
-            .code = refusal->outcome, .field = refusal->field, .message = refusal->message, .limit = refusal->limit});
+  if (const auto* refusal = std::get_if<Refusal>(&answer)) return to_frame(stream, *refusal);
   v1::ServerFrame frame;
   frame.mutable_sessions()->set_stream(stream);
   for (const actors::SessionInfo& info : std::get<std::vector<actors::SessionInfo>>(answer)) {

@@ -19,23 +19,7 @@
 
 namespace troupe::ipc {
 
-// Why a request or a connection is refused.
-struct Refusal {
-  scheduler::Outcome code = scheduler::Outcome::invalid_argument;
-  std::string field{};    // path within the request, or the limit's name
-  std::string message{};  // what is wrong, the numbers, what to do
-  std::optional<std::uint64_t> limit{};
-  std::optional<std::chrono::milliseconds> retry_after{};
-  std::optional<std::chrono::milliseconds> predicted_first{}, predicted_last{};  // as in actors::End
-};
-
-// The refusal of requests and connections while the server drains.
-[[nodiscard]] Refusal server_drains();
-// The refusal of a wrong value: invalid_argument.
-[[nodiscard]] Refusal invalid(std::string field, std::string message);
-// The refusal of a value above a limit.
-[[nodiscard]] Refusal above(scheduler::Outcome code, std::string field, std::string_view what, std::uint64_t value,
-                            std::uint64_t limit);
+using scheduler::Refusal;
 
 [[nodiscard]] std::string server_name();  // "troupe 0.1.0"
 

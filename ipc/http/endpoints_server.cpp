@@ -56,7 +56,7 @@ void answer_health(Exchange& exchange) {
   const actors::Gateway& gateway = exchange.gateway();
   const actors::Readiness readiness = gateway.readiness();
   const auto unavailable = [&](Outcome outcome, std::string message) {
-    api::ApiError error = api::api_error(outcome, std::move(message));
+    api::ApiError error = api::api_error(scheduler::Refusal{.outcome = outcome, .message = std::move(message)});
     error.type = "unavailable_error";
     error.status = 503;
     exchange.respond(error_response(error, api::Dialect::openai));
@@ -84,7 +84,7 @@ Act read_version(Request&&, const ReadContext&) {
 Act read_metrics(Request&&, const ReadContext&) {
   return [](Exchange& exchange) {
     if (exchange.is_draining())
-      return refuse_with(api::api_error(Outcome::draining, server_drains().message), api::Dialect::openai)(exchange);
+      return refuse_with(api::api_error(scheduler::server_drains()), api::Dialect::openai)(exchange);
     exchange.ask_status([reply = exchange.reply_later()](v1::Status status) {
       reply({.content_type = kPrometheusType, .body = prometheus_text(client::to_status(status))});
     });
@@ -110,11 +110,11 @@ Act read_model(Request&& request, const ReadContext&) {
     for (const actors::ModelDescription& model : exchange.gateway().models())
       if (model.name == name)
         return exchange.respond({.body = api::model_body(listed(model, exchange.gateway()), start_time())});
-    api::ApiError error = api::api_error(
-        Outcome::unknown_model,
-        fmt::format("there is no model {}; GET /v1/models lists them", Printable(name, kMaxModelNameBytes).text()),
-        "model");
-    exchange.respond(error_response(error, api::Dialect::openai, Outcome::unknown_model));
+    exchange.respond(error_response(Refusal{.outcome = Outcome::unknown_model,
+                                            .message = fmt::format("there is no model {}; GET /v1/models lists them",
+                                                                   Printable(name, kMaxModelNameBytes).text()),
+                                            .field = "model"},
+                                    api::Dialect::openai));
   };
 }
 

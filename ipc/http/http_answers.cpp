@@ -1,9 +1,11 @@
 // The answers of an HTTP connection: what endpoints and the gateway give becomes bytes.
 #include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <utility>
 
 #include "config/assert.h"
+#include "config/printable.h"
 #include "ipc/frames/status_frame.h"
 #include "ipc/http/http_connection.h"
 
@@ -15,6 +17,7 @@ using scheduler::Outcome;
 // After the last answer the client's bytes are read and dropped for so long: closing before it has sent them would
 // destroy the answer on its way (RFC 9112, section 9.6).
 constexpr std::chrono::milliseconds kLingerTime{2000};
+constexpr std::size_t kMaxLoggedPath = 128;
 
 template <class... Ts>
 struct Overloaded : Ts... {
@@ -49,8 +52,8 @@ class WholeAnswerSink final : public actors::StreamSink {
     try {
       reply_(whole_response(answer_->on_end(std::move(end)), outcome));
     } catch (const std::bad_alloc&) {
-      reply_(error_response(api::api_error(Outcome::out_of_memory, "there was no memory to answer it"),
-                            api::Dialect::openai, Outcome::out_of_memory));
+      reply_(error_response(Refusal{.outcome = Outcome::out_of_memory, .message = "there was no memory to answer it"},
+                            api::Dialect::openai));
     }
   }
 
@@ -97,6 +100,7 @@ void HttpConnection::cancel_with_client(actors::CancelFlag flag) {
 }
 
 void HttpConnection::submit(std::vector<actors::Request> requests, std::unique_ptr<api::ApiAnswer> answer) {
+  for (actors::Request& each : requests) each.client_id = answering_->id;
   if (requests.front().embed) {
     TROUPE_ASSERT(requests.size() == 1);
     auto sink = std::make_shared<WholeAnswerSink>(reply_later(), std::move(answer));
@@ -128,13 +132,16 @@ void HttpConnection::encode(Outgoing&& item, std::string& bytes) {
                  [&](std::unique_ptr<actors::End>& end) {
                    const auto ended = enter_end(number, *end);
                    if (!ended || !is_current) return;
+                   answering_->outcome = end->outcome;
                    write(answering_->answer->on_end(std::move(*end)), bytes);
                    TROUPE_ASSERT(!ended->is_last || !answering_ || answering_->number != number);
                  },
                  [&](Answer& answer) {
                    if (number != 0 && !enter_answer(number, answer.outcome)) return;
                    bytes += answer.frame;
-                   if (number != 0) finish_answer();
+                   if (number == 0) return;
+                   answering_->outcome = answer.outcome;
+                   finish_answer();
                  },
              },
              item.body);
@@ -169,6 +176,10 @@ void HttpConnection::flush_piece(std::string& bytes) {
 
 void HttpConnection::finish_answer() {
   const bool keep_alive = answering_->framing.keep_alive;
+  spdlog::debug("{}: {} ended as {} after {} ms, X-Request-Id {}", peer_name(),
+                Printable(answering_->asked_for, kMaxLoggedPath).text(), scheduler::info(answering_->outcome).name,
+                std::chrono::round<std::chrono::milliseconds>(Clock::now() - answering_->since).count(),
+                answering_->id);
   answering_.reset();
   if (!keep_alive) end_after_writing_ = true;
   event_.cancel();
@@ -200,12 +211,12 @@ void HttpConnection::on_close() {
 
 void HttpConnection::close_when_flushed() {
   if (closing_) return;
-  const api::ApiError drains = api::api_error(Outcome::draining, server_drains().message);
   const auto found = answering_ ? streams_.find(answering_->number) : streams_.end();
   if (found != streams_.end() && found->second.choices.empty())  // the process ends before its answer would come
     outbox_->push(
         {answering_->number,
-         Answer{response_bytes(error_response(drains, answering_->dialect), answering_->framing), Outcome::draining}});
+         Answer{response_bytes(error_response(scheduler::server_drains(), answering_->dialect), answering_->framing),
+                Outcome::draining}});
   must_linger_ = false;
   close_after_writing();
 }
@@ -214,8 +225,7 @@ std::string HttpConnection::last_words(const Refusal& refusal) {
   if (!answering_) return {};
   must_linger_ = true;
   answering_->framing.keep_alive = false;
-  api::ApiError error = api::api_error(refusal.code, refusal.message, refusal.field);
-  error.retry_after = refusal.retry_after;
+  const api::ApiError error = api::api_error(refusal);
   if (!answering_->streams) return response_bytes(error_response(error, answering_->dialect), answering_->framing);
   std::string bytes;  // the answer has no end, so that the client sees that it was cut off
   append_chunk(bytes, api::error_event(error, answering_->dialect), answering_->framing);

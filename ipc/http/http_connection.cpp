@@ -141,12 +141,13 @@ asio::awaitable<void> HttpConnection::make_room_for_body() {
                                                Clock::now() + hub_.options.stall_timeout);
   if (has_room || closing_) co_return;
   reject(error_response(
-      api::api_error(
-          Outcome::queue_full,
-          "there was no room for a body that comes in chunks beside others (max_buffer_bytes); send it again "
-          "later, with Content-Length",
-          "max_buffer_bytes"),
-      answering_->dialect, Outcome::queue_full));
+      Refusal{.outcome = Outcome::queue_full,
+              .message =
+                  "there was no room for a body that comes in chunks beside others (max_buffer_bytes); send it again "
+                  "later, with Content-Length",
+              .field = "max_buffer_bytes",
+              .limit = hub_.options.max_buffer_bytes},
+      answering_->dialect));
 }
 
 asio::awaitable<void> HttpConnection::on_head() {
@@ -160,8 +161,7 @@ asio::awaitable<void> HttpConnection::on_head() {
     if (const auto& why = caller_.refused) {
       answering_->framing.keep_alive = false;  // the next connection is asked for anew: rules may have changed
       must_linger_ = true;
-      co_return reject(
-          error_response(api::api_error(why->code, why->message, why->field), api::Dialect::openai, why->code));
+      co_return reject(error_response(*why, api::Dialect::openai));
     }
   }
   if (auto response = choose_route(head)) co_return reject(std::move(*response));
@@ -171,15 +171,14 @@ asio::awaitable<void> HttpConnection::on_head() {
   if (refused) co_return reject(error_response(*refused, route_->dialect, Outcome::permission));
   if (route_->is_question && !user_.questions.take(Clock::now()))
     co_return reject(error_response(
-        api::ApiError{.status = 429,
-                      .message = fmt::format("questions come more than {} times a second (max_questions_per_second); "
-                                             "ask less often",
-                                             hub_.options.max_questions_per_second),
-                      .param = "max_questions_per_second",
-                      .code = "quota",
-                      .retry_after = user_.questions.time_to_next(Clock::now()),
-                      .retryable = true},
-        route_->dialect, Outcome::quota));
+        Refusal{.outcome = Outcome::quota,
+                .message =
+                    fmt::format("questions come more than {} times a second (max_questions_per_second); ask less often",
+                                hub_.options.max_questions_per_second),
+                .field = "max_questions_per_second",
+                .limit = hub_.options.max_questions_per_second,
+                .retry_after = user_.questions.seconds_to_next(Clock::now())},
+        route_->dialect));
   if (!route_->is_question && tally_->refusals.wait(Clock::now()).count() > 0) co_await wait_after_refusals();
   if (head.length.value_or(0) > kSmallFrameBytes) {
     co_await wait_for_room(*head.length);
@@ -213,7 +212,7 @@ asio::awaitable<void> HttpConnection::wait_for_tenant(std::optional<api::ApiErro
     }
     auto tenant = tenant_for(hub_.options.tenants, caller_.facts, *label, "Troupe-Tenant");
     if (const Refusal* refusal = std::get_if<Refusal>(&tenant))
-      refused = api::api_error(refusal->code, refusal->message, refusal->field);
+      refused = api::api_error(*refusal);
     else
       set_tenant(std::get<scheduler::Tenant>(std::move(tenant)));
     co_return;
@@ -241,7 +240,9 @@ void HttpConnection::begin_answering(const RequestHead& head) {
                          .keep_alive = head.keep_alive && !hub_.draining,
                          .is_head = head.method == "HEAD",
                          .fields = caller_.is_tcp ? cors_fields(head, hub_.options.http.border) : std::vector<Field>{}};
-  answering_->framing.fields.push_back({"X-Request-Id", request_id(head)});
+  answering_->id = request_id(head);
+  answering_->asked_for = head.method + " " + head.path;
+  answering_->framing.fields.push_back({"X-Request-Id", answering_->id});
   route_ = nullptr;
 }
 

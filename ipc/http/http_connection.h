@@ -37,9 +37,13 @@ class HttpConnection final : public Connection, private Exchange {
     Framing framing;
     api::Dialect dialect = api::Dialect::openai;
     RequestKind kind = RequestKind::other;
-    bool opened = false;                     // it has a stream, and was counted
-    std::unique_ptr<api::ApiAnswer> answer;  // of a request for the gateway
-    bool streams = false;                    // the head of an answer in pieces has been written
+    std::string id{};         // its X-Request-Id
+    std::string asked_for{};  // method and path, for the log
+    const Clock::time_point since = Clock::now();
+    scheduler::Outcome outcome = scheduler::Outcome::eos;  // for the log: of the last part
+    bool opened = false;                                   // it has a stream, and was counted
+    std::unique_ptr<api::ApiAnswer> answer;                // of a request for the gateway
+    bool streams = false;                                  // the head of an answer in pieces has been written
   };
 
   // Reads bytes and keeps them for serve_loop().

@@ -34,10 +34,12 @@ Response error_response(const api::ApiError& error, api::Dialect dialect, schedu
   return response;
 }
 
+Response error_response(const Refusal& refusal, api::Dialect dialect) {
+  return error_response(api::api_error(refusal), dialect, refusal.outcome);
+}
+
 std::string refusal_bytes(const Refusal& refusal) {
-  api::ApiError error = api::api_error(refusal.code, refusal.message, refusal.field);
-  error.retry_after = refusal.retry_after;
-  return response_bytes(error_response(error, api::Dialect::openai, refusal.code), {.keep_alive = false});
+  return response_bytes(error_response(refusal, api::Dialect::openai), {.keep_alive = false});
 }
 
 void add_retry_fields(Response& response, std::optional<std::chrono::milliseconds> retry_after,

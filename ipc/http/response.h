@@ -34,6 +34,7 @@ struct Framing {
 [[nodiscard]] Response error_response(const api::ApiError& error, api::Dialect dialect,
                                       scheduler::Outcome outcome = scheduler::Outcome::invalid_argument);
 // The answer to a request that could not be read.
+[[nodiscard]] Response error_response(const Refusal& refusal, api::Dialect dialect);
 [[nodiscard]] Response error_response(const BadRequest& bad);
 
 // The whole answer to a connection that is refused.

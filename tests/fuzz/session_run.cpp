@@ -318,12 +318,12 @@ void check_body(std::string_view body) {
   if (unserved) check_message(unserved->message);
   if (!frame.has_generate()) return;
   if (const auto refusal = ipc::check_counts(frame))
-    return check_refusal(refusal->code, refusal->field, refusal->message);
+    return check_refusal(refusal->outcome, refusal->field, refusal->message);
   const auto first = ipc::to_request(*frame.mutable_generate(), kGuest, actors::kMaxPromptBytes);
   const auto second = ipc::to_request(*again.mutable_generate(), kGuest, actors::kMaxPromptBytes);
   TROUPE_ASSERT(first.index() == second.index());
   if (const auto* refusal = std::get_if<ipc::Refusal>(&first))
-    check_refusal(refusal->code, refusal->field, refusal->message);
+    check_refusal(refusal->outcome, refusal->field, refusal->message);
   else
     TROUPE_ASSERT(std::get<actors::Request>(first).prompt == std::get<actors::Request>(second).prompt);
 }

@@ -58,13 +58,13 @@ TEST_CASE("only the server's own user and root may give a request a priority bel
   REQUIRE_FALSE(code_for(guest, 1000));
   const auto refused = code_for(guest, -1);
   REQUIRE(refused);
-  REQUIRE(refused->code == Outcome::permission);
+  REQUIRE(refused->outcome == Outcome::permission);
   REQUIRE(refused->field == "priority");
   for (const std::int32_t priority : {-1001, 1001, std::numeric_limits<std::int32_t>::min()}) {
     for (const std::uint32_t uid : {std::uint32_t{::geteuid()}, guest}) {
       const auto out_of_range = code_for(uid, priority);
       REQUIRE(out_of_range);
-      REQUIRE(out_of_range->code == Outcome::invalid_argument);
+      REQUIRE(out_of_range->outcome == Outcome::invalid_argument);
       REQUIRE(out_of_range->field == "priority");
       REQUIRE(out_of_range->limit == 1000);
     }

@@ -198,7 +198,7 @@ TEST_CASE("a rule's most urgent priority raises what is more urgent, and gives t
         .policy = std::make_shared<const TenantPolicy>(TenantPolicy{.most_urgent_priority = most_urgent})};
     const auto request = to_request(*frame.mutable_generate(), guest, actors::kMaxPromptBytes);
     if (const Refusal* refusal = std::get_if<Refusal>(&request)) {
-      REQUIRE(refusal->code == scheduler::Outcome::permission);
+      REQUIRE(refusal->outcome == scheduler::Outcome::permission);
       return std::nullopt;
     }
     return std::get<actors::Request>(request).priority;

@@ -48,8 +48,8 @@ const std::map<std::string, Floors> kFloors = {
        "status_snapshot.h"},
       {"threads", "sessions", "serving", "status"}}},
     {"ipc",
-     {{"connection.h", "hub.h", "listening_socket.h", "rate_limits.h", "server.h", "socket_path.h", "strict_modes.h",
-       "tenant_rules.h", "troupe.pb.h"},
+     {{"connection.h", "hub.h", "listening_socket.h", "rate_limits.h", "request_rules.h", "server.h", "socket_path.h",
+       "strict_modes.h", "tenant_rules.h", "troupe.pb.h"},
       {"keys", "frames", "client", "http/api", "http", "http/page"}}},
 };
 

@@ -1,6 +1,7 @@
 #include "scheduler/outcome.h"
 
 #include <catch2/catch.hpp>
+#include <limits>
 #include <set>
 
 using namespace troupe::scheduler;
@@ -72,4 +73,12 @@ TEST_CASE("the kind of an outcome shows in its number, exit code and HTTP status
   REQUIRE(info(Outcome::queue_full).http_status == 429);
   REQUIRE(info(Outcome::permission).exit_code == 77);
   REQUIRE(info(Outcome::invalid_argument).exit_code == 2);
+}
+
+TEST_CASE("a refusal can be tried again when it says, after a second where it does not know, or never") {
+  CHECK(retry_ms({.outcome = Outcome::quota, .retry_after = 0.0101}) == 11);
+  CHECK(retry_ms({.outcome = Outcome::quota, .retry_after = 0}) == 1);
+  CHECK(retry_ms({.outcome = Outcome::quota}) == 1000);
+  CHECK_FALSE(retry_ms({.outcome = Outcome::quota, .retry_after = std::numeric_limits<double>::infinity()}));
+  CHECK_FALSE(retry_ms({.outcome = Outcome::unsupported}));
 }

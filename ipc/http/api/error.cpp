@@ -61,23 +61,30 @@ void write_openai(JsonWriter& json, const ApiError& error) {
   json.end_object().end_object();
 }
 
-}  // namespace
-
-ApiError api_error(scheduler::Outcome outcome, std::string message, std::string param) {
-  const scheduler::OutcomeInfo& row = scheduler::info(outcome);
+ApiError error_of(const scheduler::OutcomeInfo& row, std::string message, std::string_view field) {
+  constexpr std::string_view kSampling = "sampling.";  // fields of the frames' protocol, which are nested there
+  if (field.starts_with(kSampling)) field.remove_prefix(kSampling.size());
   return {.status = row.http_status,
           .message = std::move(message),
           .type = std::string(types_of(row.http_status).openai),
-          .param = std::move(param),
-          .code = std::string(code_of(outcome)),
+          .param = std::string(field),
+          .code = std::string(code_of(row.outcome)),
           .retryable = row.retryable};
 }
 
+}  // namespace
+
+ApiError api_error(scheduler::Refusal refusal) {
+  const scheduler::OutcomeInfo& row = scheduler::info(refusal.outcome);
+  ApiError error = error_of(row, std::move(refusal.message), refusal.field);
+  if (const auto ms = scheduler::retry_ms(refusal)) error.retry_after = std::chrono::milliseconds(*ms);
+  return error;
+}
+
 ApiError api_error(const actors::End& end) {
-  constexpr std::string_view kSampling = "sampling.";  // fields of the frames' protocol, which are nested there
-  const bool is_nested = end.field.starts_with(kSampling);
-  ApiError error = api_error(end.outcome, end.message, is_nested ? end.field.substr(kSampling.size()) : end.field);
-  if (error.message.empty()) error.message = "the request was ended: " + std::string(scheduler::info(end.outcome).name);
+  const scheduler::OutcomeInfo& row = scheduler::info(end.outcome);
+  ApiError error =
+      error_of(row, end.message.empty() ? "the request was ended: " + std::string(row.name) : end.message, end.field);
   error.retry_after = end.retry_after;
   return error;
 }

@@ -24,8 +24,8 @@ struct ApiError {
 
 // The error for an end of kind refused or failed, or cancelled; status and code come from the table of outcomes.
 [[nodiscard]] ApiError api_error(const actors::End& end);
-// An error of this outcome that HTTP or an API's own rules cause.
-[[nodiscard]] ApiError api_error(scheduler::Outcome outcome, std::string message, std::string param = {});
+// The same for what is refused before it reaches the gateway.
+[[nodiscard]] ApiError api_error(scheduler::Refusal refusal);
 
 // A JSON body: {"error":{...}} or {"type":"error","error":{...},"request_id":...}.
 //   request_id  Anthropic's only; empty: null

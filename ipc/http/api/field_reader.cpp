@@ -11,7 +11,7 @@ namespace troupe::ipc::api {
 
 void FieldReader::refuse(std::string_view name, std::string message) {
   if (refusal_) return;
-  refusal_ = api_error(scheduler::Outcome::invalid_argument, std::move(message), path(name));
+  refusal_ = api_error(scheduler::invalid(path(name), std::move(message)));
 }
 
 void FieldReader::read(std::string_view name, bool& out) {

@@ -293,11 +293,11 @@ class EmbeddingAnswer final : public ApiAnswer {
       return error_answer(error, Dialect::openai);
     }
     if (call_.dimensions && *call_.dimensions != end.embeddings->dim)
-      return error_answer(api_error(scheduler::Outcome::invalid_argument,
-                                    fmt::format("dimensions is {}; this model's vectors have {}, and are not shortened",
-                                                *call_.dimensions, end.embeddings->dim),
-                                    "dimensions"),
-                          Dialect::openai);
+      return error_answer(
+          api_error(scheduler::invalid(
+              "dimensions", fmt::format("dimensions is {}; this model's vectors have {}, and are not shortened",
+                                        *call_.dimensions, end.embeddings->dim))),
+          Dialect::openai);
     return {.head = AnswerHead{}, .bytes = body(*end.embeddings, end.usage), .last = true};
   }
 

@@ -8,7 +8,7 @@
 
 #include "ipc/http/api/fields.h"
 #include "ipc/http/api/json_writer.h"
-#include "scheduler/priority.h"
+#include "ipc/request_rules.h"
 
 namespace troupe::ipc::api {
 namespace {
@@ -82,16 +82,7 @@ void parse_serving(Parsing& at) {
     return within;
   };
   actors::Request& request = at.call.request;
-  std::int32_t priority = 0;
-  FieldReader& priority_reader = reader_of("priority");
-  priority_reader.read("priority", priority);
-  auto allowed = scheduler::priority_for(priority, at.context.tenant);
-  if (auto* refused = std::get_if<scheduler::Refusal>(&allowed)) {
-    if (!at.refusal)
-      at.refusal = api_error(refused->outcome, std::move(refused->message), priority_reader.path("priority"));
-    return;
-  }
-  request.priority = std::get<std::int32_t>(allowed);
+  reader_of("priority").read("priority", request.priority);
   if (FieldReader& reader = reader_of("deadline_ms"); reader.has("deadline_ms")) {
     std::uint32_t ms = 0;
     reader.read("deadline_ms", ms);
@@ -99,8 +90,6 @@ void parse_serving(Parsing& at) {
     request.deadline = std::chrono::milliseconds(ms);
   }
   reader_of("cache_scope").read_short("cache_scope", request.cache_scope, actors::kMaxScopeBytes);
-  const auto& policy = at.context.tenant.policy;
-  if (request.cache_scope.empty() && policy && policy->public_cache) request.cache_scope = "public";
   reader_of("session").read_short("session", request.session, kMaxNameBytes);
   within.read("receipt", at.call.receipt);
 }
@@ -220,8 +209,22 @@ std::string_view prompt_field(Endpoint endpoint) {
   }
 }
 
-// What the sampler can check without a vocabulary. Ids are checked by the model.
-void check_sampling(Parsing& at) {
+// Where the client has written what apply_rules() calls `field`.
+std::string place_of(std::string_view field, Parsing& at) {
+  if (field == "text" || field == "token_ids" || field == "messages")
+    return std::string(prompt_field(at.call.endpoint));
+  if (field == "logprobs" && at.fields.has("top_logprobs")) return "top_logprobs";
+  return (at.fields.has(field) ? "" : "troupe.") + std::string(field);
+}
+
+// The rules of requests, and what the sampler can check without a vocabulary. Ids are checked by the model.
+void check_generation(Parsing& at) {
+  if (at.refusal) return;
+  if (auto refused = apply_rules(at.call.request, at.context.max_prompt_bytes)) {
+    refused->field = place_of(refused->field, at);
+    at.refusal = api_error(*std::move(refused));
+    return;
+  }
   const auto wrong = engine::validate(at.call.request.sampling, std::numeric_limits<std::int32_t>::max());
   if (!wrong) return;
   const std::size_t dot = wrong->field.find('.');
@@ -257,12 +260,7 @@ void parse_generation(Parsing& at) {
   parse_max_tokens(at);
   parse_speculation(at);
   parse_serving(at);
-  if (fields.has("n")) {
-    fields.read("n", at.call.request.num_choices);
-    if (at.call.request.num_choices < 1 || at.call.request.num_choices > actors::kMaxChoices)
-      fields.refuse("n",
-                    fmt::format("n is {}; it may be from 1 to {}", at.call.request.num_choices, actors::kMaxChoices));
-  }
+  fields.read("n", at.call.request.num_choices);
 }
 
 void parse_stream(Parsing& at) {
@@ -279,9 +277,9 @@ void parse_stream(Parsing& at) {
 
 std::variant<ApiCall, ApiError> parse_call(Endpoint endpoint, std::string_view body, const ApiContext& context) {
   auto document = read_json(body);
-  if (!document) return api_error(Outcome::invalid_argument, document.error().message);
+  if (!document) return api_error(scheduler::invalid({}, document.error().message));
   auto* const object = document->as<JsonObject>();
-  if (!object) return api_error(Outcome::invalid_argument, "the body must be a JSON object");
+  if (!object) return api_error(scheduler::invalid({}, "the body must be a JSON object"));
   if (auto refusal = check_fields(endpoint, *object)) return *std::move(refusal);
 
   ApiCall call;
@@ -296,13 +294,14 @@ std::variant<ApiCall, ApiError> parse_call(Endpoint endpoint, std::string_view b
     parse_stream(at);
   }
   parse_endpoint(at);
-  if (generates(endpoint)) check_sampling(at);
+  if (generates(endpoint)) check_generation(at);
   if (at.refusal) return *std::move(at.refusal);
   if (const std::size_t bytes = prompt_bytes(call); bytes > context.max_prompt_bytes)
-    return api_error(Outcome::too_long,
-                     fmt::format("{} has {} bytes, 4 for each id; at most {} are served", prompt_field(endpoint), bytes,
-                                 context.max_prompt_bytes),
-                     std::string(prompt_field(endpoint)));
+    return api_error(scheduler::Refusal{.outcome = Outcome::too_long,
+                                        .message = fmt::format("{} has {} bytes, 4 for each id; at most {} are served",
+                                                               prompt_field(endpoint), bytes, context.max_prompt_bytes),
+                                        .field = std::string(prompt_field(endpoint)),
+                                        .limit = context.max_prompt_bytes});
   return call;
 }
 

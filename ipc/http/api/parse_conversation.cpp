@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "ipc/http/api/json_writer.h"
@@ -172,16 +173,16 @@ void require_messages(Parsing& at, std::string_view name) {
     at.fields.refuse(name, fmt::format("{} is empty; send at least one message", name));
 }
 
+// Above every limit.
+constexpr std::uint32_t kAnyLogprobs = std::numeric_limits<std::int32_t>::max();
+
 void parse_chat_logprobs(Parsing& at) {
   at.fields.read("logprobs", at.call.logprobs);
   std::uint32_t top = 0;
   at.fields.read("top_logprobs", top);
   if (at.fields.has("top_logprobs") && !at.call.logprobs)
     return at.fields.refuse("top_logprobs", "top_logprobs is for answers with logprobs; set logprobs or leave it out");
-  if (top > static_cast<std::uint32_t>(engine::kMaxLogprobs))
-    return at.fields.refuse("top_logprobs",
-                            fmt::format("top_logprobs is {}; at most {} are served", top, engine::kMaxLogprobs));
-  if (at.call.logprobs) at.call.request.sampling.num_logprobs = static_cast<std::int32_t>(top);
+  if (at.call.logprobs) at.call.request.sampling.num_logprobs = static_cast<std::int32_t>(std::min(top, kAnyLogprobs));
 }
 
 }  // namespace
@@ -266,12 +267,9 @@ void parse_response(Parsing& at) {
   at.call.logprobs = include && !include->as<JsonArray>()->empty();
   std::uint32_t top = 0;
   at.fields.read("top_logprobs", top);
-  if (top > static_cast<std::uint32_t>(engine::kMaxLogprobs))
-    at.fields.refuse("top_logprobs",
-                     fmt::format("top_logprobs is {}; at most {} are served", top, engine::kMaxLogprobs));
   if (top > 0 && !at.call.logprobs)
     at.fields.refuse("top_logprobs", "top_logprobs needs include: [\"message.output_text.logprobs\"]");
-  if (at.call.logprobs) at.call.request.sampling.num_logprobs = static_cast<std::int32_t>(top);
+  if (at.call.logprobs) at.call.request.sampling.num_logprobs = static_cast<std::int32_t>(std::min(top, kAnyLogprobs));
   const auto keep = [&](std::string_view name, std::string& out) {
     if (const JsonValue* const value = at.fields.find(name)) out = to_json(*value);
   };

@@ -27,7 +27,7 @@ void read_prompts(Parsing& at) {
   const bool is_list = array && !array->empty() && !array->front().number();
   const std::size_t count = is_list ? array->size() : 1;
   const std::uint32_t n = at.call.request.num_choices;
-  if (count * n > actors::kMaxChoices)
+  if (count > 1 && count * n > actors::kMaxChoices)
     return at.fields.refuse(
         "prompt", fmt::format("prompt has {} prompts, with n = {} that is {} choices; at most {} are served", count, n,
                               count * n, actors::kMaxChoices));
@@ -96,9 +96,8 @@ void parse_completion(Parsing& at) {
   if (!at.fields.has("logprobs")) return;
   at.call.logprobs = true;
   at.fields.read("logprobs", request.sampling.num_logprobs);
-  if (request.sampling.num_logprobs < 0 || request.sampling.num_logprobs > engine::kMaxLogprobs)
-    at.fields.refuse("logprobs", fmt::format("logprobs is {}; it may be from 0 to {}", request.sampling.num_logprobs,
-                                             engine::kMaxLogprobs));
+  if (request.sampling.num_logprobs < 0)
+    at.fields.refuse("logprobs", fmt::format("logprobs is {}; it must be at least 0", request.sampling.num_logprobs));
   if (at.call.echo)
     at.fields.refuse("echo", "echo is not served with logprobs: those of prompts are not computed; leave one out");
 }

@@ -24,7 +24,9 @@ FakeGateway::Submitted begin_stream(FakeServer& server, HttpClient& client) {
   client.post("/v1/completions", kCompletion);
   const auto submitted = server.gateway.wait_submitted(0);
   submitted.sink->tokens(run_of(0, {1}, "a"));
-  REQUIRE(client.expect_head().status == 200);
+  const HttpResponse head = client.expect_head();
+  REQUIRE(head.status == 200);
+  CHECK(head.field("X-Request-Id") == submitted.request.client_id);
   REQUIRE(client.receive_chunk());
   return submitted;
 }

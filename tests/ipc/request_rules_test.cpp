@@ -1,0 +1,103 @@
+// What frames and HTTP refuse alike.
+#include "ipc/request_rules.h"
+
+#include <catch2/catch.hpp>
+#include <functional>
+
+#include "ipc/frames/wire.h"
+#include "ipc/http/api/call.h"
+
+using namespace troupe;
+using namespace troupe::ipc;
+using scheduler::Outcome;
+
+namespace {
+
+constexpr std::uint32_t kMaxPrompt = 100;
+
+scheduler::Tenant guest() {
+  scheduler::Tenant tenant{.id = TenantId{1000}};
+  return tenant;
+}
+
+RequestOrRefusal over_frames(const std::function<void(v1::Generate&)>& change) {
+  v1::Generate generate;
+  generate.set_text("hello");
+  change(generate);
+  return to_request(generate, guest(), kMaxPrompt);
+}
+
+std::variant<api::ApiCall, api::ApiError> over_http(const std::string& fields) {
+  return api::parse_call(api::Endpoint::completions, R"({"model":"m")" + fields + "}",
+                         {.tenant = guest(), .uid = 1000, .max_prompt_bytes = kMaxPrompt});
+}
+
+struct Case {
+  std::string http;  // fields of a body
+  std::function<void(v1::Generate&)> frame;
+  Outcome outcome;
+  std::string field, param;  // over frames, and over HTTP
+  std::optional<std::uint64_t> limit{};
+};
+
+}  // namespace
+
+TEST_CASE("frames and HTTP refuse the same values, each by the name that its clients know") {
+  const std::string text(kMaxPrompt + 1, 'a');
+  const Case cases[] = {
+      {R"(,"prompt":"a","n":0)", [](auto& g) { g.set_n(0); }, Outcome::invalid_argument, "n", "n"},
+      {R"(,"prompt":"a","n":65)", [](auto& g) { g.set_n(65); }, Outcome::invalid_argument, "n", "n", 64},
+      {R"(,"prompt":")" + text + '"', [&](auto& g) { g.set_text(text); }, Outcome::too_long, "text", "prompt",
+       kMaxPrompt},
+      {R"(,"prompt":"a","logprobs":21)", [](auto& g) { g.set_logprobs(21); }, Outcome::invalid_argument, "logprobs",
+       "logprobs", 20},
+      {R"(,"prompt":"a","logprobs":2147483647)", [](auto& g) { g.set_logprobs(~0u); }, Outcome::invalid_argument,
+       "logprobs", "logprobs", 20},
+      {R"(,"prompt":"a","priority":1001)", [](auto& g) { g.set_priority(1001); }, Outcome::invalid_argument, "priority",
+       "priority", 1000},
+      {R"(,"prompt":"a","troupe":{"priority":-1})", [](auto& g) { g.set_priority(-1); }, Outcome::permission,
+       "priority", "troupe.priority"},
+  };
+  for (const Case& each : cases) {
+    INFO(each.http.substr(0, 60));
+    const auto framed = over_frames(each.frame);
+    REQUIRE(std::holds_alternative<Refusal>(framed));
+    const Refusal& refusal = std::get<Refusal>(framed);
+    CHECK(refusal.outcome == each.outcome);
+    CHECK(refusal.field == each.field);
+    CHECK(refusal.limit == each.limit);
+    const auto posted = over_http(each.http);
+    REQUIRE(std::holds_alternative<api::ApiError>(posted));
+    const api::ApiError& error = std::get<api::ApiError>(posted);
+    CHECK(error.status == scheduler::info(each.outcome).http_status);
+    CHECK(error.param == each.param);
+  }
+}
+
+TEST_CASE("a deadline above a year is refused, however large its number is") {
+  for (const std::uint64_t ms : {kMaxDeadlineMs + 1, std::uint64_t{1} << 63, ~std::uint64_t{0}}) {
+    const auto framed = over_frames([&](auto& g) { g.set_deadline_ms(ms); });
+    REQUIRE(std::holds_alternative<Refusal>(framed));
+    CHECK(std::get<Refusal>(framed).field == "deadline_ms");
+    CHECK(std::get<Refusal>(framed).limit == kMaxDeadlineMs);
+  }
+  CHECK(std::holds_alternative<actors::Request>(over_frames([](auto& g) { g.set_deadline_ms(kMaxDeadlineMs); })));
+}
+
+TEST_CASE("a request gets what its tenant's policy decides, and no more credit than can be counted") {
+  actors::Request request;
+  request.tenant = guest();
+  request.prompt = "hello";
+  request.credit = ~std::uint64_t{0};
+  REQUIRE_FALSE(apply_rules(request, kMaxPrompt));
+  CHECK(request.credit == kMaxCredit);
+  CHECK(request.cache_scope.empty());
+
+  const auto policy = std::make_shared<scheduler::TenantPolicy>();
+  policy->public_cache = true;
+  policy->most_urgent_priority = 5;
+  request.tenant.policy = policy;
+  REQUIRE_FALSE(apply_rules(request, kMaxPrompt));
+  CHECK(request.cache_scope == "public");
+  CHECK(request.priority == 5);
+}
