@@ -35,6 +35,7 @@ struct RequestView {
   TenantId tenant{};
   std::uint32_t uid = 0;      // of its connection
   std::string tenant_name{};  // scheduler::label_of()
+  std::string client_id{};    // Request::client_id
   RequestState state = RequestState::received;
   std::int32_t priority = 0;
   std::uint32_t prompt_tokens = 0;     // 0: not known yet

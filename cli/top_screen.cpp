@@ -18,6 +18,8 @@ namespace {
 using client::LiveRequest;
 using client::ServerStatus;
 
+constexpr std::size_t kMaxShownId = 36;  // a UUID
+
 // 12 -> "12 s", 75 -> "1:15", 4000 -> "1:06:40"
 std::string clock_text(double seconds) {
   const auto whole = static_cast<std::uint64_t>(std::max(0.0, seconds));
@@ -200,8 +202,10 @@ std::vector<LiveRequest> TopScreen::sorted() const {
 std::vector<std::string> TopScreen::table(std::size_t rows) const {
   const std::vector<LiveRequest> requests = sorted();
   const auto chosen = selected();
-  std::vector<std::string> lines{fmt::format("{:>10} {:<10} {:<8} {:>13} {:>7} {:>9} {:>9} {:>7}", "REQUEST", "USER",
-                                             "PHASE", "PROMPT", "CACHED", "GENERATED", "PREEMPTED", "AGE")};
+  const bool have_ids = std::ranges::any_of(requests, [](const LiveRequest& r) { return !r.client_id.empty(); });
+  std::vector<std::string> lines{fmt::format("{:>10} {:<10} {:<8} {:>13} {:>7} {:>9} {:>9} {:>7}{}", "REQUEST", "USER",
+                                             "PHASE", "PROMPT", "CACHED", "GENERATED", "PREEMPTED", "AGE",
+                                             have_ids ? "  ID" : "")};
   // The rows begin further down if the chosen one would not be on the screen.
   std::size_t first = 0;
   for (std::size_t i = 0; i < requests.size(); ++i)
@@ -209,10 +213,11 @@ std::vector<std::string> TopScreen::table(std::size_t rows) const {
   for (std::size_t i = first; i < requests.size() && lines.size() < rows; ++i) {
     const LiveRequest& r = requests[i];
     const std::string phase = r.state != "running" ? r.state : r.generated_tokens > 0 ? "decode" : "prefill";
-    lines.push_back(fmt::format("{}{:>8} {:<10} {:<8} {:>13} {:>7} {:>9} {:>9} {:>7}",
+    lines.push_back(fmt::format("{}{:>8} {:<10} {:<8} {:>13} {:>7} {:>9} {:>9} {:>7}{}",
                                 chosen == r.request ? "> " : "  ", r.request, Printable(whose(r), 10).text(),
                                 Printable(phase, 8).text(), prompt_text(r), r.cached_tokens, r.generated_tokens,
-                                r.preemptions, clock_text(r.age_seconds)));
+                                r.preemptions, clock_text(r.age_seconds),
+                                r.client_id.empty() ? "" : "  " + Printable(r.client_id, kMaxShownId).text()));
   }
   const std::uint64_t listed = requests.size(), last = first + lines.size() - 1;
   const std::uint64_t all = std::max(listed, num_live(*now_));

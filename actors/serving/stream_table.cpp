@@ -362,6 +362,7 @@ std::vector<RequestView> StreamTable::views(TimePoint now) const {
                        .tenant = record->request->tenant.id,
                        .uid = record->request->uid,
                        .tenant_name = scheduler::label_of(record->request->tenant),
+                       .client_id = record->request->client_id,
                        .state = record->state,
                        .priority = record->request->priority,
                        .prompt_tokens = record->prompt_tokens,
@@ -383,7 +384,7 @@ std::uint64_t StreamTable::bytes_of(const Record& record) {
   if (record.prompt) bytes += record.prompt->capacity() * sizeof(TokenId);
   // Ids that the client sent are not copied.
   if (record.inputs && !texts_of(*record.request).empty()) bytes += record.prompt_tokens * sizeof(TokenId);
-  return bytes + input_bytes(*record.request);
+  return bytes + input_bytes(*record.request) + record.request->client_id.capacity();
 }
 
 StreamTable::RecordPtr StreamTable::find(RequestId id) const {

@@ -333,6 +333,7 @@ struct LiveRequest {
   std::uint64_t stream = 0;            ///< Stream::id of a request of this client; 0: of another one
   std::uint32_t uid = 0;               ///< of its connection
   std::string tenant{};                ///< for which it counts, as ServerInfo::tenant
+  std::string client_id{};             ///< over HTTP: its X-Request-Id
   std::string state{};                 ///< "received", "encoding", "queued", "running" or "parked"
   std::int32_t priority = 0;           ///< lower is earlier
   std::uint32_t prompt_tokens = 0;     ///< 0: not known yet

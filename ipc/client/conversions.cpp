@@ -117,6 +117,7 @@ void add_lists(const v1::Status& in, ServerStatus& out) {
                                  .stream = live.stream(),
                                  .uid = live.uid(),
                                  .tenant = live.tenant(),
+                                 .client_id = live.client_id(),
                                  .state = live.state(),
                                  .priority = live.priority(),
                                  .prompt_tokens = live.prompt_tokens(),

@@ -77,6 +77,7 @@ void add_requests(const std::vector<actors::RequestView>& requests, const Status
     if (is_own) added.set_stream(own->second.stream);
     added.set_uid(view.uid);
     added.set_tenant(view.tenant_name);
+    added.set_client_id(view.client_id);
     added.set_state(kStateNames.at(static_cast<std::size_t>(view.state)));
     added.set_priority(view.priority);
     added.set_prompt_tokens(view.prompt_tokens);

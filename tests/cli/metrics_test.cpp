@@ -201,6 +201,17 @@ TEST_CASE("top shows the tenant that a request counts for: a rule's name, or a u
   CHECK(screen.find(" 8 ben") != std::string::npos);
 }
 
+TEST_CASE("top shows the ids that HTTP clients know their requests by, where the screen has room") {
+  client::ServerStatus status = some_status();
+  CHECK_FALSE(text_of(screen_of(status), {.rows = 24, .columns = 160}).find(" ID") != std::string::npos);
+  status.live_requests[1].client_id = "job-17\x1b[2J";
+  const std::string screen = text_of(screen_of(status), {.rows = 24, .columns = 160});
+  INFO(screen);
+  CHECK(screen.find("AGE  ID") != std::string::npos);
+  CHECK(screen.find("1:15  job-17") != std::string::npos);
+  CHECK(screen.find('\x1b') == std::string::npos);
+}
+
 TEST_CASE("top sorts as its key says: by phase, age, tokens, user") {
   client::ServerStatus status = some_status();
   status.live_requests[0].uid = 1001;  // 7 ben, queued; 8 anna, 49 tokens; 9 ben, 512 tokens

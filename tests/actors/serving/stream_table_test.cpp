@@ -253,7 +253,9 @@ TEST_CASE("stream table: how far a prompt is computed shows until its answer beg
 
 TEST_CASE("stream table: a request's times are counted once, in seconds, however its tokens are bundled") {
   StreamTable table({.max_requests_per_tenant = kQuota});
-  Stream s(table);
+  Request named;
+  named.client_id = "job-17";
+  Stream s(table, std::move(named));
   Stream waiting(table);
   CHECK(table.started(s.id, 1, 2, at(10)));
   CHECK(table.deliver(emission(*s.task, 0, {5}, 0, ""), at(30)));
@@ -261,6 +263,7 @@ TEST_CASE("stream table: a request's times are counted once, in seconds, however
   const std::vector<RequestView> views = table.views(at(100));
   REQUIRE(views.size() == 2);
   CHECK(views[0].request == s.id);
+  CHECK(views[0].client_id == "job-17");
   CHECK(views[0].state == RequestState::running);
   CHECK(views[0].prompt_tokens == 3);
   CHECK(views[0].cached_tokens == 2);
