@@ -10,8 +10,8 @@
 //   write    write, writev, pwrite, send, sendto, sendmsg                       EIO
 //   madvise  pwrite  fsync                                                      EIO
 //
-// What hwloc calls while it looks at the machine is not counted: version 2.9 follows null pointers where an allocation
-// fails. A server asks it at its start, before the model takes memory.
+// What hwloc calls while it begins and looks at the machine is not counted: version 2.9 follows null pointers where an
+// allocation fails. A server asks it at its start, before the model takes memory.
 //
 //   FAIL_CALL=KIND:N        the N-th call of KIND fails
 //   HOLD_CALL=KIND:N:FIFO   the N-th call of KIND opens FIFO for reading and waits for its end before it goes on
@@ -88,6 +88,16 @@ bool fails(Kind kind, int error) {
   if (number != fail_at[kind]) return false;
   errno = error;
   return true;
+}
+
+// Calls a function of hwloc.
+template <class Function, class Topology>
+int uncounted(const char* name, Topology topology) {
+  auto* const real = reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
+  in_hwloc = true;
+  const int result = real(topology);
+  in_hwloc = false;
+  return result;
 }
 
 int (*real_main)(int, char**, char**);
@@ -241,13 +251,7 @@ ssize_t sendmsg(int fd, const msghdr* message, int flags) {
 }
 
 // Without hwloc's header: a test needs none.
-int hwloc_topology_load(void* topology) {
-  using Load = int(void*);
-  static auto* const real = reinterpret_cast<Load*>(::dlsym(RTLD_NEXT, "hwloc_topology_load"));
-  in_hwloc = true;
-  const int result = real(topology);
-  in_hwloc = false;
-  return result;
-}
+int hwloc_topology_init(void** topology) { return uncounted<int(void**)>("hwloc_topology_init", topology); }
+int hwloc_topology_load(void* topology) { return uncounted<int(void*)>("hwloc_topology_load", topology); }
 
 }  // extern "C"
