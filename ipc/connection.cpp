@@ -74,6 +74,7 @@ Connection::Connection(Hub& hub, Caller caller, Socket&& socket)
                                          });
                                        })),
       input_(hub.frames, tenant_),
+      streams_(hub, caller_.peer.uid),
       wake_(hub.io, Clock::time_point::max()),
       goodbye_(hub.io),
       decoded_(hub.io, Clock::time_point::max()),
@@ -210,7 +211,7 @@ asio::awaitable<void> Connection::write_loop() {
     outbox_->written();
     written();
     if (held_back_ && !outbox_->is_half_full()) leave_.cancel();
-    for (const auto& [request, tokens] : std::exchange(to_grant_, {})) hub_.gateway->credit(request, tokens);
+    streams_.pass_on_written();
   }
   if (socket_.is_open()) flushed();
 }
@@ -244,7 +245,7 @@ void Connection::break_off(const std::string& why, std::string last_bytes) {
   if (closing_) return;
   closing_ = true;
   note_broken(why);
-  cancel_streams();
+  streams_.cancel_all();
   outbox_->close_with({0, Answer{std::move(last_bytes)}});
   arm_goodbye(kGoodbyeTimeout);
 }
@@ -274,7 +275,7 @@ void Connection::leave_socket() {
 void Connection::close() {
   if (!socket_.is_open()) return;
   closing_ = true;
-  cancel_streams();
+  streams_.cancel_all();
   outbox_->close();
   asio::error_code ignored;
   socket_.close(ignored);

@@ -11,7 +11,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -22,6 +21,7 @@
 #include "ipc/outbox.h"
 #include "ipc/peer_facts.h"
 #include "ipc/rate_limits.h"
+#include "ipc/streams.h"
 
 namespace troupe::ipc {
 
@@ -88,38 +88,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
     if (caller_.is_tcp) return !caller_.is_known || admitted(caller_.peer.uid, caller_.facts.gids, guests);
     return admitted(caller_.peer, socket_.native_handle(), guests);
   }
-  std::size_t num_streams() const { return streams_.size(); }
-  // The tenant's requests for tokens that have not ended.
-  void add_requests(OwnRequests& own, TenantId tenant, bool is_asking) const;
-  // Cancels one of them at the request of user `by_uid` of that tenant, on any connection: an owner names its id, a
-  // guest its number among the tenant's own. Returns whether there is such a request.
-  bool cancel_request(std::uint64_t number, const scheduler::Tenant& by, std::uint32_t by_uid);
+  Streams& streams() { return streams_; }
   std::uint64_t outbox_bytes() const { return outbox_->bytes(); }
 
  protected:
-  // One of the answers to a request.
-  struct Choice {
-    actors::RequestId request = 0;
-    std::uint64_t own_number = 0;                 // among the tenant's requests
-    std::uint64_t credit = 0;                     // granted by the client and not used
-    std::uint64_t to_credit = 0;                  // of that, not yet told to the gateway
-    Clock::time_point empty_since;                // when credit became 0
-    bool stalled = false;                         // cancelled by the connection, because credit was 0 for too long
-    bool cancelled = false;                       // its end is on the way
-    std::optional<std::uint32_t> cancelled_by{};  // the uid that asked for it with CancelRequest
-    bool ended = false;
-  };
-  // A request that is not fully answered.
-  struct Stream {
-    std::shared_ptr<Tally> tally;  // of the tenant that it came for
-    RequestKind kind = RequestKind::other;
-    std::uint64_t count = 1;       // of requests, as RequestCounts counts them
-    std::vector<Choice> choices;   // empty: not a request of the gateway's stream table
-    std::size_t num_open = 0;      // choices that have not ended
-    bool implicit_credit = false;  // the connection grants credit as tokens are written to the socket
-    actors::CancelFlag unwanted;   // for Tokenize and Detokenize; else null
-  };
-
   Connection(Hub& hub, Caller caller, Socket&& socket);
 
   // What a kind of connection does itself.
@@ -155,24 +127,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   asio::awaitable<void> elsewhere(std::function<void()> work);
 
   void set_tenant(scheduler::Tenant tenant);
-  void count_received(RequestKind kind, std::uint64_t count = 1);
-  void count_ended(Tally& tally, RequestKind kind, scheduler::Outcome outcome, std::uint64_t count = 1);
-  // Enters a request of this tenant, whose number is not in use.
-  Stream& enter_stream(std::uint64_t number, RequestKind kind, std::uint64_t count);
-  // Submits a request of an open stream: its choices follow those that the stream has.
-  void submit(Stream& stream, actors::Request request, std::shared_ptr<actors::StreamSink> sink);
-  // What the outbox says of a stream, entered before the client can see it. Null, nullopt, false: there is no such
-  // stream any more, and nothing is to be sent.
-  Stream* enter_tokens(std::uint64_t number, const actors::TokenRun& run);
-  struct EndedChoice {
-    bool is_last = false;
-  };
-  std::optional<EndedChoice> enter_end(std::uint64_t number, actors::End& end);
-  bool enter_answer(std::uint64_t number, scheduler::Outcome outcome);
-  // Sends a cancel to the gateway once per choice: a client could repeat Cancel faster than actors handle it.
-  void cancel_choice(Choice& choice) const;
-  void cancel_stream(Stream& stream) const;
-  void cancel_streams();
   // The same as the public one, with the bytes that say it to the client; `why` is for the log.
   void break_off(const std::string& why, std::string last_bytes);
   // No more requests; the write loop sends what is queued, then flushed() is called, or close() after a while.
@@ -195,10 +149,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   const std::shared_ptr<Outbox> outbox_;
   BufferShare input_;  // of a large message, from its header until it is handled
   ReadPace pace_;
-  std::unordered_map<std::uint64_t, Stream> streams_;
+  Streams streams_;
   const Clock::time_point accepted_at_ = Clock::now();
   Clock::time_point last_read_ = Clock::now();
-  Clock::time_point last_answer_ = Clock::now();     // the last end of a request
   std::optional<Clock::time_point> write_progress_;  // last progress of the running write; none: no write is running
   bool decoding_ = false;                            // a large message is being decoded on the decoder thread
   bool held_back_ = false;                           // in wait_for_leave(), wait_after_refusals() or wait_for_room()
@@ -211,7 +164,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   asio::steady_timer goodbye_;  // closes the connection if the last bytes are not sent in time
   asio::steady_timer decoded_;  // never expires; cancelled when work elsewhere has been done
   asio::steady_timer leave_;    // the timer of wait()
-  std::vector<std::pair<actors::RequestId, std::uint64_t>> to_grant_;  // credit to pass on when the write has ended
 };
+
+// Goes on with a connection that speaks HTTP. `begun`: bytes that were read already.
+void serve_http(Hub& hub, Caller caller, Socket&& socket, std::string begun = {});  // in http/http_connection.cpp
 
 }  // namespace troupe::ipc

@@ -4,7 +4,7 @@
 
 #include "config/printable.h"
 #include "config/tenant_rules.h"
-#include "ipc/session.h"
+#include "ipc/connection.h"
 
 namespace troupe::ipc {
 namespace {
@@ -46,13 +46,6 @@ std::variant<scheduler::Tenant, Refusal> tenant_for(const TenantRules& rules, co
   if (auto tenant = rules.find(label)) return *std::move(tenant);
   return scheduler::invalid(field, fmt::format("no rule of this server names a tenant {}; name one, or a uid in digits",
                                                Printable(label).text()));
-}
-
-std::optional<Refusal> Session::decide_tenant() {
-  auto tenant = tenant_for(hub_.options.tenants, caller_.facts, acts_for_, "hello.tenant");
-  if (Refusal* refusal = std::get_if<Refusal>(&tenant)) return std::move(*refusal);
-  set_tenant(std::get<scheduler::Tenant>(std::move(tenant)));
-  return std::nullopt;
 }
 
 void Connection::set_tenant(scheduler::Tenant tenant) {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "ipc/session.h"
+#include "ipc/connection.h"
 
 namespace troupe::ipc {
 namespace {
@@ -104,13 +104,14 @@ void Hub::put_status_question() {
 
 OwnRequests Hub::requests_of(TenantId tenant, const Connection& asking) const {
   OwnRequests own;
-  for (const auto& connection : connections) connection->add_requests(own, tenant, connection.get() == &asking);
+  for (const auto& connection : connections)
+    connection->streams().add_requests(own, tenant, connection.get() == &asking);
   return own;
 }
 
 bool Hub::cancel_request(std::uint64_t number, const scheduler::Tenant& tenant, std::uint32_t uid) {
   return std::any_of(connections.begin(), connections.end(), [&](const std::shared_ptr<Connection>& connection) {
-    return connection->cancel_request(number, tenant, uid);
+    return connection->streams().cancel_request(number, tenant, uid);
   });
 }
 
@@ -119,7 +120,7 @@ void Hub::add_counts(v1::Status& status) {
   std::size_t streams = 0;
   std::uint64_t outboxes = 0;
   for (const auto& connection : connections) {
-    streams += connection->num_streams();
+    streams += connection->streams().size();
     outboxes += connection->outbox_bytes();
   }
   MetricList metrics;
@@ -145,6 +146,17 @@ void Hub::add_counts(v1::Status& status) {
     metrics.gauge("memory_peak_bytes", "The most so far.", use.peak_bytes(), {.labels = {{"kind", use.kind()}}});
   }
   add_metrics(metrics, status);
+}
+
+void Hub::count_received(Tally& tally, RequestKind kind, std::uint64_t count) {
+  counts.received(kind, count);
+  tally.counts.received(kind, count);
+}
+
+void Hub::count_ended(Tally& tally, RequestKind kind, scheduler::Outcome outcome, std::uint64_t count) {
+  counts.ended(kind, outcome, count);
+  tally.counts.ended(kind, outcome, count);
+  if (scheduler::info(outcome).kind == scheduler::OutcomeKind::refused) tally.refusals.refused(Clock::now());
 }
 
 void Hub::warn(LogQuota& kind, const std::function<std::string()>& line) {

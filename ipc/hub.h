@@ -60,7 +60,7 @@ struct Hub {
 
   explicit Hub(ServerOptions server_options);
 
-  // Starts the timer that checks every session's timeouts, unless it is running. It stops when no session has a timeout
+  // Starts the timer that checks every connection's timeouts, unless it is running. It stops when none has a timeout
   // left. Does nothing after stop_ticking(): a write that ends just before its connection is closed would keep the io
   // thread running for another tick.
   void arm_tick();
@@ -88,19 +88,22 @@ struct Hub {
   bool cancel_request(std::uint64_t number, const scheduler::Tenant& tenant, std::uint32_t uid);
   // Adds what owners alone see: connections, requests of all users, memory of outboxes.
   void add_counts(v1::Status& status);
+  // Counts requests of a tenant as they arrive and as they end; refused ones delay its next requests.
+  void count_received(Tally& tally, RequestKind kind, std::uint64_t count = 1);
+  void count_ended(Tally& tally, RequestKind kind, scheduler::Outcome outcome, std::uint64_t count = 1);
   // Logs a line unless `kind` has used up its quota for this second; `line` is only called if it is logged.
   void warn(LogQuota& kind, const std::function<std::string()>& line);
 
   asio::io_context io{1};
-  asio::thread_pool decoders{1};  // decodes large frames; its jobs keep their session alive and post back to io
+  asio::thread_pool decoders{1};  // decodes large frames; its jobs keep their connection alive and post back to io
   ServerOptions options;
   // Each is half of max_buffer_bytes, so frames being read cannot take the memory for answers.
   std::shared_ptr<BufferBudget> frames, answers;
   actors::Gateway* gateway = nullptr;
   std::weak_ptr<Hub> self;  // for answers that may arrive after the server was destroyed
   std::unordered_set<std::shared_ptr<Connection>> connections;
-  std::chrono::steady_clock::time_point empty_since;  // when `sessions` became empty; only valid while it is
-  std::vector<char> scratch;  // the read buffer of all sessions: an idle connection has no buffer of its own
+  std::chrono::steady_clock::time_point empty_since;  // when `connections` became empty; only valid while it is
+  std::vector<char> scratch;  // the read buffer of all connections: an idle connection has no buffer of its own
   RequestCounts counts;       // of all users
   bool draining = false;      // questions that take work are refused, as the gateway refuses requests
   std::uint64_t connections_accepted = 0;
@@ -109,7 +112,7 @@ struct Hub {
   std::uint64_t outbox_peak_bytes = 0;  // of all connections together, the maximum over all calls of add_counts()
   LogQuota refused_lines;               // connections not accepted
   LogQuota broken_lines;                // connections ended by us
-  std::function<void()> on_empty;       // called when the last session has closed; set while draining
+  std::function<void()> on_empty;       // called when the last connection has closed; set while draining
 
  private:
   void tick();

@@ -15,12 +15,11 @@
 #include "config/assert.h"
 #include "config/file_descriptor.h"
 #include "ipc/door.h"
-#include "ipc/http/http_connection.h"
+#include "ipc/frames/frame_connection.h"
 #include "ipc/http/tls_front.h"
 #include "ipc/listening_socket.h"
 #include "ipc/peer_facts.h"
 #include "ipc/refused_callers.h"
-#include "ipc/session.h"
 #include "ipc/socket_path.h"
 #include "ipc/strict_modes.h"
 #include "ipc/tcp_peer.h"
@@ -209,9 +208,9 @@ void Server::Impl::welcome(FileDescriptor connection) {
   if (const auto why = no_room_for(peer->uid)) return turn_away(std::move(connection), *peer, *why);
   ++hub.connections_accepted;
   Socket socket(hub.io, asio::generic::stream_protocol(AF_UNIX, 0), connection.release());
-  const auto session = std::make_shared<Session>(hub, std::move(socket), *peer);
-  hub.remember(session);
-  session->start();
+  const auto client = std::make_shared<FrameConnection>(hub, std::move(socket), *peer);
+  hub.remember(client);
+  client->start();
 }
 
 const std::vector<std::uint32_t>& Server::Impl::groups_of(std::uint32_t uid) {
@@ -260,9 +259,7 @@ void Server::Impl::welcome_tcp(FileDescriptor connection) {
   }
   ++hub.connections_accepted;
   Socket socket(hub.io, asio::generic::stream_protocol(tls ? AF_UNIX : AF_INET, 0), connection.release());
-  const auto client = std::make_shared<http::HttpConnection>(hub, std::move(caller), std::move(socket), std::string());
-  hub.remember(client);
-  client->start();
+  serve_http(hub, std::move(caller), std::move(socket));
 }
 
 std::optional<Rejection> Server::Impl::no_room_for(std::uint32_t uid) {

@@ -67,8 +67,8 @@ class WholeAnswerSink final : public actors::StreamSink {
 void HttpConnection::open_stream(std::uint64_t count) {
   TROUPE_ASSERT(answering_ && !answering_->opened);
   answering_->opened = true;
-  count_received(answering_->kind, count);
-  enter_stream(answering_->number, answering_->kind, count);
+  hub_.count_received(*tally_, answering_->kind, count);
+  streams_.enter(answering_->number, answering_->kind, tally_, count);
 }
 
 void HttpConnection::respond(Response response) { reply_later()(std::move(response)); }
@@ -95,8 +95,7 @@ Reply HttpConnection::reply_later() {
 }
 
 void HttpConnection::cancel_with_client(actors::CancelFlag flag) {
-  if (const auto found = streams_.find(answering_->number); found != streams_.end())
-    found->second.unwanted = std::move(flag);
+  if (Streams::Stream* const stream = streams_.find(answering_->number)) stream->unwanted = std::move(flag);
 }
 
 void HttpConnection::submit(std::vector<actors::Request> requests, std::unique_ptr<api::ApiAnswer> answer) {
@@ -104,19 +103,19 @@ void HttpConnection::submit(std::vector<actors::Request> requests, std::unique_p
   if (requests.front().embed) {
     TROUPE_ASSERT(requests.size() == 1);
     auto sink = std::make_shared<WholeAnswerSink>(reply_later(), std::move(answer));
-    return Connection::submit(streams_.at(answering_->number), std::move(requests.front()), std::move(sink));
+    return streams_.submit(*streams_.find(answering_->number), std::move(requests.front()), std::move(sink));
   }
   std::uint32_t num_choices = 0;
   for (const actors::Request& each : requests) num_choices += each.num_choices;
   if (!answering_->opened) open_stream(num_choices);
   answering_->answer = std::move(answer);
-  Stream& stream = streams_.at(answering_->number);
+  Streams::Stream& stream = *streams_.find(answering_->number);
   stream.implicit_credit = true;
   std::uint32_t first_choice = 0;
   for (actors::Request& each : requests) {
     const std::uint32_t first = std::exchange(first_choice, first_choice + each.num_choices);
     each.credit = kImplicitCredit;
-    Connection::submit(stream, std::move(each), std::make_shared<OutboxSink>(outbox_, answering_->number, first));
+    streams_.submit(stream, std::move(each), std::make_shared<OutboxSink>(outbox_, answering_->number, first));
   }
 }
 
@@ -126,18 +125,18 @@ void HttpConnection::encode(Outgoing&& item, std::string& bytes) {
   const bool is_current = answering_ && answering_->number == number && answering_->answer;
   std::visit(Overloaded{
                  [&](actors::TokenRun& run) {
-                   if (enter_tokens(number, run) && is_current)
+                   if (streams_.enter_tokens(number, run) && is_current)
                      write(answering_->answer->on_tokens(std::move(run)), bytes);
                  },
                  [&](std::unique_ptr<actors::End>& end) {
-                   const auto ended = enter_end(number, *end);
+                   const auto ended = streams_.enter_end(number, *end);
                    if (!ended || !is_current) return;
                    answering_->outcome = end->outcome;
                    write(answering_->answer->on_end(std::move(*end)), bytes);
                    TROUPE_ASSERT(!ended->is_last || !answering_ || answering_->number != number);
                  },
                  [&](Answer& answer) {
-                   if (number != 0 && !enter_answer(number, answer.outcome)) return;
+                   if (number != 0 && !streams_.enter_answer(number, answer.outcome)) return;
                    bytes += answer.frame;
                    if (number == 0) return;
                    answering_->outcome = answer.outcome;
@@ -164,7 +163,7 @@ void HttpConnection::write(api::AnswerOutput&& output, std::string& bytes) {
     flush_piece(bytes);
     append_last_chunk(bytes, answering_->framing);
   }
-  if (const auto found = streams_.find(answering_->number); found != streams_.end()) cancel_stream(found->second);
+  streams_.cancel(answering_->number);
   finish_answer();
 }
 
@@ -211,8 +210,8 @@ void HttpConnection::on_close() {
 
 void HttpConnection::close_when_flushed() {
   if (closing_) return;
-  const auto found = answering_ ? streams_.find(answering_->number) : streams_.end();
-  if (found != streams_.end() && found->second.choices.empty())  // the process ends before its answer would come
+  const Streams::Stream* const stream = answering_ ? streams_.find(answering_->number) : nullptr;
+  if (stream && stream->choices.empty())  // the process ends before its answer would come
     outbox_->push(
         {answering_->number,
          Answer{response_bytes(error_response(scheduler::server_drains(), answering_->dialect), answering_->framing),

@@ -87,8 +87,8 @@ void HttpConnection::on_end_of_input(bool is_broken) {
 
 bool HttpConnection::awaits_gateway() const {
   if (!owes_answer()) return false;
-  const auto found = streams_.find(answering_->number);
-  return found != streams_.end() && !found->second.choices.empty();
+  const Streams::Stream* const stream = streams_.find(answering_->number);
+  return stream && !stream->choices.empty();
 }
 
 asio::awaitable<void> HttpConnection::something() {
@@ -357,3 +357,14 @@ bool HttpConnection::watch(Clock::time_point now) {
 }
 
 }  // namespace troupe::ipc::http
+
+namespace troupe::ipc {
+
+void serve_http(Hub& hub, Caller caller, Socket&& socket, std::string begun) {
+  const auto client =
+      std::make_shared<http::HttpConnection>(hub, std::move(caller), std::move(socket), std::move(begun));
+  hub.remember(client);
+  client->start();
+}
+
+}  // namespace troupe::ipc

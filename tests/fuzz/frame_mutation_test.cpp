@@ -11,8 +11,8 @@
 
 #include "tests/engine/model_harness.h"
 #include "tests/fuzz/frame_mutator.h"
+#include "tests/fuzz/frame_run.h"
 #include "tests/fuzz/mutation_count.h"
-#include "tests/fuzz/session_run.h"
 
 namespace troupe::fuzz {
 namespace {
@@ -80,7 +80,7 @@ struct Tally {
   int ended = 0;  // the connection, with a last word
 };
 
-void tell(SessionRun& run, const std::string& bytes, Tally& tally) {
+void tell(FrameRun& run, const std::string& bytes, Tally& tally) {
   run.send(bytes);
   const auto answers = run.take_answers();
   const bool refused = !answers.empty() && answers.back().has_refused();
@@ -96,7 +96,7 @@ void tell(SessionRun& run, const std::string& bytes, Tally& tally) {
 }
 
 // A new connection is served as before.
-void require_healthy(SessionRun& run) {
+void require_healthy(FrameRun& run) {
   run.connect();
   run.send(frame_bytes(hello()));
   v1::ClientFrame frame;
@@ -110,7 +110,7 @@ void require_healthy(SessionRun& run) {
 }
 
 TEST_CASE("mutated frames are answered, refused or end their own connection with a reason") {
-  SessionRun run;
+  FrameRun run;
   const std::vector<v1::ClientFrame> frames = valid_frames();
   const int count = num_mutations(test::kSanitized ? 3000 : 10000);
   Tally tally;

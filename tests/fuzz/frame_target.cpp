@@ -4,8 +4,8 @@
 // as the bytes of the socket; bits 2 to 4, in how many pieces.
 #include <algorithm>
 
+#include "tests/fuzz/frame_run.h"
 #include "tests/fuzz/fuzz_target.h"
-#include "tests/fuzz/session_run.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace troupe::fuzz;
@@ -15,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (one_body) check_body(in.rest());
   const std::string bytes = one_body ? framed(in.rest()) : std::string(in.rest());
   const std::size_t piece = bytes.size() / (1 + (how >> 2 & 7)) + 1;
-  SessionRun run;
+  FrameRun run;
   run.connect();
   if (how & 1) run.send(frame_bytes(hello()));
   for (std::size_t begin = 0; begin < bytes.size(); begin += piece) run.send(bytes.substr(begin, piece));

@@ -5,9 +5,9 @@
 #include <spdlog/sinks/ostream_sink.h>
 #include <spdlog/spdlog.h>
 
+#include "ipc/frames/frame_connection.h"
 #include "ipc/frames/wire.h"
 #include "ipc/rate_limits.h"
-#include "ipc/session.h"
 #include "tests/ipc/fixture.h"
 
 namespace troupe::ipc {

@@ -4,8 +4,8 @@
 
 #include <array>
 
+#include "ipc/frames/frame_connection.h"
 #include "ipc/hub.h"
-#include "ipc/session.h"
 #include "tests/ipc/fixture.h"
 
 namespace troupe::ipc {
@@ -73,13 +73,13 @@ TEST_CASE("a Status of this connection lists only its own requests, with their s
   REQUIRE(listed_for(other, true).live_requests_size() == 0);
 }
 
-// Sessions with chosen uids, without a server: over a real socket only root could connect as other users.
+// Connections with chosen uids, without a server: over a real socket only root could connect as other users.
 class Connections {
  public:
   Connections() { hub_.gateway = &gateway_; }
   ~Connections() {
     hub_.stop_ticking();
-    for (const auto& session : sessions_) session->close();
+    for (const auto& connection : connections_) connection->close();
     settle();
     for (const int fd : clients_) ::close(fd);
   }
@@ -89,10 +89,10 @@ class Connections {
     std::array<int, 2> ends{};
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) == 0);
     clients_.push_back(ends[0]);
-    sessions_.push_back(std::make_shared<Session>(
+    connections_.push_back(std::make_shared<FrameConnection>(
         hub_, Socket(hub_.io, asio::generic::stream_protocol(AF_UNIX, 0), ends[1]), Peer{.uid = uid}));
-    hub_.remember(sessions_.back());
-    sessions_.back()->start();
+    hub_.remember(connections_.back());
+    connections_.back()->start();
     v1::ClientFrame hello, generate = generate_frame(1);
     hello.mutable_hello()->set_protocol(1);
     generate.mutable_generate()->set_n(n);
@@ -109,7 +109,7 @@ class Connections {
   // The numbers in the user's Status, by the gateway's ids.
   std::map<actors::RequestId, std::uint64_t> requests_of(std::uint32_t uid) {
     std::map<actors::RequestId, std::uint64_t> numbers;
-    for (const auto& [id, own] : hub_.requests_of(TenantId{uid}, *sessions_.front())) numbers[id] = own.number;
+    for (const auto& [id, own] : hub_.requests_of(TenantId{uid}, *connections_.front())) numbers[id] = own.number;
     return numbers;
   }
   std::vector<actors::RequestId> cancelled(std::size_t count) { return gateway_.wait_cancelled(count); }
@@ -122,7 +122,7 @@ class Connections {
 
   FakeGateway gateway_;
   Hub hub_{ServerOptions{}};
-  std::vector<std::shared_ptr<Session>> sessions_;
+  std::vector<std::shared_ptr<FrameConnection>> connections_;
   std::vector<int> clients_;
 };
 

@@ -4,7 +4,7 @@
 #include <future>
 
 #include "ipc/client/client.h"
-#include "ipc/session.h"
+#include "ipc/frames/frame_connection.h"
 #include "tests/ipc/connect_as.h"
 #include "tests/ipc/fixture.h"
 

@@ -1,10 +1,8 @@
-#include "ipc/session.h"
+#include "ipc/frames/frame_connection.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-
-#include "ipc/http/http_connection.h"
 
 namespace troupe::ipc {
 namespace {
@@ -36,17 +34,17 @@ Refusal stalled(const char* what, std::chrono::milliseconds timeout) {
 
 }  // namespace
 
-Session::Session(Hub& hub, Socket socket, Peer peer)
+FrameConnection::FrameConnection(Hub& hub, Socket socket, Peer peer)
     : Connection(hub, local_caller(hub, peer, socket.native_handle()), std::move(socket)),
       decoder_(hub.options.max_frame_bytes) {}
 
-void Session::start() {
+void FrameConnection::start() {
   spawn(read_loop());
   spawn(write_loop());
   hub_.arm_tick();
 }
 
-asio::awaitable<void> Session::read_loop() {
+asio::awaitable<void> FrameConnection::read_loop() {
   const auto self = shared_from_this();
   asio::error_code error;
   while (!closing_) {
@@ -65,7 +63,7 @@ asio::awaitable<void> Session::read_loop() {
   if (!closing_) close();
 }
 
-asio::awaitable<bool> Session::take_frames() {
+asio::awaitable<bool> FrameConnection::take_frames() {
   int handled = 0;
   for (; !closing_; ++handled) {
     const auto body = decoder_.next();
@@ -88,7 +86,7 @@ asio::awaitable<bool> Session::take_frames() {
     if (is_request && tally_->refusals.wait(Clock::now()).count() > 0) co_await wait_after_refusals();
     if (!closing_) on_frame(std::move(decoded), size);
   }
-  pass_on_credit();
+  streams_.pass_on_granted();
   decoder_.drop_taken();
   if (handled > 0) input_.shrink_to(0);  // the large frame, if there was one, has been handled
   if (decoder_.mid_frame()) hub_.arm_tick();
@@ -99,7 +97,7 @@ asio::awaitable<bool> Session::take_frames() {
   co_return handled > 0;
 }
 
-void Session::refuse_length(const std::string& why) {
+void FrameConnection::refuse_length(const std::string& why) {
   if (!welcomed_ && begins_http(decoder_.rest())) return become_http();
   break_off({.outcome = Outcome::invalid_argument,
              .message = why,
@@ -107,20 +105,18 @@ void Session::refuse_length(const std::string& why) {
              .limit = hub_.options.max_frame_bytes});
 }
 
-void Session::become_http() {
-  auto next = std::make_shared<http::HttpConnection>(hub_, caller_, std::move(socket_), std::string(decoder_.rest()));
-  hub_.remember(next);
-  next->start();
+void FrameConnection::become_http() {
+  serve_http(hub_, caller_, std::move(socket_), std::string(decoder_.rest()));
   leave_socket();
 }
 
-asio::awaitable<Decoded> Session::decode_elsewhere(std::string_view body) {
+asio::awaitable<Decoded> FrameConnection::decode_elsewhere(std::string_view body) {
   Decoded decoded;
   co_await elsewhere([&decoded, body] { decoded = decode(body); });
   co_return decoded;
 }
 
-void Session::encode(Outgoing&& item, std::string& bytes) {
+void FrameConnection::encode(Outgoing&& item, std::string& bytes) {
   const std::uint64_t stream = item.stream;
   std::visit(Overloaded{
                  [&](actors::TokenRun& run) { encode_tokens(stream, std::move(run), bytes); },
@@ -130,31 +126,30 @@ void Session::encode(Outgoing&& item, std::string& bytes) {
              item.body);
 }
 
-void Session::encode_tokens(std::uint64_t number, actors::TokenRun&& run, std::string& bytes) {
-  if (enter_tokens(number, run)) append_frame(bytes, to_frame(number, std::move(run)));
+void FrameConnection::encode_tokens(std::uint64_t number, actors::TokenRun&& run, std::string& bytes) {
+  if (streams_.enter_tokens(number, run)) append_frame(bytes, to_frame(number, std::move(run)));
 }
 
-void Session::encode_end(std::uint64_t number, actors::End&& end, std::string& bytes) {
-  const auto ended = enter_end(number, end);
+void FrameConnection::encode_end(std::uint64_t number, actors::End&& end, std::string& bytes) {
+  const auto ended = streams_.enter_end(number, end);
   if (!ended) return;
   // The choices of a request are refused together: only the last refusal is sent.
   if (!ended->is_last && scheduler::info(end.outcome).kind == scheduler::OutcomeKind::refused) return;
   append_frame(bytes, to_frame(number, std::move(end)));
 }
 
-void Session::encode_answer(std::uint64_t number, Answer&& answer, std::string& bytes) {
-  if (number != 0 && !enter_answer(number, answer.outcome)) return;
-  last_answer_ = Clock::now();
+void FrameConnection::encode_answer(std::uint64_t number, Answer&& answer, std::string& bytes) {
+  if (number != 0 && !streams_.enter_answer(number, answer.outcome)) return;
   bytes += answer.frame;
 }
 
-void Session::announce_draining() {
+void FrameConnection::announce_draining() {
   v1::ServerFrame frame;
   frame.mutable_draining()->set_message("the server is stopping; running requests are finished");
   outbox_->push({0, Answer{to_bytes(frame)}});
 }
 
-std::optional<Refusal> Session::overdue(Clock::time_point now) {
+std::optional<Refusal> FrameConnection::overdue(Clock::time_point now) {
   const std::chrono::milliseconds hello = hub_.options.hello_timeout, stall = hub_.options.stall_timeout,
                                   idle = hub_.options.idle_timeout;
   if (!welcomed_ && now - accepted_at_ >= hello)
@@ -164,7 +159,7 @@ std::optional<Refusal> Session::overdue(Clock::time_point now) {
   if (awaits_rest_of_frame() && now - last_read_ >= stall)
     return stalled("a frame was begun and nothing more came", stall);
   if (idle.count() > 0 && welcomed_ && streams_.empty() && !decoding_ &&
-      now - std::max(last_read_, last_answer_) >= idle)
+      now - std::max(last_read_, streams_.last_end()) >= idle)
     return timed_out(
         Outcome::quota, "idle_timeout",
         fmt::format("nothing was asked for {} ms (idle_timeout); connect again when there is something to ask",
@@ -173,30 +168,26 @@ std::optional<Refusal> Session::overdue(Clock::time_point now) {
   return std::nullopt;
 }
 
-bool Session::watch(Clock::time_point now) {
-  const std::chrono::milliseconds stall_timeout = hub_.options.stall_timeout;
-  bool again = !welcomed_ || awaits_rest_of_frame() || hub_.options.idle_timeout.count() > 0;
-  for (auto& [number, stream] : streams_) {
-    if (stream.implicit_credit) continue;
-    for (Choice& choice : stream.choices) {
-      if (choice.ended || choice.credit > 0 || choice.stalled) continue;
-      if (now - choice.empty_since >= stall_timeout) {
-        choice.stalled = true;
-        cancel_choice(choice);
-      }
-      again = true;
-    }
-  }
-  return again;
+bool FrameConnection::watch(Clock::time_point now) {
+  const bool any_without_credit = streams_.cancel_stalled(now);
+  return any_without_credit || !welcomed_ || awaits_rest_of_frame() || hub_.options.idle_timeout.count() > 0;
 }
 
-std::string Session::last_words(const Refusal& refusal) { return to_bytes(to_frame(0, refusal, /*closing=*/true)); }
+std::optional<Refusal> FrameConnection::decide_tenant() {
+  auto tenant = tenant_for(hub_.options.tenants, caller_.facts, acts_for_, "hello.tenant");
+  if (Refusal* refusal = std::get_if<Refusal>(&tenant)) return std::move(*refusal);
+  set_tenant(std::get<scheduler::Tenant>(std::move(tenant)));
+  return std::nullopt;
+}
 
-void Session::close_when_flushed() {
+std::string FrameConnection::last_words(const Refusal& refusal) {
+  return to_bytes(to_frame(0, refusal, /*closing=*/true));
+}
+
+void FrameConnection::close_when_flushed() {
   if (closing_) return;
-  for (const auto& [number, stream] : streams_)
-    if (stream.choices.empty())
-      answer(number, scheduler::server_drains());  // the process ends before its answer would come
+  for (const std::uint64_t number : streams_.questions())  // the process ends before their answers would come
+    answer(number, scheduler::server_drains());
   if (!welcomed_) outbox_->close_with({0, Answer{last_words(scheduler::server_drains())}});
   close_after_writing();
 }

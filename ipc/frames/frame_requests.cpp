@@ -1,4 +1,4 @@
-// The session's handlers, one for each kind of frame.
+// A connection's handlers, one for each kind of frame.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
@@ -7,10 +7,9 @@
 
 #include "config/printable.h"
 #include "config/utf8.h"
+#include "ipc/frames/frame_connection.h"
 #include "ipc/frames/status_frame.h"
 #include "ipc/frames/usage_frame.h"
-#include "ipc/request_rules.h"
-#include "ipc/session.h"
 
 namespace troupe::ipc {
 namespace {
@@ -101,7 +100,7 @@ v1::Health health_now(const actors::Gateway& gateway) {
 
 }  // namespace
 
-void Session::on_frame(Decoded&& decoded, std::size_t bytes) {
+void FrameConnection::on_frame(Decoded&& decoded, std::size_t bytes) {
   if (decoded.damaged)
     return break_off(scheduler::invalid(
         "frame",
@@ -115,13 +114,13 @@ void Session::on_frame(Decoded&& decoded, std::size_t bytes) {
   if (decoded.kind != RequestKind::other || decoded.refusal || body == v1::ClientFrame::BODY_NOT_SET ||
       body == v1::ClientFrame::kCancelRequest || body == v1::ClientFrame::kUsageRequest ||
       body == v1::ClientFrame::kSessionRequest)
-    count_received(decoded.kind, decoded.count);
+    hub_.count_received(*tally_, decoded.kind, decoded.count);
   if (!decoded.refusal) return on_request(decoded.frame, decoded.count);
   // A refusal with an open stream's number would look like that stream's end.
   refuse(streams_.contains(decoded.stream) ? 0 : decoded.stream, decoded.kind, *decoded.refusal, decoded.count);
 }
 
-void Session::on_request(v1::ClientFrame& frame, std::uint64_t count) {
+void FrameConnection::on_request(v1::ClientFrame& frame, std::uint64_t count) {
   switch (frame.body_case()) {
     case v1::ClientFrame::kGenerate:
       return on_generate(*frame.mutable_generate(), count);
@@ -153,12 +152,12 @@ void Session::on_request(v1::ClientFrame& frame, std::uint64_t count) {
   }
 }
 
-void Session::on_models(std::uint64_t stream) {
+void FrameConnection::on_models(std::uint64_t stream) {
   if (open_control(stream, RequestKind::models))
     answer(stream, to_frame(stream, hub_.gateway->models(), tenant_.is_owner));
 }
 
-void Session::on_health(std::uint64_t stream) {
+void FrameConnection::on_health(std::uint64_t stream) {
   if (!open_control(stream, RequestKind::health)) return;
   v1::ServerFrame health;
   *health.mutable_health() = health_now(*hub_.gateway);
@@ -166,7 +165,7 @@ void Session::on_health(std::uint64_t stream) {
   answer(stream, health);
 }
 
-void Session::on_hello(const v1::Hello& hello) {
+void FrameConnection::on_hello(const v1::Hello& hello) {
   if (hello.protocol() < kProtocol)
     return break_off({.outcome = Outcome::unsupported,
                       .message = fmt::format("protocol version {} is not spoken; this server speaks version {}",
@@ -193,7 +192,7 @@ void Session::on_hello(const v1::Hello& hello) {
   outbox_->push({0, Answer{to_bytes(frame)}});
 }
 
-Session::Stream* Session::open_stream(std::uint64_t number, RequestKind kind, std::uint64_t count) {
+Streams::Stream* FrameConnection::open_stream(std::uint64_t number, RequestKind kind, std::uint64_t count) {
   const auto refused = [&](std::uint64_t stream, const Refusal& refusal) {
     refuse(stream, kind, refusal, count);
     return nullptr;
@@ -210,10 +209,10 @@ Session::Stream* Session::open_stream(std::uint64_t number, RequestKind kind, st
                                                    streams_.size(), most),
                             .field = "max_streams",
                             .limit = most});
-  return &enter_stream(number, kind, count);
+  return &streams_.enter(number, kind, tally_, count);
 }
 
-Session::Stream* Session::open_control(std::uint64_t number, RequestKind kind) {
+Streams::Stream* FrameConnection::open_control(std::uint64_t number, RequestKind kind) {
   const Clock::time_point now = Clock::now();
   if (user_.questions.take(now)) return open_stream(number, kind);
   const std::uint32_t most = hub_.options.max_questions_per_second;
@@ -229,56 +228,34 @@ Session::Stream* Session::open_control(std::uint64_t number, RequestKind kind) {
   return nullptr;
 }
 
-Session::Stream* Session::open_question(std::uint64_t number, RequestKind kind) {
-  Stream* const opened = open_control(number, kind);
+Streams::Stream* FrameConnection::open_question(std::uint64_t number, RequestKind kind) {
+  Streams::Stream* const opened = open_control(number, kind);
   if (!opened || !hub_.draining) return opened;
   answer(number, scheduler::server_drains());
   return nullptr;
 }
 
-void Session::on_generate(v1::Generate& generate, std::uint64_t count) {
+void FrameConnection::on_generate(v1::Generate& generate, std::uint64_t count) {
   const std::uint64_t number = generate.stream();
-  Stream* stream = open_stream(number, RequestKind::generate, count);
+  Streams::Stream* stream = open_stream(number, RequestKind::generate, count);
   if (!stream) return;
   auto checked = to_request(generate, tenant_, max_prompt_bytes(hub_.options.max_frame_bytes));
   if (const Refusal* refusal = std::get_if<Refusal>(&checked)) return answer(number, *refusal);
   auto& request = std::get<actors::Request>(checked);
   stream->implicit_credit = !generate.has_credit();
   if (!stream->implicit_credit && request.credit == 0) hub_.arm_tick();
-  submit(*stream, std::move(request), std::make_shared<OutboxSink>(outbox_, number));
+  streams_.submit(*stream, std::move(request), std::make_shared<OutboxSink>(outbox_, number));
 }
 
-void Session::on_cancel(const v1::Cancel& cancel) {
-  const auto found = streams_.find(cancel.stream());
-  if (found != streams_.end()) cancel_stream(found->second);
+void FrameConnection::on_cancel(const v1::Cancel& cancel) { streams_.cancel(cancel.stream()); }
+
+void FrameConnection::on_credit(const v1::Credit& credit) {
+  streams_.grant(credit.stream(), credit.choice(), credit.tokens());
 }
 
-void Session::on_credit(const v1::Credit& credit) {
-  const auto found = streams_.find(credit.stream());
-  if (found == streams_.end() || found->second.implicit_credit) return;
-  if (credit.choice() >= found->second.choices.size()) return;
-  Choice& choice = found->second.choices[credit.choice()];
-  const std::uint64_t tokens = std::min(credit.tokens(), kMaxCredit - choice.credit);
-  choice.credit += tokens;
-  if (tokens > 0 && choice.to_credit == 0) credited_.push_back(credit.stream());
-  choice.to_credit += tokens;
-}
-
-void Session::pass_on_credit() {
-  for (const std::uint64_t number : credited_) {
-    const auto found = streams_.find(number);
-    if (found == streams_.end()) continue;
-    for (Choice& choice : found->second.choices) {
-      const std::uint64_t tokens = std::exchange(choice.to_credit, 0);
-      if (tokens > 0) hub_.gateway->credit(choice.request, tokens);
-    }
-  }
-  credited_.clear();
-}
-
-void Session::on_tokenize(v1::Tokenize& tokenize) {
+void FrameConnection::on_tokenize(v1::Tokenize& tokenize) {
   const std::uint64_t stream = tokenize.stream();
-  Stream* const opened = open_stream(stream, RequestKind::tokenize);
+  Streams::Stream* const opened = open_stream(stream, RequestKind::tokenize);
   if (!opened) return;
   const std::uint32_t most = max_prompt_bytes(hub_.options.max_frame_bytes);
   if (const std::size_t bytes = tokenize.text().size(); bytes > most)
@@ -297,9 +274,9 @@ void Session::on_tokenize(v1::Tokenize& tokenize) {
       });
 }
 
-void Session::on_detokenize(const v1::Detokenize& detokenize) {
+void FrameConnection::on_detokenize(const v1::Detokenize& detokenize) {
   const std::uint64_t stream = detokenize.stream();
-  Stream* const opened = open_stream(stream, RequestKind::detokenize);
+  Streams::Stream* const opened = open_stream(stream, RequestKind::detokenize);
   if (!opened) return;
   if (const auto count = static_cast<std::size_t>(detokenize.ids_size()); count > kMaxDetokenizeIds)
     return answer(stream, scheduler::above(Outcome::too_long, "ids", "the number of ids", count, kMaxDetokenizeIds));
@@ -317,9 +294,9 @@ void Session::on_detokenize(const v1::Detokenize& detokenize) {
       });
 }
 
-void Session::on_embed(v1::Embed& embed) {
+void FrameConnection::on_embed(v1::Embed& embed) {
   const std::uint64_t number = embed.stream();
-  Stream* const stream = open_stream(number, RequestKind::embed);
+  Streams::Stream* const stream = open_stream(number, RequestKind::embed);
   if (!stream) return;
   auto checked = to_request(embed, tenant_, max_prompt_bytes(hub_.options.max_frame_bytes));
   if (const Refusal* refusal = std::get_if<Refusal>(&checked)) return answer(number, *refusal);
@@ -334,19 +311,19 @@ void Session::on_embed(v1::Embed& embed) {
     return answer(number, scheduler::above(Outcome::too_long, outbox_is_less ? "max_outbox_bytes" : "max_frame_bytes",
                                            "the answer's size in bytes", bytes, most));
   stream->implicit_credit = true;  // it needs none
-  submit(*stream, std::move(request),
-         std::make_shared<AnswerSink>(Answering{outbox_, number, hub_.options.max_frame_bytes}));
+  streams_.submit(*stream, std::move(request),
+                  std::make_shared<AnswerSink>(Answering{outbox_, number, hub_.options.max_frame_bytes}));
 }
 
-void Session::on_status(const v1::StatusRequest& question) {
+void FrameConnection::on_status(const v1::StatusRequest& question) {
   const std::uint64_t stream = question.stream();
   if (!open_question(stream, RequestKind::status)) return;
   hub_.ask_status([weak = weak_from_this(), question](const actors::StatusSnapshot& status) {
-    if (const auto self = weak.lock()) static_cast<Session&>(*self).answer_status(question, status);
+    if (const auto self = weak.lock()) static_cast<FrameConnection&>(*self).answer_status(question, status);
   });
 }
 
-void Session::on_cancel_request(const v1::CancelRequest& cancel) {
+void FrameConnection::on_cancel_request(const v1::CancelRequest& cancel) {
   const std::uint64_t stream = cancel.stream();
   if (!open_control(stream, RequestKind::other)) return;
   if (!hub_.cancel_request(cancel.request(), tenant_, caller_.peer.uid))
@@ -358,7 +335,7 @@ void Session::on_cancel_request(const v1::CancelRequest& cancel) {
   answer(stream, frame);
 }
 
-void Session::on_usage(const v1::UsageRequest& question) {
+void FrameConnection::on_usage(const v1::UsageRequest& question) {
   const std::uint64_t stream = question.stream();
   if (!open_question(stream, RequestKind::other)) return;
   if (!hub_.options.ask_usage)
@@ -375,7 +352,7 @@ void Session::on_usage(const v1::UsageRequest& question) {
   });
 }
 
-void Session::on_session_request(const v1::SessionRequest& asked) {
+void FrameConnection::on_session_request(const v1::SessionRequest& asked) {
   const std::uint64_t stream = asked.stream();
   if (!open_question(stream, RequestKind::other)) return;
   auto question = to_question(asked, tenant_);
@@ -385,7 +362,7 @@ void Session::on_session_request(const v1::SessionRequest& asked) {
                          stream](const actors::SessionAnswer& answer) { tell(to_frame(stream, answer)); });
 }
 
-void Session::answer_status(const v1::StatusRequest& question, const actors::StatusSnapshot& status) {
+void FrameConnection::answer_status(const v1::StatusRequest& question, const actors::StatusSnapshot& status) {
   const std::uint64_t stream = question.stream();
   if (!streams_.contains(stream)) return;
   StatusView view{.tenant = tenant_,
@@ -400,15 +377,17 @@ void Session::answer_status(const v1::StatusRequest& question, const actors::Sta
   answer(stream, frame);
 }
 
-void Session::refuse(std::uint64_t stream, RequestKind kind, const Refusal& refusal, std::uint64_t count) {
-  count_ended(*tally_, kind, refusal.outcome, count);
+void FrameConnection::refuse(std::uint64_t stream, RequestKind kind, const Refusal& refusal, std::uint64_t count) {
+  hub_.count_ended(*tally_, kind, refusal.outcome, count);
   outbox_->push({0, Answer{to_bytes(to_frame(stream, refusal))}});
 }
 
-void Session::answer(std::uint64_t stream, const v1::ServerFrame& frame) {
+void FrameConnection::answer(std::uint64_t stream, const v1::ServerFrame& frame) {
   Answering{outbox_, stream, hub_.options.max_frame_bytes}(frame);
 }
 
-void Session::answer(std::uint64_t stream, const Refusal& refusal) { answer(stream, to_frame(stream, refusal)); }
+void FrameConnection::answer(std::uint64_t stream, const Refusal& refusal) {
+  answer(stream, to_frame(stream, refusal));
+}
 
 }  // namespace troupe::ipc

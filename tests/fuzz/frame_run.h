@@ -1,5 +1,5 @@
-// Connections to the real ipc::Session over real sockets, all on the caller's thread: what a client sends is handled
-// before send() returns, in the same order every time.
+// Connections to the real ipc::FrameConnection over real sockets, all on the caller's thread: what a client sends is
+// handled before send() returns, in the same order every time.
 #pragma once
 
 #include <map>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "actors/request_check.h"
-#include "ipc/session.h"
+#include "ipc/frames/frame_connection.h"
 
 namespace troupe::fuzz {
 
@@ -72,10 +72,10 @@ class JudgingGateway final : public actors::Gateway {
   std::uint64_t num_accepted_ = 0;
 };
 
-class SessionRun {
+class FrameRun {
  public:
-  SessionRun();
-  ~SessionRun();
+  FrameRun();
+  ~FrameRun();
 
   // One client. Ends with hang_up(), or when the server closes.
   void connect();

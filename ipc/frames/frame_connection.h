@@ -8,7 +8,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "ipc/connection.h"
 #include "ipc/frames/decode.h"
@@ -16,9 +15,9 @@
 
 namespace troupe::ipc {
 
-class Session final : public Connection {
+class FrameConnection final : public Connection {
  public:
-  Session(Hub& hub, Socket socket, Peer peer);
+  FrameConnection(Hub& hub, Socket socket, Peer peer);
 
   void start() override;
   // Sends Draining.
@@ -36,20 +35,18 @@ class Session final : public Connection {
   std::optional<Refusal> overdue(Clock::time_point now) override;
   bool watch(Clock::time_point now) override;
   std::string last_words(const Refusal& refusal) override;
-  void before_wait() override { pass_on_credit(); }
+  void before_wait() override { streams_.pass_on_granted(); }
   void encode(Outgoing&& item, std::string& bytes) override;
   void encode_tokens(std::uint64_t stream, actors::TokenRun&& run, std::string& bytes);
   void encode_end(std::uint64_t stream, actors::End&& end, std::string& bytes);
   void encode_answer(std::uint64_t stream, Answer&& answer, std::string& bytes);
-  // Passes the credit that one read brought to the gateway, in one call per choice.
-  void pass_on_credit();
-  // Whether the client has to send the rest of a frame; false while the session itself does not read.
+  // Whether the client has to send the rest of a frame; false while the connection itself does not read.
   bool awaits_rest_of_frame() const { return decoder_.mid_frame() && !decoding_ && !held_back_; }
 
   // For the tenant that Hello names.
   std::optional<Refusal> decide_tenant() override;
 
-  // session_requests.cpp: one function per kind of frame.
+  // frame_requests.cpp: one function per kind of frame.
   void on_frame(Decoded&& decoded, std::size_t bytes);
   void on_hello(const v1::Hello& hello);
   void on_request(v1::ClientFrame& frame, std::uint64_t count);
@@ -68,13 +65,13 @@ class Session final : public Connection {
   void answer_status(const v1::StatusRequest& question, const actors::StatusSnapshot& status);
   // Enters a new stream for `count` requests, or refuses (its number is 0, is in use, or there are too many) and
   // returns null.
-  Stream* open_stream(std::uint64_t stream, RequestKind kind, std::uint64_t count = 1);
+  Streams::Stream* open_stream(std::uint64_t stream, RequestKind kind, std::uint64_t count = 1);
   // As open_stream(), for what is answered beside the requests; also refuses what is above the user's
   // max_questions_per_second.
-  Stream* open_control(std::uint64_t stream, RequestKind kind);
+  Streams::Stream* open_control(std::uint64_t stream, RequestKind kind);
   // As open_control(), for questions whose answer takes work: refused while the server drains. Health, Models,
   // CancelRequest and what the gateway refuses itself are none of these.
-  Stream* open_question(std::uint64_t stream, RequestKind kind);
+  Streams::Stream* open_question(std::uint64_t stream, RequestKind kind);
   // Answers a request that has no stream.
   void refuse(std::uint64_t stream, RequestKind kind, const Refusal& refusal, std::uint64_t count = 1);
   // Answers the request of an open stream.
@@ -83,7 +80,6 @@ class Session final : public Connection {
 
   std::string acts_for_;  // the tenant that Hello names; empty: none
   FrameDecoder decoder_;
-  std::vector<std::uint64_t> credited_;  // streams with a choice whose to_credit is not 0; may have duplicates
   bool welcomed_ = false;
 };
 

@@ -1,4 +1,4 @@
-#include "tests/fuzz/session_run.h"
+#include "tests/fuzz/frame_run.h"
 
 #include <google/protobuf/stubs/logging.h>
 #include <google/protobuf/util/message_differencer.h>
@@ -197,7 +197,7 @@ actors::CancelFlag JudgingGateway::detokenize(actors::TextRequest, std::vector<T
   return std::make_shared<std::atomic<bool>>(false);
 }
 
-SessionRun::SessionRun() : gateway_(std::make_unique<JudgingGateway>()) {
+FrameRun::FrameRun() : gateway_(std::make_unique<JudgingGateway>()) {
   spdlog::set_level(spdlog::level::off);
   google::protobuf::SetLogHandler(nullptr);
   ipc::ServerOptions options;
@@ -209,13 +209,13 @@ SessionRun::SessionRun() : gateway_(std::make_unique<JudgingGateway>()) {
   hub_->gateway = gateway_.get();
 }
 
-SessionRun::~SessionRun() {
+FrameRun::~FrameRun() {
   hang_up();
   hub_->stop_ticking();
   settle();
 }
 
-void SessionRun::connect() {
+void FrameRun::connect() {
   hang_up();
   int ends[2];
   TROUPE_ASSERT(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
@@ -224,13 +224,13 @@ void SessionRun::connect() {
   decoder_ = ipc::FrameDecoder(ipc::kMaxFrameBytesCeiling);
   answered_http_ = false;
   ipc::Socket socket(hub_->io, asio::generic::stream_protocol(AF_UNIX, 0), ends[1]);
-  const auto session = std::make_shared<ipc::Session>(*hub_, std::move(socket), ipc::Peer{.uid = kUid});
+  const auto session = std::make_shared<ipc::FrameConnection>(*hub_, std::move(socket), ipc::Peer{.uid = kUid});
   hub_->remember(session);
   session->start();
   settle();
 }
 
-void SessionRun::send(std::string_view bytes) {
+void FrameRun::send(std::string_view bytes) {
   while (!bytes.empty() && is_open()) {
     const ssize_t sent = ::send(client_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent > 0) bytes.remove_prefix(static_cast<std::size_t>(sent));
@@ -239,7 +239,7 @@ void SessionRun::send(std::string_view bytes) {
   }
 }
 
-void SessionRun::hang_up() {
+void FrameRun::hang_up() {
   if (client_ < 0) return;
   ::close(std::exchange(client_, -1));
   settle();
@@ -253,7 +253,7 @@ void SessionRun::hang_up() {
   TROUPE_ASSERT(gateway_->num_live() == 0);
 }
 
-void SessionRun::settle() {
+void FrameRun::settle() {
   for (bool busy = true; busy;) {
     hub_->io.restart();
     busy = hub_->io.poll() > 0;
@@ -266,7 +266,7 @@ void SessionRun::settle() {
   }
 }
 
-bool SessionRun::read_some() {
+bool FrameRun::read_some() {
   if (!is_open()) return false;
   char bytes[16384];
   const ssize_t size = ::recv(client_, bytes, sizeof bytes, MSG_DONTWAIT);
