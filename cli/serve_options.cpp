@@ -20,6 +20,7 @@
 #include "engine/compute/step_profile.h"
 #include "engine/formats/model_file.h"
 #include "engine/model/memory_budget.h"
+#include "engine/weights/model_info.h"
 #include "ipc/http/tls_front.h"
 
 namespace troupe::cli {
@@ -272,9 +273,7 @@ Result<std::string> limits_text(const config::ServeOptions& options) {
   const auto file = engine::open_gguf(*path);
   if (!file) return file.error();
   std::uint64_t context = count(options.ctx_size);
-  if (context == 0)
-    if (const std::string* architecture = (*file)->string("general.architecture"))
-      context = count((*file)->integer(*architecture + ".context_length").value_or(0));
+  if (context == 0) context = engine::trained_context(**file);
   std::string text;
   std::uint64_t total = 0;
   const auto add = [&](std::uint64_t bytes, const std::string& what) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 
 #include <catch2/catch.hpp>
 
@@ -243,6 +244,33 @@ TEST_CASE("a list for each layer is refused by the first layer that the family d
   CHECK(refused(with("gemma3", "rope.freq_base", List{0, 0, 0, 100}, has_window,
                      std::pair(pattern, Flags{true, true, true, false})),
                 "gemma3.rope.freq_base", "0; it must be a finite number above 0"));
+}
+
+TEST_CASE("what a file says about itself is a text, or is said to be none") {
+  GgufWriter w = TinyLlama{.left_out = "general.architecture"}.writer();
+  w.add("general.architecture", 1u);
+  CHECK(says(refusal(w), ErrorCode::bad_model, "'general.architecture' is 1, which is not a text"));
+  w = TinyLlama{}.writer();
+  w.add("split.count", "two");
+  CHECK(says(refusal(w), ErrorCode::bad_model, "'split.count' is 'two', which is not a whole number"));
+  w = TinyLlama{}.writer();
+  w.add("general.alignment", "wide");
+  CHECK(says(refusal(w), ErrorCode::bad_model, "'general.alignment' is 'wide', which is not a whole number"));
+
+  // The name only describes the model: a note, and the file's name in its place.
+  w = TinyLlama{}.writer();
+  w.add("general.name", 7u);
+  const TemporaryFile file(w.bytes());
+  LoadOptions options = small_options();
+  std::vector<std::string> notes;  // of the file
+  options.notes = [&](const auto& note) {
+    if (note.text.starts_with(file.path())) notes.push_back(note.text);
+  };
+  const auto model = LoadedModel::load(file.path(), options);
+  REQUIRE(model);
+  CHECK((*model)->info().name == std::filesystem::path(file.path()).filename());
+  REQUIRE(notes.size() == 1);
+  CHECK(notes[0] == file.path() + ": 'general.name' is 7, which is not a text; the file's name is taken");
 }
 
 TEST_CASE("a number that float32 cannot hold is refused: it would become 0 or infinite") {
