@@ -56,12 +56,18 @@ scheduler::TenantPolicy policy_of(const config::TenantRule& rule) {
 Result<ipc::TenantRules> tenant_rules(const config::Given& given) {
   std::vector<ipc::TenantRule> rules;
   std::unordered_map<TenantId, std::string> names;
+  std::unordered_map<std::uint32_t, int> lines_of_users;
   for (const config::TenantRule& from : given.tenants) {
     ipc::TenantRule rule;
     rule.uids.assign(from.uid.begin(), from.uid.end());
     rule.gids.assign(from.gid.begin(), from.gid.end());
     if (Status added = add_ids(given, from, "user", find_user, from.user, rule.uids); !added) return added.error();
     if (Status added = add_ids(given, from, "group", find_group, from.group, rule.gids); !added) return added.error();
+    for (const std::uint32_t uid : rule.uids)
+      if (const int line = lines_of_users.emplace(uid, from.line).first->second; line != from.line)
+        return bad_rule(
+            given, from,
+            fmt::format("the rule in line {} names uid {}, too, and comes first; name it in one of them", line, uid));
     rule.cgroup = from.cgroup;
     rule.is_default = from.is_default;
     rule.is_tcp = from.tcp;
