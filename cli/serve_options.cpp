@@ -142,8 +142,8 @@ Status add_http(const config::Given& given, const config::ServeOptions& options,
 
 }  // namespace
 
-std::string sessions_directory(const std::string& option) {
-  if (option.empty() || option == "off") return "";
+Result<std::string> sessions_directory(const std::string& option) {
+  if (option.empty() || option == "off") return std::string();
   if (option != "auto") return option;
   const auto absolute = [](const char* name) {
     const char* const value = std::getenv(name);
@@ -154,7 +154,10 @@ std::string sessions_directory(const std::string& option) {
     return all.substr(0, all.find(':')) + "/sessions";
   if (const std::string state = absolute("XDG_STATE_HOME"); !state.empty()) return state + "/troupe/sessions";
   const std::string home = absolute("HOME");
-  return home.empty() ? "" : home + "/.local/state/troupe/sessions";
+  if (!home.empty()) return home + "/.local/state/troupe/sessions";
+  return Error{
+      ErrorCode::invalid_argument,
+      "--sessions-dir auto: none of STATE_DIRECTORY, XDG_STATE_HOME and HOME is an absolute path; name a folder"};
 }
 
 Result<ipc::ServerOptions> server_options(const config::ServeOptions& options, const config::Given& given) {
@@ -255,7 +258,11 @@ Result<actors::GatewayOptions> gateway_options(const config::ServeOptions& optio
   gateway.max_embed_bytes = options.max_embed_bytes.count;
   gateway.max_requests_per_tenant = static_cast<std::uint32_t>(options.max_requests_per_user);
   gateway.tokenizer_threads = static_cast<std::uint32_t>(options.tokenizer_threads);
-  gateway.sessions_directory = sessions_directory(options.sessions_dir);
+  const auto sessions = sessions_directory(options.sessions_dir);
+  if (sessions)
+    gateway.sessions_directory = *sessions;
+  else
+    gateway.no_sessions_because = sessions.error().message;
   gateway.max_sessions_per_user = static_cast<std::uint32_t>(options.max_sessions_per_user);
   gateway.max_session_bytes = options.max_session_bytes.count;
   gateway.max_total_session_bytes = options.max_total_session_bytes.count;
