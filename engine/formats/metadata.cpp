@@ -46,16 +46,6 @@ std::optional<double> number_of(const MetadataValue& value) {
   return std::nullopt;
 }
 
-// 1 equals 1.0 and true: files differ in the type of a number.
-bool is_same(const MetadataValue& a, const MetadataValue& b) {
-  const auto as_number = [](const MetadataValue& value) {
-    const auto* const flag = std::get_if<bool>(&value);
-    return flag ? std::optional<double>(*flag ? 1 : 0) : number_of(value);
-  };
-  const auto x = as_number(a), y = as_number(b);
-  return x && y ? *x == *y : a == b;
-}
-
 // Exactly the same number, as int64.
 std::optional<std::int64_t> to_integer(double value) {
   constexpr double kBound = 9223372036854775808.0;  // 2^63
@@ -73,6 +63,13 @@ std::optional<bool> boolean_of(const MetadataValue& value) {
   if (const auto* boolean = std::get_if<bool>(&value)) return *boolean;
   const auto integer = integer_of(value);
   return integer && (*integer == 0 || *integer == 1) ? std::optional(*integer == 1) : std::nullopt;
+}
+
+// Whether a value is exactly `wanted`, in whatever type that Metadata takes for it.
+bool is_same(const MetadataValue& wanted, const MetadataValue& value) {
+  if (std::holds_alternative<bool>(wanted)) return boolean_of(value) == boolean_of(wanted);
+  const auto number = number_of(wanted);
+  return number ? number_of(value) == number : value == wanted;
 }
 
 // The one value of a list whose entries are all the same; else the value itself.

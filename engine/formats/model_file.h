@@ -73,7 +73,7 @@ class ModelFile {
   // nullptr if there is none.
   virtual const TensorInfo* find_tensor(std::string_view name) const = 0;
   // A value as it is in the file, or null. What the engine uses of it goes through Metadata.
-  const MetadataValue* find(std::string_view key) const {
+  virtual const MetadataValue* find(std::string_view key) const {
     const auto it = metadata().find(key);
     return it == metadata().end() ? nullptr : &it->second;
   }
