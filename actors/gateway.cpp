@@ -244,7 +244,8 @@ GatewayImpl::GatewayImpl(GatewayOptions options, std::optional<KillPlan> kills)
     };
   }
   compute_->team().set_profiler(options_.profiler.get());
-  if (const Status kept = sessions_.status(); !kept && !options_.sessions_directory.empty())
+  const bool wants_sessions = !options_.sessions_directory.empty() || !options_.no_sessions_because.empty();
+  if (const Status kept = sessions_.status(); !kept && wants_sessions)
     spdlog::warn("sessions are refused: {}", kept.error().message);
   constexpr std::size_t kMostProblems = 20;
   const std::vector<std::string> problems = sessions_.problems();

@@ -22,7 +22,8 @@ struct SessionLimits {
 };
 
 struct SessionsOptions : SessionLimits {
-  std::string sessions_directory;  // empty: none are kept, and requests that name one are refused
+  std::string sessions_directory;   // empty: none are kept, and requests that name one are refused
+  std::string no_sessions_because;  // why it is empty, where sessions were wanted
   // Of K, V and states on their way to and from the disk, of all users together; a guest may have a quarter of it.
   std::uint64_t max_session_buffer_bytes = 512ull << 20;
 };

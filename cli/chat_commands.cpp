@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "config/normal_float.h"
 #include "config/printable.h"
 #include "config/values.h"
 
@@ -43,7 +44,10 @@ struct Setting {
 template <auto member>
 void set_member(client::Sampling& sampling, double value) {
   using Value = typename std::remove_reference_t<decltype(sampling.*member)>::value_type;
-  sampling.*member = static_cast<Value>(value);
+  if constexpr (std::is_same_v<Value, float>)
+    sampling.*member = config::to_normal_float(value);
+  else
+    sampling.*member = static_cast<Value>(value);
 }
 template <auto member>
 std::optional<double> get_member(const client::Sampling& sampling) {

@@ -1,6 +1,7 @@
 #include "cli/client_options.h"
 
 #include "cli/output.h"
+#include "config/normal_float.h"
 
 namespace troupe::cli {
 
@@ -16,14 +17,14 @@ Result<std::unique_ptr<client::Client>> connect(const config::SocketOptions& opt
 
 client::Sampling sampling_of(const config::SamplingOptions& options) {
   client::Sampling sampling;
-  sampling.temperature = static_cast<float>(options.temp);
+  sampling.temperature = config::to_normal_float(options.temp);
   sampling.top_k = static_cast<std::int32_t>(options.top_k);
-  sampling.top_p = static_cast<float>(options.top_p);
-  sampling.min_p = static_cast<float>(options.min_p);
-  sampling.repeat_penalty = static_cast<float>(options.repeat_penalty);
+  sampling.top_p = config::to_normal_float(options.top_p);
+  sampling.min_p = config::to_normal_float(options.min_p);
+  sampling.repeat_penalty = config::to_normal_float(options.repeat_penalty);
   sampling.repeat_last_n = static_cast<std::int32_t>(options.repeat_last_n);
-  sampling.presence_penalty = static_cast<float>(options.presence_penalty);
-  sampling.frequency_penalty = static_cast<float>(options.frequency_penalty);
+  sampling.presence_penalty = config::to_normal_float(options.presence_penalty);
+  sampling.frequency_penalty = config::to_normal_float(options.frequency_penalty);
   sampling.seed = options.seed;
   return sampling;
 }

@@ -29,10 +29,11 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-// The texts: the lines of what is piped in and then the arguments, or the lines of the file.
+// The texts: the lines of what is piped in, and then the arguments or the lines of the file.
 Result<std::vector<std::string>> texts_of(const config::EmbedOptions& options, const config::Given& given) {
   const bool are_arguments = !given.arguments.empty() && options.file.empty();
-  const auto all = are_arguments ? piped_text(options, "troupe embed") : input_text(options, given);
+  const auto all =
+      are_arguments ? piped_text(options, given, "troupe embed") : input_and_piped_text(options, given, "troupe embed");
   if (!all) return all.error();
   std::vector<std::string> texts = lines_of(*all);
   if (are_arguments) texts.insert(texts.end(), given.arguments.begin(), given.arguments.end());

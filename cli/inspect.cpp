@@ -19,6 +19,7 @@
 #include "engine/model/load_choices.h"
 #include "engine/model/memory_budget.h"
 #include "engine/tokenizers/tokenizer.h"
+#include "engine/weights/model_info.h"
 #include "kernels/formats/weight_type.h"
 
 namespace troupe::cli {
@@ -82,7 +83,7 @@ std::string served_by(const engine::ModelFile& file) {
     if (family.accepts(file)) return std::string(family.name);
     names.push_back(family.name);
   }
-  if (engine::is_encoder(file)) return *file.string("general.architecture") + " (encoder)";
+  if (engine::is_encoder(file)) return *engine::read_architecture(file) + " (encoder)";
   return fmt::format("none (there are {}, and the encoders bert and nomic-bert)", fmt::join(names, ", "));
 }
 
@@ -170,8 +171,7 @@ Cost cost_of(const engine::ModelFile& file, const engine::LoadOptions& options, 
   cost.memory = options.memory ? options.memory : engine::default_memory_budget();
   cost.weights = engine::packed_weight_bytes(file, kernels);
   cost.vocabulary = engine::expected_vocabulary_bytes(file);
-  if (const std::string* architecture = file.string("general.architecture"))
-    cost.trained = static_cast<std::uint64_t>(file.integer(*architecture + ".context_length").value_or(0));
+  cost.trained = engine::trained_context(file);
   cost.context = options.context ? options.context : cost.trained;
   cost.max_sequences = options.max_sequences;
   const auto family = engine::find_family(file);
@@ -202,17 +202,16 @@ Cost cost_of(const engine::ModelFile& file, const engine::LoadOptions& options, 
 
 struct VocabularyFacts {
   std::vector<TokenId> end_ids;    // the tokens that end an answer
-  std::vector<std::string> notes;  // Tokenizer::notes()
+  std::vector<std::string> notes;  // metadata_notes()
 };
 
 // Empty if the vocabulary cannot be read, which is no error here: then the note says why.
 VocabularyFacts vocabulary_facts(const engine::ModelFile& file, const Cost& cost) {
   const auto tokenizer = engine::make_tokenizer_within(file, cost.memory);
   if (!tokenizer) return {.end_ids = {}, .notes = {tokenizer.error().message}};
-  VocabularyFacts facts{
-      .end_ids = engine::find_end_ids(file, tokenizer->get(), std::numeric_limits<std::int32_t>::max()), .notes = {}};
-  if (*tokenizer) facts.notes = (*tokenizer)->notes();
-  return facts;
+  auto end_ids = engine::find_end_ids(file, tokenizer->get(), std::numeric_limits<std::int32_t>::max());
+  if (!end_ids) return {.end_ids = {}, .notes = {end_ids.error().message}};
+  return {.end_ids = std::move(*end_ids), .notes = engine::metadata_notes(file, tokenizer->get())};
 }
 
 void print_json(const engine::ModelFile& file, const Cost& cost) {

@@ -22,29 +22,24 @@
 namespace troupe::cli {
 namespace {
 
-// "15043=-2.5", or as llama.cpp writes it "15043+1", "15043-1".
+// "15043=-2.5", or as llama.cpp writes it "15043+1", "15043-1", "15043-inf"; -inf bans the token.
 Result<std::pair<TokenId, float>> parse_logit_bias(const std::string& text) {
   const std::size_t split = text.find_first_of("=+-", 1);
   if (split != std::string::npos) {
     const auto id = config::parse_integer(text.substr(0, split));
     // '=' and '+' are not part of the number, '-' is its sign.
     std::size_t begin = text[split] == '-' ? split : split + 1;
-    const auto bias = config::parse_number(text.substr(begin));
+    const std::string number = text.substr(begin);
+    const auto bias = number == "-inf" ? -std::numeric_limits<double>::infinity() : config::parse_number(number);
     if (id && bias && *id >= 0 && *id <= std::numeric_limits<TokenId>::max())
       return std::pair{static_cast<TokenId>(*id), static_cast<float>(*bias)};
   }
-  return Error{ErrorCode::invalid_argument,
-               fmt::format("--logit-bias: '{}' is not ID=BIAS, for example 1234=-5 (also 1234+5 and 1234-5)", text)};
-}
-
-// The prompt's text. What is piped in beside arguments goes before them, as in llm and ollama
-// (`cat letter | troupe run "In short:"`), with a line end between the two.
-Result<std::string> prompt_text(const config::RunOptions& options, const config::Given& given) {
-  auto text = input_text(options, given);
-  if (!text || given.arguments.empty()) return text;
-  auto piped = piped_text(options, "troupe run");
-  if (!piped) return piped;
-  return *piped + *text;
+  return Error{
+      ErrorCode::invalid_argument,
+      fmt::format(
+          "--logit-bias: '{}' is not ID=BIAS, for example 1234=-5 (also 1234+5, 1234-5, and 1234=-inf or 1234-inf "
+          "for a token that must not come)",
+          text)};
 }
 
 client::Conversation conversation(const config::RunOptions& options, std::string text) {
@@ -73,7 +68,7 @@ Result<client::Request> make_request(const config::RunOptions& options, const co
     return config::bad_value(given, "logprobs", "only --json shows logprobs; add it, or ask for none (--logprobs -1)");
   if (const Status usable = check_chat_options(options, given); !usable) return usable.error();
   client::Request request;
-  auto text = prompt_text(options, given);
+  auto text = input_and_piped_text(options, given, "troupe run");
   if (!text) return text.error();
   if (options.ids) {
     auto ids = parse_ids(*text);
@@ -165,7 +160,9 @@ int report_end(const Answers& answers, const config::RunOptions& options) {
     if (options.verbose) print_timings(label, ended);
     if (options.verbose && ended.receipt) print_receipt(label, *ended.receipt);
     if (const std::string line = complaint(ended); !line.empty()) complain("troupe run", label + line);
-    if (code == kExitOk) code = outcome.exit_code;
+    // No retry can succeed where the server names no time for it: the tenant may never ask for this much.
+    const bool is_for_ever = ended.outcome == scheduler::Outcome::quota && !ended.retry_after;
+    if (code == kExitOk) code = is_for_ever ? kExitUsage : outcome.exit_code;
     if (is_refusal) break;
   }
   return code;

@@ -20,6 +20,7 @@
 #include "engine/compute/step_profile.h"
 #include "engine/formats/model_file.h"
 #include "engine/model/memory_budget.h"
+#include "engine/weights/model_info.h"
 #include "ipc/http/tls_front.h"
 
 namespace troupe::cli {
@@ -141,8 +142,8 @@ Status add_http(const config::Given& given, const config::ServeOptions& options,
 
 }  // namespace
 
-std::string sessions_directory(const std::string& option) {
-  if (option.empty() || option == "off") return "";
+Result<std::string> sessions_directory(const std::string& option) {
+  if (option.empty() || option == "off") return std::string();
   if (option != "auto") return option;
   const auto absolute = [](const char* name) {
     const char* const value = std::getenv(name);
@@ -153,7 +154,10 @@ std::string sessions_directory(const std::string& option) {
     return all.substr(0, all.find(':')) + "/sessions";
   if (const std::string state = absolute("XDG_STATE_HOME"); !state.empty()) return state + "/troupe/sessions";
   const std::string home = absolute("HOME");
-  return home.empty() ? "" : home + "/.local/state/troupe/sessions";
+  if (!home.empty()) return home + "/.local/state/troupe/sessions";
+  return Error{
+      ErrorCode::invalid_argument,
+      "--sessions-dir auto: none of STATE_DIRECTORY, XDG_STATE_HOME and HOME is an absolute path; name a folder"};
 }
 
 Result<ipc::ServerOptions> server_options(const config::ServeOptions& options, const config::Given& given) {
@@ -254,7 +258,11 @@ Result<actors::GatewayOptions> gateway_options(const config::ServeOptions& optio
   gateway.max_embed_bytes = options.max_embed_bytes.count;
   gateway.max_requests_per_tenant = static_cast<std::uint32_t>(options.max_requests_per_user);
   gateway.tokenizer_threads = static_cast<std::uint32_t>(options.tokenizer_threads);
-  gateway.sessions_directory = sessions_directory(options.sessions_dir);
+  const auto sessions = sessions_directory(options.sessions_dir);
+  if (sessions)
+    gateway.sessions_directory = *sessions;
+  else
+    gateway.no_sessions_because = sessions.error().message;
   gateway.max_sessions_per_user = static_cast<std::uint32_t>(options.max_sessions_per_user);
   gateway.max_session_bytes = options.max_session_bytes.count;
   gateway.max_total_session_bytes = options.max_total_session_bytes.count;
@@ -272,9 +280,7 @@ Result<std::string> limits_text(const config::ServeOptions& options) {
   const auto file = engine::open_gguf(*path);
   if (!file) return file.error();
   std::uint64_t context = count(options.ctx_size);
-  if (context == 0)
-    if (const std::string* architecture = (*file)->string("general.architecture"))
-      context = count((*file)->integer(*architecture + ".context_length").value_or(0));
+  if (context == 0) context = engine::trained_context(**file);
   std::string text;
   std::uint64_t total = 0;
   const auto add = [&](std::uint64_t bytes, const std::string& what) {

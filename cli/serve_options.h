@@ -19,8 +19,8 @@ namespace troupe::cli {
 [[nodiscard]] Result<actors::GatewayOptions> gateway_options(const config::ServeOptions& options,
                                                              const config::Given& given);
 
-// The directory that --sessions-dir names; empty: none.
-[[nodiscard]] std::string sessions_directory(const std::string& option);
+// The directory that --sessions-dir names; empty: none is wanted. Error: there is no place for one.
+[[nodiscard]] Result<std::string> sessions_directory(const std::string& option);
 
 // --print-limits: one line for each kind of memory, its most bytes first; the last line is "total". Error: the model's
 // file cannot be read.

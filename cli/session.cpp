@@ -131,15 +131,16 @@ nlohmann::ordered_json repair_json(const actors::SessionRepair& repair, bool dry
 }
 
 Result<int> repair(const config::SessionOptions& options) {
-  const std::string directory = sessions_directory(options.sessions_dir);
-  if (directory.empty())
+  const auto directory = sessions_directory(options.sessions_dir);
+  if (!directory) return directory.error();
+  if (directory->empty())
     return Error{ErrorCode::invalid_argument, "there is no directory of sessions here; name it with --sessions-dir"};
-  const auto repaired = actors::repair_sessions(directory, options.dry_run);
+  const auto repaired = actors::repair_sessions(*directory, options.dry_run);
   if (!repaired) return repaired.error();
   if (options.json)
     write_json(repair_json(*repaired, options.dry_run), std::cout);
   else
-    std::cout << repair_text(directory, *repaired);
+    std::cout << repair_text(*directory, *repaired);
   const bool is_well = options.dry_run ? repaired->findings.empty() : repaired->is_well();
   return is_well ? kExitOk : kExitFailure;
 }

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <set>
 #include <unordered_map>
@@ -9,6 +12,7 @@
 #include <vector>
 
 #include "cli/accounts.h"
+#include "ipc/peer_facts.h"
 
 namespace troupe::cli {
 namespace {
@@ -53,15 +57,34 @@ scheduler::TenantPolicy policy_of(const config::TenantRule& rule) {
                      .max_choices = limit_of<std::uint32_t>(rule.max_choices)}};
 }
 
+Status check_cgroup_rules(const config::Given& given, std::string_view own_cgroups) {
+  const auto rule = std::find_if(given.tenants.begin(), given.tenants.end(),
+                                 [](const config::TenantRule& each) { return !each.cgroup.empty(); });
+  if (rule == given.tenants.end() || !ipc::cgroup_path(own_cgroups).empty()) return Ok{};
+  return bad_rule(given, *rule,
+                  fmt::format("cgroup = '{}' would match no process: /proc/self/cgroup has neither a line of cgroup v2 "
+                              "(0::/...) nor one of systemd (name=systemd:/...); name users or groups",
+                              rule->cgroup));
+}
+
 Result<ipc::TenantRules> tenant_rules(const config::Given& given) {
+  std::ifstream own("/proc/self/cgroup");
+  const std::string own_cgroups{std::istreambuf_iterator<char>(own), {}};
+  if (Status known = check_cgroup_rules(given, own_cgroups); !known) return known.error();
   std::vector<ipc::TenantRule> rules;
   std::unordered_map<TenantId, std::string> names;
+  std::unordered_map<std::uint32_t, int> lines_of_users;
   for (const config::TenantRule& from : given.tenants) {
     ipc::TenantRule rule;
     rule.uids.assign(from.uid.begin(), from.uid.end());
     rule.gids.assign(from.gid.begin(), from.gid.end());
     if (Status added = add_ids(given, from, "user", find_user, from.user, rule.uids); !added) return added.error();
     if (Status added = add_ids(given, from, "group", find_group, from.group, rule.gids); !added) return added.error();
+    for (const std::uint32_t uid : rule.uids)
+      if (const int line = lines_of_users.emplace(uid, from.line).first->second; line != from.line)
+        return bad_rule(
+            given, from,
+            fmt::format("the rule in line {} names uid {}, too, and comes first; name it in one of them", line, uid));
     rule.cgroup = from.cgroup;
     rule.is_default = from.is_default;
     rule.is_tcp = from.tcp;

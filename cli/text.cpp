@@ -129,19 +129,21 @@ Result<std::string> input_text(const config::TextOptions& options, const config:
   return read_text("-");
 }
 
-Result<std::string> piped_text(const config::TokenTextOptions& options, const std::string& name) {
-  if (options.stdin_timeout.count() == 0 || ::isatty(STDIN_FILENO) != 0) return std::string();
+Result<std::string> piped_text(const config::TokenTextOptions& options, const config::Given& given,
+                               const std::string& name) {
+  const bool is_the_text = given.arguments.empty() && (options.file.empty() || options.file == "-");
+  if (is_the_text || options.stdin_timeout.count() == 0 || ::isatty(STDIN_FILENO) != 0) return std::string();
   pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
   const auto end = std::chrono::steady_clock::now() + options.stdin_timeout;
   int ready = ::poll(&input, 1, 0);
   if (ready == 0 && ::isatty(STDERR_FILENO) != 0)
-    complain(name, "waiting for standard input, which goes before the arguments (</dev/null: without it)");
+    complain(name, "waiting for standard input, which goes before the text (</dev/null: without it)");
   while (ready == 0 || (ready < 0 && errno == EINTR)) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
     if (left.count() <= 0)
       return Error{ErrorCode::invalid_argument,
                    fmt::format("standard input is open, and nothing came from it within {}: end the command with "
-                               "</dev/null (or set --stdin-timeout 0) to use the arguments alone; a longer "
+                               "</dev/null (or set --stdin-timeout 0) to use the text alone; a longer "
                                "--stdin-timeout waits for a slow program",
                                config::format_duration(options.stdin_timeout))};
     ready = ::poll(&input, 1, static_cast<int>(left.count()));
@@ -149,6 +151,15 @@ Result<std::string> piped_text(const config::TokenTextOptions& options, const st
   auto text = read_text("-");
   if (text && !text->empty() && !text->ends_with('\n')) *text += '\n';
   return text;
+}
+
+Result<std::string> input_and_piped_text(const config::TokenTextOptions& options, const config::Given& given,
+                                         const std::string& name) {
+  auto text = input_text(options, given);
+  if (!text) return text;
+  auto piped = piped_text(options, given, name);
+  if (!piped) return piped;
+  return *piped + *text;
 }
 
 Result<std::vector<TokenId>> parse_ids(const std::string& text) {

@@ -41,11 +41,18 @@ namespace troupe::cli {
 // invalid_argument if there are both, or neither and stdin is a terminal.
 [[nodiscard]] Result<std::string> input_text(const config::TextOptions& options, const config::Given& given);
 
-// What is piped in beside arguments, ending with a line end; empty if stdin is a terminal, and with --stdin-timeout 0.
+// What is piped in beside arguments or a file, ending with a line end; empty if stdin is a terminal or the text itself,
+// and with --stdin-timeout 0.
 // A pipe that stays open without a byte may be one that its caller left open, or one of a slow program whose text must
 // not be lost: after --stdin-timeout this is an error, invalid_argument. `name` begins the line about the wait on
 // stderr, if that is a terminal.
-[[nodiscard]] Result<std::string> piped_text(const config::TokenTextOptions& options, const std::string& name);
+[[nodiscard]] Result<std::string> piped_text(const config::TokenTextOptions& options, const config::Given& given,
+                                             const std::string& name);
+
+// The text of a subcommand, and before it what is piped in beside it, as in llm and ollama
+// (`cat letter | troupe run "In short:"`). Errors of both.
+[[nodiscard]] Result<std::string> input_and_piped_text(const config::TokenTextOptions& options,
+                                                       const config::Given& given, const std::string& name);
 
 // "1 424 437", "1,424,437" or "[1, 424, 437]". Error: invalid_argument, with the part that is no token id.
 [[nodiscard]] Result<std::vector<TokenId>> parse_ids(const std::string& text);

@@ -60,13 +60,8 @@ Result<int> tokenize(const config::TokenizeOptions& options, const config::Given
   if (!path) return path.error();
   const auto tokenizer = open_vocabulary(*path);
   if (!tokenizer) return tokenizer.error();
-  auto text = input_text(options, given);
+  const auto text = input_and_piped_text(options, given, "troupe tokenize");
   if (!text) return text.error();
-  if (!given.arguments.empty()) {
-    const auto piped = piped_text(options, "troupe tokenize");
-    if (!piped) return piped.error();
-    text->insert(0, *piped);
-  }
   if (options.decode) return decode(**tokenizer, *text, options.raw);
 
   const std::vector<TokenId> ids =

@@ -445,7 +445,8 @@ std::span<const Option> option_table() {
       {&TextOptions::file, "file", "-f", kInputOutput, "FILE", kAny,
        "read the text from this file (embed: a text on each line); -: from stdin"},
       {&TokenTextOptions::stdin_timeout, "stdin-timeout", "", kInputOutput, "TIME", within(0, 24 * kHours),
-       "beside arguments: how long a pipe on stdin may stay open without a byte before that is an error; 0: stdin is "
+       "beside arguments or --file: how long a pipe on stdin may stay open without a byte before that is an error; 0: "
+       "stdin is "
        "not read"},
       {&TokenTextOptions::ids, "ids", "", kInputOutput, "", kAny,
        "token ids instead of text: as the prompt (run), as the texts (embed), as the whole output (tokenize)"},

@@ -47,13 +47,15 @@ Error unknown_flag(Command command, const std::string& argument) {
   if (const std::string_view advice = advice_on_flag(command, flag); !advice.empty())
     return {ErrorCode::invalid_argument, fmt::format("{}: {}", message, advice)};
   std::vector<std::string> known;
+  bool have_others = false;  // several options of the table may have this spelling
   for (const Option& option : option_table())
     for (const std::string& spelling : option.spellings()) {
       if (option.belongs_to(command))
         known.push_back(spelling);
-      else if (spelling == flag)
-        message += "; only other subcommands have it";
+      else
+        have_others |= spelling == flag;
     }
+  if (have_others) message += "; only other subcommands have it";
   if (const auto likely = nearest(flag, known))
     message += "; did you mean " + *likely + "?";
   else if (flag[1] != '-' && find_spelling(command, flag.substr(0, 2)))

@@ -42,8 +42,12 @@ Result<std::shared_ptr<LoadedModel>> LoadedModel::load(const std::string& path, 
     loaded->num_states_ = plan->num_states;
   }
   loaded->kernels_ = opened->options.kernels;
-  loaded->end_ids_ = find_end_ids(*opened->file, opened->tokenizer.get(), info.vocab_size);
-  loaded->chat_templates_ = find_chat_templates(*opened->file);
+  auto end_ids = find_end_ids(*opened->file, opened->tokenizer.get(), info.vocab_size);
+  if (!end_ids) return end_ids.error();
+  loaded->end_ids_ = std::move(*end_ids);
+  auto templates = find_chat_templates(*opened->file);
+  if (!templates) return templates.error();
+  loaded->chat_templates_ = std::move(*templates);
   loaded->numerics_id_ = make_numerics_id(*loaded->kernels_, cache, (*model)->content_hash());
   loaded->tokenizer_ = std::move(opened->tokenizer);
   loaded->model_ = std::move(*model);

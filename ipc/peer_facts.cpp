@@ -57,13 +57,20 @@ bool may_live(int fd) {
 
 }  // namespace
 
-std::string cgroup_v2_path(std::string_view proc_file) {
+std::string cgroup_path(std::string_view proc_file) {
+  constexpr std::string_view kSystemd = ":name=systemd:";
+  std::string_view unified, of_systemd;
   while (!proc_file.empty()) {
     const std::string_view line = proc_file.substr(0, proc_file.find('\n'));
-    if (line.starts_with("0::/")) return std::string(line.substr(3));
+    const std::size_t systemd = line.find(kSystemd);
+    if (line.starts_with("0::/"))
+      unified = line.substr(3);
+    else if (systemd == line.find(':') &&
+             line.substr(std::min(line.size(), systemd + kSystemd.size())).starts_with('/'))
+      of_systemd = line.substr(systemd + kSystemd.size());
     proc_file.remove_prefix(std::min(line.size() + 1, proc_file.size()));
   }
-  return {};
+  return std::string(unified.size() > 1 || of_systemd.empty() ? unified : of_systemd);
 }
 
 // The directory stays that of the process which had the pid when it was opened, so a process that ends meanwhile is not
@@ -73,7 +80,7 @@ std::string cgroup_of(const Peer& peer, int fd) {
   const FileDescriptor process(::open(fmt::format("/proc/{}", peer.pid).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (process.get() < 0 || !may_live(fd)) return {};
   if (effective_uid(read_proc_file(process.get(), "status")) != peer.uid) return {};
-  return cgroup_v2_path(read_proc_file(process.get(), "cgroup"));
+  return cgroup_path(read_proc_file(process.get(), "cgroup"));
 }
 
 bool sees_other_processes() { return ::access("/proc/1/cgroup", R_OK) == 0; }

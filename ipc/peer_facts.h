@@ -11,8 +11,9 @@
 
 namespace troupe::ipc {
 
-// The path in cgroup v2 that a /proc/PID/cgroup names; empty: none.
-[[nodiscard]] std::string cgroup_v2_path(std::string_view proc_file);
+// The path that a /proc/PID/cgroup names: of cgroup v2, or where that is empty or all processes are at its root, as on
+// a machine with v1, of the hierarchy of systemd, which has the same paths. Empty: there is neither.
+[[nodiscard]] std::string cgroup_path(std::string_view proc_file);
 
 // The cgroup of the process that has connected, now; empty if it is not certain. The pid is only a hint: its process
 // must have the peer's effective uid, and, where the kernel can say it (SO_PEERPIDFD, Linux 6.5), be the one that

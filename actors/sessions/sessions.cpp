@@ -55,7 +55,10 @@ Sessions::Sessions(const SessionsOptions& options, const std::vector<int>& cpus,
                 .what = "bytes of sessions on their way to and from the disk",
                 .limit = options.max_session_buffer_bytes}) {
   if (directory_.empty())
-    status_ = Error{ErrorCode::unsupported, "this server keeps no sessions (--sessions-dir off)"};
+    status_ =
+        Error{ErrorCode::unsupported,
+              "this server keeps no sessions (" +
+                  (options.no_sessions_because.empty() ? "--sessions-dir off" : options.no_sessions_because) + ")"};
   else if (std::filesystem::exists(std::filesystem::symlink_status(directory_)))
     (void)open();
 }

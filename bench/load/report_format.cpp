@@ -87,6 +87,18 @@ std::string limits(const Goodput& goodput) {
   return text;
 }
 
+// What the answers of each tenant were held against.
+static std::string limits_of(const Run& run, const Goodput& goodput) {
+  std::vector<std::string> texts;
+  for (const Tenant& tenant : run.tenants) texts.push_back(limits(tenant.limits));
+  if (texts.empty()) return limits(goodput);
+  if (std::equal(texts.begin() + 1, texts.end(), texts.begin())) return texts.front();
+  std::string all;
+  for (std::size_t i = 0; i < texts.size(); ++i)
+    if (!texts[i].empty()) all += (all.empty() ? "" : "; ") + run.tenants[i].name + ": " + texts[i];
+  return all;
+}
+
 std::vector<LatencyRow> latency_rows(const Summary& s) {
   std::vector<LatencyRow> rows = {
       {"TTFT", "ttft", "Time to first token", "intended send to the first token", &s.ttft},
@@ -114,8 +126,9 @@ std::vector<std::pair<std::string, std::string>> findings(const Run& run, const 
   if (run.garbage.sent > 0) lines.emplace_back("garbage", garbage(run.garbage));
   lines.emplace_back("verified", verification(s));
   if (s.request_goodput)
-    lines.emplace_back("goodput", fmt::format("{} requests/s within {} ({} of the undisturbed)",
-                                              brief(*s.request_goodput), limits(goodput), percent(s.good_share)));
+    lines.emplace_back("goodput",
+                       fmt::format("{} requests/s within {} ({} of the undisturbed)", brief(*s.request_goodput),
+                                   limits_of(run, goodput), percent(s.good_share)));
   lines.emplace_back("tokens", fmt::format("{} in, {} out, {} per arrival", grouped(s.input_tokens),
                                            grouped(s.output_tokens), brief(s.tokens_per_arrival)));
   lines.emplace_back("prefix hits",

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "config/printable.h"
+#include "engine/weights/model_info.h"
 
 namespace troupe::engine {
 
@@ -45,10 +46,8 @@ Result<const Family*> find_family(const ModelFile& file) {
     if (family.accepts(file)) return &family;
     known += (known.empty() ? "" : ", ") + std::string(family.name);
   }
-  const std::string* architecture = file.string("general.architecture");
-  if (!architecture) {
-    return Error{ErrorCode::bad_model, file.path() + ": 'general.architecture' is missing; this is no language model"};
-  }
+  const auto architecture = read_architecture(file);
+  if (!architecture) return architecture.error();
   return Error{ErrorCode::unsupported, fmt::format("{}: architecture '{}' is not supported; supported are {}",
                                                    file.path(), Printable(*architecture).text(), known)};
 }

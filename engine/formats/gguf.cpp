@@ -15,6 +15,7 @@
 
 #include "config/printable.h"
 #include "engine/formats/mapped_file.h"
+#include "engine/formats/metadata.h"
 #include "engine/formats/model_file.h"
 
 namespace troupe::engine {
@@ -397,8 +398,10 @@ Status GgufFile::read_metadata(Reader& in, std::uint64_t count) {
 
 Result<std::uint64_t> GgufFile::alignment() const {
   if (!find("general.alignment")) return kDefaultAlignment;
-  const auto value = integer("general.alignment");
-  if (!value || *value < 1 || static_cast<std::uint64_t>(*value) > kMaxAlignment ||
+  Metadata keys(*this, "general");
+  const auto value = keys.integer("alignment");
+  if (keys.failed()) return keys.error();
+  if (*value < 1 || static_cast<std::uint64_t>(*value) > kMaxAlignment ||
       !std::has_single_bit(static_cast<std::uint64_t>(*value)))
     return bad(fmt::format("general.alignment must be a power of two up to {}", kMaxAlignment));
   return static_cast<std::uint64_t>(*value);

@@ -16,29 +16,34 @@ bool is_array(const MetadataValue& value) {
          std::holds_alternative<std::vector<double>>(value) || std::holds_alternative<std::vector<std::string>>(value);
 }
 
+std::string text_of(const MetadataValue& value);
+
+template <class List>
+std::string text_of_list(const List& list) {
+  const auto differs = std::find_if(list.begin(), list.end(), [&](const auto& each) { return each != list.front(); });
+  const auto quoted = [](const auto& each) { return text_of(MetadataValue(each)); };
+  if (list.empty()) return "an empty list";
+  if (differs == list.end()) return fmt::format("a list of {}", quoted(list.front()));
+  return fmt::format("a list of values that differ ({}, but {} at index {})", quoted(list.front()), quoted(*differs),
+                     differs - list.begin());
+}
+
 std::string text_of(const MetadataValue& value) {
+  if (const auto* integers = std::get_if<std::vector<std::int64_t>>(&value)) return text_of_list(*integers);
+  if (const auto* numbers = std::get_if<std::vector<double>>(&value)) return text_of_list(*numbers);
+  if (const auto* strings = std::get_if<std::vector<std::string>>(&value)) return text_of_list(*strings);
   if (const auto* integer = std::get_if<std::int64_t>(&value)) return fmt::to_string(*integer);
   if (const auto* boolean = std::get_if<bool>(&value)) return *boolean ? "true" : "false";
   if (const auto* string = std::get_if<std::string>(&value)) return fmt::format("'{}'", Printable(*string));
   if (const auto* number = std::get_if<double>(&value)) return fmt::format("{:g}", *number);
   if (const auto* skipped = std::get_if<SkippedValue>(&value)) return skipped->what;
-  return "an array";
+  return {};
 }
 
 std::optional<double> number_of(const MetadataValue& value) {
   if (const auto* integer = std::get_if<std::int64_t>(&value)) return static_cast<double>(*integer);
   if (const auto* number = std::get_if<double>(&value)) return *number;
   return std::nullopt;
-}
-
-// 1 equals 1.0 and true: files differ in the type of a number.
-bool is_same(const MetadataValue& a, const MetadataValue& b) {
-  const auto as_number = [](const MetadataValue& value) {
-    const auto* const flag = std::get_if<bool>(&value);
-    return flag ? std::optional<double>(*flag ? 1 : 0) : number_of(value);
-  };
-  const auto x = as_number(a), y = as_number(b);
-  return x && y ? *x == *y : a == b;
 }
 
 // Exactly the same number, as int64.
@@ -58,6 +63,13 @@ std::optional<bool> boolean_of(const MetadataValue& value) {
   if (const auto* boolean = std::get_if<bool>(&value)) return *boolean;
   const auto integer = integer_of(value);
   return integer && (*integer == 0 || *integer == 1) ? std::optional(*integer == 1) : std::nullopt;
+}
+
+// Whether a value is exactly `wanted`, in whatever type that Metadata takes for it.
+bool is_same(const MetadataValue& wanted, const MetadataValue& value) {
+  if (std::holds_alternative<bool>(wanted)) return boolean_of(value) == boolean_of(wanted);
+  const auto number = number_of(wanted);
+  return number ? number_of(value) == number : value == wanted;
 }
 
 // The one value of a list whose entries are all the same; else the value itself.
@@ -85,13 +97,10 @@ void Metadata::fail_key(ErrorCode code, const std::string& key, const std::strin
 
 void Metadata::fail_type(const std::string& key, const char* expected) {
   const MetadataValue& value = *file_.find(prefix_ + key);
-  if (is_array(value) && !is_array(unlisted(value)))
-    return fail_key(ErrorCode::bad_model, key,
-                    fmt::format("is a list of {}, which is not {}", text_of(unlisted(value)), expected));
-  if (is_array(value) && !std::string_view(expected).starts_with("a list"))
-    return fail_key(ErrorCode::unsupported, key,
-                    fmt::format("is a list of values that differ, as from layer to layer; {} is wanted", expected));
-  fail_key(ErrorCode::bad_model, key, fmt::format("is {}, which is not {}", text_of(value), expected));
+  // Of layers that differ there are models, so that such a file is not damaged.
+  const bool differs = is_array(unlisted(value)) && !std::string_view(expected).starts_with("a list");
+  fail_key(differs ? ErrorCode::unsupported : ErrorCode::bad_model, key,
+           fmt::format("is {}, which is not {}", text_of(value), expected));
 }
 
 template <class Convert>
@@ -146,9 +155,37 @@ std::optional<std::vector<double>> Metadata::numbers(const std::string& key) {
   return std::nullopt;
 }
 
+bool Metadata::has_one_for_each(const std::string& key, std::size_t size, std::uint32_t num_layers) {
+  if (size != num_layers)
+    fail_key(ErrorCode::bad_model, key, fmt::format("is a list of {} for {} layers", size, num_layers));
+  return size == num_layers;
+}
+
+std::optional<std::vector<double>> Metadata::by_layer(const std::string& key, std::uint32_t num_layers) {
+  const MetadataValue* const value = file_.find(prefix_ + key);
+  if (!value || !is_array(unlisted(*value))) return std::nullopt;
+  auto list = numbers(key);
+  return list && has_one_for_each(key, list->size(), num_layers) ? list : std::nullopt;
+}
+
+std::optional<std::vector<bool>> Metadata::flags_by_layer(const std::string& key, std::uint32_t num_layers) {
+  const MetadataValue* const value = file_.find(prefix_ + key);
+  if (!value || !is_array(*value)) return std::nullopt;
+  const MetadataValue all = unlisted(*value);
+  if (!is_array(all) && !boolean_of(all)) return std::nullopt;
+  const auto list = numbers(key);
+  if (!list || !has_one_for_each(key, list->size(), num_layers)) return std::nullopt;
+  for (std::size_t layer = 0; layer < list->size(); ++layer)
+    if ((*list)[layer] != 0 && (*list)[layer] != 1)
+      fail_key(ErrorCode::bad_model, key,
+               fmt::format("is {:g} for layer {}, which is neither 0 nor 1", (*list)[layer], layer));
+  return std::vector<bool>(list->begin(), list->end());
+}
+
 const std::vector<std::string>* Metadata::strings(const std::string& key) {
-  const auto* const strings = file_.strings(prefix_ + key);
-  if (!strings && has(key)) fail_type(key, "a list of texts");
+  const MetadataValue* const value = file_.find(prefix_ + key);
+  const auto* const strings = value ? std::get_if<std::vector<std::string>>(value) : nullptr;
+  if (value && !strings) fail_type(key, "a list of texts");
   return strings;
 }
 
@@ -167,13 +204,16 @@ std::uint32_t Metadata::count(const std::string& key, std::int64_t max, std::opt
 
 double Metadata::positive(const std::string& key, std::optional<double> absent) {
   const auto value = has(key) ? one(key, "a number", number_of) : absent;
-  if (!value || !fits_float(*value)) {
-    fail_key(
-        ErrorCode::bad_model, key,
-        fmt::format("is {}; it must be a finite number above 0 that float32 has", value ? text_of(*value) : "missing"));
-    return 1;
-  }
-  return *value;
+  if (value) return require_positive(key, *value);
+  fail_key(ErrorCode::bad_model, key, "is missing; it must be a number above 0");
+  return 1;
+}
+
+double Metadata::require_positive(const std::string& key, double value) {
+  if (fits_float(value)) return value;
+  fail_key(ErrorCode::bad_model, key,
+           fmt::format("is {:g}; it must be a finite number above 0 that float32 has", value));
+  return 1;
 }
 
 double Metadata::not_negative(const std::string& key, double absent) {

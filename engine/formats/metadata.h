@@ -13,8 +13,8 @@
 
 namespace troupe::engine {
 
-// Reads keys with a prefix: a family's ("llama."), or that of a vocabulary ("tokenizer.ggml."). The first error is
-// kept, and later calls return harmless values.
+// Reads keys with a prefix: a family's ("llama."), that of a vocabulary ("tokenizer.ggml."), or another. The first
+// error is kept, and later calls return harmless values.
 //
 // A value of another type than requested is taken if it is exactly a value of that type: whole floats for integers,
 // integers for floats, 0 and 1 for flags; and a list whose entries are all the same for one value, as some converters
@@ -25,11 +25,14 @@ class Metadata {
   Metadata(const ModelFile& file, const std::string& prefix) : file_(file), prefix_(prefix + ".") {}
 
   bool failed() const { return error_.has_value(); }
-  const Error& error() const { return *error_; }
-  // Puts the file's name before the message.
+  Error error() const { return {error_->code, file_.path() + ": " + error_->message}; }
+  // The message of error() without the file's name.
+  const std::string& what() const { return error_->message; }
   void fail(ErrorCode code, const std::string& what) {
-    if (!error_) error_ = Error{code, file_.path() + ": " + what};
+    if (!error_) error_ = Error{code, what};
   }
+  // Puts the key before the message, too.
+  void fail_key(ErrorCode code, const std::string& key, const std::string& what);
 
   bool has(const std::string& key) const { return file_.find(prefix_ + key) != nullptr; }
 
@@ -42,19 +45,25 @@ class Metadata {
   std::optional<std::vector<double>> numbers(const std::string& key);
   // Borrowed from the file; null if the key is absent.
   const std::vector<std::string>* strings(const std::string& key);
+  // One number for each layer; nothing if the key is absent or has one value for all, also as a list of equal ones. A
+  // list that differs must have `num_layers` entries.
+  std::optional<std::vector<double>> by_layer(const std::string& key, std::uint32_t num_layers);
+  // One flag for each layer, also if all are equal; nothing if the key is absent or a number for all.
+  std::optional<std::vector<bool>> flags_by_layer(const std::string& key, std::uint32_t num_layers);
   // From 1 to `max`; without `absent` the key must exist, also for positive().
   std::uint32_t count(const std::string& key, std::int64_t max, std::optional<std::int64_t> absent = std::nullopt);
   // Numbers in the range of normal float32 values, so that they can be divided by after rounding to float32.
   double positive(const std::string& key, std::optional<double> absent = std::nullopt);
-  double not_negative(const std::string& key, double absent);  // or 0; below 2^32
+  double require_positive(const std::string& key, double value);  // a value of the key, if it is such a number
+  double not_negative(const std::string& key, double absent);     // or 0; below 2^32
 
   // For a key that changes the model's computation in a way that is not implemented: it may be absent or have one of
   // the `harmless` values. Else fails as unsupported, with the key, its value and `what_is`: what is supported.
   void refuse_unless(const std::string& key, std::initializer_list<MetadataValue> harmless, const std::string& what_is);
 
  private:
-  void fail_key(ErrorCode code, const std::string& key, const std::string& what);
   void fail_type(const std::string& key, const char* expected);
+  bool has_one_for_each(const std::string& key, std::size_t size, std::uint32_t num_layers);
   // The value as Convert takes it, from one value or a list of equal ones; nothing, and an error, if it is none.
   template <class Convert>
   auto one(const std::string& key, const char* expected, Convert convert)

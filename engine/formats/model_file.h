@@ -72,37 +72,14 @@ class ModelFile {
 
   // nullptr if there is none.
   virtual const TensorInfo* find_tensor(std::string_view name) const = 0;
-  const MetadataValue* find(std::string_view key) const {
+  // A value as it is in the file, or null. What the engine uses of it goes through Metadata.
+  virtual const MetadataValue* find(std::string_view key) const {
     const auto it = metadata().find(key);
     return it == metadata().end() ? nullptr : &it->second;
   }
 
-  // Typed look-ups: nothing, or null, if the key is absent or holds another type.
-  std::optional<std::int64_t> integer(std::string_view key) const { return value_of(find_as<std::int64_t>(key)); }
-  std::optional<bool> boolean(std::string_view key) const { return value_of(find_as<bool>(key)); }
-  std::optional<double> number(std::string_view key) const {  // integers too
-    if (const auto value = integer(key)) return static_cast<double>(*value);
-    return value_of(find_as<double>(key));
-  }
-  const std::string* string(std::string_view key) const { return find_as<std::string>(key); }
-  const std::vector<std::string>* strings(std::string_view key) const { return find_as<std::vector<std::string>>(key); }
-  const std::vector<std::int64_t>* integers(std::string_view key) const {
-    return find_as<std::vector<std::int64_t>>(key);
-  }
-  const std::vector<double>* numbers(std::string_view key) const { return find_as<std::vector<double>>(key); }
-
   // Tells the operating system that these bytes are not needed again (drops their pages from this process).
   virtual void drop_pages(std::span<const std::byte> bytes) const = 0;
-
- private:
-  template <class T>
-  const T* find_as(std::string_view key) const {
-    return std::get_if<T>(find(key));
-  }
-  template <class T>
-  static std::optional<T> value_of(const T* value) {
-    return value ? std::optional(*value) : std::nullopt;
-  }
 };
 
 // Opens a GGUF v2/v3 file by mapping it. Every count, offset, length, type and dimension is checked; the error names

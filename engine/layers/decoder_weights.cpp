@@ -24,7 +24,7 @@ class LayerReader {
   DecoderLayer read(std::uint32_t index) {
     prefix_ = fmt::format("blk.{}.", index);
     DecoderLayer layer;
-    layer.is_local = shape_.is_local(index);
+    layer.is_local = shape_.local[index];
     layer.group = shape_.group_of(index);
     layer.attn_norm = in_.vector(prefix_ + "attn_norm.weight", info_.dim);
     read_qkv(layer);

@@ -2,6 +2,7 @@
 // lists the tensors it expects; a file with any other tensor is refused, with its name.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -116,8 +117,7 @@ struct DecoderShape {
   std::optional<RopeParams> local_rope;  // if local layers have their own
   std::uint32_t expert_ffn_dim = 0;
   std::uint32_t shared_ffn_dim = 0;
-  bool has_local = false;  // whether there are local layers: all (full_every == 0), or all but every full_every-th
-  std::uint32_t full_every = 0;
+  std::vector<bool> local;  // of each layer: whether it is a local one (by architecture)
   float attention_scale = 1;
   float attention_cap = 0;
   float logit_cap = 0;
@@ -128,9 +128,9 @@ struct DecoderShape {
     return RopeTable::bytes_for(rope, info.context) +
            (local_rope ? RopeTable::bytes_for(*local_rope, info.context) : 0);
   }
-  bool is_local(std::uint32_t layer) const { return has_local && (full_every == 0 || (layer + 1) % full_every != 0); }
+  bool has_local() const { return std::find(local.begin(), local.end(), true) != local.end(); }
   // The cache group of a layer: that of the window if the layer is local and the context longer than the window.
-  GroupId group_of(std::uint32_t layer) const { return info.window != 0 && is_local(layer) ? 1 : 0; }
+  GroupId group_of(std::uint32_t layer) const { return info.window != 0 && local[layer] ? 1 : 0; }
 };
 [[nodiscard]] Result<DecoderShape> read_decoder_shape(const ModelFile& file, const DecoderTraits& traits,
                                                       const ModelOptions& options);

@@ -125,7 +125,7 @@ std::vector<float> read_token_type(TensorReader& in, std::uint64_t dim) {
 
 Result<EncoderWeights> read_encoder(const ModelFile& file, const ModelOptions& options, kernels::Layout ternary,
                                     WeightsCache& cache) {
-  const std::string family = *file.string("general.architecture");
+  const std::string family = *read_architecture(file);
   auto shape = read_shape(file, family, options);
   if (!shape) return shape.error();
   const std::uint64_t table_bytes = shape->rotates ? RopeTable::bytes_for(shape->rope, shape->info.context) : 0;

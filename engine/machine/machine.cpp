@@ -36,6 +36,15 @@ std::optional<std::uint64_t> number_in(const fs::path& path) {
   return (in >> value) && value > 0 ? std::optional(static_cast<std::uint64_t>(value)) : std::nullopt;
 }
 
+// The lines "name number" of a file.
+std::map<std::string, std::uint64_t> read_counts(const fs::path& path) {
+  std::map<std::string, std::uint64_t> counts;
+  std::ifstream in(path);
+  std::string name;
+  for (std::uint64_t count = 0; in >> name >> count;) counts[name] = count;
+  return counts;
+}
+
 // Whether "cpu,cpuacct" names `controller`.
 bool lists(const std::string& controllers, const std::string& controller) {
   std::istringstream in(controllers);
@@ -90,18 +99,29 @@ std::optional<double> cgroup_cpus(const fs::path& root) {
   return smallest;
 }
 
-std::optional<std::uint64_t> cgroup_memory(const fs::path& root) {
+std::optional<std::uint64_t> cgroup_memory_left(const fs::path& root) {
   std::optional<std::uint64_t> smallest;
   visit_groups(root, "memory", [&](const fs::path& group) {
-    keep_smaller(smallest, number_in(group / "memory.max"));
-    keep_smaller(smallest, number_in(group / "memory.limit_in_bytes"));
+    const auto keep_left = [&](const char* limit_file, const char* usage_file, const std::string& cache_prefix) {
+      const auto limit = number_in(group / limit_file);
+      if (!limit) return;
+      auto stat = read_counts(group / "memory.stat");
+      const std::uint64_t cache = stat[cache_prefix + "inactive_file"] + stat[cache_prefix + "active_file"];
+      const std::uint64_t all = number_in(group / usage_file).value_or(0);
+      const std::uint64_t used = all - std::min(all, cache);
+      keep_smaller(smallest, std::optional(*limit - std::min(*limit, used)));
+    };
+    keep_left("memory.max", "memory.current", "");
+    keep_left("memory.high", "memory.current", "");
+    // Of version 1; the plain entries of its memory.stat leave out the groups below.
+    keep_left("memory.limit_in_bytes", "memory.usage_in_bytes", "total_");
   });
   return smallest;
 }
 
 std::uint64_t available_memory(const fs::path& root) {
   const std::uint64_t available = read_sizes(root / "proc/meminfo")["MemAvailable"];
-  return std::min(available, cgroup_memory(root).value_or(available));
+  return std::min(available, cgroup_memory_left(root).value_or(available));
 }
 
 std::string format_cpus(std::span<const int> cpus) {

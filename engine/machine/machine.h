@@ -13,9 +13,11 @@ namespace troupe::engine {
 // The smallest limit of this process's control group and all groups above it. Versions 1 and 2.
 //   root  "/" except in tests; contains proc/self/cgroup and sys/fs/cgroup
 [[nodiscard]] std::optional<double> cgroup_cpus(const std::filesystem::path& root = "/");
-[[nodiscard]] std::optional<std::uint64_t> cgroup_memory(const std::filesystem::path& root = "/");
+// What others in these groups, this process included, leave of the memory: the least of all limits (memory.max and
+// memory.high) less what is used, without the page cache, which the kernel gives back under pressure.
+[[nodiscard]] std::optional<std::uint64_t> cgroup_memory_left(const std::filesystem::path& root = "/");
 
-// The smaller of the machine's available memory and the cgroup limit, in bytes.
+// The smaller of the machine's available memory and what is left in the cgroups, in bytes.
 [[nodiscard]] std::uint64_t available_memory(const std::filesystem::path& root = "/");
 
 // Identifies a kind of machine with respect to speed. Two machines with the same identity may still differ in their

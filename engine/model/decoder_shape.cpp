@@ -34,21 +34,39 @@ void read_yarn(Metadata& meta, double factor, std::uint32_t original_context, Ro
     rope.magnitude /= magnitude(meta.not_negative("rope.scaling.yarn_log_multiplier", 0));
 }
 
+// Of a list with a value for each layer: that of all local layers, or of all others; `absent` if there are none.
+double value_of(Metadata& meta, const std::string& key, const std::vector<double>& values,
+                const std::vector<bool>& local, bool of_local, double absent) {
+  std::optional<std::size_t> first;
+  for (std::size_t layer = 0; layer < values.size(); ++layer) {
+    if (local[layer] != of_local) continue;
+    if (!first) first = layer;
+    if (values[layer] == values[*first]) continue;
+    meta.fail_key(ErrorCode::unsupported, key,
+                  fmt::format("is {:g} for layer {} and {:g} for layer {}; layers {} a window must be alike",
+                              values[*first], *first, values[layer], layer, of_local ? "with" : "without"));
+    break;
+  }
+  return first ? values[*first] : absent;
+}
+
 // Gemma 3's local layers use unscaled positions, Gemma 2's the same RoPE as the other layers; a file may give them
 // another base.
-void read_local_rope(Metadata& meta, const DecoderTraits& traits, DecoderShape& shape) {
+void read_local_rope(Metadata& meta, const DecoderTraits& traits, DecoderShape& shape,
+                     std::optional<double> listed_base) {
   meta.refuse_unless("rope.dimension_count_swa", {std::int64_t{shape.rope.rotated}},
                      "local layers rotate as much as the others");
-  if (!shape.has_local) return;
+  if (!shape.has_local()) return;
+  const std::string key = "rope.freq_base_swa";
   if (traits.local_rope_base != 0) {
     shape.local_rope = RopeParams{};
     shape.local_rope->rotated = shape.rope.rotated;
-    shape.local_rope->base = meta.positive("rope.freq_base_swa", traits.local_rope_base);
-  } else if (traits.full_every.value_or(0) != 0 && meta.has("rope.freq_base_swa")) {
+    shape.local_rope->base = meta.positive(key, listed_base.value_or(traits.local_rope_base));
+  } else if (traits.full_every.value_or(0) != 0 && (listed_base || meta.has(key))) {
     shape.local_rope = shape.rope;
-    shape.local_rope->base = meta.positive("rope.freq_base_swa");
+    shape.local_rope->base = meta.positive(key, listed_base);
   } else {
-    meta.refuse_unless("rope.freq_base_swa", {shape.rope.base}, "all layers of this family rotate alike");
+    meta.refuse_unless(key, {shape.rope.base}, "all layers of this family rotate alike");
   }
 }
 
@@ -60,7 +78,21 @@ void read_rope(Metadata& meta, const DecoderTraits& traits, DecoderShape& shape)
     meta.fail(ErrorCode::bad_model, fmt::format("rope.dimension_count is {}; it must be even and at most the head's {}",
                                                 rope.rotated, head_dim));
   }
-  rope.base = meta.positive("rope.freq_base", 10000.0);
+  const std::string base_key = "rope.freq_base";
+  std::optional<double> local_base;
+  // Only families of both kinds of layers have two bases; for the others a list that differs is none.
+  const auto bases = traits.full_every.value_or(0) != 0 && shape.has_local()
+                         ? meta.by_layer(base_key, shape.info.num_layers)
+                         : std::nullopt;
+  if (bases) {
+    const auto base_of = [&](bool local) {
+      return meta.require_positive(base_key, value_of(meta, base_key, *bases, shape.local, local, bases->front()));
+    };
+    rope.base = base_of(false);
+    local_base = base_of(true);
+  } else {
+    rope.base = meta.positive(base_key, 10000.0);
+  }
   shape.original_context = meta.count("rope.scaling.original_context_length", kMaxContext, shape.info.trained_context);
   const std::string scaling = meta.string("rope.scaling.type");
   const std::string factor_key = meta.has("rope.scaling.factor")
@@ -78,24 +110,53 @@ void read_rope(Metadata& meta, const DecoderTraits& traits, DecoderShape& shape)
     }
   }
   rope.magnitude *= meta.positive("rope.scaling.attn_factor", 1.0);
-  read_local_rope(meta, traits, shape);
+  read_local_rope(meta, traits, shape, local_base);
+}
+
+// Which layers are local: a flag for each, or a number n for all but every n-th (0: all).
+std::vector<bool> read_local_layers(Metadata& meta, std::uint32_t num_layers, std::uint32_t full_every) {
+  const std::string key = "attention.sliding_window_pattern";
+  if (auto flags = meta.flags_by_layer(key, num_layers)) return *flags;
+  if (meta.has(key)) full_every = meta.integer(key) == std::int64_t{0} ? 0 : meta.count(key, kMaxLayers);
+  std::vector<bool> local(num_layers);
+  for (std::uint32_t layer = 0; layer < num_layers; ++layer)
+    local[layer] = full_every == 0 || (layer + 1) % full_every != 0;
+  return local;
+}
+
+// The window of a list with one for each layer. Those that see everything have 0 there, or all of the context.
+std::uint32_t read_windows(Metadata& meta, const std::string& key, const std::vector<double>& windows,
+                           const DecoderShape& shape) {
+  const double context = shape.info.trained_context;
+  for (std::size_t layer = 0; layer < windows.size(); ++layer)
+    if (!shape.local[layer] && windows[layer] != 0 && windows[layer] < context)
+      meta.fail_key(ErrorCode::unsupported, key,
+                    fmt::format("is {:g} for layer {}, which sees everything in this family (or by {}_pattern)",
+                                windows[layer], layer, key));
+  const double window = value_of(meta, key, windows, shape.local, true, context);
+  if (window >= 1 && window <= kMaxContext && window == std::floor(window)) return static_cast<std::uint32_t>(window);
+  meta.fail_key(ErrorCode::bad_model, key,
+                fmt::format("is {:g} for layers with a window; it must be from 1 to {}", window, kMaxContext));
+  return 1;
 }
 
 void read_window(Metadata& meta, const DecoderTraits& traits, DecoderShape& shape) {
-  const std::string key = "attention.sliding_window", pattern = key + "_pattern";
+  const std::string key = "attention.sliding_window";
+  ModelInfo& info = shape.info;
+  shape.local.assign(info.num_layers, false);
   if (!traits.full_every) {
     meta.refuse_unless(key, {0}, "layers of this family see everything");
     return;
   }
+  const auto windows = meta.by_layer(key, info.num_layers);
   // Files of families with windows have 0 or no key if the model has none.
-  const bool says_none = meta.has(key) ? meta.integer(key) == std::int64_t{0} : traits.window == 0;
+  const bool says_none = meta.has(key) ? !windows && meta.integer(key) == std::int64_t{0} : traits.window == 0;
   if (says_none && traits.window == 0) return;
-  const std::uint32_t window = meta.count(key, kMaxContext, traits.window);
-  const bool says_all = meta.has(pattern) ? meta.integer(pattern) == std::int64_t{0} : traits.full_every == 0u;
-  shape.full_every = says_all ? 0 : meta.count(pattern, kMaxLayers, *traits.full_every);
-  shape.has_local = shape.full_every != 1;
+  shape.local = read_local_layers(meta, info.num_layers, *traits.full_every);
+  const std::uint32_t window =
+      windows ? read_windows(meta, key, *windows, shape) : meta.count(key, kMaxContext, traits.window);
   // A window as long as the context masks nothing.
-  if (shape.has_local && window < shape.info.context) shape.info.window = window;
+  if (window < info.context && shape.has_local()) info.window = window;
 }
 
 void read_experts(Metadata& meta, const DecoderTraits& traits, DecoderShape& shape) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "engine/formats/metadata.h"
 #include "engine/memory/process_memory.h"
 #include "engine/model/memory_budget.h"
 #include "engine/weights/model_info.h"
@@ -85,8 +86,8 @@ Result<OpenedModel> open_model(const std::string& path, const LoadOptions& optio
   if (!tokenizer) return tokenizer.error();
   opened.vocabulary_bytes = heap_growth(heap_before);
   opened.tokenizer = std::move(*tokenizer);
-  if (opened.tokenizer && options.notes)
-    for (const std::string& note : opened.tokenizer->notes())
+  if (options.notes)
+    for (const std::string& note : metadata_notes(**file, opened.tokenizer.get()))
       options.notes({.warning = true, .text = fmt::format("{}: {}", path, note)});
   opened.file = std::move(*file);
   if (!options.team) opened.own_team = std::make_unique<Team>(default_num_threads());
@@ -103,6 +104,15 @@ Result<OpenedModel> open_model(const std::string& path, const LoadOptions& optio
                     .progress = options.progress,
                     .notes = options.notes};
   return opened;
+}
+
+std::vector<std::string> metadata_notes(const ModelFile& file, const Tokenizer* tokenizer) {
+  std::vector<std::string> notes;
+  Metadata general(file, "general");
+  (void)general.string("name");
+  if (general.failed()) notes.push_back(general.what() + "; the file's name is taken");
+  if (tokenizer) notes.insert(notes.end(), tokenizer->notes().begin(), tokenizer->notes().end());
+  return notes;
 }
 
 std::uint64_t heap_growth(std::uint64_t before) {

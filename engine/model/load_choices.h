@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "config/result.h"
 #include "engine/engine.h"
@@ -38,6 +39,10 @@ struct OpenedModel {
 // condition, called once the file is open; may be null. Errors as LoadedModel::load.
 [[nodiscard]] Result<OpenedModel> open_model(const std::string& path, const LoadOptions& options,
                                              Status (*check)(const ModelFile& file) = nullptr);
+
+// What was taken otherwise than the file has it, or guessed: Tokenizer::notes() (the tokenizer may be null), and keys
+// that only describe the model and are no text.
+[[nodiscard]] std::vector<std::string> metadata_notes(const ModelFile& file, const Tokenizer* tokenizer);
 
 // Heap bytes taken since the heap was this large; 0 if it has shrunk: other threads may free memory in between.
 [[nodiscard]] std::uint64_t heap_growth(std::uint64_t before);

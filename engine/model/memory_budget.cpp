@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cache/group.h"
+#include "engine/formats/metadata.h"
 #include "engine/machine/machine.h"
 #include "engine/model/load_choices.h"
 #include "engine/weights/packed_matrix.h"
@@ -71,16 +72,17 @@ std::uint64_t packed_weight_bytes(const ModelFile& file, const kernels::KernelTa
 }
 
 std::uint64_t expected_vocabulary_bytes(const ModelFile& file) {
-  const auto* const texts = file.strings("tokenizer.ggml.tokens");
+  Metadata keys(file, "tokenizer.ggml");  // what it refuses, make_tokenizer refuses as well
+  const auto* const texts = keys.strings("tokens");
   if (!texts) return 0;
-  const auto* const types = file.integers("tokenizer.ggml.token_type");
+  const auto types = keys.integers("token_type");
   std::uint64_t bytes = texts->size() * kTokenBytes;
   for (std::size_t i = 0; i < texts->size(); ++i) {
     const std::uint64_t length = (*texts)[i].size();
     const bool special = types && i < types->size() && is_special((*types)[i]);
     bytes += length * (kTextCopies + (special ? kSpecialByteBytes : 0));
   }
-  if (const auto* const merges = file.strings("tokenizer.ggml.merges")) bytes += merges->size() * kMergeBytes;
+  if (const auto* const merges = keys.strings("merges")) bytes += merges->size() * kMergeBytes;
   return bytes;
 }
 

@@ -27,6 +27,8 @@ std::string Tokenizer::decode(const std::vector<TokenId>& ids, const std::atomic
 }
 
 Result<std::shared_ptr<const Tokenizer>> make_tokenizer(const ModelFile& file) {
+  // One verdict on a file, also of those who only tokenize.
+  if (const auto templates = find_chat_templates(file); !templates) return templates.error();
   Metadata keys(file, "tokenizer.ggml");
   const std::string model = keys.string("model");
   if (keys.failed()) return keys.error();
@@ -42,7 +44,7 @@ Result<std::shared_ptr<const Tokenizer>> make_tokenizer(const ModelFile& file) {
                   file.path(), Printable(model))};
 }
 
-std::vector<TokenId> find_end_ids(const ModelFile& file, const Tokenizer* tokenizer, std::uint32_t vocab_size) {
+Result<std::vector<TokenId>> find_end_ids(const ModelFile& file, const Tokenizer* tokenizer, std::uint32_t vocab_size) {
   std::vector<TokenId> ids;
   if (tokenizer) {
     for (std::uint32_t id = 0; id < tokenizer->size(); ++id)
@@ -53,20 +55,23 @@ std::vector<TokenId> find_end_ids(const ModelFile& file, const Tokenizer* tokeni
   for (const char* key : {"eos_token_id", "eos_token_ids"})
     for (const std::int64_t id : keys.integers(key).value_or(std::vector<std::int64_t>()))
       if (id >= 0 && id < vocab_size) ids.push_back(static_cast<TokenId>(id));
+  if (keys.failed()) return keys.error();
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   return ids;
 }
 
-std::vector<std::pair<std::string, std::string>> find_chat_templates(const ModelFile& file) {
-  constexpr std::string_view kKey = "tokenizer.chat_template";
+Result<std::vector<std::pair<std::string, std::string>>> find_chat_templates(const ModelFile& file) {
+  constexpr std::string_view kPrefix = "tokenizer.", kKey = "tokenizer.chat_template";
+  Metadata keys(file, "tokenizer");
   std::vector<std::pair<std::string, std::string>> found;
   for (const auto& [key, value] : file.metadata()) {
-    const std::string* const source = std::get_if<std::string>(&value);
-    if (source == nullptr || !key.starts_with(kKey)) continue;
+    if (!key.starts_with(kKey)) continue;
     const std::string_view rest = std::string_view(key).substr(kKey.size());
-    if (rest.empty() || rest[0] == '.') found.emplace_back(rest.substr(rest.empty() ? 0 : 1), *source);
+    if (rest.empty() || rest[0] == '.')
+      found.emplace_back(rest.substr(rest.empty() ? 0 : 1), keys.string(key.substr(kPrefix.size())));
   }
+  if (keys.failed()) return keys.error();
   return found;
 }
 

@@ -79,17 +79,17 @@ class Tokenizer {
 };
 
 // Builds the tokenizer described by the file's tokenizer.ggml.* metadata. A file without one ("no_vocab", "none") gives
-// a null pointer. Errors: bad_model, or unsupported with the list of known ones.
+// a null pointer. Errors: bad_model, also of find_chat_templates, or unsupported with the list of known ones.
 [[nodiscard]] Result<std::shared_ptr<const Tokenizer>> make_tokenizer(const ModelFile& file);
 
 // The tokens that end an answer, ascending: the vocabulary's, or without one (null) the eos id in the file's metadata,
-// if it is below vocab_size.
-[[nodiscard]] std::vector<TokenId> find_end_ids(const ModelFile& file, const Tokenizer* tokenizer,
-                                                std::uint32_t vocab_size);
+// if it is below vocab_size. Error: bad_model if that is none.
+[[nodiscard]] Result<std::vector<TokenId>> find_end_ids(const ModelFile& file, const Tokenizer* tokenizer,
+                                                        std::uint32_t vocab_size);
 
 // The chat templates in the file's metadata: (name, source) of tokenizer.chat_template, whose name is empty, and of
-// each tokenizer.chat_template.NAME, ascending.
-[[nodiscard]] std::vector<std::pair<std::string, std::string>> find_chat_templates(const ModelFile& file);
+// each tokenizer.chat_template.NAME, ascending. Error: bad_model if one is no text.
+[[nodiscard]] Result<std::vector<std::pair<std::string, std::string>>> find_chat_templates(const ModelFile& file);
 
 // Turns a stream of ids into text that never ends inside a UTF-8 character: bytes that begin a
 // character are held back until it is whole; bytes that cannot be UTF-8 become U+FFFD.

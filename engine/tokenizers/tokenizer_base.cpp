@@ -14,9 +14,7 @@ bool is_ascii_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 // White space after Phi-3's special tokens is dropped, except after these three. GGUF has no field for it, so the
 // model's name decides, as in llama.cpp.
 bool is_phi3(const ModelFile& file) {
-  const std::string* const name = file.string("general.name");
-  if (name == nullptr) return false;
-  std::string lower = *name;
+  std::string lower = Metadata(file, "general").string("name");
   std::transform(lower.begin(), lower.end(), lower.begin(),
                  [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
   return lower.find("phi3") != std::string::npos || lower.find("phi-3") != std::string::npos;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "engine/weights/tensor_reader.h"
 
 namespace troupe::engine {
@@ -41,19 +43,37 @@ ModelInfo read_model_info(const ModelFile& file, const std::string& family, Meta
   return info;
 }
 
+Result<std::string> read_architecture(const ModelFile& file) {
+  Metadata general(file, "general");
+  std::string architecture = general.string("architecture");
+  if (architecture.empty())
+    general.fail_key(ErrorCode::bad_model, "architecture", "is missing; this is no language model");
+  if (general.failed()) return general.error();
+  return architecture;
+}
+
 bool architecture_is(const ModelFile& file, std::string_view name) {
-  const std::string* architecture = file.string("general.architecture");
+  const auto architecture = read_architecture(file);
   return architecture && *architecture == name;
 }
 
+std::uint64_t trained_context(const ModelFile& file) {
+  const auto architecture = read_architecture(file);
+  const auto tokens = architecture ? Metadata(file, *architecture).integer("context_length") : std::nullopt;
+  return static_cast<std::uint64_t>(std::max<std::int64_t>(tokens.value_or(0), 0));
+}
+
 Status refuse_shard(const ModelFile& file) {
-  const std::int64_t count = file.integer("split.count").value_or(1);
+  Metadata split(file, "split");
+  const std::int64_t count = split.integer("count").value_or(1);
+  const std::int64_t index = count > 1 ? split.integer("no").value_or(0) : 0;
+  if (split.failed()) return split.error();
   if (count <= 1) return Ok{};
   return Error{
       ErrorCode::unsupported,
       fmt::format("{}: this is file {} of {} that a model was split into; merge them (llama-gguf-split --merge "
                   "FIRST.gguf WHOLE.gguf)",
-                  file.path(), file.integer("split.no").value_or(0) + 1, count)};
+                  file.path(), index + 1, count)};
 }
 
 }  // namespace troupe::engine

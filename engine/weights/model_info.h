@@ -23,10 +23,17 @@ inline constexpr std::int64_t kMaxContext = 1 << 24;
 [[nodiscard]] ModelInfo read_model_info(const ModelFile& file, const std::string& family, Metadata& meta,
                                         const ModelOptions& options);
 
+// Error: bad_model if the file names none.
+[[nodiscard]] Result<std::string> read_architecture(const ModelFile& file);
+
 // Whether the file's architecture is `name`.
 [[nodiscard]] bool architecture_is(const ModelFile& file, std::string_view name);
 
-// Error: unsupported if the file is a shard: one of several files that a model was split into.
+// The context in tokens that the file names; 0 if it names none.
+[[nodiscard]] std::uint64_t trained_context(const ModelFile& file);
+
+// Error: unsupported if the file is a shard: one of several files that a model was split into; bad_model if it
+// does not say so in numbers.
 [[nodiscard]] Status refuse_shard(const ModelFile& file);
 
 }  // namespace troupe::engine

@@ -12,6 +12,7 @@
 #include "config/printable.h"
 #include "engine/compute/team.h"
 #include "engine/formats/finite_weights.h"
+#include "engine/formats/metadata.h"
 
 namespace troupe::engine {
 namespace {
@@ -270,9 +271,9 @@ std::string speed_text(std::uint64_t bytes, double seconds) {
 }
 
 std::string model_name(const ModelFile& file) {
-  const std::string* name = file.string("general.name");
+  const std::string name = Metadata(file, "general").string("name");
   const std::string stem = std::filesystem::path(file.path()).stem().string();
-  return Printable(name && !name->empty() ? *name : stem, kMaxModelNameBytes).text();
+  return Printable(name.empty() ? stem : name, kMaxModelNameBytes).text();
 }
 
 std::string describe_types(const ModelFile& file) {

@@ -9,6 +9,7 @@
 
 #include "config/assert.h"
 #include "config/folders.h"
+#include "config/normal_float.h"
 #include "config/utf8.h"
 #include "ipc/frames/framing.h"
 #include "ipc/request_rules.h"
@@ -50,13 +51,15 @@ Signed clamped(std::uint64_t value) {
 
 engine::SamplingParams to_params(const v1::Sampling& sampling) {
   engine::SamplingParams params;  // its defaults are the protocol's
-  if (sampling.has_temperature()) params.temperature = sampling.temperature();
+  if (sampling.has_temperature()) params.temperature = config::to_normal_float(double{sampling.temperature()});
   if (sampling.has_top_k()) params.top_k = sampling.top_k();
-  if (sampling.has_top_p()) params.top_p = sampling.top_p();
-  if (sampling.has_min_p()) params.min_p = sampling.min_p();
-  if (sampling.has_repeat_penalty()) params.repeat_penalty = sampling.repeat_penalty();
-  if (sampling.has_presence_penalty()) params.presence_penalty = sampling.presence_penalty();
-  if (sampling.has_frequency_penalty()) params.frequency_penalty = sampling.frequency_penalty();
+  if (sampling.has_top_p()) params.top_p = config::to_normal_float(double{sampling.top_p()});
+  if (sampling.has_min_p()) params.min_p = config::to_normal_float(double{sampling.min_p()});
+  if (sampling.has_repeat_penalty()) params.repeat_penalty = config::to_normal_float(double{sampling.repeat_penalty()});
+  if (sampling.has_presence_penalty())
+    params.presence_penalty = config::to_normal_float(double{sampling.presence_penalty()});
+  if (sampling.has_frequency_penalty())
+    params.frequency_penalty = config::to_normal_float(double{sampling.frequency_penalty()});
   if (sampling.has_repeat_last_n()) params.repeat_last_n = sampling.repeat_last_n();
   if (sampling.has_seed()) params.seed = sampling.seed();
   if (sampling.has_max_tokens()) params.max_tokens = sampling.max_tokens();

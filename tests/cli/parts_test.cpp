@@ -16,6 +16,7 @@
 #include "cli/progress.h"
 #include "cli/signals.h"
 #include "cli/status_line.h"
+#include "cli/tenant_rules.h"
 #include "cli/text.h"
 
 using namespace troupe;
@@ -232,4 +233,18 @@ TEST_CASE("a probe is shown with what was disturbed, and what the CPU lacks") {
         "read 10.0 GB/s (1.00 GiB), int8-avx2 210 GOP/s");
   CHECK(limits_line({}, 2, {kernels::Unit::int8_avx2}).empty());
   CHECK(share_text(0.638, "read") == "64 % of read");
+}
+
+TEST_CASE("a rule by cgroup is refused by name where processes have no cgroup that it could match") {
+  config::Given given;
+  given.file = "t.toml";
+  given.tenants = {{.line = 3, .uid = {1}}, {.line = 7, .cgroup = "/system.slice/web.service"}};
+  CHECK(check_cgroup_rules(given, "0::/\n"));
+  CHECK(check_cgroup_rules(given, "9:memory:/m\n1:name=systemd:/user.slice\n"));
+  const Status refused = check_cgroup_rules(given, "9:memory:/m\n3:cpu,cpuacct:/c\n");
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code == ErrorCode::bad_config);
+  CHECK(refused.error().message.starts_with("t.toml:7: cgroup = '/system.slice/web.service' would match no process"));
+  given.tenants.pop_back();
+  CHECK(check_cgroup_rules(given, ""));
 }

@@ -65,6 +65,41 @@ TEST_CASE("the alias in a configuration file names the model of a server, and no
   CHECK_THAT(asked.err, Contains("refused (unknown_model): "));
 }
 
+TEST_CASE("run: a bias of -inf bans a token, and values below float32's normal ones are tiny, not off") {
+  ServerProcess server;
+  const auto answer = [&](std::vector<std::string> more) {
+    std::vector<std::string> all{"run", "--json", "-n", "12", "Once upon a time"};
+    all.insert(all.end(), more.begin(), more.end());
+    const Finished finished = server.call(all);
+    INFO(finished.err);
+    REQUIRE(finished.code == 0);
+    return json::parse(finished.out)["ids"];
+  };
+  const json greedy = answer({"--temp", "0"});
+  const std::string first = std::to_string(greedy[0].get<int>());
+  const json banned = answer({"--temp", "0", "-l", first + "-inf"});
+  CHECK(std::find(banned.begin(), banned.end(), greedy[0]) == banned.end());
+  CHECK(answer({"--temp", "0", "-l", first + "=-inf"}) == banned);
+  for (const std::string wrong : {"+inf", "=inf", "=-infinite", "-nan"}) {
+    const Finished refused = server.call({"run", "-l", first + wrong, "x"});
+    CHECK(refused.code == 2);
+    CHECK_THAT(refused.err, Contains("1234=-inf"));
+  }
+  // The smallest set with any probability is the most probable token.
+  for (const std::string tiny : {"1e-39", "1e-300"})
+    CHECK(answer({"--temp", "1", "--top-k", "0", "--min-p", "0", "--seed", "3", "--top-p", tiny}) == greedy);
+}
+
+TEST_CASE("run: more answers than the tenant may ever ask for are a usage error") {
+  const TempFolder folder;
+  const std::string rules = folder.write("t.toml", "[[tenant]]\ndefault = true\nmax-choices = 2\n");
+  ServerProcess server({"--config", rules});
+  const Finished refused = server.call({"run", "--choices", "3", "-n", "2", "Once"});
+  CHECK(refused.code == 2);
+  CHECK_THAT(refused.err, Contains("refused (quota): ") && Contains("max-choices"));
+  CHECK(server.call({"run", "--choices", "2", "-n", "2", "Once"}).code == 0);
+}
+
 TEST_CASE("what is piped into run goes before the arguments, with a line end between") {
   ServerProcess server;
   const std::vector<std::string> ask{"run", "--json", "--temp", "0", "-n", "8"};
@@ -83,7 +118,10 @@ TEST_CASE("what is piped into run goes before the arguments, with a line end bet
   const auto alone = answer({"Once upon a time"}, "");
   CHECK(alone != expected);
   const TempFolder folder;
-  CHECK(answer({"-f", folder.write("prompt.txt", "Once upon a time")}, "A cat sat.\n") == alone);
+  const std::string file = folder.write("prompt.txt", "Once upon a time\n");
+  CHECK(answer({"-f", file}, "A cat sat.\n") == expected);
+  CHECK(answer({"-f", file}, "") == alone);
+  CHECK(answer({"-f", file, "--stdin-timeout", "0"}, "A cat sat.\n") == alone);
   CHECK(answer({"--ids", "261", "399"}, "[1, 424, 437]") == alone);
 }
 
@@ -151,10 +189,17 @@ TEST_CASE("what is piped into tokenize and embed goes before the arguments, too"
   CHECK(invoke({"tokenize", "--ids", "upon", "a time"}, "Once").out ==
         invoke({"tokenize", "--ids"}, "Once\nupon a time").out);
   CHECK(invoke({"tokenize", "--decode", "261", "399"}, "[424, 437]\n").out == "Once upon a time");
+  const TempFolder folder;
+  const std::string file = folder.write("texts.txt", "one\ntwo\n");
+  CHECK(invoke({"tokenize", "--ids", "-f", file}, "Once").out == invoke({"tokenize", "--ids"}, "Once\none\ntwo\n").out);
   ServerProcess server;
-  const Finished both = server.call({"embed", "one", "two"}, "first\nsecond");
-  CHECK(both.code == 0);
-  CHECK(both.out == server.call({"embed", "first", "second", "one", "two"}).out);
+  const std::string vectors = server.call({"embed", "first", "second", "one", "two"}).out;
+  for (const std::vector<std::string>& texts :
+       {std::vector<std::string>{"embed", "one", "two"}, {"embed", "-f", file}}) {
+    const Finished both = server.call(texts, "first\nsecond");
+    CHECK(both.code == 0);
+    CHECK(both.out == vectors);
+  }
 }
 
 TEST_CASE("run --chat sends a message, and a server without a chat template says what to do") {

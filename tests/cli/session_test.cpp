@@ -120,6 +120,19 @@ TEST_CASE("wrong uses of troupe session say what is right") {
   CHECK_THAT(invoke({"run", "--recompute", "hello"}).err, Contains("without --session"));
 }
 
+TEST_CASE("a server without a place for sessions says why, at its start and to who asks") {
+  const std::map<std::string, std::string> nowhere{{"HOME", ""}, {"XDG_STATE_HOME", ""}, {"STATE_DIRECTORY", ""}};
+  const std::string why = "none of STATE_DIRECTORY, XDG_STATE_HOME and HOME is an absolute path";
+  const TempFolder folder;
+  Process server(
+      {.arguments = {"serve", "--socket", folder.path("t.sock"), "--usage-db", "off"}, .environment = nowhere});
+  REQUIRE(server.wait_for_err("sessions are refused: this server keeps no sessions (--sessions-dir auto: " + why));
+  REQUIRE(server.wait_for_err("ready"));
+  const Finished refused = invoke({"run", "--socket", folder.path("t.sock"), "--session", "talk", "hello"});
+  CHECK(refused.code != 0);
+  CHECK_THAT(refused.err, Contains("refused (unsupported)") && Contains(why));
+}
+
 TEST_CASE("a server without a directory for sessions refuses them by name") {
   ServerProcess server({"--sessions-dir", "off"});
   const Finished refused = server.call({"run", "--session", "talk", "hello"});

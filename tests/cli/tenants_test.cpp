@@ -23,6 +23,8 @@ TEST_CASE("a bad tenant rule ends the start with 78, file, line and reason") {
   CHECK_THAT(refused("\n[[tenant]]\nuser = 'no-such-user'\n"), Contains("2: this system has no user 'no-such-user'"));
   CHECK_THAT(refused("[[tenant]]\ngroup = ['root', 'no-such-group']\n"),
              Contains("1: this system has no group 'no-such-group'"));
+  CHECK_THAT(refused("[[tenant]]\nuid = [1, 0]\n\n[[tenant]]\nuser = 'root'\nweight = 2\n"),
+             Contains("4: the rule in line 1 names uid 0, too, and comes first"));
   CHECK_THAT(refused("[[tenant]]\nuid = 1\nname = 'a'\nmin-kv-blocks = 9\n[[tenant]]\nuid = 2\nname = 'b'\n"
                      "min-kv-blocks = 1000000\n"),
              Contains("5: with this rule 1000009 KV blocks are kept for tenants (min-kv-blocks), and the model has"));

@@ -78,6 +78,9 @@ TEST_CASE("an unknown flag is refused with the nearest name") {
   CHECK(error_of(Command::run, {"--tmep=0.5", "x"}).find("did you mean --temp?") != std::string::npos);
   CHECK(error_of(Command::serve, {"--temp", "0"}) ==
         "unknown flag --temp of `troupe serve`; only other subcommands have it (--help lists the flags)");
+  // Two options of others have this spelling.
+  CHECK(error_of(Command::run, {"-b"}) ==
+        "unknown flag -b of `troupe run`; only other subcommands have it (--help lists the flags)");
   CHECK(error_of(Command::serve, {"-z"}) == "unknown flag -z of `troupe serve` (--help lists the flags)");
 }
 

@@ -45,6 +45,16 @@ class GgufWriter {
   }
   void add(std::string_view key, bool value) { add_raw(key, 7, number(value ? 1 : 0, 1)); }
   void add(std::string_view key, const char* value) { add_raw(key, 8, text(value)); }
+  void add(std::string_view key, const std::vector<bool>& flags) {
+    std::string payload = number(7, 4) + number(flags.size(), 8);
+    for (const bool flag : flags) payload += number(flag ? 1 : 0, 1);
+    add_raw(key, 9, payload);
+  }
+  void add(std::string_view key, const std::vector<std::uint32_t>& values) {
+    std::string payload = number(4, 4) + number(values.size(), 8);
+    for (const std::uint32_t value : values) payload += number(value, 4);
+    add_raw(key, 9, payload);
+  }
 
   // `type` is a ggml_type; `data` the bytes in the file.
   void add_tensor(std::string_view name, std::vector<std::uint64_t> shape, std::uint32_t type, std::string data) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 
 #include <catch2/catch.hpp>
 
@@ -201,6 +202,75 @@ TEST_CASE("a key of the wrong type is an error, not treated as absent") {
     w.add(std::string("mamba.") + key, 4u);
   w.add("mamba.ssm.dt_b_c_rms", 2u);
   CHECK(says(refusal(w), ErrorCode::bad_model, "'mamba.ssm.dt_b_c_rms' is 2, which is not true or false"));
+}
+
+TEST_CASE("a list for each layer is refused by the first layer that the family does not run so") {
+  using List = std::vector<std::uint32_t>;
+  using Flags = std::vector<bool>;
+  const auto with = [](const std::string& family, const std::string& key, const auto& list, const auto&... more) {
+    const std::string name = family + "." + key;
+    GgufWriter w = TinyLlama{.architecture = family, .left_out = name, .num_layers = 4}.writer();
+    w.add(name, list);
+    (w.add(family + "." + more.first, more.second), ...);
+    return w;
+  };
+  const auto refused = [&](const GgufWriter& w, const std::string& key, const std::string& part) {
+    const Error error = refusal(w);
+    INFO(error.message);
+    return error.message.find("'" + key + "' is " + part) != std::string::npos;
+  };
+  CHECK(refused(with("llama", "attention.head_count_kv", List{1, 1, 0, 1}), "llama.attention.head_count_kv",
+                "a list of values that differ (1, but 0 at index 2), which is not a whole number"));
+  CHECK(refused(with("llama", "feed_forward_length", List{24, 24, 24, 48}), "llama.feed_forward_length",
+                "a list of values that differ (24, but 48 at index 3)"));
+  CHECK(refused(with("qwen3", "attention.sliding_window", List{0, 16, 0, 0}), "qwen3.attention.sliding_window",
+                "a list of values that differ (0, but 16 at index 1), which is not supported"));
+  const std::string window = "attention.sliding_window", pattern = window + "_pattern";
+  CHECK(refused(with("llama", window, List{16, 16, 8, 16}), "llama." + window, "16 for layer 0 and 8 for layer 2"));
+  CHECK(refused(with("gemma3", window, List{16, 16, 16, 0}), "gemma3." + window,
+                "16 for layer 0 and 0 for layer 3; layers with a window must be alike"));
+  CHECK(refused(with("gemma3", window, List{16, 16, 8, 0}, std::pair(pattern, Flags{true, true, false, false})),
+                "gemma3." + window, "8 for layer 2, which sees everything"));
+  CHECK(refused(with("llama", window, List{16, 0, 16}), "llama." + window, "a list of 3 for 4 layers"));
+  const std::pair has_window(window, 16u);
+  CHECK(
+      refused(with("llama", pattern, Flags{true, false}, has_window), "llama." + pattern, "a list of 2 for 4 layers"));
+  CHECK(refused(with("llama", pattern, List{1, 2, 1, 1}, has_window), "llama." + pattern,
+                "2 for layer 1, which is neither 0 nor 1"));
+  CHECK(refused(with("gemma3", "rope.freq_base", List{100, 100, 100, 200}, has_window), "gemma3.rope.freq_base",
+                "100 for layer 0 and 200 for layer 3; layers with a window must be alike"));
+  CHECK(refused(with("llama", "rope.freq_base", List{100, 100, 100, 200}, has_window), "llama.rope.freq_base",
+                "a list of values that differ (100, but 200 at index 3)"));
+  CHECK(refused(with("gemma3", "rope.freq_base", List{0, 0, 0, 100}, has_window,
+                     std::pair(pattern, Flags{true, true, true, false})),
+                "gemma3.rope.freq_base", "0; it must be a finite number above 0"));
+}
+
+TEST_CASE("what a file says about itself is a text, or is said to be none") {
+  GgufWriter w = TinyLlama{.left_out = "general.architecture"}.writer();
+  w.add("general.architecture", 1u);
+  CHECK(says(refusal(w), ErrorCode::bad_model, "'general.architecture' is 1, which is not a text"));
+  w = TinyLlama{}.writer();
+  w.add("split.count", "two");
+  CHECK(says(refusal(w), ErrorCode::bad_model, "'split.count' is 'two', which is not a whole number"));
+  w = TinyLlama{}.writer();
+  w.add("general.alignment", "wide");
+  CHECK(says(refusal(w), ErrorCode::bad_model, "'general.alignment' is 'wide', which is not a whole number"));
+
+  // The name only describes the model: a note, and the file's name in its place.
+  w = TinyLlama{}.writer();
+  w.add("general.name", 7u);
+  const TemporaryFile file(w.bytes());
+  LoadOptions options = small_options();
+  std::vector<std::string> notes;  // of the file
+  options.notes = [&](const auto& note) {
+    if (note.text.starts_with(file.path())) notes.push_back(note.text);
+  };
+  const auto model = LoadedModel::load(file.path(), options);
+  REQUIRE(model);
+  CHECK((*model)->info().name == std::filesystem::path(file.path()).filename());
+  REQUIRE(notes.size() == 1);
+  CHECK(notes[0] == file.path() + ": 'general.name' is 7, which is not a text; the file's name is taken");
 }
 
 TEST_CASE("a number that float32 cannot hold is refused: it would become 0 or infinite") {

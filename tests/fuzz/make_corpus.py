@@ -283,6 +283,22 @@ def sampler_corpus():
         write("sampler", name, greedy[:-2] + ids)
 
 
+def metadata_corpus():
+    # A model; for each change a key, a byte that is no multiple of 8 (else the key is removed), a type and a value.
+    def change(key, kind, value=b""):
+        return bytes([key, 1, kind]) + value
+
+    write("metadata", "unchanged", b"\x00")
+    write("metadata", "removed", bytes([0, 20, 0, 44, 0, 60, 8]))
+    for kind, (name, value) in enumerate({
+            "integer": struct.pack("<q", -1), "small": b"\x02", "number": struct.pack("<d", 1e300),
+            "float": struct.pack("<f", float("nan")), "flag": b"\x01", "text": b"linear\0", "integers": b"\x02\x01\x02",
+            "numbers": b"\x01" + struct.pack("<f", 2.5), "texts": b"\x02a\0b\0", "skipped": b""}.items()):
+        for model in (kind, kind + 4):
+            keys = [(model * 5 + kind * 7 + i * 11) % 76 for i in range(3)]
+            write("metadata", "%s-%d" % (name, model), bytes([model]) + b"".join(change(key, kind, value) for key in keys))
+
+
 def sequence_file_corpus():
     def edits(*each):
         return b"".join(struct.pack("<IBB", *edit) for edit in each)
@@ -435,6 +451,7 @@ if __name__ == "__main__":
     http_corpus()
     server_frame_corpus()
     gguf_corpus()
+    metadata_corpus()
     sampler_corpus()
     sequence_file_corpus()
     weights_file_corpus()

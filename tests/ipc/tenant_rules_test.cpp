@@ -93,11 +93,20 @@ TEST_CASE("a proxy names tenants by name or uid, and groups and cgroups have no 
   }
 }
 
+TEST_CASE("on a machine with cgroup v1 the path is that of systemd's hierarchy") {
+  REQUIRE(cgroup_path("9:memory:/m\n1:name=systemd:/system.slice/web.service\n") == "/system.slice/web.service");
+  REQUIRE(cgroup_path("1:name=systemd:/a:b/c\n0::/\n") == "/a:b/c");  // v2 is mounted and has all at its root
+  REQUIRE(cgroup_path("1:name=systemd:/\n") == "/");
+  REQUIRE(cgroup_path("0::/x\n1:name=systemd:/y\n") == "/x");
+  REQUIRE(cgroup_path("1:cpu:/a:name=systemd:/b\n").empty());
+  REQUIRE(cgroup_path("1:name=systemd:\n1:name=systemd").empty());
+}
+
 TEST_CASE("the path in cgroup v2 is read from /proc/PID/cgroup, among those of v1") {
-  REQUIRE(cgroup_v2_path("0::/user.slice/user-1000.slice\n") == "/user.slice/user-1000.slice");
-  REQUIRE(cgroup_v2_path("12:pids:/a\n1:name=systemd:/b\n0::/c d\n") == "/c d");
-  REQUIRE(cgroup_v2_path("0::/") == "/");
-  for (const char* none : {"", "\n", "12:pids:/a\n", "10::/a\n", "0::\n", "0:"}) REQUIRE(cgroup_v2_path(none).empty());
+  REQUIRE(cgroup_path("0::/user.slice/user-1000.slice\n") == "/user.slice/user-1000.slice");
+  REQUIRE(cgroup_path("12:pids:/a\n1:name=systemd:/b\n0::/c d\n") == "/c d");
+  REQUIRE(cgroup_path("0::/") == "/");
+  for (const char* none : {"", "\n", "12:pids:/a\n", "10::/a\n", "0::\n", "0:"}) REQUIRE(cgroup_path(none).empty());
 }
 
 TEST_CASE("the cgroup of a peer is that of its process, and unknown for another uid's or one that has ended") {
@@ -107,7 +116,7 @@ TEST_CASE("the cgroup of a peer is that of its process, and unknown for another 
   std::array<int, 2> ends{};
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) == 0);
   Peer self{.uid = ::geteuid(), .gid = ::getegid(), .pid = ::getpid()};
-  REQUIRE(cgroup_of(self, ends[0]) == cgroup_v2_path(content.str()));
+  REQUIRE(cgroup_of(self, ends[0]) == cgroup_path(content.str()));
   self.uid = ::geteuid() + 1;
   REQUIRE(cgroup_of(self, ends[0]).empty());
   const pid_t child = ::fork();

@@ -69,6 +69,15 @@ TEST_CASE("the text has a row for each tenant, shares, refusals by limit, retrie
   }
 }
 
+TEST_CASE("goodput names the limits of each tenant, or those that all have") {
+  Run run = two_tenants();
+  CHECK_THAT(tenants_written(write_text, {}, run), Catch::Contains("requests/s within b: TTFT <= 5,000 ms ("));
+  run.tenants[0].limits.tpot_ms = 50;
+  CHECK_THAT(tenants_written(write_text, {}, run), Catch::Contains("within a: TPOT <= 50.0 ms; b: TTFT <= 5,000 ms ("));
+  run.tenants[0].limits = run.tenants[1].limits;
+  CHECK_THAT(tenants_written(write_text, {}, run), Catch::Contains("requests/s within TTFT <= 5,000 ms ("));
+}
+
 TEST_CASE("the JSON has every tenant's figures, alone too if asked for, and the shares") {
   const Run run = two_tenants();
   const json ours = json::parse(tenants_written(write_json, compared(run), run))["troupe"];

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "config/normal_float.h"
 #include "scheduler/outcome.h"
 
 namespace troupe::ipc::api {
@@ -26,7 +27,7 @@ void FieldReader::read(std::string_view name, float& out) {
   const double number = value->number().value_or(0);
   if (std::abs(number) > static_cast<double>(std::numeric_limits<float>::max()))
     return refuse(name, fmt::format("{} is {}; that is too large", path(name), number));
-  out = static_cast<float>(number);
+  out = config::to_normal_float(number);
 }
 
 std::optional<std::int64_t> FieldReader::integer(std::string_view name, std::int64_t low, std::int64_t high) {

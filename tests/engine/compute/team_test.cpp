@@ -151,7 +151,7 @@ TEST_CASE("cgroup version 2: the smallest limit on the way up counts") {
   root.write("sys/fs/cgroup/user/job/memory.max", "max\n");
   root.write("sys/fs/cgroup/user/memory.max", "300000000\n");
   CHECK(engine::cgroup_cpus(root.path()) == 2.5);
-  CHECK(engine::cgroup_memory(root.path()) == 300000000u);
+  CHECK(engine::cgroup_memory_left(root.path()) == 300000000u);
   CHECK(engine::available_memory(root.path()) == 300000000u);
 }
 
@@ -165,7 +165,51 @@ TEST_CASE("cgroup version 1: quota over period, and -1 means none") {
   root.write("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "150000\n");
   root.write("sys/fs/cgroup/memory/memory.limit_in_bytes", "123456789\n");
   CHECK(engine::cgroup_cpus(root.path()) == 1.5);
-  CHECK(engine::cgroup_memory(root.path()) == 123456789u);
+  CHECK(engine::cgroup_memory_left(root.path()) == 123456789u);
+}
+
+TEST_CASE("what is left of a limit counts, at every level, without page cache") {
+  FakeRoot root;
+  root.write("proc/self/cgroup", "0::/pod/job\n");
+  root.write("proc/meminfo", "MemAvailable: 90000000 kB\n");
+  const auto group = [&](const std::string& path, const std::string& max, const std::string& current,
+                         const std::string& stat) {
+    const std::string folder = "sys/fs/cgroup" + path + "/";
+    root.write(folder + "memory.max", max + "\n");
+    root.write(folder + "memory.current", current + "\n");
+    root.write(folder + "memory.stat", stat);
+  };
+  const auto left = [&] { return engine::cgroup_memory_left(root.path()); };
+  group("", "8000", "7500", "anon 7500\nfile 0\ninactive_file 0\nactive_file 0\n");
+  CHECK(left() == 500u);
+  CHECK(engine::available_memory(root.path()) == 500u);
+  group("", "8000", "7500", "anon 1000\nfile 6500\ninactive_file 4000\nactive_file 2000\n");
+  CHECK(left() == 6500u);
+  group("/pod", "3000", "2800", "anon 2800\n");
+  CHECK(left() == 200u);
+  group("/pod/job", "max", "2700", "anon 2700\n");
+  CHECK(left() == 200u);
+  root.write("sys/fs/cgroup/pod/job/memory.high", "2750\n");
+  CHECK(left() == 50u);
+  group("/pod", "3000", "3100", "anon 3100\n");  // a limit that was lowered
+  CHECK(left() == 0u);
+}
+
+TEST_CASE("cgroup version 1: what is left of a limit counts too") {
+  FakeRoot root;
+  root.write("proc/self/cgroup", "5:memory:/a/b\n1:name=systemd:/\n0::/\n");
+  root.write("proc/meminfo", "MemAvailable: 90000000 kB\n");
+  root.write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+  root.write("sys/fs/cgroup/memory/memory.usage_in_bytes", "50000\n");
+  CHECK(engine::available_memory(root.path()) == 90000000ull * 1024);
+  root.write("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "9000\n");
+  root.write("sys/fs/cgroup/memory/a/memory.usage_in_bytes", "8000\n");
+  root.write("sys/fs/cgroup/memory/a/memory.stat",
+             "inactive_file 1\nactive_file 2\ntotal_inactive_file 1000\ntotal_active_file 500\n");
+  CHECK(engine::cgroup_memory_left(root.path()) == 2500u);
+  root.write("sys/fs/cgroup/memory/a/b/memory.limit_in_bytes", "2000\n");
+  root.write("sys/fs/cgroup/memory/a/b/memory.usage_in_bytes", "1900\n");
+  CHECK(engine::cgroup_memory_left(root.path()) == 100u);
 }
 
 }  // namespace

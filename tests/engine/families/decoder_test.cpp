@@ -138,6 +138,22 @@ TEST_CASE("every n-th of llama's layers may attend to all positions, or all laye
   }
 }
 
+TEST_CASE("layers with a window may be listed one by one") {
+  using Flags = std::vector<bool>;
+  for (const Flags& local : {Flags{true, true, true, true}, Flags{false, false, false, false},
+                             Flags{true, false, true, false}, Flags{false, true, true, false}}) {
+    PlainDecoder plain = of_family("llama");
+    plain.layers = 4;
+    plain.window = [=](std::uint32_t layer) { return local[layer] ? 20u : 0u; };
+    plain.more_metadata = [=](GgufWriter& w, const std::string& prefix) {
+      w.add(prefix + "attention.sliding_window", 20u);
+      w.add(prefix + "attention.sliding_window_pattern", local);
+    };
+    const bool any = std::find(local.begin(), local.end(), true) != local.end();
+    require_logits(plain, 70, 0, [=](const engine::ModelInfo& info) { CHECK(info.window == (any ? 20 : 0)); });
+  }
+}
+
 PlainDecoder gemma(const std::string& family, std::uint32_t layers) {
   PlainDecoder plain = of_family(family);
   plain.layers = layers;
@@ -217,6 +233,7 @@ TEST_CASE("gemma2: layers with a window rotate by a base of their own where the 
 TEST_CASE("gemma3: five of six layers are local, with a base of their own, whether the window is shorter or not") {
   for (const std::uint32_t layers : {7u, 62u})
     for (const std::uint32_t context : {512u, 64u}) {
+      const bool listed = layers == 7;  // the same pattern as a value for each layer
       PlainDecoder plain = gemma("gemma3", layers);
       plain.qk_norm = PlainDecoder::Norms::heads;
       plain.attention_scale = layers == 62 ? 1 / std::sqrt(12.0) : 0.25;
@@ -224,9 +241,19 @@ TEST_CASE("gemma3: five of six layers are local, with a base of their own, wheth
       plain.angle = [](std::uint32_t layer, std::uint32_t pair) {
         return layer % 6 == 5 ? std::pow(1e6, -2.0 * pair / 16) / 8 : std::pow(1e4, -2.0 * pair / 16);
       };
-      plain.more_metadata = [](GgufWriter& w, const std::string& prefix) {
-        w.add(prefix + "attention.sliding_window", 64u);
-        w.add(prefix + "rope.freq_base", 1e6f);
+      plain.more_metadata = [=](GgufWriter& w, const std::string& prefix) {
+        if (listed) {
+          std::vector<std::uint32_t> windows, bases;
+          for (std::uint32_t layer = 0; layer < layers; ++layer) {
+            windows.push_back(plain.window(layer));
+            bases.push_back(layer % 6 == 5 ? 1'000'000 : 10'000);
+          }
+          w.add(prefix + "attention.sliding_window", windows);
+          w.add(prefix + "rope.freq_base", bases);
+        } else {
+          w.add(prefix + "attention.sliding_window", 64u);
+          w.add(prefix + "rope.freq_base", 1e6f);
+        }
         w.add(prefix + "rope.scaling.type", "linear");
         w.add(prefix + "rope.scaling.factor", 8.0f);
       };

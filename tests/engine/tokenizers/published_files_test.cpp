@@ -34,7 +34,7 @@ std::string refusal(const MetadataFile& file) {
   return tokenizer.error().message;
 }
 
-Ids ends_of(const MetadataFile& file) { return find_end_ids(file, made(file).get(), 1 << 20); }
+Ids ends_of(const MetadataFile& file) { return *find_end_ids(file, made(file).get(), 1 << 20); }
 
 constexpr EncodeOptions kTextAlone{.add_special = false};
 const std::string kSpaceMarked = "\xE2\x96\x81";  // how SentencePiece spells a space
@@ -125,6 +125,21 @@ TEST_CASE("scores and types of a vocabulary may be of any type that holds them")
   CHECK(refusal(file).find("tokenizer.ggml.normalizer.lowercase") != std::string::npos);
 }
 
+TEST_CASE("a chat template that is no text is refused by name, with or without a vocabulary") {
+  const std::string source = "{{ messages[0].content }}";
+  auto file = sentencepiece_file({"a", kSpaceMarked});
+  file["tokenizer.chat_template"] = source;
+  file["tokenizer.chat_template.tool_use"] = std::vector<std::string>{source};  // a list of one
+  file["tokenizer.chat_templates"] = std::vector<std::string>{"tool_use"};      // their names, which are not read
+  const auto found = find_chat_templates(file);
+  REQUIRE(found);
+  CHECK(*found == std::vector<std::pair<std::string, std::string>>{{"", source}, {"tool_use", source}});
+  file["tokenizer.chat_template.tool_use"] = std::int64_t{3};
+  CHECK(refusal(file).find("'tokenizer.chat_template.tool_use' is 3, which is not a text") != std::string::npos);
+  file = MetadataFile({{"tokenizer.chat_template", true}});
+  CHECK(refusal(file).find("'tokenizer.chat_template' is true, which is not a text") != std::string::npos);
+}
+
 TEST_CASE("several end tokens end answers, the first of them is EOS, and a list of other ids is refused") {
   auto file = sentencepiece_file({"a", "b", "c", kSpaceMarked});
   CHECK(ends_of(file) == Ids{2});
@@ -145,7 +160,10 @@ TEST_CASE("several end tokens end answers, the first of them is EOS, and a list 
   // Without a vocabulary the ids of the metadata count alone.
   const MetadataFile none(
       {{"tokenizer.ggml.eos_token_id", Integers{7, 3}}, {"tokenizer.ggml.eos_token_ids", Integers{3, 5}}});
-  CHECK(find_end_ids(none, nullptr, 6) == Ids{3, 5});
+  CHECK(*find_end_ids(none, nullptr, 6) == Ids{3, 5});
+  const auto wrong = find_end_ids(MetadataFile({{"tokenizer.ggml.eos_token_id", std::string("7")}}), nullptr, 6);
+  REQUIRE_FALSE(wrong);
+  CHECK(wrong.error().message.find("'tokenizer.ggml.eos_token_id' is '7'") != std::string::npos);
 }
 
 TEST_CASE("bytes of a SentencePiece vocabulary are bytes whatever type they are listed with") {
@@ -246,7 +264,7 @@ TEST_CASE("published files that other programs read wrongly are read as llama.cp
     const auto file = open_gguf(*path);
     REQUIRE(file);
     const auto tokenizer = made(**file);
-    CHECK(find_end_ids(**file, tokenizer.get(), tokenizer->size()) == Ids{2, 426});
+    CHECK(*find_end_ids(**file, tokenizer.get(), tokenizer->size()) == Ids{2, 426});
     CHECK(tokenizer->notes().size() == 1);
   }
 }

@@ -94,8 +94,11 @@ TEST_CASE("fields that a request leaves out have their neutral values") {
   v1::ClientFrame frame;
   frame.mutable_generate()->set_stream(1);
   frame.mutable_generate()->mutable_token_ids()->add_ids(4);
+  // Not 0, as which threads that compute take numbers below the normal ones.
+  frame.mutable_generate()->mutable_sampling()->set_min_p(1e-40f);
   REQUIRE(client.send(frame));
   const actors::Request got = server.gateway.wait_submitted(0).request;
+  REQUIRE(got.sampling.min_p == std::numeric_limits<float>::min());
   REQUIRE(std::get<std::vector<TokenId>>(got.prompt) == std::vector<TokenId>{4});
   REQUIRE(got.add_special);
   REQUIRE_FALSE(got.has_seed);

@@ -25,6 +25,15 @@ std::string arguments_of(Endpoint endpoint, const std::string& body) {
   return taken(endpoint, body).conversation->template_arguments;
 }
 
+TEST_CASE("numbers below float32's normal ones are the smallest of these: threads that compute take them for 0") {
+  const auto call =
+      taken(Endpoint::chat_completions, chat_with(R"("top_p":1e-300,"min_p":1e-40,"presence_penalty":-1e-42)"));
+  constexpr float kLeast = std::numeric_limits<float>::min();
+  CHECK(call.request.sampling.top_p == kLeast);
+  CHECK(call.request.sampling.min_p == kLeast);
+  CHECK(call.request.sampling.presence_penalty == -kLeast);
+}
+
 TEST_CASE("sampling parameters reach the engine, and the defaults are the neutral ones") {
   const auto call = taken(Endpoint::chat_completions, chat_with(R"(
       "temperature":0.5,"top_p":0.9,"top_k":40,"min_p":0.05,"presence_penalty":-1,"frequency_penalty":1.5,
