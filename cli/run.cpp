@@ -160,8 +160,8 @@ int report_end(const Answers& answers, const config::RunOptions& options) {
     if (options.verbose) print_timings(label, ended);
     if (options.verbose && ended.receipt) print_receipt(label, *ended.receipt);
     if (const std::string line = complaint(ended); !line.empty()) complain("troupe run", label + line);
-    // No retry can succeed where the server names no time for it: the tenant may never ask for this much.
-    const bool is_for_ever = ended.outcome == scheduler::Outcome::quota && !ended.retry_after;
+    // A limit without a time at which to come back is one that this request can never meet.
+    const bool is_for_ever = ended.outcome == scheduler::Outcome::quota && ended.limit && !ended.retry_after;
     if (code == kExitOk) code = is_for_ever ? kExitUsage : outcome.exit_code;
     if (is_refusal) break;
   }

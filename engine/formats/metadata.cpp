@@ -16,22 +16,23 @@ bool is_array(const MetadataValue& value) {
          std::holds_alternative<std::vector<double>>(value) || std::holds_alternative<std::vector<std::string>>(value);
 }
 
-std::string text_of(const MetadataValue& value);
+// `place`: what the index of a list's entry is, "at index" or "in layer".
+std::string text_of(const MetadataValue& value, const char* place = "at index");
 
 template <class List>
-std::string text_of_list(const List& list) {
+std::string text_of_list(const List& list, const char* place) {
   const auto differs = std::find_if(list.begin(), list.end(), [&](const auto& each) { return each != list.front(); });
   const auto quoted = [](const auto& each) { return text_of(MetadataValue(each)); };
   if (list.empty()) return "an empty list";
   if (differs == list.end()) return fmt::format("a list of {}", quoted(list.front()));
-  return fmt::format("a list of values that differ ({}, but {} at index {})", quoted(list.front()), quoted(*differs),
+  return fmt::format("a list of values that differ ({}, but {} {} {})", quoted(list.front()), quoted(*differs), place,
                      differs - list.begin());
 }
 
-std::string text_of(const MetadataValue& value) {
-  if (const auto* integers = std::get_if<std::vector<std::int64_t>>(&value)) return text_of_list(*integers);
-  if (const auto* numbers = std::get_if<std::vector<double>>(&value)) return text_of_list(*numbers);
-  if (const auto* strings = std::get_if<std::vector<std::string>>(&value)) return text_of_list(*strings);
+std::string text_of(const MetadataValue& value, const char* place) {
+  if (const auto* integers = std::get_if<std::vector<std::int64_t>>(&value)) return text_of_list(*integers, place);
+  if (const auto* numbers = std::get_if<std::vector<double>>(&value)) return text_of_list(*numbers, place);
+  if (const auto* strings = std::get_if<std::vector<std::string>>(&value)) return text_of_list(*strings, place);
   if (const auto* integer = std::get_if<std::int64_t>(&value)) return fmt::to_string(*integer);
   if (const auto* boolean = std::get_if<bool>(&value)) return *boolean ? "true" : "false";
   if (const auto* string = std::get_if<std::string>(&value)) return fmt::format("'{}'", Printable(*string));
@@ -100,7 +101,7 @@ void Metadata::fail_type(const std::string& key, const char* expected) {
   // Of layers that differ there are models, so that such a file is not damaged.
   const bool differs = is_array(unlisted(value)) && !std::string_view(expected).starts_with("a list");
   fail_key(differs ? ErrorCode::unsupported : ErrorCode::bad_model, key,
-           fmt::format("is {}, which is not {}", text_of(value), expected));
+           fmt::format("is {}, which is not {}", text_of(value, place_), expected));
 }
 
 template <class Convert>
@@ -231,7 +232,8 @@ void Metadata::refuse_unless(const std::string& key, std::initializer_list<Metad
   if (!found) return;
   const MetadataValue value = unlisted(*found);
   if (std::any_of(harmless.begin(), harmless.end(), [&](const auto& each) { return is_same(each, value); })) return;
-  fail_key(ErrorCode::unsupported, key, fmt::format("is {}, which is not supported: {}", text_of(value), what_is));
+  fail_key(ErrorCode::unsupported, key,
+           fmt::format("is {}, which is not supported: {}", text_of(value, place_), what_is));
 }
 
 }  // namespace troupe::engine

@@ -22,7 +22,8 @@ namespace troupe::engine {
 // never read as an absent key.
 class Metadata {
  public:
-  Metadata(const ModelFile& file, const std::string& prefix) : file_(file), prefix_(prefix + ".") {}
+  Metadata(const ModelFile& file, const std::string& prefix)
+      : file_(file), prefix_(prefix + "."), place_(prefix.starts_with("tokenizer") ? "at index" : "in layer") {}
 
   bool failed() const { return error_.has_value(); }
   Error error() const { return {error_->code, file_.path() + ": " + error_->message}; }
@@ -71,6 +72,7 @@ class Metadata {
 
   const ModelFile& file_;
   std::string prefix_;
+  const char* place_;  // what the index of an entry is: lists of families are for their layers
   std::optional<Error> error_;
 };
 

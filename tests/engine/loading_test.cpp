@@ -220,11 +220,11 @@ TEST_CASE("a list for each layer is refused by the first layer that the family d
     return error.message.find("'" + key + "' is " + part) != std::string::npos;
   };
   CHECK(refused(with("llama", "attention.head_count_kv", List{1, 1, 0, 1}), "llama.attention.head_count_kv",
-                "a list of values that differ (1, but 0 at index 2), which is not a whole number"));
+                "a list of values that differ (1, but 0 in layer 2), which is not a whole number"));
   CHECK(refused(with("llama", "feed_forward_length", List{24, 24, 24, 48}), "llama.feed_forward_length",
-                "a list of values that differ (24, but 48 at index 3)"));
+                "a list of values that differ (24, but 48 in layer 3)"));
   CHECK(refused(with("qwen3", "attention.sliding_window", List{0, 16, 0, 0}), "qwen3.attention.sliding_window",
-                "a list of values that differ (0, but 16 at index 1), which is not supported"));
+                "a list of values that differ (0, but 16 in layer 1), which is not supported"));
   const std::string window = "attention.sliding_window", pattern = window + "_pattern";
   CHECK(refused(with("llama", window, List{16, 16, 8, 16}), "llama." + window, "16 for layer 0 and 8 for layer 2"));
   CHECK(refused(with("gemma3", window, List{16, 16, 16, 0}), "gemma3." + window,
@@ -240,7 +240,7 @@ TEST_CASE("a list for each layer is refused by the first layer that the family d
   CHECK(refused(with("gemma3", "rope.freq_base", List{100, 100, 100, 200}, has_window), "gemma3.rope.freq_base",
                 "100 for layer 0 and 200 for layer 3; layers with a window must be alike"));
   CHECK(refused(with("llama", "rope.freq_base", List{100, 100, 100, 200}, has_window), "llama.rope.freq_base",
-                "a list of values that differ (100, but 200 at index 3)"));
+                "a list of values that differ (100, but 200 in layer 3)"));
   CHECK(refused(with("gemma3", "rope.freq_base", List{0, 0, 0, 100}, has_window,
                      std::pair(pattern, Flags{true, true, true, false})),
                 "gemma3.rope.freq_base", "0; it must be a finite number above 0"));

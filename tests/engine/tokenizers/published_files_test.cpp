@@ -156,7 +156,8 @@ TEST_CASE("several end tokens end answers, the first of them is EOS, and a list 
   CHECK(refusal(file).find("tokenizer.ggml.eos_token_id is 1000000") != std::string::npos);
   file["tokenizer.ggml.eos_token_id"] = 260.0;
   file["tokenizer.ggml.bos_token_id"] = Integers{1, 2};
-  CHECK(refusal(file).find("'tokenizer.ggml.bos_token_id' is a list") != std::string::npos);
+  CHECK(refusal(file).find("'tokenizer.ggml.bos_token_id' is a list of values that differ (1, but 2 at index 1)") !=
+        std::string::npos);
   // Without a vocabulary the ids of the metadata count alone.
   const MetadataFile none(
       {{"tokenizer.ggml.eos_token_id", Integers{7, 3}}, {"tokenizer.ggml.eos_token_ids", Integers{3, 5}}});
