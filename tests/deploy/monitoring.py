@@ -41,7 +41,7 @@ def exported(troupe, folder):
                 server.kill()
                 fail(f"the server does not serve: {server.stderr.read().decode()}")
         run("run", "-n", "4", "Once upon a time", expected=[0])
-        run("run", "-n", "4", "--choices", "3", "Once upon a time", expected=[75])
+        run("run", "-n", "4", "--choices", "3", "Once upon a time", expected=[2])
         text = run("status", "--prometheus", expected=[0]).stdout
     finally:
         server.terminate()

@@ -7,7 +7,7 @@
 
 using namespace troupe;
 using namespace troupe::ipc;
-using namespace troupe::test;
+using namespace troupe::ipc::test;
 using scheduler::Outcome;
 
 namespace {

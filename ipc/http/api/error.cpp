@@ -77,7 +77,9 @@ ApiError error_of(const scheduler::OutcomeInfo& row, std::string message, std::s
 ApiError api_error(scheduler::Refusal refusal) {
   const scheduler::OutcomeInfo& row = scheduler::info(refusal.outcome);
   ApiError error = error_of(row, std::move(refusal.message), refusal.field);
-  if (const auto ms = scheduler::retry_ms(refusal)) error.retry_after = std::chrono::milliseconds(*ms);
+  const auto ms = scheduler::retry_ms(refusal);
+  if (ms) error.retry_after = std::chrono::milliseconds(*ms);
+  error.retryable &= ms.has_value();
   return error;
 }
 
@@ -86,6 +88,7 @@ ApiError api_error(const actors::End& end) {
   ApiError error =
       error_of(row, end.message.empty() ? "the request was ended: " + std::string(row.name) : end.message, end.field);
   error.retry_after = end.retry_after;
+  error.retryable &= end.retry_after || row.kind != scheduler::OutcomeKind::refused;  // a quota that is never met
   return error;
 }
 

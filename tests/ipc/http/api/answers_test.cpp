@@ -409,7 +409,11 @@ TEST_CASE("every outcome that is an error has a status, a type and a code") {
     CHECK_FALSE(error.type.empty());
     CHECK_FALSE(error.code.empty());
     CHECK_FALSE(error.message.empty());
-    CHECK(error.retryable == row.retryable);
+    // What is refused without a time to come back can never be served.
+    CHECK(error.retryable == (row.retryable && row.kind != scheduler::OutcomeKind::refused));
+    actors::End later = end_of(row.outcome);
+    later.retry_after = std::chrono::milliseconds(5);
+    CHECK(api_error(later).retryable == row.retryable);
   }
 }
 
