@@ -27,7 +27,7 @@ std::string Tokenizer::decode(const std::vector<TokenId>& ids, const std::atomic
 }
 
 Result<std::shared_ptr<const Tokenizer>> make_tokenizer(const ModelFile& file) {
-  // One verdict on a file, also of those who only tokenize.
+  // One verdict on a file, also where it is only used to tokenize.
   if (const auto templates = find_chat_templates(file); !templates) return templates.error();
   Metadata keys(file, "tokenizer.ggml");
   const std::string model = keys.string("model");

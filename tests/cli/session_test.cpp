@@ -120,7 +120,7 @@ TEST_CASE("wrong uses of troupe session say what is right") {
   CHECK_THAT(invoke({"run", "--recompute", "hello"}).err, Contains("without --session"));
 }
 
-TEST_CASE("a server without a place for sessions says why, at its start and to who asks") {
+TEST_CASE("a server without a place for sessions says why, at its start and when it is asked") {
   const std::map<std::string, std::string> nowhere{{"HOME", ""}, {"XDG_STATE_HOME", ""}, {"STATE_DIRECTORY", ""}};
   const std::string why = "none of STATE_DIRECTORY, XDG_STATE_HOME and HOME is an absolute path";
   const TempFolder folder;
