@@ -22,6 +22,7 @@
 #include "actors/threads/topology.h"
 #include "config/assert.h"
 #include "config/folders.h"
+#include "config/option_groups.h"
 #include "engine/model/load_choices.h"
 #include "engine/sampling/sampler.h"
 
@@ -124,9 +125,7 @@ CancelFlag answered(const std::function<void(Answer)>& done, End end) {
 Status check_options(const GatewayOptions& options) {
   const auto file = engine::open_gguf(options.model_path);
   if (!file) return file.error();
-  if (options.max_step_tokens == 0 || options.max_sequences == 0 || options.max_queued_requests == 0) {
-    return Error{ErrorCode::invalid_argument, "max_step_tokens, max_sequences and max_queued_requests must be above 0"};
-  }
+  if (Status checked = config::check_ranges<config::GatewayLimits>(options); !checked) return checked;
   if (const auto kernels = engine::choose_kernels(options.load.kernels); !kernels) return kernels.error();
   return Ok{};
 }
@@ -217,7 +216,6 @@ class GatewayImpl final : public Gateway {
 
 GatewayOptions with_defaults(GatewayOptions options) {
   if (options.num_threads == 0) options.num_threads = engine::default_num_threads();
-  if (options.tokenizer_threads == 0) options.tokenizer_threads = 1;
   options.load.max_sequences = options.max_sequences;
   return options;
 }
@@ -225,7 +223,7 @@ GatewayOptions with_defaults(GatewayOptions options) {
 GatewayImpl::GatewayImpl(GatewayOptions options, std::optional<KillPlan> kills)
     : options_(with_defaults(std::move(options))),
       cpus_(plan_cpus(usable_cpus(), options_.num_threads)),
-      sessions_(options_, cpus_.rest, [](const std::string& problem) { spdlog::warn("{}", problem); }),
+      sessions_(options_, options_, cpus_.rest, [](const std::string& problem) { spdlog::warn("{}", problem); }),
       streams_(options_, {.num_threads = options_.num_threads, .on_usage = options_.on_usage}),
       memory_(engine::process_memory()),
       survey_([this] { return measure_memory(); }, cpus_.rest),

@@ -11,32 +11,24 @@
 #include "actors/serving/served_model.h"
 #include "actors/session_info.h"
 #include "config/metric.h"
+#include "config/server_limits.h"
 #include "engine/compute/profiler.h"
 #include "engine/engine.h"
 
 namespace troupe::actors {
 
-struct GatewayOptions : StreamLimits, SessionsOptions {
+struct GatewayOptions : config::GatewayLimits, SessionsPlace {
   std::string model_path;
-  std::string draft_path;                    // a draft model; empty: none
-  std::string model_alias;                   // what clients call it; empty: general.name or the file's stem
-  ChatTemplateChoice chat_template;          // instead of the model's own; empty: that
-  engine::LoadOptions load;                  // `team` and `progress` are filled in here
-  engine::Speculation speculation;           // of requests that do not choose another
-  bool verify_all_drafts = false;            // PlannerOptions::verify_all_drafts
-  std::uint32_t num_threads = 0;             // of the compute team; 0: engine::default_num_threads()
-  std::uint32_t max_step_tokens = 512;       // tokens of one step, all sequences together
-  std::chrono::milliseconds max_stall{100};  // PlannerOptions::max_stall_seconds
+  std::string draft_path;            // a draft model; empty: none
+  std::string model_alias;           // what clients call it; empty: general.name or the file's stem
+  ChatTemplateChoice chat_template;  // instead of the model's own; empty: that
+  engine::LoadOptions load;          // `team` and `progress` are filled in here
+  engine::Speculation speculation;   // of requests that do not choose another
+  bool verify_all_drafts = false;    // PlannerOptions::verify_all_drafts
+  std::uint32_t num_threads = 0;     // of the compute team; 0: engine::default_num_threads()
   // Steps are measured for so long when the model is loaded, or for a twentieth of the loading if that is longer; 0:
   // not at all. Until then deadlines are not checked, and prompts not cut (serving/measure_steps.h).
   std::chrono::milliseconds max_measuring{200};
-  std::uint32_t max_sequences = 64;                 // running at once
-  std::uint32_t max_queued_texts = 64;              // texts that wait for a text thread or are being worked on
-  std::uint64_t max_queued_text_bytes = 64u << 20;  // of all these texts together
-  std::uint32_t tokenizer_threads = 2;  // for large texts; one more is there for small ones (text_threads.h)
-  std::chrono::milliseconds drain_timeout{30000};
-  // While work waits and no step ends for longer than this, the server counts as stalled.
-  std::chrono::milliseconds progress_timeout{60000};
   // For measuring: called with the result of every step before its tokens are delivered, on a thread of the server.
   // Must not block. May be empty.
   std::function<void(const engine::StepResult&)> on_step;

@@ -110,16 +110,6 @@ inline constexpr std::size_t kMaxScopeBytes = 64;
 inline constexpr std::uint32_t kMaxChoices = 64;
 inline constexpr std::size_t kMaxEmbedInputs = 256;
 
-// Limits of all requests together, and of one user's.
-struct StreamLimits {
-  std::uint32_t max_requests_per_tenant = 512;
-  std::uint32_t max_queued_requests = 1024;
-  std::uint64_t max_queued_tokens = 1u << 22;
-  std::uint32_t max_parked_requests = 1024;  // out of credit; for one more a stream is ended (StreamTable::park)
-  // Of the texts, ids and vectors of all Embed requests together; while there is none, any one request is taken.
-  std::uint64_t max_embed_bytes = 64u << 20;
-};
-
 // Counts and times of an ended request: its receipt.
 struct Usage {
   std::uint32_t prompt_tokens = 0;

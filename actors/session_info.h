@@ -15,17 +15,9 @@ namespace troupe::actors {
 
 inline constexpr std::size_t kMaxSessionNameBytes = 64;
 
-struct SessionLimits {
-  std::uint32_t max_sessions_per_user = 64;
-  std::uint64_t max_session_bytes = 4ull << 30;         // of one user's files
-  std::uint64_t max_total_session_bytes = 64ull << 30;  // of all files; a guest may have a quarter of it
-};
-
-struct SessionsOptions : SessionLimits {
+struct SessionsPlace {
   std::string sessions_directory;   // empty: none are kept, and requests that name one are refused
   std::string no_sessions_because;  // why it is empty, where sessions were wanted
-  // Of K, V and states on their way to and from the disk, of all users together; a guest may have a quarter of it.
-  std::uint64_t max_session_buffer_bytes = 512ull << 20;
 };
 
 struct SessionQuestion {

@@ -167,7 +167,7 @@ Result<std::unique_ptr<actors::Gateway>> start(const config::BenchOptions& optio
   gateway.load.context = static_cast<std::uint32_t>(options.ctx_size);
   gateway.num_threads = num_threads(options);
   gateway.max_sequences = most_sequences;
-  gateway.max_requests_per_tenant = most_sequences;
+  gateway.max_requests_per_user = most_sequences;
   gateway.max_queued_requests = 4 * most_sequences;  // of which one user may have a quarter
   gateway.on_step = [&recorder](const engine::StepResult& result) { recorder.step(result); };
   auto started = actors::Gateway::start(std::move(gateway));

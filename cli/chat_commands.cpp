@@ -4,10 +4,12 @@
 
 #include <array>
 #include <cmath>
-#include <limits>
+#include <optional>
+#include <type_traits>
 
 #include "config/normal_float.h"
 #include "config/printable.h"
+#include "config/sampling_numbers.h"
 #include "config/values.h"
 
 namespace troupe::cli {
@@ -32,55 +34,39 @@ constexpr std::array<std::pair<std::string_view, ChatCommand>, 10> kCommands = {
     {"exit", ChatCommand::quit},
 }};
 
-// A number that a setting takes, and where it goes.
-struct Setting {
-  std::string_view name;
-  double min, max;
-  bool is_whole;
-  void (*set)(client::Sampling& sampling, double value);
-  std::optional<double> (*get)(const client::Sampling& sampling);
-};
+constexpr config::SamplingNumber kSeed{"seed", "seed", 0, 9007199254740992.0, false, "from 0 to 2^53"};
+constexpr config::SamplingNumber kPredict{"max_tokens", "predict", 0, 1 << 30, false, "of tokens"};
 
-template <auto member>
-void set_member(client::Sampling& sampling, double value) {
-  using Value = typename std::remove_reference_t<decltype(sampling.*member)>::value_type;
-  if constexpr (std::is_same_v<Value, float>)
-    sampling.*member = config::to_normal_float(value);
-  else
-    sampling.*member = static_cast<Value>(value);
+// Calls f(number, member) for each setting.
+template <class Sampling, class F>
+void for_each_setting(Sampling& sampling, const F& f) {
+  config::for_each_sampling_number(f, sampling);
+  f(kSeed, sampling.seed);
+  f(kPredict, sampling.max_tokens);
 }
-template <auto member>
-std::optional<double> get_member(const client::Sampling& sampling) {
-  const auto& value = sampling.*member;
-  return value ? std::optional(static_cast<double>(*value)) : std::nullopt;
-}
-template <auto member>
-constexpr Setting setting(std::string_view name, double min, double max, bool is_whole) {
-  return {name, min, max, is_whole, set_member<member>, get_member<member>};
-}
-
-using client::Sampling;
-constexpr double kMost = 1 << 30;
-constexpr std::array<Setting, 10> kSettings = {
-    setting<&Sampling::temperature>("temp", 0, 100, false),
-    setting<&Sampling::top_k>("top-k", 0, kMost, true),
-    setting<&Sampling::top_p>("top-p", 0, 1, false),
-    setting<&Sampling::min_p>("min-p", 0, 1, false),
-    setting<&Sampling::repeat_penalty>("repeat-penalty", 0.01, 100, false),
-    setting<&Sampling::presence_penalty>("presence-penalty", -100, 100, false),
-    setting<&Sampling::frequency_penalty>("frequency-penalty", -100, 100, false),
-    setting<&Sampling::repeat_last_n>("repeat-last-n", -1, kMost, true),
-    setting<&Sampling::seed>("seed", 0, 9007199254740992.0, true),
-    setting<&Sampling::max_tokens>("predict", 0, kMost, true),
-};
 
 std::string list_of(const client::Sampling& sampling) {
   std::string text;
-  for (const Setting& each : kSettings) {
-    const auto value = each.get(sampling);
-    text += value ? fmt::format("  {:<18} {:g}\n", each.name, *value) : fmt::format("  {:<18} (unset)\n", each.name);
-  }
+  for_each_setting(sampling, [&](const config::SamplingNumber& number, const auto& value) {
+    text += value ? fmt::format("  {:<18} {:g}\n", number.option, static_cast<double>(*value))
+                  : fmt::format("  {:<18} (unset)\n", number.option);
+  });
   return text;
+}
+
+// Sets the member, or says what it takes.
+template <class Value>
+Status set_member(const config::SamplingNumber& number, std::string_view text, std::optional<Value>& member) {
+  constexpr bool kIsWhole = std::is_integral_v<Value>;
+  const auto value = config::parse_number(std::string(text));
+  if (!value || !config::is_in_range(number, *value) || (kIsWhole && std::floor(*value) != *value))
+    return Error{ErrorCode::invalid_argument, fmt::format("/set {} takes {}: {}", number.option,
+                                                          kIsWhole ? "a whole number" : "a number", number.range)};
+  if constexpr (kIsWhole)
+    member = static_cast<Value>(*value);
+  else
+    member = config::to_normal_float(*value);
+  return Ok{};
 }
 
 }  // namespace
@@ -140,18 +126,15 @@ Result<std::string> set_setting(ChatSettings& settings, std::string_view assignm
   const std::size_t split = assignment.find_first_of(" \t=");
   const std::string_view name = assignment.substr(0, split);
   const std::string_view text = split == std::string_view::npos ? "" : trimmed(assignment.substr(split + 1));
-  for (const Setting& each : kSettings) {
-    if (each.name != name) continue;
-    const auto value = config::parse_number(std::string(text));
-    if (!value || *value < each.min || *value > each.max || (each.is_whole && std::floor(*value) != *value))
-      return Error{ErrorCode::invalid_argument,
-                   fmt::format("/set {} takes {} from {:g} to {:g}", name,
-                               each.is_whole ? "a whole number" : "a number", each.min, each.max)};
-    each.set(settings.sampling, *value);
-    return list_of(settings.sampling);
-  }
-  return Error{ErrorCode::invalid_argument, fmt::format("there is no setting '{}'; these are:\n{}",
-                                                        Printable(name).text(), list_of(settings.sampling))};
+  std::optional<Status> done;
+  for_each_setting(settings.sampling, [&](const config::SamplingNumber& number, auto& member) {
+    if (number.option == name) done = set_member(number, text, member);
+  });
+  if (!done)
+    return Error{ErrorCode::invalid_argument, fmt::format("there is no setting '{}'; these are:\n{}",
+                                                          Printable(name).text(), list_of(settings.sampling))};
+  if (!*done) return done->error();
+  return list_of(settings.sampling);
 }
 
 std::string_view chat_help() {

@@ -2,6 +2,7 @@
 
 #include "cli/output.h"
 #include "config/normal_float.h"
+#include "config/sampling_numbers.h"
 
 namespace troupe::cli {
 
@@ -17,14 +18,14 @@ Result<std::unique_ptr<client::Client>> connect(const config::SocketOptions& opt
 
 client::Sampling sampling_of(const config::SamplingOptions& options) {
   client::Sampling sampling;
-  sampling.temperature = config::to_normal_float(options.temp);
-  sampling.top_k = static_cast<std::int32_t>(options.top_k);
-  sampling.top_p = config::to_normal_float(options.top_p);
-  sampling.min_p = config::to_normal_float(options.min_p);
-  sampling.repeat_penalty = config::to_normal_float(options.repeat_penalty);
-  sampling.repeat_last_n = static_cast<std::int32_t>(options.repeat_last_n);
-  sampling.presence_penalty = config::to_normal_float(options.presence_penalty);
-  sampling.frequency_penalty = config::to_normal_float(options.frequency_penalty);
+  config::for_each_sampling_number(
+      [](const config::SamplingNumber&, auto& to, const auto& from) {
+        if constexpr (std::is_floating_point_v<std::remove_cvref_t<decltype(from)>>)
+          to = config::to_normal_float(from);
+        else
+          to = static_cast<std::int32_t>(from);
+      },
+      sampling, options);
   sampling.seed = options.seed;
   return sampling;
 }

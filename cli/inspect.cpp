@@ -308,7 +308,7 @@ Result<int> inspect(const config::InspectOptions& options, const config::Given& 
   auto load = load_options(engine, given);
   if (!load) return load.error();
   load->context = static_cast<std::uint32_t>(options.ctx_size);
-  load->max_sequences = static_cast<std::uint32_t>(options.parallel);
+  load->max_sequences = options.max_sequences;
   const auto kernels = engine::choose_kernels(load->kernels);
   if (!kernels) return kernels.error();
   const auto path = model_path(engine);

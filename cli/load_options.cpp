@@ -7,6 +7,7 @@
 
 #include "bench/load/trace.h"
 #include "cli/client_options.h"
+#include "config/sampling_numbers.h"
 #include "config/values.h"
 
 namespace troupe::cli {
@@ -149,8 +150,13 @@ std::vector<std::pair<std::string, std::string>> describe(const config::LoadOpti
   } else {
     lines.emplace_back("trace", options.trace);
   }
-  lines.emplace_back("sampling", fmt::format("temperature {}, top-k {}, top-p {}, min-p {}", number(options.temp),
-                                             options.top_k, number(options.top_p), number(options.min_p)));
+  std::vector<std::string> sampling;
+  config::for_each_sampling_number(
+      [&](const config::SamplingNumber& which, const auto& value) {
+        sampling.push_back(fmt::format("{} {}", which.option, number(static_cast<double>(value))));
+      },
+      options);
+  lines.emplace_back("sampling", fmt::format("{}", fmt::join(sampling, ", ")));
   lines.emplace_back("faults", describe_faults(plan.spec().faults));
   lines.emplace_back("seed", fmt::format("{}", plan.spec().seed));
   return lines;

@@ -363,7 +363,7 @@ int run_service(const config::Parsed& parsed, ServiceManager& manager, const std
     start_stop_thread(events, {.drain_timeout = parsed.options.drain_timeout, .hangup_stops = on_terminal});
     const auto& options = parsed.options;
     const auto num_threads = cli::num_threads(options) + kOtherThreads + (options.listen.empty() ? 0 : kTcpThreads) +
-                             static_cast<std::uint32_t>(options.tokenizer_threads);
+                             options.tokenizer_threads;
     if (const auto lack = lack_of_threads(num_threads)) return end_with(*lack);
     return Service(parsed, manager, *events, on_terminal).run();
   } catch (...) {

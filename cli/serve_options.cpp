@@ -88,32 +88,29 @@ struct MemoryLimit {
 // The most memory of each kind that a server with these options uses. context: of one sequence, in tokens.
 std::vector<MemoryLimit> memory_limits(const config::ServeOptions& options, std::uint64_t context) {
   const std::uint64_t budget = options.memory.count > 0 ? options.memory.count : engine::default_memory_budget();
-  const std::uint64_t requests =
-      count(options.max_queued_requests) + count(options.max_parked_requests) + count(options.parallel);
+  const std::uint64_t requests = options.max_queued_requests + options.max_parked_requests + options.max_sequences;
   return {
       {"weights, KV cache, snapshots", budget, "memory"},
-      {"frames half read, answers unread", options.max_buffer_bytes.count, "max-buffer-bytes"},
-      {"a large frame, decoded", kDecodedFactor * options.max_frame_bytes.count, "max-frame-bytes"},
-      {"connections", kConnectionBytes * count(options.max_connections), "max-connections"},
-      {"TLS connections",
-       options.tls_cert.empty() ? 0 : 2 * ipc::http::kTlsConnectionBytes * count(options.max_connections),
+      {"frames half read, answers unread", options.max_buffer_bytes, "max-buffer-bytes"},
+      {"a large frame, decoded", kDecodedFactor * options.max_frame_bytes, "max-frame-bytes"},
+      {"connections", kConnectionBytes * options.max_connections, "max-connections"},
+      {"TLS connections", options.tls_cert.empty() ? 0 : 2 * ipc::http::kTlsConnectionBytes * options.max_connections,
        "max-connections, tls-cert"},
       {"a key being checked", options.listen.empty() ? 0 : kScryptBytes, "listen"},
       {"requests", kRequestBytes * requests, "max-queued-requests, max-parked-requests, parallel"},
-      {"prompts that wait", sizeof(std::int32_t) * count(options.max_queued_tokens), "max-queued-tokens"},
-      {"sequences", kTokenBytes * context * count(options.parallel), "parallel, ctx-size"},
-      {"texts that wait", options.max_queued_text_bytes.count, "max-queued-text-bytes"},
-      {"texts being encoded", kEncodedFactor * options.max_frame_bytes.count * count(options.tokenizer_threads),
+      {"prompts that wait", sizeof(std::int32_t) * options.max_queued_tokens, "max-queued-tokens"},
+      {"sequences", kTokenBytes * context * options.max_sequences, "parallel, ctx-size"},
+      {"texts that wait", options.max_queued_text_bytes, "max-queued-text-bytes"},
+      {"texts being encoded", kEncodedFactor * options.max_frame_bytes * options.tokenizer_threads,
        "max-frame-bytes, tokenizer-threads"},
-      {"requests for vectors", options.max_embed_bytes.count, "max-embed-bytes"},
-      {"sessions read and saved", options.max_session_buffer_bytes.count, "max-session-buffer-bytes"},
+      {"requests for vectors", options.max_embed_bytes, "max-embed-bytes"},
+      {"sessions read and saved", options.max_session_buffer_bytes, "max-session-buffer-bytes"},
       {"the program itself", kProgramBytes, "a constant"},
   };
 }
 
 Status add_http(const config::Given& given, const config::ServeOptions& options, ipc::HttpOptions& http) {
   http.no_auth = options.no_auth;
-  http.keep_alive_timeout = options.keep_alive_timeout;
   Status added = for_each_value(options.listen, [&](const std::string& text) -> Status {
     const auto address = ipc::parse_tcp_address(text);
     if (!address) return named_error(given, "listen", address.error().message);
@@ -173,18 +170,7 @@ Result<ipc::ServerOptions> server_options(const config::ServeOptions& options, c
   auto tenants = tenant_rules(given);
   if (!tenants) return tenants.error();
   server.tenants = std::move(*tenants);
-  server.max_connections = static_cast<std::uint32_t>(options.max_connections);
-  server.max_connections_per_uid = static_cast<std::uint32_t>(options.max_connections_per_uid);
-  server.max_streams = static_cast<std::uint32_t>(options.max_streams);
-  server.max_frame_bytes = static_cast<std::uint32_t>(options.max_frame_bytes.count);
-  server.max_outbox_bytes = options.max_outbox_bytes.count;
-  server.max_buffer_bytes = options.max_buffer_bytes.count;
-  server.max_frames_per_second = static_cast<std::uint32_t>(options.max_frames_per_second);
-  server.max_questions_per_second = static_cast<std::uint32_t>(options.max_questions_per_second);
-  server.max_refusals_per_second = static_cast<std::uint32_t>(options.max_refusals_per_second);
-  server.hello_timeout = options.hello_timeout;
-  server.stall_timeout = options.stall_timeout;
-  server.idle_timeout = options.idle_timeout;
+  server.limits = options;
   if (Status added = add_http(given, options, server.http); !added) return added.error();
   return server;
 }
@@ -247,28 +233,12 @@ Result<actors::GatewayOptions> gateway_options(const config::ServeOptions& optio
   if (!speculation) return speculation.error();
   gateway.speculation = *speculation;
   gateway.num_threads = static_cast<std::uint32_t>(options.threads);
-  gateway.max_step_tokens = static_cast<std::uint32_t>(options.max_step_tokens);
-  gateway.max_stall = options.max_stall;
-  gateway.max_sequences = static_cast<std::uint32_t>(options.parallel);
-  gateway.max_queued_requests = static_cast<std::uint32_t>(options.max_queued_requests);
-  gateway.max_parked_requests = static_cast<std::uint32_t>(options.max_parked_requests);
-  gateway.max_queued_tokens = static_cast<std::uint64_t>(options.max_queued_tokens);
-  gateway.max_queued_texts = static_cast<std::uint32_t>(options.max_queued_texts);
-  gateway.max_queued_text_bytes = options.max_queued_text_bytes.count;
-  gateway.max_embed_bytes = options.max_embed_bytes.count;
-  gateway.max_requests_per_tenant = static_cast<std::uint32_t>(options.max_requests_per_user);
-  gateway.tokenizer_threads = static_cast<std::uint32_t>(options.tokenizer_threads);
+  static_cast<config::GatewayLimits&>(gateway) = options;
   const auto sessions = sessions_directory(options.sessions_dir);
   if (sessions)
     gateway.sessions_directory = *sessions;
   else
     gateway.no_sessions_because = sessions.error().message;
-  gateway.max_sessions_per_user = static_cast<std::uint32_t>(options.max_sessions_per_user);
-  gateway.max_session_bytes = options.max_session_bytes.count;
-  gateway.max_total_session_bytes = options.max_total_session_bytes.count;
-  gateway.max_session_buffer_bytes = options.max_session_buffer_bytes.count;
-  gateway.drain_timeout = options.drain_timeout;
-  gateway.progress_timeout = options.progress_timeout;
   gateway.append_metrics = append_log_metrics;
   if (options.profile) gateway.profiler = std::make_shared<engine::StepProfile>(cli::num_threads(options));
   return named;

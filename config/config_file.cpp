@@ -36,7 +36,9 @@ std::string wanted_type(const Option& option, const toml::node& node) {
   struct Check {
     const toml::node& node;
     std::string operator()(bool Options::*) const { return node.is_boolean() ? "" : "true or false"; }
-    std::string operator()(std::int64_t Options::*) const { return node.is_integer() ? "" : "a whole number"; }
+    std::string operator()(std::int64_t Options::*) const { return whole_number(); }
+    std::string operator()(std::uint32_t Options::*) const { return whole_number(); }
+    std::string operator()(std::uint64_t Options::*) const { return whole_number(); }
     std::string operator()(std::vector<std::int64_t> Options::*) const {
       return node.is_integer() ? "" : "whole numbers";
     }
@@ -54,6 +56,7 @@ std::string wanted_type(const Option& option, const toml::node& node) {
     std::string operator()(std::chrono::milliseconds Options::*) const {
       return node.is_number() || node.is_string() ? "" : "a number of seconds or a string such as \"30s\"";
     }
+    std::string whole_number() const { return node.is_integer() ? "" : "a whole number"; }
   };
   return std::visit(Check{node}, option.field);
 }
@@ -224,7 +227,7 @@ class TomlScan {
 
 }  // namespace
 
-Result<std::optional<ConfigFile>> read_config_file(const std::string& path) {
+Result<std::optional<ConfigFile>> read_config_file(const std::string& path, FormerNames former_names) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return std::optional<ConfigFile>();
   std::ifstream stream(path, std::ios::binary);
@@ -256,11 +259,16 @@ Result<std::optional<ConfigFile>> read_config_file(const std::string& path) {
       file.tenants = std::move(*tenants);
       continue;
     }
-    const Option* option = find_key(key.str());
+    const std::string_view name = name_today(key.str(), former_names);
+    const Option* option = find_key(name);
     if (!option) return Error{ErrorCode::bad_config, place + unknown_key(key.str(), node.is_table())};
     auto texts = read_texts(*option, node);
     if (!texts) return Error{ErrorCode::bad_config, place + texts.error().message};
-    file.entries.push_back({option, std::move(*texts), line});
+    file.entries.push_back({option, std::move(*texts), line, name == key.str() ? "" : std::string(key.str())});
+    if (name != key.str() && parsed.table().contains(name))
+      return Error{
+          ErrorCode::bad_config,
+          fmt::format("{}{} is a former name of {}, which the file has too; leave it out", place, key.str(), name)};
   }
   return std::optional(std::move(file));
 }

@@ -14,6 +14,7 @@ struct ConfigEntry {
   const Option* option;
   std::vector<std::string> texts;  // the argument for assign(); empty for an empty list
   int line;                        // from 1
+  std::string former_name{};       // of the option, if the file has that
 };
 
 struct ConfigFile {
@@ -24,7 +25,7 @@ struct ConfigFile {
 
 // nullopt if there is no such file. Error: bad_config if it cannot be read, is not TOML (with the line), has an unknown
 // key (with the nearest name), a value of the wrong type, or a bad tenant rule (to_tenant_rules()).
-[[nodiscard]] Result<std::optional<ConfigFile>> read_config_file(const std::string& path);
+[[nodiscard]] Result<std::optional<ConfigFile>> read_config_file(const std::string& path, FormerNames former_names);
 
 // A text as a TOML string, quoted.
 [[nodiscard]] std::string toml_string(const std::string& text);

@@ -49,7 +49,7 @@ std::string facts(const Option& option) {
   const std::string preset = fmt::format("{}", fmt::join(to_texts(option, kPresets), ","));
   if (!option.value.empty() && !preset.empty()) all.push_back("default " + preset);
   if (!option.flag_only) all.push_back(option.variable());
-  if (option.reloads) all.emplace_back("SIGHUP reloads it");
+  if (option.changes == Changes::by_reload) all.emplace_back("SIGHUP reloads it");
   return all.empty() ? "" : fmt::format("[{}]", fmt::join(all, "; "));
 }
 

@@ -6,6 +6,9 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -45,9 +48,22 @@ inline constexpr std::uint32_t kClientCommands = bit(Command::run) | bit(Command
 inline constexpr std::uint32_t kTextCommands = bit(Command::run) | bit(Command::tokenize) | bit(Command::embed);
 
 // The member of Options that holds an option's value; its type determines how it is parsed, printed and checked.
-using Field = std::variant<bool Options::*, std::int64_t Options::*, double Options::*, std::string Options::*,
-                           Bytes Options::*, std::chrono::milliseconds Options::*, Seed Options::*,
-                           std::vector<std::int64_t> Options::*, std::vector<std::string> Options::*>;
+using Field =
+    std::variant<bool Options::*, std::int64_t Options::*, std::uint32_t Options::*, std::uint64_t Options::*,
+                 double Options::*, std::string Options::*, Bytes Options::*, std::chrono::milliseconds Options::*,
+                 Seed Options::*, std::vector<std::int64_t> Options::*, std::vector<std::string> Options::*>;
+
+// The groups that a part of the server keeps as they are (option_groups.h).
+using KeptGroups = std::tuple<GatewayLimits, ConnectionLimits>;
+
+// Of the sets in a tuple, the bit of each that has the group.
+template <class Group, class Sets>
+constexpr std::uint32_t sets_with() {
+  return []<std::size_t... kPlaces>(std::index_sequence<kPlaces...>) {
+    return ((std::is_base_of_v<Group, std::tuple_element_t<kPlaces, Sets>> ? 1u << kPlaces : 0u) | ...);
+  }
+  (std::make_index_sequence<std::tuple_size_v<Sets>>());
+}
 
 // Where an option's value is, and with that, which subcommands have the option.
 struct OptionPlace {
@@ -55,7 +71,15 @@ struct OptionPlace {
   OptionPlace(T Group::*member);  // for the rows: defined in option_table.cpp
 
   Field field;
-  std::uint32_t commands;  // the bit of each subcommand that has it
+  std::uint32_t commands;     // the bit of each subcommand that has it
+  std::uint32_t kept_groups;  // the bit of each of KeptGroups that it is in
+};
+
+// How the value of a running server changes.
+enum class Changes : std::uint8_t {
+  by_restart,
+  by_reload,   // read_again()
+  by_request,  // each request may bring its own
 };
 
 // Allowed values of a number, an amount (in bytes), a duration (in milliseconds) or each entry of a list.
@@ -73,8 +97,8 @@ struct Option : OptionPlace {
   std::string_view group;  // heading in --help
   std::string_view value;  // placeholder in --help: "TOKENS"; "a|b|c": these values only; empty: a flag without value
   Range range;
-  std::string_view help;   // ends with the meaning of 0 or empty, if it is special
-  bool reloads = false;    // a running server can change the value (read_again())
+  std::string_view help;  // ends with the meaning of 0 or empty, if it is special
+  Changes changes = Changes::by_restart;
   bool flag_only = false;  // no variable and no key in the file (--help, --print-config)
 
   bool belongs_to(Command command) const { return (commands & bit(command)) != 0; }
@@ -84,5 +108,15 @@ struct Option : OptionPlace {
 };
 
 [[nodiscard]] std::span<const Option> option_table();
+
+// A name that an option had in an earlier version: as a flag, a variable and a key it means the option still, with a
+// warning that says the new name (docs/stability.md).
+struct FormerName {
+  std::string_view was;
+  std::string_view is;  // the name of a row
+};
+using FormerNames = std::span<const FormerName>;
+
+[[nodiscard]] FormerNames former_names();
 
 }  // namespace troupe::config

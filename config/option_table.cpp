@@ -3,8 +3,6 @@
 // Spellings follow llama.cpp; vLLM's are aliases where they differ. Within a subcommand every spelling is unique, and
 // names (keys, variables) are unique throughout: tests/config checks both.
 #include <tuple>
-#include <type_traits>
-#include <utility>
 
 #include "config/option.h"
 
@@ -16,25 +14,18 @@ using OptionSets = std::tuple<ServeOptions, RunOptions, BenchOptions, EvalOption
                               StatusOptions, TopOptions, VersionOptions, LoadOptions, ProbeOptions, PerplexityOptions,
                               EmbedOptions, UsageOptions, SessionOptions, KeyCommandOptions, ChatOptions>;
 
-// The bit of each subcommand that has the group.
-template <class Group>
-constexpr std::uint32_t commands_with() {
-  return []<std::size_t... kPlaces>(std::index_sequence<kPlaces...>) {
-    return ((std::is_base_of_v<Group, std::tuple_element_t<kPlaces, OptionSets>> ? 1u << kPlaces : 0u) | ...);
-  }
-  (std::make_index_sequence<std::tuple_size_v<OptionSets>>());
-}
-static_assert(kClientCommands == (commands_with<SocketOptions>() & ~bit(Command::serve)));
-static_assert(kTextCommands == commands_with<TokenTextOptions>());
+static_assert(kClientCommands == (sets_with<SocketOptions, OptionSets>() & ~bit(Command::serve)));
+static_assert(kTextCommands == sets_with<TokenTextOptions, OptionSets>());
 
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 constexpr double kHours = 3600e3;
 constexpr Range kAny{};
 constexpr Range within(double min, double max) { return {min, max, false}; }
 constexpr Range above(double min, double max) { return {min, max, true}; }
+constexpr Range range_of(const SamplingNumber& number) { return {number.min, number.max, number.above_min}; }
 
 // The last two fields of a row.
-constexpr bool kReloads = true, kNeedsRestart = false;
+constexpr Changes kReloads = Changes::by_reload, kNeedsRestart = Changes::by_restart, kPerRequest = Changes::by_request;
 constexpr bool kFlagOnly = true;
 
 constexpr std::string_view kModel = "Model";
@@ -56,7 +47,9 @@ constexpr std::string_view kConfiguration = "Configuration";
 
 template <class T, class Group>
 OptionPlace::OptionPlace(T Group::*member)
-    : field(static_cast<T Options::*>(member)), commands(commands_with<Group>()) {}
+    : field(static_cast<T Options::*>(member)),
+      commands(sets_with<Group, OptionSets>()),
+      kept_groups(sets_with<Group, KeptGroups>()) {}
 
 std::span<const Option> option_table() {
   static const std::vector<Option> table{
@@ -66,13 +59,15 @@ std::span<const Option> option_table() {
        "draft model for speculative decoding, of the same vocabulary: with --spec-type draft or auto"},
       {&SpeculationOptions::spec_type, "spec-type", "", kModel, "TYPE", kAny,
        "what drafts tokens, which a step verifies together: ngram or suffix (the text so far), draft (a draft model), "
-       "auto, off. Never changes an answer; none: off (run: what the server was started with, as for the next three)"},
+       "auto, off. Never changes an answer; none: off (run: what the server was started with, as for the next three)",
+       kPerRequest},
       {&SpeculationOptions::spec_draft_n_max, "spec-draft-n-max", "--draft-max --draft-n", kModel, "TOKENS",
-       within(-1, 16), "longest draft; how much is verified follows from its acceptance and the step's room; -1: 16"},
+       within(-1, 16), "longest draft; how much is verified follows from its acceptance and the step's room; -1: 16",
+       kPerRequest},
       {&SpeculationOptions::spec_draft_n_min, "spec-draft-n-min", "--draft-min", kModel, "TOKENS", within(-1, 16),
-       "shorter drafts are not used; -1: 0"},
+       "shorter drafts are not used; -1: 0", kPerRequest},
       {&SpeculationOptions::spec_draft_p_min, "spec-draft-p-min", "--draft-p-min", kModel, "P", within(-1, 1),
-       "a draft model's draft ends before a token of lower probability; -1: 0"},
+       "a draft model's draft ends before a token of lower probability; -1: 0", kPerRequest},
       {&ServerOptions::chat_template, "chat-template", "--chat-template-file", kModel, "TEMPLATE", kAny,
        "what makes prompts of messages, in Jinja: a file, a name of docs/chat.md, or of a template in the model's "
        "file; "
@@ -138,11 +133,11 @@ std::span<const Option> option_table() {
        "where sessions are kept, a directory of the server's own; \"auto\": $STATE_DIRECTORY/sessions, else "
        "$XDG_STATE_HOME/troupe/sessions or ~/.local/state/troupe/sessions; none, off: no session is served (session: "
        "what repair looks at)"},
-      {&ServerOptions::drain_timeout, "drain-timeout", "--shutdown-timeout --graceful-termination-timeout", kServer,
+      {&DrainOptions::drain_timeout, "drain-timeout", "--shutdown-timeout --graceful-termination-timeout", kServer,
        "TIME", within(0, 24 * kHours), "how long SIGTERM waits for running answers before it ends them"},
       {&ServerOptions::idle_exit, "idle-exit", "", kServer, "TIME", within(0, 24 * kHours),
        "end when nobody has been connected for this long, for a service that its socket starts; 0: never", kReloads},
-      {&ServerOptions::progress_timeout, "progress-timeout", "", kServer, "TIME", within(1, 24 * kHours),
+      {&DrainOptions::progress_timeout, "progress-timeout", "", kServer, "TIME", within(1, 24 * kHours),
        "how long work may wait without a step ending before health says stalled; more than the longest step"},
 
       {&UsageFileOptions::usage_db, "usage-db", "", kServer, "FILE", kAny,
@@ -162,68 +157,68 @@ std::span<const Option> option_table() {
        "~/.local/state/troupe; SIGHUP reads it again",
        kReloads},
 
-      {&ParallelOptions::parallel, "parallel", "-np --max-num-seqs", kLimits, "N", within(1, 4096),
+      {&ParallelOptions::max_sequences, "parallel", "-np --max-num-seqs", kLimits, "N", within(1, 4096),
        "sequences computed at once"},
-      {&LimitOptions::max_step_tokens, "max-step-tokens", "-b --batch-size --max-num-batched-tokens", kLimits, "TOKENS",
+      {&StepLimits::max_step_tokens, "max-step-tokens", "-b --batch-size --max-num-batched-tokens", kLimits, "TOKENS",
        within(1, 65536), "tokens of one step, all sequences together"},
-      {&LimitOptions::max_stall, "max-stall", "", kLimits, "TIME", within(1, 24 * kHours),
+      {&StepLimits::max_stall, "max-stall", "", kLimits, "TIME", within(1, 24 * kHours),
        "how long one step with parts of prompts may hold up running answers; at least 32 tokens are computed in each"},
-      {&LimitOptions::max_queued_requests, "max-queued-requests", "--max-num-queued-reqs", kLimits, "N",
+      {&StreamLimits::max_queued_requests, "max-queued-requests", "--max-num-queued-reqs", kLimits, "N",
        within(1, 1 << 20), "requests that may wait; more are refused. A guest may have a quarter of them"},
-      {&LimitOptions::max_parked_requests, "max-parked-requests", "", kLimits, "N", within(1, 1 << 20),
+      {&StreamLimits::max_parked_requests, "max-parked-requests", "", kLimits, "N", within(1, 1 << 20),
        "requests whose clients do not read; one more ends the slowest reader of the user with most of them. A guest "
        "with a quarter of them gets no new ones"},
-      {&LimitOptions::max_queued_tokens, "max-queued-tokens", "--max-num-queued-tokens", kLimits, "TOKENS",
+      {&StreamLimits::max_queued_tokens, "max-queued-tokens", "--max-num-queued-tokens", kLimits, "TOKENS",
        within(1, 4294967296.0),
        "prompt tokens that may wait, all requests together; a guest may have a quarter of them"},
-      {&LimitOptions::max_queued_texts, "max-queued-texts", "", kLimits, "N", within(1, 65536),
+      {&TextLimits::max_queued_texts, "max-queued-texts", "", kLimits, "N", within(1, 65536),
        "texts that may wait to be tokenized or decoded, short prompts apart; a guest may have a quarter of them"},
-      {&LimitOptions::max_queued_text_bytes, "max-queued-text-bytes", "", kLimits, "SIZE", within(1, 64 * kGiB),
+      {&TextLimits::max_queued_text_bytes, "max-queued-text-bytes", "", kLimits, "SIZE", within(1, 64 * kGiB),
        "these texts, together; a guest may have a quarter of it"},
-      {&LimitOptions::max_embed_bytes, "max-embed-bytes", "", kLimits, "SIZE", within(1, 64 * kGiB),
+      {&StreamLimits::max_embed_bytes, "max-embed-bytes", "", kLimits, "SIZE", within(1, 64 * kGiB),
        "texts and vectors of all requests for vectors, together; a guest may have a quarter of it"},
-      {&LimitOptions::max_requests_per_user, "max-requests-per-user", "", kLimits, "N", within(1, 1 << 20),
+      {&StreamLimits::max_requests_per_user, "max-requests-per-user", "", kLimits, "N", within(1, 1 << 20),
        "requests of one user, waiting or running"},
-      {&LimitOptions::max_connections, "max-connections", "", kLimits, "N", within(1, 65536),
+      {&ConnectionLimits::max_connections, "max-connections", "", kLimits, "N", within(1, 65536),
        "open connections; some are kept for the user who runs the server", kReloads},
-      {&LimitOptions::max_connections_per_uid, "max-connections-per-uid", "", kLimits, "N", within(1, 65536),
+      {&ConnectionLimits::max_connections_per_uid, "max-connections-per-uid", "", kLimits, "N", within(1, 65536),
        "open connections of one user", kReloads},
-      {&LimitOptions::max_streams, "max-streams", "", kLimits, "N", within(1, 65536),
+      {&ConnectionLimits::max_streams, "max-streams", "", kLimits, "N", within(1, 1 << 20),
        "requests at once on one connection"},
-      {&LimitOptions::max_frame_bytes, "max-frame-bytes", "", kLimits, "SIZE", within(4096, 16.0 * 1024 * 1024),
+      {&ConnectionLimits::max_frame_bytes, "max-frame-bytes", "", kLimits, "SIZE", within(4096, 16.0 * 1024 * 1024),
        "longest message on the socket"},
-      {&LimitOptions::max_outbox_bytes, "max-outbox-bytes", "", kLimits, "SIZE", within(4096, kGiB),
+      {&ConnectionLimits::max_outbox_bytes, "max-outbox-bytes", "", kLimits, "SIZE", within(4096, kGiB),
        "output that may wait for one client that does not read, before it is disconnected", kReloads},
-      {&LimitOptions::max_buffer_bytes, "max-buffer-bytes", "", kLimits, "SIZE",
-       within(32.0 * 1024 * 1024, 1024 * kGiB),
-       "half of it for messages half read, half for answers unread, of all clients together; a guest may have a "
-       "quarter of each"},
-      {&LimitOptions::max_frames_per_second, "max-frames-per-second", "", kLimits, "N", within(1, 1e9),
+      {&ConnectionLimits::max_buffer_bytes, "max-buffer-bytes", "", kLimits, "SIZE", within(1024.0 * 1024, 1024 * kGiB),
+       "half of it for messages half read, half for answers unread, of all clients together; at least four times "
+       "max-frame-bytes. A guest may have a quarter of each"},
+      {&ConnectionLimits::max_frames_per_second, "max-frames-per-second", "", kLimits, "N", within(1, 1 << 30),
        "messages that one user's clients may send in a second; what comes faster is read later", kReloads},
-      {&LimitOptions::max_questions_per_second, "max-questions-per-second", "", kLimits, "N", within(1, 1e9),
+      {&ConnectionLimits::max_questions_per_second, "max-questions-per-second", "", kLimits, "N", within(1, 1 << 30),
        "questions for health, status and models that one user may ask in a second; more are refused", kReloads},
-      {&LimitOptions::max_refusals_per_second, "max-refusals-per-second", "", kLimits, "N", within(1, 1e6),
+      {&ConnectionLimits::max_refusals_per_second, "max-refusals-per-second", "", kLimits, "N", within(1, 1 << 30),
        "once five times as many requests of one tenant were refused in a row, its next ones are read so many a second",
        kReloads},
-      {&LimitOptions::stall_timeout, "stall-timeout", "", kLimits, "TIME", within(1, 24 * kHours),
+      {&ConnectionLimits::stall_timeout, "stall-timeout", "", kLimits, "TIME", within(1, 24 * kHours),
        "how long a client may read nothing before it is disconnected", kReloads},
-      {&LimitOptions::hello_timeout, "hello-timeout", "", kLimits, "TIME", within(1, 24 * kHours),
+      {&ConnectionLimits::hello_timeout, "hello-timeout", "", kLimits, "TIME", within(1, 24 * kHours),
        "how long a new connection may take to say hello", kReloads},
-      {&LimitOptions::idle_timeout, "idle-timeout", "", kLimits, "TIME", within(0, 365 * 24 * kHours),
+      {&ConnectionLimits::idle_timeout, "idle-timeout", "", kLimits, "TIME", within(0, 365 * 24 * kHours),
        "end connections that ask for nothing this long; 0: never", kReloads},
-      {&LimitOptions::keep_alive_timeout, "keep-alive-timeout", "--timeout-keep-alive", kLimits, "TIME",
+      {&ConnectionLimits::keep_alive_timeout, "keep-alive-timeout", "--timeout-keep-alive", kLimits, "TIME",
        within(1, 24 * kHours), "how long an HTTP connection is kept between two requests", kReloads},
-      {&LimitOptions::max_sessions_per_user, "max-sessions-per-user", "", kLimits, "N", within(1, 1 << 20),
+      {&SessionLimits::max_sessions_per_user, "max-sessions-per-user", "", kLimits, "N", within(1, 1 << 20),
        "sessions of one user; for one more, that of the same user which was not used for longest is deleted"},
-      {&LimitOptions::max_session_bytes, "max-session-bytes", "", kLimits, "SIZE", within(1, 1024.0 * 1024 * kGiB),
+      {&SessionLimits::max_session_bytes, "max-session-bytes", "", kLimits, "SIZE", within(1, 1024.0 * 1024 * kGiB),
        "what the sessions of one user may take on disk; for more, the K and V of those go first that were not used for "
        "longest (they are computed again when they are needed), then whole sessions"},
-      {&LimitOptions::max_total_session_bytes, "max-total-session-bytes", "", kLimits, "SIZE",
+      {&SessionLimits::max_total_session_bytes, "max-total-session-bytes", "", kLimits, "SIZE",
        within(1, 1024.0 * 1024 * kGiB), "what all sessions may take on disk; a guest may have a quarter of it"},
-      {&LimitOptions::max_session_buffer_bytes, "max-session-buffer-bytes", "", kLimits, "SIZE", within(1, 1024 * kGiB),
+      {&SessionLimits::max_session_buffer_bytes, "max-session-buffer-bytes", "", kLimits, "SIZE",
+       within(1, 1024 * kGiB),
        "memory for K and V of sessions on their way to and from the disk; what does not fit is not saved, and computed "
        "again. A guest may have a quarter of it"},
-      {&LimitOptions::tokenizer_threads, "tokenizer-threads", "", kLimits, "N", within(1, 64),
+      {&TextLimits::tokenizer_threads, "tokenizer-threads", "", kLimits, "N", within(1, 64),
        "threads that turn long texts into tokens; one more is kept for texts up to 16 KiB"},
 
       {&LogOptions::log_format, "log-format", "", kLogging, "text|json", kAny,
@@ -234,58 +229,66 @@ std::span<const Option> option_table() {
        "append the log to this file, opened anew by SIGHUP; none: to stderr"},
 
       {&LengthOptions::predict, "predict", "-n --n-predict --max-tokens", kRequest, "TOKENS", within(-1, 1 << 24),
-       "longest answer; -1: until the model ends or the context is full"},
+       "longest answer; -1: until the model ends or the context is full", kPerRequest},
       {&AnswerOptions::choices, "choices", "--n-choices --num-return-sequences", kRequest, "N", within(1, 64),
        "answers to one prompt, which is computed once; each is drawn by itself (with --temp 0 all are the same). "
-       "--json prints {\"choices\": [...]} for more than one"},
+       "--json prints {\"choices\": [...]} for more than one",
+       kPerRequest},
       {&AnswerOptions::stop, "stop", "-r --reverse-prompt", kRequest, "TEXT", kAny,
-       "end the answer before this text; may be repeated"},
+       "end the answer before this text; may be repeated", kPerRequest},
       {&AnswerOptions::stop_id, "stop-id", "", kRequest, "ID,...", within(0, 2147483647),
-       "end the answer at these tokens"},
-      {&AnswerOptions::ignore_eos, "ignore-eos", "", kRequest, "", kAny, "never choose an end-of-answer token"},
+       "end the answer at these tokens", kPerRequest},
+      {&AnswerOptions::ignore_eos, "ignore-eos", "", kRequest, "", kAny, "never choose an end-of-answer token",
+       kPerRequest},
       {&AnswerOptions::logprobs, "logprobs", "", kRequest, "N", within(-1, 20),
        "with --json, and only there: logarithms of the probabilities of the chosen and the N likeliest tokens; -1: "
-       "none"},
+       "none",
+       kPerRequest},
       {&AnswerOptions::timeout, "timeout", "", kRequest, "TIME", within(0, 24 * kHours),
        "end the answer with what it has after this long, and with exit code 1; refused at once if it is predicted to "
-       "be late; 0: never"},
-      {&AnswerOptions::priority, "priority", "", kRequest, "N", within(-1000, 1000), "lower is served earlier"},
+       "be late; 0: never",
+       kPerRequest},
+      {&AnswerOptions::priority, "priority", "", kRequest, "N", within(-1000, 1000), "lower is served earlier",
+       kPerRequest},
       {&SessionNameOptions::session, "session", "", kRequest, "NAME", kAny,
        "continue the conversation of this name, or begin it: run one that the server keeps; chat one in a file of your "
-       "own"},
+       "own",
+       kPerRequest},
       {&ConversationOptions::recompute, "recompute", "", kRequest, "", kAny,
-       "continue the session also if it was computed with other kernels or another KV type, from its tokens"},
+       "continue the session also if it was computed with other kernels or another KV type, from its tokens",
+       kPerRequest},
       {&ChatFlagOptions::chat, "chat", "", kRequest, "", kAny,
-       "the text is a user's message: the model's chat template makes the prompt"},
+       "the text is a user's message: the model's chat template makes the prompt", kPerRequest},
       {&MessageOptions::system, "system", "-sys --system-prompt", kRequest, "TEXT", kAny,
-       "a system message before the others (run: with --chat)"},
+       "a system message before the others (run: with --chat)", kPerRequest},
       {&MessageOptions::chat_template_kwargs, "chat-template-kwargs", "", kRequest, "JSON", kAny,
-       "further variables of the chat template (run: with --chat), as ({\"enable_thinking\": false})"},
+       "further variables of the chat template (run: with --chat), as ({\"enable_thinking\": false})", kPerRequest},
       {&RequestOptions::scope, "scope", "", kRequest, "NAME", kAny,
-       "who shares the prefix cache: \"public\" all users, another name a part of yours; none: you (load: a new one)"},
+       "who shares the prefix cache: \"public\" all users, another name a part of yours; none: you (load: a new one)",
+       kPerRequest},
       {&TokenTextOptions::special, "special", "", kRequest, "", kAny,
-       "text of control tokens (\"<s>\") becomes those tokens"},
+       "text of control tokens (\"<s>\") becomes those tokens", kPerRequest},
 
-      {&SamplingOptions::temp, "temp", "--temperature", kSampling, "T", within(0, 100),
-       "temperature; 0: always the likeliest token"},
+      {&SamplingOptions::temperature, kTemperature.option, "--temperature", kSampling, "T", range_of(kTemperature),
+       "temperature; 0: always the likeliest token", kPerRequest},
       {&SamplingOptions::seed, "seed", "-s", kSampling, "N", kAny,
-       "same seed, same answer; -1: drawn anew each time (load: 0)"},
-      {&SamplingOptions::top_k, "top-k", "", kSampling, "K", within(0, 2147483647),
-       "choose among the K likeliest tokens; 0: all"},
-      {&SamplingOptions::top_p, "top-p", "", kSampling, "P", above(0, 1),
-       "choose among the likeliest tokens that together have probability P"},
-      {&SamplingOptions::min_p, "min-p", "", kSampling, "P", within(0, 1),
-       "drop tokens less likely than P times the likeliest"},
-      {&SamplingOptions::repeat_penalty, "repeat-penalty", "--repetition-penalty", kSampling, "X", above(0, 100),
-       "make repeated tokens less likely by this factor; 1: off"},
-      {&SamplingOptions::repeat_last_n, "repeat-last-n", "", kSampling, "N", within(-1, 1 << 24),
-       "tokens that penalties look back over; -1: all, 0: none"},
-      {&SamplingOptions::presence_penalty, "presence-penalty", "", kSampling, "X", within(-100, 100),
-       "subtracted from the logit of a token that has occurred"},
-      {&SamplingOptions::frequency_penalty, "frequency-penalty", "", kSampling, "X", within(-100, 100),
-       "subtracted for each time that a token has occurred"},
+       "same seed, same answer; -1: drawn anew each time (load: 0)", kPerRequest},
+      {&SamplingOptions::top_k, kTopK.option, "", kSampling, "K", range_of(kTopK),
+       "choose among the K likeliest tokens; 0: all", kPerRequest},
+      {&SamplingOptions::top_p, kTopP.option, "", kSampling, "P", range_of(kTopP),
+       "choose among the likeliest tokens that together have probability P", kPerRequest},
+      {&SamplingOptions::min_p, kMinP.option, "", kSampling, "P", range_of(kMinP),
+       "drop tokens less likely than P times the likeliest", kPerRequest},
+      {&SamplingOptions::repeat_penalty, kRepeatPenalty.option, "--repetition-penalty", kSampling, "X",
+       range_of(kRepeatPenalty), "make repeated tokens less likely by this factor; 1: off", kPerRequest},
+      {&SamplingOptions::repeat_last_n, kRepeatLastN.option, "", kSampling, "N", range_of(kRepeatLastN),
+       "tokens that penalties look back over; -1: all, 0: none", kPerRequest},
+      {&SamplingOptions::presence_penalty, kPresencePenalty.option, "", kSampling, "X", range_of(kPresencePenalty),
+       "subtracted from the logit of a token that has occurred", kPerRequest},
+      {&SamplingOptions::frequency_penalty, kFrequencyPenalty.option, "", kSampling, "X", range_of(kFrequencyPenalty),
+       "subtracted for each time that a token has occurred", kPerRequest},
       {&AnswerOptions::logit_bias, "logit-bias", "-l", kSampling, "ID=BIAS", kAny,
-       "add BIAS to the logit of token ID, also written ID+BIAS or ID-BIAS; may be repeated"},
+       "add BIAS to the logit of token ID, also written ID+BIAS or ID-BIAS; may be repeated", kPerRequest},
 
       {&CaseOptions::n_prompt, "n-prompt", "-p", kMeasure, "TOKENS,...", within(0, 1 << 24),
        "prompt lengths whose prefill is measured; 0: none"},
@@ -437,9 +440,9 @@ std::span<const Option> option_table() {
        "compare with a run that multiplies ternary weights like this"},
       {&DecodeOptions::decode, "decode", "", kInputOutput, "", kAny, "turn token ids into text instead"},
       {&VectorOptions::pooling, "pooling", "", kRequest, "NAME", kAny,
-       "what becomes of the tokens' vectors: mean, cls (the first one) or last; none: the model's own"},
+       "what becomes of the tokens' vectors: mean, cls (the first one) or last; none: the model's own", kPerRequest},
       {&VectorOptions::no_normalise, "no-normalise", "--no-normalize", kRequest, "", kAny,
-       "leave the vectors as long as they are, instead of making their length 1"},
+       "leave the vectors as long as they are, instead of making their length 1", kPerRequest},
       {&EndsOptions::no_bos, "no-bos", "", kInputOutput, "", kAny,
        "do not add the tokens that the vocabulary puts at the beginning and the end"},
       {&TextOptions::file, "file", "-f", kInputOutput, "FILE", kAny,
@@ -483,5 +486,8 @@ std::span<const Option> option_table() {
   };
   return table;
 }
+
+// The name of a row changes together with a line here.
+FormerNames former_names() { return {}; }
 
 }  // namespace troupe::config

@@ -10,15 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "config/bytes.h"
+#include "config/sampling_numbers.h"
+#include "config/server_limits.h"
+
 namespace troupe::config {
-
-// An amount of memory: written "4GiB", "512M", "1.5GB" (powers of 1000) or a plain number of bytes.
-struct Bytes {
-  std::uint64_t count = 0;
-  friend bool operator==(const Bytes&, const Bytes&) = default;
-};
-
-using Seed = std::optional<std::uint64_t>;  // written as a number; "-1" or nullopt: drawn for each request
 
 // Groups that several subcommands have.
 
@@ -51,16 +47,12 @@ struct EngineOptions : ModelOptions, ThreadOptions, FitOptions {
   std::string kv_type = "f16";
   std::int64_t state_snapshot_every = 512;
   std::string ternary = "auto";
-  std::string weights_cache;              // a directory or "auto"; empty, "off": none
-  Bytes weights_cache_size{32ull << 30};  // 0: any
+  std::string weights_cache;               // a directory or "auto"; empty, "off": none
+  Bytes weights_cache_size = 32ull << 30;  // 0: any
 };
 
 struct ContextOptions {
   std::int64_t ctx_size = 0;  // tokens of one sequence; 0: the trained context
-};
-
-struct ParallelOptions {
-  std::int64_t parallel = 64;
 };
 
 struct ProfileOptions {
@@ -90,19 +82,6 @@ struct KeysFileOptions {
 
 struct ModelNameOptions {
   std::string model_name;  // what a client asks for
-};
-
-// The defaults are llama.cpp's.
-struct SamplingOptions {
-  double temp = 0.8;
-  Seed seed;
-  std::int64_t top_k = 40;
-  double top_p = 0.95;
-  double min_p = 0.05;
-  double repeat_penalty = 1.0;
-  std::int64_t repeat_last_n = 64;
-  double presence_penalty = 0.0;
-  double frequency_penalty = 0.0;
 };
 
 // Requests for answers.
@@ -148,8 +127,6 @@ struct ServerOptions {
   std::int64_t kv_blocks = 0;  // 0: what the memory budget leaves
   std::string alias;
   std::string chat_template;  // a file or a name; empty: the model's own
-  std::chrono::milliseconds drain_timeout{30'000};
-  std::chrono::milliseconds progress_timeout{60'000};
   std::vector<std::int64_t> allow_uid;
   std::vector<std::int64_t> allow_gid;
   std::vector<std::string> allow_user;   // each may hold several names, separated by commas
@@ -166,36 +143,6 @@ struct ServerOptions {
 
 struct TcpOptions {               // serve
   std::string tls_cert, tls_key;  // PEM files; empty: no TLS
-};
-
-struct LimitOptions {
-  std::int64_t max_step_tokens = 512;
-  std::chrono::milliseconds max_stall{100};
-  std::int64_t max_queued_requests = 1024;
-  std::int64_t max_parked_requests = 1024;
-  std::int64_t max_queued_tokens = 1 << 22;
-  std::int64_t max_queued_texts = 64;
-  Bytes max_queued_text_bytes{64u << 20};
-  Bytes max_embed_bytes{64u << 20};
-  std::int64_t max_requests_per_user = 512;
-  std::int64_t max_sessions_per_user = 64;
-  Bytes max_session_bytes{4ull << 30};
-  Bytes max_total_session_bytes{64ull << 30};
-  Bytes max_session_buffer_bytes{512u << 20};
-  std::int64_t tokenizer_threads = 2;
-  std::int64_t max_connections = 256;
-  std::int64_t max_connections_per_uid = 64;
-  std::int64_t max_streams = 64;
-  Bytes max_frame_bytes{4u << 20};
-  Bytes max_outbox_bytes{16u << 20};
-  Bytes max_buffer_bytes{512u << 20};
-  std::int64_t max_frames_per_second = 20'000;
-  std::int64_t max_questions_per_second = 1'000;
-  std::int64_t max_refusals_per_second = 100;
-  std::chrono::milliseconds stall_timeout{60'000};
-  std::chrono::milliseconds hello_timeout{5'000};
-  std::chrono::milliseconds idle_timeout{0};
-  std::chrono::milliseconds keep_alive_timeout{75'000};
 };
 
 struct LogOptions {
@@ -370,9 +317,9 @@ struct Joined : Groups... {};
 
 // The values of all options, each once: what the parser fills. A subcommand gets its OptionSet of them.
 struct Options
-    : Joined<HelpOptions, ConfigOptions, EngineOptions, ContextOptions, ParallelOptions, ProfileOptions, SocketOptions,
-             RequestOptions, TokenTextOptions, EndsOptions, RawOptions, JsonOptions, FormatOptions, SessionsDirOptions,
-             ServerOptions, LimitOptions, LogOptions, AnswerOptions, ConversationOptions, ChatFlagOptions,
+    : Joined<HelpOptions, ConfigOptions, EngineOptions, ContextOptions, ProfileOptions, SocketOptions, RequestOptions,
+             TokenTextOptions, EndsOptions, RawOptions, JsonOptions, FormatOptions, SessionsDirOptions, ServerOptions,
+             GatewayLimits, ConnectionLimits, LogOptions, AnswerOptions, ConversationOptions, ChatFlagOptions,
              AnchorOptions, VerboseOptions, VectorOptions, StatusFormatOptions, ScreenOptions, CaseOptions,
              MachineOptions, PaceOptions, PromptOptions, FaultOptions, LoadTenantOptions, GoalOptions, ReportOptions,
              PassageOptions, LogitsOptions, DecodeOptions, SpeculationOptions, UsageFileOptions, PeriodOptions,
@@ -389,9 +336,9 @@ struct OptionSet : Groups... {
 template <class... Groups>
 using Configured = OptionSet<ConfigOptions, HelpOptions, Groups...>;
 
-using ServeOptions = Configured<EngineOptions, SpeculationOptions, ContextOptions, ParallelOptions, ProfileOptions,
-                                SocketOptions, UsageFileOptions, KeysFileOptions, TcpOptions, SessionsDirOptions,
-                                ServerOptions, LimitOptions, LogOptions>;
+using ServeOptions = Configured<EngineOptions, SpeculationOptions, ContextOptions, ProfileOptions, SocketOptions,
+                                UsageFileOptions, KeysFileOptions, TcpOptions, SessionsDirOptions, ServerOptions,
+                                GatewayLimits, ConnectionLimits, LogOptions>;
 using RunOptions = Configured<SocketOptions, RequestOptions, SpeculationOptions, AnswerOptions, ConversationOptions,
                               ChatFlagOptions, VerboseOptions, TokenTextOptions, RawOptions, JsonOptions>;
 using BenchOptions = Configured<EngineOptions, ContextOptions, ProfileOptions, CaseOptions, FormatOptions>;

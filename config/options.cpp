@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
+#include <utility>
 
 #include "config/assert.h"
 #include "config/config_file.h"
@@ -30,7 +31,18 @@ struct Flags {
   std::vector<FlagUse> uses;           // in the order of the table, each option once
   std::vector<std::string> arguments;  // all that is not a flag, and everything after "--"
   bool asks_for_help = false;
+  std::vector<std::string> warnings;  // of former names
 };
+
+std::string renamed(std::string_view was, std::string_view is) {
+  return fmt::format("{} is called {} now; the old name is still understood", was, is);
+}
+
+std::string variable_of(std::string_view name) {
+  std::string text(kPrefix);
+  for (const char c : name) text += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return text;
+}
 
 const Option* find_spelling(Command command, std::string_view name) {
   for (const Option& option : option_table()) {
@@ -92,7 +104,8 @@ class KvTypes {
 
 // The arguments with every flag in the one form that CLI11 cannot mistake: "--name" and the value behind it, and of a
 // switch "--name=value". CLI11 alone would read any "-xyz" as -x with the value "yz", and take what follows "--name=".
-Result<std::vector<std::string>> with_long_names(Command command, std::span<const std::string> arguments) {
+Result<std::vector<std::string>> with_long_names(Command command, std::span<const std::string> arguments,
+                                                 FormerNames former_names, std::vector<std::string>& warnings) {
   std::vector<std::string> plain;
   KvTypes kv_types;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
@@ -105,6 +118,10 @@ Result<std::vector<std::string>> with_long_names(Command command, std::span<cons
     std::string spelling = argument.substr(0, equals);
     std::optional<std::string> value;
     if (equals != std::string::npos) value = argument.substr(equals + 1);
+    if (spelling.starts_with("--"))
+      if (const std::string today = fmt::format("--{}", name_today(std::string_view(spelling).substr(2), former_names));
+          today != spelling)
+        warnings.push_back(renamed(std::exchange(spelling, today), today));
     const Option* option = find_spelling(command, spelling);
     if (!option && argument[1] != '-' && begins_as_number(argument.substr(2))) {
       spelling = argument.substr(0, 2);
@@ -145,7 +162,7 @@ CLI::Option* add(CLI::App& app, const Option& option) {
 // A value may be part of its flag behind '=', and behind a flag of one letter where it begins as a number ("-c64").
 // Error: invalid_argument, for an unknown flag (with the nearest name, or what to do instead), a flag without its
 // value, or an argument where the subcommand takes none.
-Result<Flags> read_flags(Command command, std::span<const std::string> arguments) {
+Result<Flags> read_flags(Command command, std::span<const std::string> arguments, FormerNames former_names) {
   CLI::App app;
   app.set_help_flag();
   app.allow_extras();
@@ -154,10 +171,10 @@ Result<Flags> read_flags(Command command, std::span<const std::string> arguments
     if (option.belongs_to(command)) added.emplace_back(&option, add(app, option));
 
   const auto end_of_flags = std::find(arguments.begin(), arguments.end(), "--");
-  auto plain = with_long_names(command, {arguments.begin(), end_of_flags});
+  Flags flags;
+  auto plain = with_long_names(command, {arguments.begin(), end_of_flags}, former_names, flags.warnings);
   if (!plain) return plain.error();
   std::reverse(plain->begin(), plain->end());  // the order in which CLI11 wants them
-  Flags flags;
   try {
     app.parse(std::move(*plain));
   } catch (const CLI::ArgumentMismatch& error) {
@@ -188,7 +205,7 @@ std::string variable_or_empty(const Surroundings& surroundings, std::string_view
 // Reads the first configuration file that exists; the one that was asked for must exist.
 Result<std::optional<ConfigFile>> read_file(const std::string& asked_for, const Surroundings& surroundings) {
   if (!asked_for.empty()) {
-    auto file = read_config_file(asked_for);
+    auto file = read_config_file(asked_for, surroundings.former_names);
     if (!file) return file.error();
     if (!*file) return Error{ErrorCode::bad_config, asked_for + ": there is no such configuration file"};
     return *file;
@@ -199,10 +216,10 @@ Result<std::optional<ConfigFile>> read_file(const std::string& asked_for, const 
     if (!user.empty()) home = user + "/.config";
   }
   if (!home.empty()) {
-    auto file = read_config_file(home + "/troupe/troupe.toml");
+    auto file = read_config_file(home + "/troupe/troupe.toml", surroundings.former_names);
     if (!file || *file) return file;
   }
-  return read_config_file(surroundings.system_file);
+  return read_config_file(surroundings.system_file, surroundings.former_names);
 }
 
 // Applies the entries of the file. Those of other subcommands are checked too, with a scratch copy of the options.
@@ -215,6 +232,8 @@ Status apply_file(Command command, const ConfigFile& file, Parsed& parsed) {
     if (const auto problem = assign(*entry.option, entry.texts, ours ? parsed.options : unused))
       return Error{ErrorCode::bad_config, fmt::format("{}: {}: {}", place, entry.option->name, *problem)};
     if (ours) parsed.origins[std::string(entry.option->name)] = place;
+    if (!entry.former_name.empty())
+      parsed.warnings.push_back(fmt::format("{}: {}", place, renamed(entry.former_name, entry.option->name)));
   }
   if (command == Command::serve || command == Command::key) parsed.tenants = file.tenants;
   return Ok{};
@@ -223,8 +242,14 @@ Status apply_file(Command command, const ConfigFile& file, Parsed& parsed) {
 Status apply_variables(Command command, const Surroundings& surroundings, Parsed& parsed) {
   for (const Option& option : option_table()) {
     if (option.flag_only || !option.belongs_to(command)) continue;
-    const std::string name = option.variable();
-    const auto found = surroundings.variables.find(name);
+    std::string name = option.variable();
+    auto found = surroundings.variables.find(name);
+    for (const FormerName& each : surroundings.former_names) {
+      if (found != surroundings.variables.end() || each.is != option.name) continue;
+      found = surroundings.variables.find(variable_of(each.was));
+      if (found != surroundings.variables.end())
+        parsed.warnings.push_back(renamed(found->first, std::exchange(name, found->first)));
+    }
     if (found == surroundings.variables.end()) continue;
     const std::vector<std::string> texts{found->second};
     if (const auto problem = assign(option, texts, parsed.options))
@@ -238,6 +263,8 @@ void warn_of_unknown_variables(const Surroundings& surroundings, std::vector<std
   std::vector<std::string> known(std::begin(kOtherVariables), std::end(kOtherVariables));  // without the prefix
   for (const Option& option : option_table())
     if (!option.flag_only) known.push_back(option.variable().substr(kPrefix.size()));
+  for (const FormerName& each : surroundings.former_names)
+    known.push_back(variable_of(each.was).substr(kPrefix.size()));
   for (auto it = surroundings.variables.lower_bound(kPrefix);
        it != surroundings.variables.end() && it->first.starts_with(kPrefix); ++it) {
     const std::string name = it->first.substr(kPrefix.size());
@@ -265,11 +292,7 @@ Status apply_flags(const Flags& flags, Parsed& parsed) {
 
 }  // namespace
 
-std::string Option::variable() const {
-  std::string text(kPrefix);
-  for (const char c : name) text += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  return text;
-}
+std::string Option::variable() const { return variable_of(name); }
 
 std::vector<std::string> Option::spellings() const {
   std::vector<std::string> all{fmt::format("--{}", name)};
@@ -296,10 +319,11 @@ Surroundings Surroundings::of_this_process() {
 }
 
 Result<Parsed> parse(Command command, std::span<const std::string> arguments, const Surroundings& surroundings) {
-  auto flags = read_flags(command, arguments);
+  auto flags = read_flags(command, arguments, surroundings.former_names);
   if (!flags) return flags.error();
   Parsed parsed;
   parsed.arguments = std::move(flags->arguments);
+  parsed.warnings = std::move(flags->warnings);
   parsed.command_line.assign(arguments.begin(), arguments.end());
   if (flags->asks_for_help) {
     parsed.options.help = true;
@@ -341,7 +365,7 @@ Result<Reread> read_again(Command command, const Parsed& in_effect, const Surrou
     if (!option.belongs_to(command)) continue;
     const std::vector<std::string> texts = to_texts(option, fresh->options);
     if (texts == to_texts(option, in_effect.options)) continue;
-    if (!option.reloads) {
+    if (option.changes != Changes::by_reload) {
       reread.need_restart.push_back(describe(option, *fresh));
       continue;
     }

@@ -36,6 +36,7 @@ struct CommandInfo {
 struct Surroundings {
   std::map<std::string, std::string, std::less<>> variables;  // the whole environment
   std::string system_file = "/etc/troupe/troupe.toml";
+  FormerNames former_names = config::former_names();
 
   static Surroundings of_this_process();
 };
@@ -44,7 +45,7 @@ struct Surroundings {
 struct Given {
   std::vector<std::string> arguments;                       // all that is not a flag, in order
   std::map<std::string, std::string, std::less<>> origins;  // option name -> "--threads", "TROUPE_THREADS", "FILE:3"
-  std::vector<std::string> warnings;                        // unknown TROUPE_* variables
+  std::vector<std::string> warnings;                        // unknown TROUPE_* variables, former names
   std::string file;                                         // the configuration file that was read, if any
   std::vector<TenantRule> tenants;                          // of `file`; of `serve` and `key`
   std::vector<std::string> command_line;                    // the parsed arguments, for read_again()

@@ -101,8 +101,10 @@ class Assigner {
     options_.*field = *value;
     return std::nullopt;
   }
-  Error operator()(std::int64_t Options::*field) const {
-    return checked(parse_integer(text()), text(), "a whole number", [&](std::int64_t v) { options_.*field = v; });
+  template <class Integer>
+  requires std::is_integral_v<Integer> Error operator()(Integer Options::*field) const {
+    return checked(parse_integer(text()), text(), "a whole number",
+                   [&](std::int64_t v) { options_.*field = static_cast<Integer>(v); });
   }
   Error operator()(double Options::*field) const {
     return checked(parse_number(text()), text(), "a number", [&](double v) { options_.*field = v; });
@@ -252,12 +254,32 @@ std::string describe_range(const Option& option) {
   return high ? "at most " + max : "";
 }
 
+bool is_in_range(const Option& option, const Options& options) {
+  const auto holds = [&](const auto& value) {
+    using T = std::remove_cvref_t<decltype(value)>;
+    if constexpr (std::is_same_v<T, std::chrono::milliseconds>)
+      return in_range(option.range, static_cast<double>(value.count()));
+    else if constexpr (std::is_arithmetic_v<T>)
+      return in_range(option.range, static_cast<double>(value));
+    else if constexpr (std::is_same_v<T, Bytes>)
+      return in_range(option.range, static_cast<double>(value.count));
+    else if constexpr (std::is_same_v<T, std::vector<std::int64_t>>)
+      return std::all_of(value.begin(), value.end(),
+                         [&](std::int64_t each) { return in_range(option.range, static_cast<double>(each)); });
+    else
+      return true;
+  };
+  return std::visit([&](const auto field) { return holds(options.*field); }, option.field);
+}
+
 std::vector<std::string> to_texts(const Option& option, const Options& options) {
   struct Writer {
     const Options& options;
     using Texts = std::vector<std::string>;
     Texts operator()(bool Options::*field) const { return {options.*field ? "true" : "false"}; }
     Texts operator()(std::int64_t Options::*field) const { return {std::to_string(options.*field)}; }
+    Texts operator()(std::uint32_t Options::*field) const { return {std::to_string(options.*field)}; }
+    Texts operator()(std::uint64_t Options::*field) const { return {std::to_string(options.*field)}; }
     Texts operator()(double Options::*field) const { return {format_number(options.*field)}; }
     Texts operator()(std::string Options::*field) const { return {options.*field}; }
     Texts operator()(Bytes Options::*field) const { return {format_bytes((options.*field).count)}; }
@@ -271,6 +293,12 @@ std::vector<std::string> to_texts(const Option& option, const Options& options) 
     Texts operator()(std::vector<std::string> Options::*field) const { return options.*field; }
   };
   return std::visit(Writer{options}, option.field);
+}
+
+std::string_view name_today(std::string_view name, FormerNames former_names) {
+  for (const FormerName& each : former_names)
+    if (each.was == name) return each.is;
+  return name;
 }
 
 std::optional<std::string> nearest(std::string_view name, std::span<const std::string> names) {

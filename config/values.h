@@ -39,8 +39,14 @@ namespace troupe::config {
 // "1..65536", "above 0, at most 1", "0 or more"; empty if there is no bound.
 [[nodiscard]] std::string describe_range(const Option& option);
 
+// Whether the field's value, or each entry of a list, is in the row's range; texts and seeds always are.
+[[nodiscard]] bool is_in_range(const Option& option, const Options& options);
+
 // The field's value as texts that assign() reads back: one entry, or one per entry of a list.
 [[nodiscard]] std::vector<std::string> to_texts(const Option& option, const Options& options);
+
+// The name that the option has today which was called `name`; `name` itself, if none was.
+[[nodiscard]] std::string_view name_today(std::string_view name, FormerNames former_names);
 
 // The one of `names` that is most similar to `name` (fewest edits: insert, delete, replace, swap neighbours), if it is
 // close enough for a typo: at most one edit per three letters, but at least one. Leading dashes are ignored.

@@ -66,7 +66,7 @@ Connection::Connection(Hub& hub, Caller caller, Socket&& socket)
       tenant_(first_tenant(hub, caller_)),
       tally_(hub.tally(tenant_.id)),
       user_(hub.user(user_of(caller_))),
-      outbox_(std::make_shared<Outbox>(hub.options.max_outbox_bytes,
+      outbox_(std::make_shared<Outbox>(hub.options.limits.max_outbox_bytes,
                                        std::make_unique<BufferShare>(hub.answers, tenant_),
                                        [this, &io = hub.io] {
                                          asio::post(io, [weak = weak_from_this()] {
@@ -166,7 +166,7 @@ asio::awaitable<void> Connection::elsewhere(std::function<void()> work) {
 void Connection::on_wake() {
   if (outbox_->overflowed() && !closing_) {
     const bool of_all = outbox_->share_was_full();
-    const std::uint64_t limit = of_all ? hub_.options.max_buffer_bytes : hub_.options.max_outbox_bytes;
+    const std::uint64_t limit = of_all ? hub_.options.limits.max_buffer_bytes : hub_.options.limits.max_outbox_bytes;
     const std::string name = of_all ? "max_buffer_bytes" : "max_outbox_bytes";
     break_off(
         {.outcome = Outcome::quota,
@@ -222,7 +222,7 @@ bool Connection::tick(Clock::time_point now) {
     break_off(*refusal);
     return false;
   }
-  const std::chrono::milliseconds stall_timeout = hub_.options.stall_timeout;
+  const std::chrono::milliseconds stall_timeout = hub_.options.limits.stall_timeout;
   if (write_progress_ && now - *write_progress_ >= stall_timeout) {
     note_broken(fmt::format("it read nothing for {} ms (stall_timeout)", stall_timeout.count()));
     close();

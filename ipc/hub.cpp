@@ -25,8 +25,8 @@ void Tally::add_counts(v1::Status& status) const {
 
 Hub::Hub(ServerOptions server_options)
     : options(std::move(server_options)),
-      frames(std::make_shared<BufferBudget>(options.max_buffer_bytes / 2)),
-      answers(std::make_shared<BufferBudget>(options.max_buffer_bytes / 2)),
+      frames(std::make_shared<BufferBudget>(options.limits.max_buffer_bytes / 2)),
+      answers(std::make_shared<BufferBudget>(options.limits.max_buffer_bytes / 2)),
       scratch(kReadBytes),
       tick_timer_(io),
       status_timer_(io) {}
@@ -64,10 +64,10 @@ std::shared_ptr<Tally> Hub::tally(TenantId tenant) {
 
 void Hub::set_rates() {
   for (auto& [uid, user] : users_) {
-    user.frames.set_rate(options.max_frames_per_second);
-    user.questions.set_rate(options.max_questions_per_second);
+    user.frames.set_rate(options.limits.max_frames_per_second);
+    user.questions.set_rate(options.limits.max_questions_per_second);
   }
-  for (auto& [tenant, tally] : tallies_) tally->refusals.set_rate(options.max_refusals_per_second);
+  for (auto& [tenant, tally] : tallies_) tally->refusals.set_rate(options.limits.max_refusals_per_second);
 }
 
 void Hub::ask_status(OnStatus done) {
@@ -169,8 +169,8 @@ void Hub::warn(LogQuota& kind, const std::function<std::string()>& line) {
 void Hub::arm_tick() {
   if (stopped_ || std::exchange(tick_armed_, true)) return;
   using std::chrono::milliseconds;
-  milliseconds shortest = std::min(options.hello_timeout, options.stall_timeout);
-  if (options.idle_timeout.count() > 0) shortest = std::min(shortest, options.idle_timeout);
+  milliseconds shortest = std::min(options.limits.hello_timeout, options.limits.stall_timeout);
+  if (options.limits.idle_timeout.count() > 0) shortest = std::min(shortest, options.limits.idle_timeout);
   tick_timer_.expires_after(std::clamp(shortest / 4, milliseconds(5), milliseconds(1000)));
   tick_timer_.async_wait([this](asio::error_code error) {
     tick_armed_ = false;

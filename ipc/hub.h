@@ -28,7 +28,8 @@ class Connection;
 
 // What a tenant's requests came to, on all of its connections.
 struct Tally {
-  Tally(TenantId whose, const ServerOptions& options) : tenant(whose), refusals(options.max_refusals_per_second) {}
+  Tally(TenantId whose, const ServerOptions& options)
+      : tenant(whose), refusals(options.limits.max_refusals_per_second) {}
 
   // Fills in the counters, for a Status to a guest.
   void add_counts(v1::Status& status) const;
@@ -46,7 +47,9 @@ inline constexpr std::uint32_t kTcpUser = 0xffffffffu;
 // One user of the server, on all of its connections.
 struct User {
   User(std::uint32_t its_uid, const ServerOptions& options)
-      : uid(its_uid), frames(options.max_frames_per_second), questions(options.max_questions_per_second) {}
+      : uid(its_uid),
+        frames(options.limits.max_frames_per_second),
+        questions(options.limits.max_questions_per_second) {}
 
   const std::uint32_t uid;
   std::uint32_t connections = 0;

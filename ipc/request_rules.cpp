@@ -19,7 +19,7 @@ using scheduler::Outcome;
 using scheduler::Refusal;
 
 // The size of the prompt, or of the inputs of an Embed, and ids below 0.
-std::optional<Refusal> check_prompt(const actors::Request& request, std::uint32_t most) {
+std::optional<Refusal> check_prompt(const actors::Request& request, std::uint64_t most) {
   const std::uint64_t bytes = actors::input_bytes(request);
   const auto refuse = [&](const char* field, const char* what) {
     return above(Outcome::too_long, field, what, bytes, most);
@@ -43,7 +43,7 @@ std::optional<Refusal> check_prompt(const actors::Request& request, std::uint32_
 
 }  // namespace
 
-std::optional<Refusal> apply_rules(actors::Request& request, std::uint32_t max_prompt_bytes) {
+std::optional<Refusal> apply_rules(actors::Request& request, std::uint64_t max_prompt_bytes) {
   if (request.embed) return check_prompt(request, max_prompt_bytes);
   if (request.num_choices == 0) return scheduler::invalid("n", "n is 0; ask for at least 1 answer");
   if (request.num_choices > actors::kMaxChoices)

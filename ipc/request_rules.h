@@ -21,6 +21,6 @@ inline constexpr std::uint64_t kMaxCredit = 1ull << 32;
 //   request           its tenant is set
 //   max_prompt_bytes  of the prompt, or of all inputs of an Embed; an id counts 4
 // A refusal's field has the name of the frames' protocol; HTTP says it in its own words (api::parse_call()).
-[[nodiscard]] std::optional<scheduler::Refusal> apply_rules(actors::Request& request, std::uint32_t max_prompt_bytes);
+[[nodiscard]] std::optional<scheduler::Refusal> apply_rules(actors::Request& request, std::uint64_t max_prompt_bytes);
 
 }  // namespace troupe::ipc

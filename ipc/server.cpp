@@ -14,6 +14,8 @@
 
 #include "config/assert.h"
 #include "config/file_descriptor.h"
+#include "config/option_groups.h"
+#include "config/values.h"
 #include "ipc/door.h"
 #include "ipc/frames/frame_connection.h"
 #include "ipc/http/tls_front.h"
@@ -33,28 +35,14 @@ using scheduler::Outcome;
 // Users over TCP whose groups are remembered, so that the database of users is not asked for each connection.
 constexpr std::size_t kMaxRememberedGroups = 1024;
 
-Status out_of_range(const std::string& name, const std::string& range) {
-  return Error{ErrorCode::invalid_argument, name + " is out of range; it must be " + range};
-}
-
 Status check(const ServerOptions& options) {
-  if (options.max_connections == 0) return out_of_range("max_connections", "at least 1");
-  if (options.max_connections_per_uid == 0) return out_of_range("max_connections_per_uid", "at least 1");
-  if (options.max_streams == 0) return out_of_range("max_streams", "at least 1");
-  if (options.max_frame_bytes < 1024 || options.max_frame_bytes > kMaxFrameBytesCeiling)
-    return out_of_range("max_frame_bytes", "from 1024 to 16777216 (16 MiB)");
-  if (options.max_outbox_bytes < 4096) return out_of_range("max_outbox_bytes", "at least 4096");
+  if (Status checked = config::check_ranges(options.limits); !checked) return checked;
   // Half of it is for frames being read, and a part of that half is kept for the owner: if the rest is below one frame,
   // a guest's frame could wait for ever.
-  if (options.max_buffer_bytes < 4 * std::uint64_t{options.max_frame_bytes})
-    return out_of_range("max_buffer_bytes", "at least four times max_frame_bytes");
-  if (options.max_frames_per_second == 0) return out_of_range("max_frames_per_second", "at least 1");
-  if (options.max_questions_per_second == 0) return out_of_range("max_questions_per_second", "at least 1");
-  if (options.max_refusals_per_second == 0) return out_of_range("max_refusals_per_second", "at least 1");
-  if (options.hello_timeout.count() <= 0) return out_of_range("hello_timeout", "above 0");
-  if (options.stall_timeout.count() <= 0) return out_of_range("stall_timeout", "above 0");
-  if (options.http.keep_alive_timeout.count() <= 0) return out_of_range("keep_alive_timeout", "above 0");
-  if (options.idle_timeout.count() < 0) return out_of_range("idle_timeout", "at least 0");
+  if (options.limits.max_buffer_bytes < 4 * options.limits.max_frame_bytes)
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("max_buffer_bytes is {}; it must be at least four times max_frame_bytes",
+                             config::format_bytes(options.limits.max_buffer_bytes))};
   return Ok{};
 }
 
@@ -71,13 +59,14 @@ void fit_to_descriptors(ServerOptions& options) {
   const std::uint64_t descriptors = raise_descriptor_limit();
   // A TLS connection has its own and the two of a socket pair.
   const std::uint32_t each = options.http.tls ? 3 : 1;
-  const std::uint32_t fit = connections_within(options.max_connections, descriptors, each);
-  if (fit == options.max_connections) return;
+  const std::uint32_t fit = connections_within(options.limits.max_connections, descriptors, each);
+  if (fit == options.limits.max_connections) return;
   spdlog::warn(
       "this process may have {} file descriptors: {} connections are let in instead of {} (max_connections); raise "
       "the hard limit (ulimit -Hn, LimitNOFILE=) to at least {}",
-      descriptors, fit, options.max_connections, std::uint64_t{options.max_connections} * each + kOtherDescriptors);
-  options.max_connections = fit;
+      descriptors, fit, options.limits.max_connections,
+      std::uint64_t{options.limits.max_connections} * each + kOtherDescriptors);
+  options.limits.max_connections = fit;
 }
 
 void warn_of_hidden_cgroups(const TenantRules& rules) {
@@ -265,10 +254,10 @@ void Server::Impl::welcome_tcp(FileDescriptor connection) {
 std::optional<Rejection> Server::Impl::no_room_for(std::uint32_t uid) {
   const ServerOptions& options = hub.options;
   const std::uint32_t own = hub.user(uid).connections;
-  if (own >= options.max_connections_per_uid)
-    return Rejection{Outcome::quota, uid, false, own, options.max_connections_per_uid};
-  const std::uint32_t kept = uid != kTcpUser && is_owner(uid) ? 0 : kept_for_owner(options.max_connections);
-  const std::uint32_t limit = options.max_connections - kept;
+  if (own >= options.limits.max_connections_per_uid)
+    return Rejection{Outcome::quota, uid, false, own, options.limits.max_connections_per_uid};
+  const std::uint32_t kept = uid != kTcpUser && is_owner(uid) ? 0 : kept_for_owner(options.limits.max_connections);
+  const std::uint32_t limit = options.limits.max_connections - kept;
   if (hub.connections.size() >= limit) return Rejection{Outcome::queue_full, 0, kept == 0, 0, limit};
   return std::nullopt;
 }
@@ -305,20 +294,11 @@ void Server::Impl::reconfigure(const ServerOptions& options) {
   guests = guests_of(options);
   hub.options.tenants = options.tenants;
   warn_of_hidden_cgroups(options.tenants);
-  hub.options.max_connections = options.max_connections;
+  config::take_reloadable(hub.options.limits, options.limits);
   fit_to_descriptors(hub.options);
-  hub.options.max_connections_per_uid = options.max_connections_per_uid;
-  hub.options.max_outbox_bytes = options.max_outbox_bytes;
-  hub.options.max_frames_per_second = options.max_frames_per_second;
-  hub.options.max_questions_per_second = options.max_questions_per_second;
-  hub.options.max_refusals_per_second = options.max_refusals_per_second;
   hub.set_rates();
-  hub.options.hello_timeout = options.hello_timeout;
-  hub.options.stall_timeout = options.stall_timeout;
-  hub.options.idle_timeout = options.idle_timeout;
   groups.clear();
   hub.options.http.border = options.http.border;
-  hub.options.http.keep_alive_timeout = options.http.keep_alive_timeout;
   if (door.is_open())
     if (Status changed = listening.admit(guests); !changed) spdlog::warn("{}", changed.error().message);
   for (const auto& connection : hub.all_connections())

@@ -19,6 +19,7 @@
 #include "actors/gateway.h"
 #include "actors/usage_report.h"
 #include "config/result.h"
+#include "config/server_limits.h"
 #include "ipc/frames/framing.h"
 #include "ipc/http/border.h"
 #include "ipc/listen_address.h"
@@ -40,32 +41,17 @@ struct HttpOptions {
   // Null: TCP needs loopback addresses, and without no_auth the kernel is asked which user a client is: it has the
   // rights that it has on the Unix socket. A client that the kernel does not name needs a tenant rule of TCP.
   std::shared_ptr<http::Authenticator> authenticator{};
-  std::shared_ptr<http::TlsFront> tls{};                // null: TCP is not encrypted, and needs a loopback address
-  std::chrono::milliseconds keep_alive_timeout{75000};  // of a connection between two requests
+  std::shared_ptr<http::TlsFront> tls{};  // null: TCP is not encrypted, and needs a loopback address
 };
 
 struct ServerOptions {
-  std::string socket_path{};                   // empty: default_socket_path()
-  std::optional<int> inherited_socket{};       // bound by a service manager: used instead of socket_path
-  bool strict_modes = true;                    // false: a directory that others can write to is only logged
-  std::vector<std::uint32_t> allow_uids{};     // besides the server's own uid and root
-  std::vector<std::uint32_t> allow_gids{};     // members (primary or supplementary) may connect
-  TenantRules tenants{};                       // which tenant a connection is; it lets no user in
-  std::uint32_t max_connections = 256;         // more are refused with queue_full; see kept_for_owner()
-  std::uint32_t max_connections_per_uid = 64;  // also for the server's own uid; more are refused with quota
-  std::uint32_t max_streams = 64;              // per connection, unanswered requests of every kind
-  std::uint32_t max_frame_bytes = 4u << 20;    // of one frame's body, both ways; at most kMaxFrameBytesCeiling
-  std::uint64_t max_outbox_bytes = 16u << 20;  // unsent answers of a connection; above this it is ended
-  // Of all connections: half for frames being read, half for unsent answers. At least four times max_frame_bytes.
-  std::uint64_t max_buffer_bytes = 512u << 20;
-  std::uint32_t max_frames_per_second = 20000;  // of one user; what comes faster is read later
-  // Health, Models, Status and CancelRequest of one user; more are refused with quota.
-  std::uint32_t max_questions_per_second = 1000;
-  // Of one tenant, once five times as many were refused in a row: its next requests are read later, by 1 s at most.
-  std::uint32_t max_refusals_per_second = 100;
-  std::chrono::milliseconds hello_timeout{5000};   // from accept to a whole Hello
-  std::chrono::milliseconds stall_timeout{60000};  // without credit, or with no byte taken of a blocked write
-  std::chrono::milliseconds idle_timeout{0};       // with no open request and nothing sent; 0: no such timeout
+  std::string socket_path{};                // empty: default_socket_path()
+  std::optional<int> inherited_socket{};    // bound by a service manager: used instead of socket_path
+  bool strict_modes = true;                 // false: a directory that others can write to is only logged
+  std::vector<std::uint32_t> allow_uids{};  // besides the server's own uid and root
+  std::vector<std::uint32_t> allow_gids{};  // members (primary or supplementary) may connect
+  TenantRules tenants{};                    // which tenant a connection is; it lets no user in
+  config::ConnectionLimits limits{};
   HttpOptions http{};
   actors::AskUsage ask_usage{};  // for UsageRequest; empty: no usage is kept
 };

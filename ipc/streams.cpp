@@ -77,7 +77,8 @@ std::optional<Streams::EndedChoice> Streams::enter_end(std::uint64_t number, act
   choice.ended = true;
   const bool is_last = --stream.num_open == 0;
   if (choice.stalled && end.outcome == Outcome::cancelled)
-    end.message = fmt::format("no credit was granted for {} ms (stall_timeout)", hub_.options.stall_timeout.count());
+    end.message =
+        fmt::format("no credit was granted for {} ms (stall_timeout)", hub_.options.limits.stall_timeout.count());
   else if (choice.cancelled_by && end.outcome == Outcome::cancelled)
     end.message = fmt::format("uid {} asked for it with CancelRequest", *choice.cancelled_by);
   const RequestKind kind = stream.kind;
@@ -134,7 +135,7 @@ bool Streams::cancel_stalled(Clock::time_point now) {
     for (Choice& choice : stream.choices) {
       if (choice.ended || choice.credit > 0 || choice.stalled) continue;
       any = true;
-      if (now - choice.empty_since < hub_.options.stall_timeout) continue;
+      if (now - choice.empty_since < hub_.options.limits.stall_timeout) continue;
       choice.stalled = true;
       cancel(choice);
     }

@@ -19,8 +19,8 @@ scheduler::Caller caller(const Request& request, const RequestLimits::Held& held
 
 }  // namespace
 
-RequestLimits::RequestLimits(const StreamLimits& limits)
-    : accounts_(limits.max_requests_per_tenant),
+RequestLimits::RequestLimits(const config::StreamLimits& limits)
+    : accounts_(limits.max_requests_per_user),
       queued_requests_(
           {.name = "max_queued_requests", .what = "waiting requests", .limit = limits.max_queued_requests}),
       queued_tokens_({.name = "max_queued_tokens",

@@ -11,6 +11,7 @@
 #include <span>
 
 #include "actors/request.h"
+#include "config/server_limits.h"
 #include "scheduler/admission.h"
 #include "scheduler/shared_limit.h"
 #include "scheduler/tenant_accounts.h"
@@ -30,7 +31,7 @@ class RequestLimits {
     bool came_back = false;     // also
   };
 
-  explicit RequestLimits(const StreamLimits& limits);
+  explicit RequestLimits(const config::StreamLimits& limits);
 
   // StreamTable::take_queue_room(). choices: of all live choices of the request, the first one's first.
   std::optional<scheduler::Refusal> take_queue_room(const Request& request, std::span<Held* const> choices,

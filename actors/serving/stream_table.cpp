@@ -16,7 +16,7 @@ std::uint64_t saturating_add(std::uint64_t a, std::uint64_t b) { return a + b < 
 
 }  // namespace
 
-StreamTable::StreamTable(const StreamLimits& limits, Accounting accounting)
+StreamTable::StreamTable(const config::StreamLimits& limits, Accounting accounting)
     : limits_(limits), accounting_(std::move(accounting)) {}
 
 StreamTable::~StreamTable() { TROUPE_ASSERT(records_.empty() && ends_pending_ == 0); }

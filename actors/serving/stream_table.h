@@ -92,7 +92,7 @@ class StreamTable {
     std::vector<std::shared_ptr<Record>> streams_;  // with something in their outbox
   };
 
-  explicit StreamTable(const StreamLimits& limits, Accounting accounting = {});
+  explicit StreamTable(const config::StreamLimits& limits, Accounting accounting = {});
   ~StreamTable();  // every stream has ended (asserted)
   StreamTable(const StreamTable&) = delete;
   StreamTable& operator=(const StreamTable&) = delete;

@@ -23,7 +23,7 @@ bool is_session_name(std::string_view name) {
          std::all_of(name.begin(), name.end(), is_allowed);
 }
 
-SessionIndex::SessionIndex(const SessionLimits& limits)
+SessionIndex::SessionIndex(const config::SessionLimits& limits)
     : limits_(limits),
       total_({.name = "max_total_session_bytes",
               .what = "bytes of saved sessions",

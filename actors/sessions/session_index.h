@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "actors/session_info.h"
+#include "config/server_limits.h"
 #include "scheduler/shared_limit.h"
 
 namespace troupe::actors {
@@ -60,7 +61,7 @@ struct SessionUse {
 // Not thread-safe. Calls are O(sessions of the tenant) where they evict, else O(log sessions). `now`: seconds.
 class SessionIndex {
  public:
-  explicit SessionIndex(const SessionLimits& limits);
+  explicit SessionIndex(const config::SessionLimits& limits);
 
   // A session that was found on disk. The limits may be exceeded; they hold again after the next reserve().
   void add(const SessionKey& key, std::uint64_t token_bytes, std::uint64_t content_bytes, std::uint64_t last_used);
@@ -122,7 +123,7 @@ class SessionIndex {
   void count(TenantId tenant, std::uint64_t before, std::uint64_t after);
   void evict(const Going& going, std::vector<Evicted>& evicted);
 
-  SessionLimits limits_;
+  config::SessionLimits limits_;
   Sessions sessions_;
   std::map<TenantId, std::uint64_t> bytes_;
   scheduler::SharedLimit total_;

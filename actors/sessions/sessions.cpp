@@ -46,19 +46,19 @@ class SessionSink final : public StreamSink {
   std::vector<TokenId> answer_;
 };
 
-Sessions::Sessions(const SessionsOptions& options, const std::vector<int>& cpus, Log log)
-    : directory_(options.sessions_directory),
+Sessions::Sessions(const SessionsPlace& place, const config::SessionLimits& limits, const std::vector<int>& cpus,
+                   Log log)
+    : directory_(place.sessions_directory),
       log_(std::move(log)),
       cpus_(cpus),
-      index_(options),
+      index_(limits),
       buffers_({.name = "max_session_buffer_bytes",
                 .what = "bytes of sessions on their way to and from the disk",
-                .limit = options.max_session_buffer_bytes}) {
+                .limit = limits.max_session_buffer_bytes}) {
   if (directory_.empty())
-    status_ =
-        Error{ErrorCode::unsupported,
-              "this server keeps no sessions (" +
-                  (options.no_sessions_because.empty() ? "--sessions-dir off" : options.no_sessions_because) + ")"};
+    status_ = Error{ErrorCode::unsupported,
+                    "this server keeps no sessions (" +
+                        (place.no_sessions_because.empty() ? "--sessions-dir off" : place.no_sessions_because) + ")"};
   else if (std::filesystem::exists(std::filesystem::symlink_status(directory_)))
     (void)open();
 }

@@ -126,7 +126,7 @@ class Sessions {
   using Log = std::function<void(const std::string&)>;
   // Opens the directory if it is there, else at its first use. cpus: of its threads, as ThreadPool. log: gets what a
   // guest is told without its folders, from any thread; may be empty.
-  Sessions(const SessionsOptions& options, const std::vector<int>& cpus, Log log = {});
+  Sessions(const SessionsPlace& place, const config::SessionLimits& limits, const std::vector<int>& cpus, Log log = {});
   ~Sessions();  // as finish()
 
   // Ok, or why no session is served.

@@ -17,6 +17,7 @@
 #include "bench/load/openai_stream.h"
 #include "bench/load/pacer.h"
 #include "config/assert.h"
+#include "config/sampling_numbers.h"
 
 namespace troupe::load {
 namespace {
@@ -395,17 +396,12 @@ std::string completion_body(const PlannedRequest& request, const OpenAiServer& s
   body["stream_options"] = {{"include_usage", true}, {"continuous_usage_stats", true}};
   if (server.server != "troupe")
     body["timings_per_token"] = true;  // llama-server's; troupe refuses what it does not know
-  const auto put = [&](const char* key, const auto& value) {
-    if (value) body[key] = *value;
+  const auto put = [&](std::string_view key, const auto& value) {
+    if (value) body[std::string(key)] = *value;
   };
   put("max_tokens", s.max_tokens);
-  put("temperature", s.temperature);
-  put("top_k", s.top_k);
-  put("top_p", s.top_p);
-  put("min_p", s.min_p);
-  put("repeat_penalty", s.repeat_penalty);
-  put("presence_penalty", s.presence_penalty);
-  put("frequency_penalty", s.frequency_penalty);
+  config::for_each_sampling_number(
+      [&](const config::SamplingNumber& number, const auto& value) { put(number.name, value); }, s);
   if (s.seed) body["seed"] = *s.seed & 0x7fff'ffffu;
   if (s.ignore_eos) body["ignore_eos"] = true;
   return body.dump(-1, ' ', false, ordered_json::error_handler_t::replace);

@@ -9,6 +9,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <type_traits>
+
+#include "config/sampling_numbers.h"
 
 namespace troupe::load {
 namespace {
@@ -36,13 +39,13 @@ T within(const ordered_json& value, double low, double high) {
 }
 
 template <class Number>
-void put(ordered_json& out, const char* key, const std::optional<Number>& value) {
-  if (value) out[key] = *value;
+void put(ordered_json& out, std::string_view key, const std::optional<Number>& value) {
+  if (value) out[std::string(key)] = *value;
 }
 
 // Writes a float so that get<float>() reads back the same bits.
-void put(ordered_json& out, const char* key, const std::optional<float>& value) {
-  if (value) out[key] = static_cast<double>(*value);
+void put(ordered_json& out, std::string_view key, const std::optional<float>& value) {
+  if (value) out[std::string(key)] = static_cast<double>(*value);
 }
 
 Fault parse_fault(const std::string& name) {
@@ -53,13 +56,18 @@ Fault parse_fault(const std::string& name) {
 
 using Reader = std::function<void(const ordered_json&, Line&)>;
 
-template <class Number>
-Reader sampling(std::optional<Number> client::Sampling::*field) {
-  return [field](const ordered_json& value, Line& line) { line.request.sampling.*field = value.get<Number>(); };
+// Reads the sampling number of this name.
+Reader sampling(std::string_view name) {
+  return [name](const ordered_json& value, Line& line) {
+    config::for_each_sampling_number(
+        [&](const config::SamplingNumber& number, auto& member) {
+          if (number.name == name) member = value.get<typename std::remove_reference_t<decltype(member)>::value_type>();
+        },
+        line.request.sampling);
+  };
 }
 
 std::map<std::string, Reader, std::less<>> make_readers() {
-  using S = client::Sampling;
   const Reader prompt_tokens = [](const ordered_json& value, Line& line) {
     line.prompt_tokens = within<std::uint32_t>(value, 1, kMaxTokens);
     ++line.num_prompts;
@@ -67,7 +75,7 @@ std::map<std::string, Reader, std::less<>> make_readers() {
   const Reader max_tokens = [](const ordered_json& value, Line& line) {
     line.request.sampling.max_tokens = within<std::uint32_t>(value, 1, kMaxTokens);
   };
-  return {
+  std::map<std::string, Reader, std::less<>> readers = {
       {"at_s", [](const auto& value, Line& line) { line.request.arrival_s = within<double>(value, 0, 1e9); }},
       {"timestamp",
        [](const auto& value, Line& line) { line.request.arrival_s = within<double>(value, 0, 1e12) / 1000; }},
@@ -89,15 +97,7 @@ std::map<std::string, Reader, std::less<>> make_readers() {
       {"output_length", max_tokens},
       {"prefix",
        [](const auto& value, Line& line) { line.request.prefix = within<std::uint32_t>(value, 0, 4294967295.0); }},
-      {"seed", sampling(&S::seed)},
-      {"temperature", sampling(&S::temperature)},
-      {"top_k", sampling(&S::top_k)},
-      {"top_p", sampling(&S::top_p)},
-      {"min_p", sampling(&S::min_p)},
-      {"repeat_penalty", sampling(&S::repeat_penalty)},
-      {"presence_penalty", sampling(&S::presence_penalty)},
-      {"frequency_penalty", sampling(&S::frequency_penalty)},
-      {"repeat_last_n", sampling(&S::repeat_last_n)},
+      {"seed", [](const auto& value, Line& line) { line.request.sampling.seed = value.template get<std::uint64_t>(); }},
       {"ignore_eos",
        [](const auto& value, Line& line) { line.request.sampling.ignore_eos = value.template get<bool>(); }},
       {"fault",
@@ -113,6 +113,11 @@ std::map<std::string, Reader, std::less<>> make_readers() {
          line.request.fault_point.choice = within<std::uint32_t>(value, 0, 4294967295.0);
        }},
   };
+  const client::Sampling names;
+  config::for_each_sampling_number(
+      [&](const config::SamplingNumber& number, const auto&) { readers.emplace(number.name, sampling(number.name)); },
+      names);
+  return readers;
 }
 
 void draw_prompt(Line& line, const PlanSpec& spec, std::uint64_t index) {
@@ -164,14 +169,8 @@ std::string to_trace_line(const PlannedRequest& request) {
   put(out, "prefix", request.prefix);
   put(out, "max_tokens", sampling.max_tokens);
   put(out, "seed", sampling.seed);
-  put(out, "temperature", sampling.temperature);
-  put(out, "top_k", sampling.top_k);
-  put(out, "top_p", sampling.top_p);
-  put(out, "min_p", sampling.min_p);
-  put(out, "repeat_penalty", sampling.repeat_penalty);
-  put(out, "presence_penalty", sampling.presence_penalty);
-  put(out, "frequency_penalty", sampling.frequency_penalty);
-  put(out, "repeat_last_n", sampling.repeat_last_n);
+  config::for_each_sampling_number(
+      [&](const config::SamplingNumber& number, const auto& value) { put(out, number.name, value); }, sampling);
   out["ignore_eos"] = sampling.ignore_eos;
   if (request.fault != Fault::none) {
     out["fault"] = kFaults[static_cast<std::size_t>(request.fault)];

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "config/assert.h"
+#include "config/sampling_numbers.h"
 #include "engine/sampling/philox.h"
 
 namespace troupe::engine {
@@ -67,20 +68,13 @@ std::optional<std::size_t> find_unknown_id(std::span<const TokenId> ids, std::ui
 }
 
 std::optional<FieldError> validate(const SamplingParams& params, std::uint32_t vocab_size) {
-  const auto within = [](float value, float low, float high) { return value >= low && value <= high; };  // NaN: false
-  if (!within(params.temperature, 0, kMaxTemperature))
-    return out_of_range("temperature", params.temperature, "from 0 (greedy) to 100");
-  if (params.top_k < 0) return out_of_range("top_k", params.top_k, "0 (all) or more");
-  if (!(params.top_p > 0 && params.top_p <= 1)) return out_of_range("top_p", params.top_p, "above 0 and at most 1");
-  if (!within(params.min_p, 0, 1)) return out_of_range("min_p", params.min_p, "from 0 to 1");
-  if (!(params.repeat_penalty > 0 && params.repeat_penalty <= kMaxPenalty))
-    return out_of_range("repeat_penalty", params.repeat_penalty, "above 0 and at most 100");
-  if (!within(params.presence_penalty, -kMaxPenalty, kMaxPenalty))
-    return out_of_range("presence_penalty", params.presence_penalty, "from -100 to 100");
-  if (!within(params.frequency_penalty, -kMaxPenalty, kMaxPenalty))
-    return out_of_range("frequency_penalty", params.frequency_penalty, "from -100 to 100");
-  if (params.repeat_last_n < -1)
-    return out_of_range("repeat_last_n", params.repeat_last_n, "-1 (all), 0 (off) or a number of tokens");
+  std::optional<FieldError> wrong;
+  config::for_each_sampling_number(
+      [&](const config::SamplingNumber& number, const auto& value) {
+        if (!wrong && !config::is_in_range(number, value)) wrong = out_of_range(number.name, value, number.range);
+      },
+      params);
+  if (wrong) return wrong;
   if (params.max_tokens == 0) return out_of_range("max_tokens", params.max_tokens, "at least 1");
   if (params.num_logprobs < -1 || params.num_logprobs > kMaxLogprobs)
     return out_of_range("num_logprobs", params.num_logprobs, "from -1 (none) to 20");

@@ -46,8 +46,6 @@ struct SamplingParams {
 inline constexpr std::int32_t kMaxLogprobs = 20;
 inline constexpr std::size_t kMaxStopIds = 64;
 inline constexpr std::size_t kMaxLogitBias = 1024;
-inline constexpr float kMaxTemperature = 100.0f;  // below 1e-4 a draw is greedy
-inline constexpr float kMaxPenalty = 100.0f;
 inline constexpr float kMaxLogitBiasValue = 1e6f;
 inline constexpr float kMaxLogit = 1e30f;  // larger logits, and infinities, are clamped to this
 

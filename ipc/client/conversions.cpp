@@ -5,19 +5,17 @@
 #include <variant>
 
 #include "config/utf8.h"
+#include "ipc/frames/sampling_message.h"
 
 namespace troupe::client {
 namespace {
 
 void fill(v1::Sampling& out, const Sampling& sampling) {
-  if (sampling.temperature) out.set_temperature(*sampling.temperature);
-  if (sampling.top_k) out.set_top_k(*sampling.top_k);
-  if (sampling.top_p) out.set_top_p(*sampling.top_p);
-  if (sampling.min_p) out.set_min_p(*sampling.min_p);
-  if (sampling.repeat_penalty) out.set_repeat_penalty(*sampling.repeat_penalty);
-  if (sampling.presence_penalty) out.set_presence_penalty(*sampling.presence_penalty);
-  if (sampling.frequency_penalty) out.set_frequency_penalty(*sampling.frequency_penalty);
-  if (sampling.repeat_last_n) out.set_repeat_last_n(*sampling.repeat_last_n);
+  config::for_each_sampling_number(
+      [&](const config::SamplingNumber& number, const auto& value) {
+        if (value) ipc::write(out, number, *value);
+      },
+      sampling);
   if (sampling.seed) out.set_seed(*sampling.seed);
   if (sampling.max_tokens) out.set_max_tokens(*sampling.max_tokens);
   out.set_ignore_eos(sampling.ignore_eos);

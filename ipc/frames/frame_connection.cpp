@@ -36,7 +36,7 @@ Refusal stalled(const char* what, std::chrono::milliseconds timeout) {
 
 FrameConnection::FrameConnection(Hub& hub, Socket socket, Peer peer)
     : Connection(hub, local_caller(hub, peer, socket.native_handle()), std::move(socket)),
-      decoder_(hub.options.max_frame_bytes) {}
+      decoder_(hub.options.limits.max_frame_bytes) {}
 
 void FrameConnection::start() {
   spawn(read_loop());
@@ -102,7 +102,7 @@ void FrameConnection::refuse_length(const std::string& why) {
   break_off({.outcome = Outcome::invalid_argument,
              .message = why,
              .field = "max_frame_bytes",
-             .limit = hub_.options.max_frame_bytes});
+             .limit = hub_.options.limits.max_frame_bytes});
 }
 
 void FrameConnection::become_http() {
@@ -150,8 +150,8 @@ void FrameConnection::announce_draining() {
 }
 
 std::optional<Refusal> FrameConnection::overdue(Clock::time_point now) {
-  const std::chrono::milliseconds hello = hub_.options.hello_timeout, stall = hub_.options.stall_timeout,
-                                  idle = hub_.options.idle_timeout;
+  const std::chrono::milliseconds hello = hub_.options.limits.hello_timeout, stall = hub_.options.limits.stall_timeout,
+                                  idle = hub_.options.limits.idle_timeout;
   if (!welcomed_ && now - accepted_at_ >= hello)
     return timed_out(Outcome::invalid_argument, "hello",
                      fmt::format("no Hello came within {} ms; it is the first frame of a connection", hello.count()),
@@ -170,7 +170,7 @@ std::optional<Refusal> FrameConnection::overdue(Clock::time_point now) {
 
 bool FrameConnection::watch(Clock::time_point now) {
   const bool any_without_credit = streams_.cancel_stalled(now);
-  return any_without_credit || !welcomed_ || awaits_rest_of_frame() || hub_.options.idle_timeout.count() > 0;
+  return any_without_credit || !welcomed_ || awaits_rest_of_frame() || hub_.options.limits.idle_timeout.count() > 0;
 }
 
 std::optional<Refusal> FrameConnection::decide_tenant() {

@@ -29,7 +29,7 @@ Outcome outcome_of(const v1::ServerFrame& frame) {
 }
 
 // The frame as an answer, or a refusal if it is larger than max_frame_bytes.
-Answer to_answer(std::uint64_t stream, const v1::ServerFrame& frame, std::uint32_t max_frame_bytes) {
+Answer to_answer(std::uint64_t stream, const v1::ServerFrame& frame, std::uint64_t max_frame_bytes) {
   const std::size_t size = frame.ByteSizeLong();
   if (size <= max_frame_bytes) return {to_bytes(frame), outcome_of(frame)};
   const Refusal refusal{
@@ -45,7 +45,7 @@ Answer to_answer(std::uint64_t stream, const v1::ServerFrame& frame, std::uint32
 struct Answering {
   std::shared_ptr<Outbox> outbox;
   std::uint64_t stream;
-  std::uint32_t max_frame_bytes;
+  std::uint64_t max_frame_bytes;
 
   void operator()(const v1::ServerFrame& frame) const {
     outbox->push({stream, to_answer(stream, frame, max_frame_bytes)});
@@ -76,16 +76,16 @@ class AnswerSink final : public actors::StreamSink {
 
 v1::Limits limits_of(const ServerOptions& options) {
   v1::Limits limits;
-  limits.set_max_frame_bytes(options.max_frame_bytes);
-  limits.set_max_streams(options.max_streams);
-  limits.set_max_outbox_bytes(options.max_outbox_bytes);
-  limits.set_stall_timeout_ms(static_cast<std::uint64_t>(options.stall_timeout.count()));
+  limits.set_max_frame_bytes(options.limits.max_frame_bytes);
+  limits.set_max_streams(options.limits.max_streams);
+  limits.set_max_outbox_bytes(options.limits.max_outbox_bytes);
+  limits.set_stall_timeout_ms(static_cast<std::uint64_t>(options.limits.stall_timeout.count()));
   limits.set_max_stop_strings(actors::kMaxStopStrings);
   limits.set_max_stop_string_bytes(actors::kMaxStopStringBytes);
   limits.set_max_stop_ids(engine::kMaxStopIds);
   limits.set_max_logit_bias(engine::kMaxLogitBias);
   limits.set_max_logprobs(static_cast<std::uint32_t>(engine::kMaxLogprobs));
-  limits.set_max_prompt_bytes(max_prompt_bytes(options.max_frame_bytes));
+  limits.set_max_prompt_bytes(max_prompt_bytes(options.limits.max_frame_bytes));
   limits.set_max_detokenize_ids(kMaxDetokenizeIds);
   limits.set_max_choices(actors::kMaxChoices);
   limits.set_max_embed_inputs(actors::kMaxEmbedInputs);
@@ -201,7 +201,7 @@ Streams::Stream* FrameConnection::open_stream(std::uint64_t number, RequestKind 
     return refused(0, scheduler::invalid("stream", "stream 0 is the connection; number requests from 1"));
   if (streams_.contains(number))
     return refused(0, scheduler::invalid("stream", fmt::format("stream {} is in use; its request goes on", number)));
-  const std::uint32_t most = hub_.options.max_streams;
+  const std::uint32_t most = hub_.options.limits.max_streams;
   if (streams_.size() >= most)
     return refused(number, {.outcome = Outcome::quota,
                             .message = fmt::format("{} requests of this connection are unanswered, at most {} may be "
@@ -215,7 +215,7 @@ Streams::Stream* FrameConnection::open_stream(std::uint64_t number, RequestKind 
 Streams::Stream* FrameConnection::open_control(std::uint64_t number, RequestKind kind) {
   const Clock::time_point now = Clock::now();
   if (user_.questions.take(now)) return open_stream(number, kind);
-  const std::uint32_t most = hub_.options.max_questions_per_second;
+  const std::uint32_t most = hub_.options.limits.max_questions_per_second;
   refuse(streams_.contains(number) ? 0 : number, kind,
          {.outcome = Outcome::quota,
           .message = fmt::format(
@@ -239,7 +239,7 @@ void FrameConnection::on_generate(v1::Generate& generate, std::uint64_t count) {
   const std::uint64_t number = generate.stream();
   Streams::Stream* stream = open_stream(number, RequestKind::generate, count);
   if (!stream) return;
-  auto checked = to_request(generate, tenant_, max_prompt_bytes(hub_.options.max_frame_bytes));
+  auto checked = to_request(generate, tenant_, max_prompt_bytes(hub_.options.limits.max_frame_bytes));
   if (const Refusal* refusal = std::get_if<Refusal>(&checked)) return answer(number, *refusal);
   auto& request = std::get<actors::Request>(checked);
   stream->implicit_credit = !generate.has_credit();
@@ -257,14 +257,14 @@ void FrameConnection::on_tokenize(v1::Tokenize& tokenize) {
   const std::uint64_t stream = tokenize.stream();
   Streams::Stream* const opened = open_stream(stream, RequestKind::tokenize);
   if (!opened) return;
-  const std::uint32_t most = max_prompt_bytes(hub_.options.max_frame_bytes);
+  const std::uint64_t most = max_prompt_bytes(hub_.options.limits.max_frame_bytes);
   if (const std::size_t bytes = tokenize.text().size(); bytes > most)
     return answer(stream, scheduler::above(Outcome::too_long, "text", "the text's size in bytes", bytes, most));
   const engine::EncodeOptions options{.add_special = !tokenize.has_add_special() || tokenize.add_special(),
                                       .parse_special = tokenize.parse_special()};
   opened->unwanted = hub_.gateway->tokenize(
       {tenant_, tokenize.model()}, std::move(*tokenize.mutable_text()), options,
-      [tell = Answering{outbox_, stream, hub_.options.max_frame_bytes}, stream](actors::Tokenized answer) {
+      [tell = Answering{outbox_, stream, hub_.options.limits.max_frame_bytes}, stream](actors::Tokenized answer) {
         if (auto* end = std::get_if<actors::End>(&answer)) return tell(to_frame(stream, std::move(*end)));
         const auto& ids = std::get<std::vector<TokenId>>(answer);
         v1::ServerFrame frame;
@@ -283,7 +283,7 @@ void FrameConnection::on_detokenize(const v1::Detokenize& detokenize) {
   std::vector<TokenId> ids(detokenize.ids().begin(), detokenize.ids().end());
   opened->unwanted = hub_.gateway->detokenize(
       {tenant_, detokenize.model()}, std::move(ids),
-      [tell = Answering{outbox_, stream, hub_.options.max_frame_bytes}, stream](actors::Detokenized answer) {
+      [tell = Answering{outbox_, stream, hub_.options.limits.max_frame_bytes}, stream](actors::Detokenized answer) {
         if (auto* end = std::get_if<actors::End>(&answer)) return tell(to_frame(stream, std::move(*end)));
         auto& text = std::get<std::string>(answer);
         v1::ServerFrame frame;
@@ -298,21 +298,21 @@ void FrameConnection::on_embed(v1::Embed& embed) {
   const std::uint64_t number = embed.stream();
   Streams::Stream* const stream = open_stream(number, RequestKind::embed);
   if (!stream) return;
-  auto checked = to_request(embed, tenant_, max_prompt_bytes(hub_.options.max_frame_bytes));
+  auto checked = to_request(embed, tenant_, max_prompt_bytes(hub_.options.limits.max_frame_bytes));
   if (const Refusal* refusal = std::get_if<Refusal>(&checked)) return answer(number, *refusal);
   auto& request = std::get<actors::Request>(checked);
   // A float has 4 bytes, and each vector a length before it. Refuses now rather than compute an answer too large to
   // send.
   const auto model = hub_.gateway->model(request.model);
   const std::uint64_t bytes = model ? request.embed->count() * (std::uint64_t{model->info().dim} * 4 + 16) + 256 : 0;
-  const bool outbox_is_less = outbox_->max_bytes() < hub_.options.max_frame_bytes;
-  const std::uint64_t most = outbox_is_less ? outbox_->max_bytes() : hub_.options.max_frame_bytes;
+  const bool outbox_is_less = outbox_->max_bytes() < hub_.options.limits.max_frame_bytes;
+  const std::uint64_t most = std::min<std::uint64_t>(outbox_->max_bytes(), hub_.options.limits.max_frame_bytes);
   if (bytes > most)
     return answer(number, scheduler::above(Outcome::too_long, outbox_is_less ? "max_outbox_bytes" : "max_frame_bytes",
                                            "the answer's size in bytes", bytes, most));
   stream->implicit_credit = true;  // it needs none
   streams_.submit(*stream, std::move(request),
-                  std::make_shared<AnswerSink>(Answering{outbox_, number, hub_.options.max_frame_bytes}));
+                  std::make_shared<AnswerSink>(Answering{outbox_, number, hub_.options.limits.max_frame_bytes}));
 }
 
 void FrameConnection::on_status(const v1::StatusRequest& question) {
@@ -346,7 +346,7 @@ void FrameConnection::on_usage(const v1::UsageRequest& question) {
   if (const Refusal* refusal = std::get_if<Refusal>(&query)) return answer(stream, *refusal);
   auto& asked = std::get<actors::UsageQuery>(query);
   if (!tenant_.is_owner) asked.only = actors::usage_tenant(tenant_);
-  hub_.options.ask_usage(std::move(asked), [tell = Answering{outbox_, stream, hub_.options.max_frame_bytes},
+  hub_.options.ask_usage(std::move(asked), [tell = Answering{outbox_, stream, hub_.options.limits.max_frame_bytes},
                                             is_owner = tenant_.is_owner](const Result<actors::UsageReport>& report) {
     tell(usage_frame(tell.stream, report, is_owner));
   });
@@ -358,7 +358,7 @@ void FrameConnection::on_session_request(const v1::SessionRequest& asked) {
   auto question = to_question(asked, tenant_);
   if (const Refusal* refusal = std::get_if<Refusal>(&question)) return answer(stream, *refusal);
   hub_.gateway->session(std::get<actors::SessionQuestion>(std::move(question)),
-                        [tell = Answering{outbox_, stream, hub_.options.max_frame_bytes},
+                        [tell = Answering{outbox_, stream, hub_.options.limits.max_frame_bytes},
                          stream](const actors::SessionAnswer& answer) { tell(to_frame(stream, answer)); });
 }
 
@@ -373,7 +373,7 @@ void FrameConnection::answer_status(const v1::StatusRequest& question, const act
   v1::ServerFrame frame = status_frame(stream, status, view);
   v1::Status& out = *frame.mutable_status();
   tenant_.is_owner ? hub_.add_counts(out) : tally_->add_counts(out);
-  fit_status(frame, hub_.options.max_frame_bytes);
+  fit_status(frame, hub_.options.limits.max_frame_bytes);
   answer(stream, frame);
 }
 
@@ -383,7 +383,7 @@ void FrameConnection::refuse(std::uint64_t stream, RequestKind kind, const Refus
 }
 
 void FrameConnection::answer(std::uint64_t stream, const v1::ServerFrame& frame) {
-  Answering{outbox_, stream, hub_.options.max_frame_bytes}(frame);
+  Answering{outbox_, stream, hub_.options.limits.max_frame_bytes}(frame);
 }
 
 void FrameConnection::answer(std::uint64_t stream, const Refusal& refusal) {

@@ -156,7 +156,7 @@ v1::ServerFrame status_frame(std::uint64_t stream, const actors::StatusSnapshot&
   return frame;
 }
 
-void fit_status(v1::ServerFrame& frame, std::uint32_t max_frame_bytes) {
+void fit_status(v1::ServerFrame& frame, std::uint64_t max_frame_bytes) {
   auto& metrics = *frame.mutable_status()->mutable_metrics();
   if (frame.ByteSizeLong() <= max_frame_bytes) return;
   for (v1::Metric& metric : metrics) metric.clear_help();

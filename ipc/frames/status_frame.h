@@ -44,7 +44,7 @@ struct StatusView {
 
 // If frames may only be small, leaves out the explanations of the metrics, and if need be those by tenant, so that the
 // other numbers fit.
-void fit_status(v1::ServerFrame& frame, std::uint32_t max_frame_bytes);
+void fit_status(v1::ServerFrame& frame, std::uint64_t max_frame_bytes);
 
 // Appends metrics, and sets the fields of Status that are named as their keys. No two calls append the same one.
 void add_metrics(const MetricList& metrics, v1::Status& status);

@@ -12,6 +12,7 @@
 #include "config/normal_float.h"
 #include "config/utf8.h"
 #include "ipc/frames/framing.h"
+#include "ipc/frames/sampling_message.h"
 #include "ipc/request_rules.h"
 
 namespace troupe::ipc {
@@ -51,16 +52,8 @@ Signed clamped(std::uint64_t value) {
 
 engine::SamplingParams to_params(const v1::Sampling& sampling) {
   engine::SamplingParams params;  // its defaults are the protocol's
-  if (sampling.has_temperature()) params.temperature = config::to_normal_float(double{sampling.temperature()});
-  if (sampling.has_top_k()) params.top_k = sampling.top_k();
-  if (sampling.has_top_p()) params.top_p = config::to_normal_float(double{sampling.top_p()});
-  if (sampling.has_min_p()) params.min_p = config::to_normal_float(double{sampling.min_p()});
-  if (sampling.has_repeat_penalty()) params.repeat_penalty = config::to_normal_float(double{sampling.repeat_penalty()});
-  if (sampling.has_presence_penalty())
-    params.presence_penalty = config::to_normal_float(double{sampling.presence_penalty()});
-  if (sampling.has_frequency_penalty())
-    params.frequency_penalty = config::to_normal_float(double{sampling.frequency_penalty()});
-  if (sampling.has_repeat_last_n()) params.repeat_last_n = sampling.repeat_last_n();
+  config::for_each_sampling_number(
+      [&](const config::SamplingNumber& number, auto& value) { read(sampling, number, value); }, params);
   if (sampling.has_seed()) params.seed = sampling.seed();
   if (sampling.has_max_tokens()) params.max_tokens = sampling.max_tokens();
   params.ignore_eos = sampling.ignore_eos();
@@ -192,7 +185,7 @@ std::optional<Refusal> check_counts(const v1::ClientFrame& frame) {
   return std::nullopt;
 }
 
-RequestOrRefusal to_request(v1::Embed& embed, const scheduler::Tenant& tenant, std::uint32_t max_prompt_bytes) {
+RequestOrRefusal to_request(v1::Embed& embed, const scheduler::Tenant& tenant, std::uint64_t max_prompt_bytes) {
   if (embed.texts_size() > 0 && embed.token_ids_size() > 0)
     return scheduler::invalid("token_ids", "texts and token_ids are two ways to say the same; send one of them");
   if (embed.texts_size() == 0 && embed.token_ids_size() == 0)
@@ -221,7 +214,7 @@ RequestOrRefusal to_request(v1::Embed& embed, const scheduler::Tenant& tenant, s
   return request;
 }
 
-RequestOrRefusal to_request(v1::Generate& generate, const scheduler::Tenant& tenant, std::uint32_t max_prompt_bytes) {
+RequestOrRefusal to_request(v1::Generate& generate, const scheduler::Tenant& tenant, std::uint64_t max_prompt_bytes) {
   if (auto refusal = check(generate)) return *std::move(refusal);
   actors::Request request;
   request.tenant = tenant;

@@ -30,8 +30,8 @@ inline constexpr std::uint64_t kImplicitCredit = 64;
 inline constexpr std::size_t kMaxDetokenizeIds = 65536;
 
 // The largest prompt, as text or as 4 bytes per id: no larger than a frame can carry.
-[[nodiscard]] constexpr std::uint32_t max_prompt_bytes(std::uint32_t max_frame_bytes) {
-  return std::min(static_cast<std::uint32_t>(actors::kMaxPromptBytes), max_frame_bytes);
+[[nodiscard]] constexpr std::uint64_t max_prompt_bytes(std::uint64_t max_frame_bytes) {
+  return std::min<std::uint64_t>(actors::kMaxPromptBytes, max_frame_bytes);
 }
 
 // Refuses repeated fields of a Generate or Embed with more entries than their limit. Call before anything reads the
@@ -45,9 +45,9 @@ using RequestOrRefusal = std::variant<actors::Request, Refusal>;
 //   tenant            its policy has the most urgent priority and the cache scope of requests that name none
 //   max_prompt_bytes  see max_prompt_bytes()
 [[nodiscard]] RequestOrRefusal to_request(v1::Generate& generate, const scheduler::Tenant& tenant,
-                                          std::uint32_t max_prompt_bytes);
+                                          std::uint64_t max_prompt_bytes);
 [[nodiscard]] RequestOrRefusal to_request(v1::Embed& embed, const scheduler::Tenant& tenant,
-                                          std::uint32_t max_prompt_bytes);
+                                          std::uint64_t max_prompt_bytes);
 
 [[nodiscard]] std::variant<actors::SessionQuestion, Refusal> to_question(const v1::SessionRequest& asked,
                                                                          const scheduler::Tenant& tenant);

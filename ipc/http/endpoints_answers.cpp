@@ -43,7 +43,7 @@ std::optional<ApiError> check_vectors(const ApiCall& call, const Exchange& excha
   const auto model = exchange.gateway().model(call.request.model);
   const std::uint64_t bytes_per_number = call.base64 ? 6 : 14;
   const std::uint64_t bytes = model ? call.request.embed->count() * (model->info().dim * bytes_per_number + 64) : 0;
-  const std::uint64_t most = exchange.options().max_outbox_bytes;
+  const std::uint64_t most = exchange.options().limits.max_outbox_bytes;
   if (bytes <= most) return std::nullopt;
   return api::api_error(scheduler::Refusal{
       .outcome = scheduler::Outcome::too_long,

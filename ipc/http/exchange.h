@@ -52,7 +52,7 @@ using Act = std::function<void(Exchange&)>;
 struct ReadContext {
   scheduler::Tenant tenant{};
   std::uint32_t uid = 0;
-  std::uint32_t max_prompt_bytes = 0;
+  std::uint64_t max_prompt_bytes = 0;
   const actors::Gateway* gateway = nullptr;
 };
 

@@ -33,7 +33,7 @@ bool needs_model(RequestKind kind) { return kind == RequestKind::generate || kin
 
 HttpConnection::HttpConnection(Hub& hub, Caller caller, Socket&& socket, std::string received)
     : Connection(hub, std::move(caller), std::move(socket)),
-      reader_(hub.options.max_frame_bytes),
+      reader_(hub.options.limits.max_frame_bytes),
       pending_(std::move(received)),
       event_(hub.io, Clock::time_point::max()),
       resume_(hub.io) {}
@@ -137,8 +137,8 @@ asio::awaitable<void> HttpConnection::serve_loop() {
 asio::awaitable<void> HttpConnection::make_room_for_body() {
   const std::size_t bytes = reader_.body_bytes();
   if (bytes <= kSmallFrameBytes || bytes <= input_.bytes()) co_return;
-  const bool has_room = co_await wait_for_room(std::min<std::uint64_t>(bytes * 2, hub_.options.max_frame_bytes),
-                                               Clock::now() + hub_.options.stall_timeout);
+  const bool has_room = co_await wait_for_room(std::min<std::uint64_t>(bytes * 2, hub_.options.limits.max_frame_bytes),
+                                               Clock::now() + hub_.options.limits.stall_timeout);
   if (has_room || closing_) co_return;
   reject(error_response(
       Refusal{.outcome = Outcome::queue_full,
@@ -146,7 +146,7 @@ asio::awaitable<void> HttpConnection::make_room_for_body() {
                   "there was no room for a body that comes in chunks beside others (max_buffer_bytes); send it again "
                   "later, with Content-Length",
               .field = "max_buffer_bytes",
-              .limit = hub_.options.max_buffer_bytes},
+              .limit = hub_.options.limits.max_buffer_bytes},
       answering_->dialect));
 }
 
@@ -174,9 +174,9 @@ asio::awaitable<void> HttpConnection::on_head() {
         Refusal{.outcome = Outcome::quota,
                 .message =
                     fmt::format("questions come more than {} times a second (max_questions_per_second); ask less often",
-                                hub_.options.max_questions_per_second),
+                                hub_.options.limits.max_questions_per_second),
                 .field = "max_questions_per_second",
-                .limit = hub_.options.max_questions_per_second,
+                .limit = hub_.options.limits.max_questions_per_second,
                 .retry_after = user_.questions.seconds_to_next(Clock::now())},
         route_->dialect));
   if (!route_->is_question && tally_->refusals.wait(Clock::now()).count() > 0) co_await wait_after_refusals();
@@ -306,7 +306,7 @@ asio::awaitable<void> HttpConnection::on_request() {
   Request request = reader_.take();
   const ReadContext context{.tenant = tenant_,
                             .uid = caller_.peer.uid,
-                            .max_prompt_bytes = max_prompt_bytes(hub_.options.max_frame_bytes),
+                            .max_prompt_bytes = max_prompt_bytes(hub_.options.limits.max_frame_bytes),
                             .gateway = hub_.gateway};
   Act act;
   if (request.body.size() <= kMaxInlineFrameBytes)
@@ -334,8 +334,9 @@ bool HttpConnection::watch(Clock::time_point now) {
   if (end_after_writing_) return false;
   switch (reader_.stage()) {
     case Stage::header:
-      if (now - head_since_ >= options.hello_timeout)
-        return too_late(fmt::format("the request's head did not come within {} ms", options.hello_timeout.count()));
+      if (now - head_since_ >= options.limits.hello_timeout)
+        return too_late(
+            fmt::format("the request's head did not come within {} ms", options.limits.hello_timeout.count()));
       return true;
     case Stage::body:
       if (held_back_) body_mark_ = now;
@@ -343,14 +344,15 @@ bool HttpConnection::watch(Clock::time_point now) {
         body_mark_ = last_read_;
         body_then_ = reader_.body_bytes();
       }
-      if (now - body_mark_ >= options.stall_timeout)
-        return too_late(fmt::format("the request's body did not come on for {} ms", options.stall_timeout.count()));
+      if (now - body_mark_ >= options.limits.stall_timeout)
+        return too_late(
+            fmt::format("the request's body did not come on for {} ms", options.limits.stall_timeout.count()));
       return true;
     default:
       break;
   }
   if (answering_ || decoding_ || held_back_) return false;
-  const auto idle = number_ == 0 ? options.hello_timeout : options.http.keep_alive_timeout;
+  const auto idle = number_ == 0 ? options.limits.hello_timeout : options.limits.keep_alive_timeout;
   if (now - head_since_ < idle) return true;
   close();  // without a word: a client takes an answer to no request for one to its next
   return false;

@@ -242,7 +242,7 @@ TEST_CASE("embed: a request waits until the model is loaded, and is computed the
 TEST_CASE("embed: requests for vectors and for answers share queue and quota, and an end makes room at once") {
   GatewayOptions options;
   options.max_queued_requests = 3;
-  options.max_requests_per_tenant = 2;
+  options.max_requests_per_user = 2;
   EncoderStage stage(options);
   const auto ask = [&](std::uint32_t uid) {
     Request request = of(EmbedIds{{7}}, uid);

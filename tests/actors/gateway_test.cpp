@@ -396,7 +396,7 @@ TEST_CASE("gateway: while loading no more than the queue's limit wait, and the g
 
 TEST_CASE("gateway: a user's quota is refused by name, another user is served") {
   GatewayOptions options = embedded_model();
-  options.max_requests_per_tenant = 1;
+  options.max_requests_per_user = 1;
   const auto gateway = start(options);
   Request request = greedy(kPrompt, 20);
   request.credit = 1;

@@ -16,7 +16,7 @@ using scheduler::Outcome;
 // Without a unit of its own.
 struct Machine {
   Machine()
-      : streams({.max_requests_per_tenant = 64, .max_queued_requests = 64, .max_queued_tokens = 1u << 20}),
+      : streams({.max_requests_per_user = 64, .max_queued_requests = 64, .max_queued_tokens = 1u << 20}),
         system(config),
         models(std::uint64_t{1} << 30) {}
   ~Machine() {

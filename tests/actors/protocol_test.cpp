@@ -360,7 +360,7 @@ TEST_CASE("protocol: questions to a keeper or telemetry that dies are answered o
 
 TEST_CASE("protocol: while loading a user's requests count against the quota, and prompts' bytes have a bound") {
   GatewayOptions options;
-  options.max_requests_per_tenant = 1;
+  options.max_requests_per_user = 1;
   options.max_queued_tokens = 8;  // 32 bytes
   Stage stage(options);
   Request request = request_for(std::string(20, 'a'), 8);
@@ -438,7 +438,7 @@ TEST_CASE("protocol: a submission that reaches an intake and its successor is ha
 
 // A batch without actors around it: messages in an order that two mailboxes can produce.
 TEST_CASE("protocol: credit and ends that overtake their assignment are not lost") {
-  StreamTable streams({.max_requests_per_tenant = 10});
+  StreamTable streams({.max_requests_per_user = 10});
   const auto add = [&](std::uint64_t credit) {
     Request request = request_of_ids(20, 1, 8);
     request.credit = credit;

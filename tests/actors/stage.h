@@ -106,12 +106,7 @@ class Stage {
   explicit Stage(GatewayOptions wanted = {}, FaultPoints fault_points = {})
       : options(std::move(wanted)),
         faults(std::move(fault_points)),
-        streams({.max_requests_per_tenant = options.max_requests_per_tenant,
-                 .max_queued_requests = options.max_queued_requests,
-                 .max_queued_tokens = options.max_queued_tokens,
-                 .max_parked_requests = options.max_parked_requests,
-                 .max_embed_bytes = options.max_embed_bytes},
-                {.num_threads = 1, .on_usage = options.on_usage}),
+        streams(options, {.num_threads = 1, .on_usage = options.on_usage}),
         system(config) {
     run();
   }

@@ -41,7 +41,7 @@ TEST_CASE("without arguments every option has its default") {
 
 TEST_CASE("flags are read in llama.cpp's, vLLM's and our spelling, with a space or an equals sign") {
   for (const char* flag : {"-np", "--parallel", "--max-num-seqs"})
-    CHECK(must_parse(Command::serve, {flag, "7"}).options.parallel == 7);
+    CHECK(must_parse(Command::serve, {flag, "7"}).options.max_sequences == 7);
   for (const char* flag : {"-b", "--batch-size", "--max-num-batched-tokens", "--max-step-tokens"})
     CHECK(must_parse(Command::serve, {flag, "99"}).options.max_step_tokens == 99);
   for (const char* flag : {"-c", "--ctx-size", "--max-model-len"})
@@ -175,7 +175,7 @@ TEST_CASE("flags win over the environment, and the environment over defaults") {
   const Parsed parsed = must_parse(Command::serve, {"-t", "3"},
                                    {{"TROUPE_THREADS", "5"}, {"TROUPE_PARALLEL", "6"}, {"HOME", "/nonexistent"}});
   CHECK(parsed.options.threads == 3);
-  CHECK(parsed.options.parallel == 6);
+  CHECK(parsed.options.max_sequences == 6);
   CHECK(parsed.origins.at("threads") == "--threads");
   CHECK(parsed.origins.at("parallel") == "TROUPE_PARALLEL");
 }

@@ -74,7 +74,7 @@ TEST_CASE("flag, environment, file, default: in this order") {
             {.variables = {{"TROUPE_THREADS", "21"}, {"TROUPE_PARALLEL", "22"}}, .system_file = "/nonexistent"});
   REQUIRE(parsed);
   CHECK(parsed->options.threads == 31);
-  CHECK(parsed->options.parallel == 22);
+  CHECK(parsed->options.max_sequences == 22);
   CHECK(parsed->options.max_connections == 13);
   CHECK(parsed->options.max_streams == Options{}.max_streams);
 }

@@ -131,7 +131,7 @@ TEST_CASE("a bad value is named with what is allowed, and changes nothing") {
   Options options;
   CHECK_FALSE(assigned("parallel", {"0"}, options).empty());
   CHECK_FALSE(assigned("allow-uid", {"5,x"}, options).empty());
-  CHECK(options.parallel == Options{}.parallel);
+  CHECK(options.max_sequences == Options{}.max_sequences);
   CHECK(options.allow_uid.empty());
 }
 

@@ -201,10 +201,11 @@ FrameRun::FrameRun() : gateway_(std::make_unique<JudgingGateway>()) {
   spdlog::set_level(spdlog::level::off);
   google::protobuf::SetLogHandler(nullptr);
   ipc::ServerOptions options;
-  options.max_frame_bytes = 1u << 20;
-  options.max_streams = 8;
+  options.limits.max_frame_bytes = 1u << 20;
+  options.limits.max_streams = 8;
   // A run waits for nothing.
-  options.max_frames_per_second = options.max_questions_per_second = options.max_refusals_per_second = 1u << 30;
+  options.limits.max_frames_per_second = options.limits.max_questions_per_second =
+      options.limits.max_refusals_per_second = 1u << 30;
   hub_ = std::make_unique<ipc::Hub>(options);
   hub_->gateway = gateway_.get();
 }
@@ -283,7 +284,7 @@ bool FrameRun::read_some() {
     const auto body = decoder_.next();
     TROUPE_ASSERT(body);
     if (!*body) return true;
-    TROUPE_ASSERT((*body)->size() <= hub_->options.max_frame_bytes);
+    TROUPE_ASSERT((*body)->size() <= hub_->options.limits.max_frame_bytes);
     v1::ServerFrame frame;
     TROUPE_ASSERT(frame.ParseFromArray((*body)->data(), static_cast<int>((*body)->size())));
     check_answer(frame);

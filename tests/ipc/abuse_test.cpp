@@ -26,7 +26,7 @@ TEST_CASE("the last connections are kept for the server's own user") {
     WARN("skipped: only root can act as another user");
     return;
   }
-  FakeServer server({.allow_uids = {23456}, .max_connections = 16});  // one of them is kept
+  FakeServer server({.allow_uids = {23456}, .limits = {.max_connections = 16}});  // one of them is kept
   server.let_others_reach();
   REQUIRE(knock_as(23456, server.path()) == Knock::welcomed);
   // The server counts a closed connection as open until it reads the close; so these are kept open.

@@ -171,7 +171,7 @@ TEST_CASE("a server with an encoder: every client gets the same vectors, alone o
 }
 
 TEST_CASE("vectors beyond the outbox are refused before they are computed, and the connection goes on") {
-  RealServer server(tiny_encoder(), {.max_outbox_bytes = 65536});
+  RealServer server(tiny_encoder(), {.limits = {.max_outbox_bytes = 65536}});
   const auto own = server.connect();
   while (own->health()->readiness != client::Readiness::ready) std::this_thread::yield();
   RawClient client(server.path());

@@ -270,7 +270,8 @@ bool can_open(std::size_t num_connections) {
 TEST_CASE("end to end: 512 connections at once are served") {
   constexpr std::uint32_t kConnections = 512;
   if (!can_open(kConnections)) return;
-  RealServer server(embedded_model(), {.max_connections = kConnections, .max_connections_per_uid = kConnections});
+  RealServer server(embedded_model(),
+                    {.limits = {.max_connections = kConnections, .max_connections_per_uid = kConnections}});
   std::vector<std::unique_ptr<RawClient>> clients;
   while (clients.size() < kConnections) clients.push_back(std::make_unique<RawClient>(server.path()));
   for (std::size_t i = 0; i < clients.size(); ++i) {
@@ -320,7 +321,7 @@ TEST_CASE("end to end: of 512 connections at once those beyond the limit of a us
 }
 
 TEST_CASE("end to end: streams, connections and frames beyond the limits are refused, and others are undisturbed") {
-  RealServer server(embedded_model(), {.max_connections = 3, .max_streams = 4, .max_frame_bytes = 8000});
+  RealServer server(embedded_model(), {.limits = {.max_connections = 3, .max_streams = 4, .max_frame_bytes = 8000}});
   Witnesses witnesses(server);
   RawClient client(server.path());
   client.hello();

@@ -18,6 +18,7 @@
 namespace troupe::ipc::test {
 
 struct FakeServer {
+  explicit FakeServer(const config::ConnectionLimits& limits) : FakeServer(ServerOptions{.limits = limits}) {}
   explicit FakeServer(ServerOptions options = {}) {
     options.socket_path = dir / "troupe.sock";
     auto bound = Server::bind(std::move(options));

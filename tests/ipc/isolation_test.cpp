@@ -100,7 +100,7 @@ class IsolationServer {
       ask.mutable_generate()->mutable_sampling()->set_max_tokens(9);
       ask_and_note(1);
       ask = generate_frame(1, kPrompt);
-      ask.mutable_generate()->set_n(13);  // more than max_requests_per_tenant
+      ask.mutable_generate()->set_n(13);  // more than max_requests_per_user
       ask_and_note(1);
       ask = generate_frame(1, kPrompt);
       ask.mutable_generate()->set_model("another");
@@ -126,7 +126,7 @@ class IsolationServer {
  private:
   static actors::GatewayOptions options() {
     actors::GatewayOptions options = embedded_model();
-    options.max_requests_per_tenant = 12;
+    options.max_requests_per_user = 12;
     return options;
   }
   std::unique_ptr<client::Client> connect_client(std::uint32_t uid) const {

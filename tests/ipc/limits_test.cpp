@@ -135,22 +135,22 @@ TEST_CASE("text that is not UTF-8 is a damaged frame") {
 }
 
 TEST_CASE("a frame above the limit ends the connection with both numbers; one of exactly the limit does not") {
-  FakeServer server({.max_frame_bytes = 4000});
+  FakeServer server({.max_frame_bytes = 5000});
   Bystander bystander(server);
   RawClient client(server.path());
   client.hello();
-  v1::ClientFrame frame = generate_frame(1, std::string(3990, 'x'));
-  REQUIRE(frame.ByteSizeLong() <= 4000);
-  while (frame.ByteSizeLong() < 4000) frame.mutable_generate()->mutable_text()->push_back('x');
-  REQUIRE(frame.ByteSizeLong() == 4000);
+  v1::ClientFrame frame = generate_frame(1, std::string(4990, 'x'));
+  REQUIRE(frame.ByteSizeLong() <= 5000);
+  while (frame.ByteSizeLong() < 5000) frame.mutable_generate()->mutable_text()->push_back('x');
+  REQUIRE(frame.ByteSizeLong() == 5000);
   REQUIRE(client.send(frame));
   server.gateway.wait_submitted(1);
   frame.mutable_generate()->mutable_text()->push_back('x');
   client.send(frame);
   const v1::Refused refused = client.last_words();
   REQUIRE(refused.field() == "max_frame_bytes");
-  REQUIRE(refused.limit() == 4000);
-  REQUIRE(refused.message().find("4001") != std::string::npos);
+  REQUIRE(refused.limit() == 5000);
+  REQUIRE(refused.message().find("5001") != std::string::npos);
   bystander.require_alive();
 }
 
@@ -426,9 +426,8 @@ TEST_CASE("2,000 connections of damaged frames: each is answered or ended, and t
 
 TEST_CASE("limits out of range are refused at once") {
   const TempDir dir;
-  const auto refused = [&](ServerOptions options) {
-    options.socket_path = dir / "x.sock";
-    const auto server = Server::bind(std::move(options));
+  const auto refused = [&](const config::ConnectionLimits& limits) {
+    const auto server = Server::bind({.socket_path = dir / "x.sock", .limits = limits});
     REQUIRE_FALSE(server);
     REQUIRE(server.error().code == ErrorCode::invalid_argument);
     return server.error().message;

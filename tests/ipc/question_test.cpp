@@ -107,20 +107,20 @@ TEST_CASE("a question about a model that is not there names those that are") {
 }
 
 TEST_CASE("an answer above the frame limit becomes a refusal with the numbers") {
-  FakeServer server({.max_frame_bytes = 2000});
+  FakeServer server({.max_frame_bytes = 5000});
   RawClient client(server.path());
   client.hello();
   v1::ClientFrame ask;
   ask.mutable_tokenize()->set_stream(1);
-  ask.mutable_tokenize()->set_text(std::string(1900, '\x01'));
+  ask.mutable_tokenize()->set_text(std::string(4900, '\x01'));
   REQUIRE(client.send(ask));
-  REQUIRE(client.expect().tokenized().ids_size() == 1900);
+  REQUIRE(client.expect().tokenized().ids_size() == 4900);
   ask.mutable_detokenize()->set_stream(1);  // text and raw together are twice the request
-  for (int i = 0; i < 1500; ++i) ask.mutable_detokenize()->add_ids(1);
+  for (int i = 0; i < 3000; ++i) ask.mutable_detokenize()->add_ids(1);
   REQUIRE(client.send(ask));
   const v1::Refused refused = client.expect().refused();
   REQUIRE(refused.code() == v1::OUTCOME_TOO_LONG);
-  REQUIRE(refused.limit() == 2000);
+  REQUIRE(refused.limit() == 5000);
 }
 
 }  // namespace

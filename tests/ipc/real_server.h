@@ -25,13 +25,14 @@ inline actors::GatewayOptions embedded_model() {
 }
 
 struct RealServer {
-  explicit RealServer(actors::GatewayOptions options = embedded_model(), ServerOptions limits = {}) {
-    limits.socket_path = dir / "troupe.sock";
-    limits.max_questions_per_second = 1u << 30;  // tests ask in loops until something is so, as fast as a machine can
-    auto bound = Server::bind(std::move(limits));
+  explicit RealServer(actors::GatewayOptions gateway_options = embedded_model(), ServerOptions options = {}) {
+    options.socket_path = dir / "troupe.sock";
+    options.limits.max_questions_per_second =
+        1u << 30;  // tests ask in loops until something is so, as fast as a machine can
+    auto bound = Server::bind(std::move(options));
     REQUIRE(bound);
     server = std::move(*bound);
-    auto started = actors::Gateway::start(std::move(options));
+    auto started = actors::Gateway::start(std::move(gateway_options));
     if (!started) FAIL(started.error().message);
     gateway = std::move(*started);
     server->start(*gateway);

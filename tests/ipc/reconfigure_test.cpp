@@ -65,13 +65,13 @@ TEST_CASE("new limits count from the next connection on, and values out of range
   FakeServer server;
   RawClient first(server.path());
   first.hello();
-  const Status wrong = server.server->reconfigure({.max_connections = 0});
+  const Status wrong = server.server->reconfigure({.limits = {.max_connections = 0}});
   REQUIRE_FALSE(wrong);
   REQUIRE(wrong.error().code == ErrorCode::invalid_argument);
   settle(server);
   RawClient second(server.path());
   second.hello();
-  REQUIRE(server.server->reconfigure({.max_connections_per_uid = 2}));
+  REQUIRE(server.server->reconfigure({.limits = {.max_connections_per_uid = 2}}));
   settle(server);
   RawClient third(server.path());
   const v1::ServerFrame refused = third.expect();
@@ -86,8 +86,8 @@ TEST_CASE("every limit that can be changed is in effect after a change") {
   RawClient owner(server.path());
   owner.hello();
   REQUIRE(RawClient(server.path()).last_words().limit() == 20);
-  const auto reconfigure = [&](const ServerOptions& options) {
-    REQUIRE(server.server->reconfigure(options));
+  const auto reconfigure = [&](const config::ConnectionLimits& limits) {
+    REQUIRE(server.server->reconfigure({.limits = limits}));
     settle(server);
   };
   reconfigure({.max_connections = 1});

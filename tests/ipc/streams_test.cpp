@@ -84,7 +84,7 @@ TEST_CASE("streams: a choice without credit is cancelled after the timeout, once
   const Clock::time_point now = Clock::now();
   CHECK(f.streams.cancel_stalled(now));
   CHECK(f.gateway.num_cancelled() == 0);
-  const auto later = now + f.hub.options.stall_timeout;
+  const auto later = now + f.hub.options.limits.stall_timeout;
   for (int look = 0; look < 2; ++look) (void)f.streams.cancel_stalled(later);
   f.streams.cancel(1);  // the other choice; the first one's is on the way
   CHECK(f.gateway.num_cancelled() == 2);

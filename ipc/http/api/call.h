@@ -22,7 +22,7 @@ namespace troupe::ipc::api {
 struct ApiContext {
   scheduler::Tenant tenant{};
   std::uint32_t uid = 0;  // of the connection, for status
-  std::uint32_t max_prompt_bytes = actors::kMaxPromptBytes;
+  std::uint64_t max_prompt_bytes = actors::kMaxPromptBytes;
   // The width of the vectors of the model with this name (empty: the default one), if it is known. May be null.
   std::function<std::optional<std::uint32_t>(const std::string& model)> vector_dim{};
 };

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <utility>
 
+#include "config/sampling_numbers.h"
 #include "ipc/http/api/fields.h"
 #include "ipc/http/api/json_writer.h"
 #include "ipc/request_rules.h"
@@ -236,14 +237,8 @@ void check_generation(Parsing& at) {
 void parse_generation(Parsing& at) {
   engine::SamplingParams& sampling = at.call.request.sampling;
   FieldReader& fields = at.fields;
-  fields.read("temperature", sampling.temperature);
-  fields.read("top_p", sampling.top_p);
-  fields.read("top_k", sampling.top_k);
-  fields.read("min_p", sampling.min_p);
-  fields.read("presence_penalty", sampling.presence_penalty);
-  fields.read("frequency_penalty", sampling.frequency_penalty);
-  fields.read("repeat_penalty", sampling.repeat_penalty);
-  fields.read("repeat_last_n", sampling.repeat_last_n);
+  config::for_each_sampling_number(
+      [&](const config::SamplingNumber& number, auto& value) { fields.read(number.name, value); }, sampling);
   fields.read("ignore_eos", sampling.ignore_eos);
   fields.read_ids("stop_token_ids", sampling.stop_ids, engine::kMaxStopIds);
   fields.read_strings("stop", at.call.request.stop_strings, actors::kMaxStopStrings, true);

@@ -84,7 +84,7 @@ class BatchServer {
         views, [&](const RequestView& view) { return view.tenant == tenant && view.state == RequestState::running; }));
   }
 
-  StreamTable streams{{.max_requests_per_tenant = 1000}};
+  StreamTable streams{{.max_requests_per_user = 1000}};
   std::shared_ptr<Outcomes> sink = std::make_shared<Outcomes>();
   std::function<void()> during_step;               // called once, in the next step
   std::map<TenantId, std::uint32_t> limits;        // checked after each decision

@@ -66,7 +66,7 @@ struct Stream {
 };
 
 TEST_CASE("streams: faults are counted for each stream, outlive a batcher, and can be cleared") {
-  StreamTable table({.max_requests_per_tenant = kQuota});
+  StreamTable table({.max_requests_per_user = kQuota});
   Stream one(table), other(table);
   CHECK(table.record_fault(one.id) == 1);
   CHECK(table.record_fault(one.id) == 2);
@@ -81,7 +81,7 @@ TEST_CASE("streams: faults are counted for each stream, outlive a batcher, and c
 }
 
 TEST_CASE("streams: an end names a folder of the server to the owner alone") {
-  StreamTable table({.max_requests_per_tenant = kQuota});
+  StreamTable table({.max_requests_per_user = kQuota});
   End end = outcome(Outcome::model_unloaded);
   end.message = "no model: /srv/my models/a.gguf: cannot be read";
   for (const bool is_owner : {true, false}) {
@@ -94,7 +94,7 @@ TEST_CASE("streams: an end names a folder of the server to the owner alone") {
 }
 
 TEST_CASE("streams: work_since is when a stream arrived, or got credit, while no other waited or ran") {
-  StreamTable table({.max_requests_per_tenant = kQuota});
+  StreamTable table({.max_requests_per_user = kQuota});
   const auto sink = std::make_shared<Listener>();
   CHECK_FALSE(table.work_since());
   const RequestId first = table.add({}, sink, at(10));
@@ -135,7 +135,7 @@ Request for_choices(std::uint32_t n) {
 }
 
 TEST_CASE("streams: the choices of a request share its prompt, and each has tokens and an end of its own") {
-  StreamTable table({.max_requests_per_tenant = kQuota});
+  StreamTable table({.max_requests_per_user = kQuota});
   const auto sink = std::make_shared<Choices>();
   const RequestId first = table.add(for_choices(3), sink, at(0));
   CHECK(table.live() == std::vector<RequestId>{first, first + 1, first + 2});
@@ -163,7 +163,7 @@ TEST_CASE("streams: the choices of a request share its prompt, and each has toke
 }
 
 TEST_CASE("streams: before their prompt is known, choices end as the first one ends") {
-  StreamTable table({.max_requests_per_tenant = kQuota});
+  StreamTable table({.max_requests_per_user = kQuota});
   const auto sink = std::make_shared<Choices>();
   const RequestId first = table.add(for_choices(3), sink, at(0));
   CHECK(table.end(first, outcome(Outcome::unknown_model), at(1)));
@@ -173,7 +173,7 @@ TEST_CASE("streams: before their prompt is known, choices end as the first one e
 }
 
 TEST_CASE("streams: the quota takes all choices of a request or none") {
-  StreamTable table({.max_requests_per_tenant = 3});
+  StreamTable table({.max_requests_per_user = 3});
   const auto sink = std::make_shared<Choices>(), other = std::make_shared<Choices>();
   const RequestId pair = table.add(for_choices(2), sink, at(0));
   CHECK_FALSE(table.admit(pair, at(0)));
@@ -192,7 +192,7 @@ TEST_CASE("streams: the quota takes all choices of a request or none") {
 }
 
 TEST_CASE("streams: when all end, a choice that waited for the prefill of the first one counts as begun") {
-  StreamTable table({.max_requests_per_tenant = kQuota});
+  StreamTable table({.max_requests_per_user = kQuota});
   const auto sink = std::make_shared<Choices>(), idle = std::make_shared<Choices>();
   const RequestId first = table.add(for_choices(2), sink, at(0));
   table.add(for_choices(2), idle, at(0));
@@ -206,7 +206,7 @@ TEST_CASE("streams: when all end, a choice that waited for the prefill of the fi
 }
 
 TEST_CASE("stream table: tokens arrive in order and the end comes once, with usage and seed") {
-  StreamTable table({.max_requests_per_tenant = kQuota});
+  StreamTable table({.max_requests_per_user = kQuota});
   Request request;
   request.sampling.seed = 77;
   Stream s(table, request);
@@ -233,7 +233,7 @@ TEST_CASE("stream table: tokens arrive in order and the end comes once, with usa
 }
 
 TEST_CASE("stream table: how far a prompt is computed shows until its answer begins") {
-  StreamTable table({.max_requests_per_tenant = kQuota});
+  StreamTable table({.max_requests_per_user = kQuota});
   Stream s(table);
   const auto computed = [&] { return table.views(at(100)).at(0).computed_tokens; };
   CHECK(computed() == 0);
@@ -252,7 +252,7 @@ TEST_CASE("stream table: how far a prompt is computed shows until its answer beg
 }
 
 TEST_CASE("stream table: a request's times are counted once, in seconds, however its tokens are bundled") {
-  StreamTable table({.max_requests_per_tenant = kQuota});
+  StreamTable table({.max_requests_per_user = kQuota});
   Request named;
   named.client_id = "job-17";
   Stream s(table, std::move(named));
@@ -293,7 +293,7 @@ TEST_CASE("stream table: a request's times are counted once, in seconds, however
 }
 
 TEST_CASE("stream table: ids and text that were delivered before are dropped") {
-  StreamTable table({.max_requests_per_tenant = kQuota});
+  StreamTable table({.max_requests_per_user = kQuota});
   Stream s(table);
   table.started(s.id, 1, 0, at(0));
   table.deliver(emission(*s.task, 0, {5, 6}, 0, "ab"), at(1));
@@ -305,7 +305,7 @@ TEST_CASE("stream table: ids and text that were delivered before are dropped") {
 }
 
 TEST_CASE("stream table: resuming gives the record under a new generation and drops the old one's reports") {
-  StreamTable table({.max_requests_per_tenant = kQuota});
+  StreamTable table({.max_requests_per_user = kQuota});
   Stream s(table);
   table.started(s.id, 1, 0, at(0));
   table.deliver(emission(*s.task, 0, {5, 6}, 0, "ab"), at(1));
@@ -331,7 +331,7 @@ TEST_CASE("stream table: resuming gives the record under a new generation and dr
 }
 
 TEST_CASE("stream table: a request whose prompt is not encoded yet is not resumed but listed as unassigned") {
-  StreamTable table({.max_requests_per_tenant = kQuota});
+  StreamTable table({.max_requests_per_user = kQuota});
   auto sink = std::make_shared<Listener>();
   const RequestId id = table.add({}, sink, at(0));
   CHECK(table.resume(0, WorkKind::generate).empty());
@@ -342,7 +342,7 @@ TEST_CASE("stream table: a request whose prompt is not encoded yet is not resume
 }
 
 TEST_CASE("stream table: states are counted") {
-  StreamTable table({.max_requests_per_tenant = kQuota});
+  StreamTable table({.max_requests_per_user = kQuota});
   Request request;
   request.tenant.id = TenantId{7};
   const auto state = [&](RequestState s) { return table.counts().in_state[static_cast<std::size_t>(s)]; };
@@ -370,7 +370,7 @@ TEST_CASE("stream table: states are counted") {
 }
 
 TEST_CASE("stream table: a user's quota counts from admission to the end") {
-  StreamTable table({.max_requests_per_tenant = 2});
+  StreamTable table({.max_requests_per_user = 2});
   Request request;
   request.tenant.id = TenantId{7};
   Stream first(table, request);
@@ -390,7 +390,7 @@ TEST_CASE("stream table: a user's quota counts from admission to the end") {
 }
 
 TEST_CASE("stream table: credit adds up without overflow and ended streams take none") {
-  StreamTable table({.max_requests_per_tenant = kQuota});
+  StreamTable table({.max_requests_per_user = kQuota});
   Request request;
   request.credit = 5;
   Stream s(table, request);
@@ -404,7 +404,7 @@ TEST_CASE("stream table: credit adds up without overflow and ended streams take 
 }
 
 TEST_CASE("stream table: a deadline beyond the range of the clock is not due") {
-  StreamTable table({.max_requests_per_tenant = kQuota});
+  StreamTable table({.max_requests_per_user = kQuota});
   Request request;
   request.deadline = milliseconds::max();
   Stream s(table, request);
@@ -415,7 +415,7 @@ TEST_CASE("stream table: a deadline beyond the range of the clock is not due") {
 }
 
 TEST_CASE("stream table: a sink may call back into the table from within a call") {
-  StreamTable table({.max_requests_per_tenant = kQuota});
+  StreamTable table({.max_requests_per_user = kQuota});
   Stream s(table);
   s.sink->on_tokens = [&] {
     table.grant(s.id, 1, TimePoint{});
@@ -427,7 +427,7 @@ TEST_CASE("stream table: a sink may call back into the table from within a call"
 }
 
 TEST_CASE("stream table: when_empty waits until the last sink has its end") {
-  StreamTable table({.max_requests_per_tenant = kQuota});
+  StreamTable table({.max_requests_per_user = kQuota});
   int called = 0;
   table.when_empty([&] { ++called; });
   CHECK(called == 1);
@@ -441,7 +441,7 @@ TEST_CASE("stream table: when_empty waits until the last sink has its end") {
 }
 
 TEST_CASE("stream table: ends and tokens from many threads keep every stream in order") {
-  StreamTable table({.max_requests_per_tenant = kQuota});
+  StreamTable table({.max_requests_per_user = kQuota});
   std::vector<std::unique_ptr<Stream>> streams;
   for (int i = 0; i < 50; ++i) streams.push_back(std::make_unique<Stream>(table));
   std::thread batcher([&] {
@@ -578,7 +578,7 @@ TEST_CASE("streams: with too many parked, the slowest reader of the user with mo
 TEST_CASE("streams: in any order of events no more are parked than allowed, and only a user with most loses one") {
   for (const std::uint32_t seed : {1u, 2u, 3u}) {
     std::mt19937 random(seed);
-    StreamTable table({.max_requests_per_tenant = 1000, .max_parked_requests = 20});
+    StreamTable table({.max_requests_per_user = 1000, .max_parked_requests = 20});
     std::map<RequestId, std::unique_ptr<Stream>> streams;
     std::map<RequestId, std::uint32_t> parked;  // by user
     for (int i = 0; i < 3000; ++i) {
@@ -661,7 +661,7 @@ struct Quotas {
   }
 
   scheduler::Tenant tenant;
-  StreamTable table{{.max_requests_per_tenant = kQuota}};
+  StreamTable table{{.max_requests_per_user = kQuota}};
   std::vector<AssignmentPtr> tasks;  // of the last request that began
 };
 
@@ -734,7 +734,7 @@ TEST_CASE("stream table: answer tokens are taken as they are delivered, and hold
 }
 
 TEST_CASE("stream table: how fast a tenant's requests end decides when a refused one should come back") {
-  StreamTable table({.max_requests_per_tenant = 2});
+  StreamTable table({.max_requests_per_user = 2});
   const auto add = [&](TimePoint now) { return table.add({}, std::make_shared<Listener>(), now); };
   std::deque<RequestId> live;
   for (int i = 0; i < 40; ++i) {
@@ -773,7 +773,7 @@ TEST_CASE("stream table: a request that was refused finds its place when it come
 }
 
 TEST_CASE("stream table: the place of a refused request is kept in the shared queue, too") {
-  StreamTable table({.max_requests_per_tenant = kQuota, .max_queued_requests = 16});  // 4 for a guest
+  StreamTable table({.max_requests_per_user = kQuota, .max_queued_requests = 16});  // 4 for a guest
   const auto add = [&](std::uint32_t id) {
     Request request;
     request.tenant = {TenantId{5}, false};

@@ -57,12 +57,12 @@ TEST_CASE("a session's name is a plain file's name") {
   CHECK(is_session_name(std::string(64, 'x')));
   CHECK_FALSE(is_session_name(std::string(65, 'x')));
   CHECK_FALSE(is_session_name(std::string("a\0b", 3)));
-  Index index{SessionLimits{}};
+  Index index{config::SessionLimits{}};
   CHECK(index.refused(kAlice, "..").outcome == Outcome::invalid_argument);
 }
 
 TEST_CASE("one use at a time, and names of different tenants are different sessions") {
-  Index index{SessionLimits{}};
+  Index index{config::SessionLimits{}};
   const SessionUse use = index.take(kAlice, "talk");
   CHECK(use.is_new);
   CHECK(index.refused(kAlice, "talk").field == "session");
@@ -74,7 +74,7 @@ TEST_CASE("one use at a time, and names of different tenants are different sessi
 }
 
 TEST_CASE("a new session without a file is forgotten at the end of its use") {
-  Index index{SessionLimits{}};
+  Index index{config::SessionLimits{}};
   index.end(index.take(kAlice, "talk"), 1);
   CHECK(index.size() == 0);
   const SessionUse first = index.take(kAlice, "talk");
@@ -91,7 +91,7 @@ TEST_CASE("a new session without a file is forgotten at the end of its use") {
 }
 
 TEST_CASE("a session that must, or must not, be there is refused by name") {
-  Index index{SessionLimits{}};
+  Index index{config::SessionLimits{}};
   auto none = index.begin(kAlice, "talk", /*must_exist=*/true);
   REQUIRE(std::holds_alternative<Refusal>(none));
   CHECK(std::get<Refusal>(none).outcome == Outcome::invalid_argument);
@@ -103,7 +103,7 @@ TEST_CASE("a session that must, or must not, be there is refused by name") {
 }
 
 TEST_CASE("one session too many: the one that was not used for longest goes, but none in use") {
-  Index index{SessionLimits{.max_sessions_per_user = 3}};
+  Index index{config::SessionLimits{.max_sessions_per_user = 3}};
   for (const char* name : {"a", "b", "c"}) index.turn(kAlice, name, 1, 1);
   index.turn(kAlice, "a", 1, 1);
   index.turn(kBob, "x", 1, 1);
@@ -124,7 +124,7 @@ TEST_CASE("one session too many: the one that was not used for longest goes, but
 }
 
 TEST_CASE("too many bytes: contents go before conversations, the oldest first, and the own ones last") {
-  Index index{SessionLimits{.max_session_bytes = 100}};
+  Index index{config::SessionLimits{.max_session_bytes = 100}};
   index.turn(kAlice, "a", 5, 20);
   index.turn(kAlice, "b", 5, 20);
   index.turn(kAlice, "c", 5, 20);
@@ -142,7 +142,7 @@ TEST_CASE("too many bytes: contents go before conversations, the oldest first, a
 }
 
 TEST_CASE("of sessions that were used in one second the first one goes first, whatever their names") {
-  Index index{SessionLimits{.max_sessions_per_user = 3}};
+  Index index{config::SessionLimits{.max_sessions_per_user = 3}};
   for (const char* name : {"z", "y", "a"}) {
     const SessionUse use = index.take(kAlice, name);
     REQUIRE(index.grow(use, SessionPart::tokens, 1));
@@ -153,7 +153,8 @@ TEST_CASE("of sessions that were used in one second the first one goes first, wh
 }
 
 TEST_CASE("what is refused evicts nothing") {
-  Index index{SessionLimits{.max_sessions_per_user = 3, .max_session_bytes = 100, .max_total_session_bytes = 200}};
+  Index index{
+      config::SessionLimits{.max_sessions_per_user = 3, .max_session_bytes = 100, .max_total_session_bytes = 200}};
   for (const char* name : {"a", "b", "c"}) index.turn(kAlice, name, 10, 10);
   const SessionUse d = index.take(kAlice, "d");
   CHECK_FALSE(index.grow(d, SessionPart::tokens, 101));
@@ -168,7 +169,7 @@ TEST_CASE("what is refused evicts nothing") {
 }
 
 TEST_CASE("decisions are numbered: what is written after one has a larger number") {
-  Index index{SessionLimits{.max_sessions_per_user = 1}};
+  Index index{config::SessionLimits{.max_sessions_per_user = 1}};
   const SessionUse first = index.take(kAlice, "talk");
   REQUIRE(index.grow(first, SessionPart::tokens, 1));
   const std::uint64_t written = index.find(first.key)->token_number;
@@ -186,7 +187,7 @@ TEST_CASE("decisions are numbered: what is written after one has a larger number
 }
 
 TEST_CASE("a session that cannot be used is there, takes no room, and is not evicted") {
-  Index index{SessionLimits{.max_sessions_per_user = 1}};
+  Index index{config::SessionLimits{.max_sessions_per_user = 1}};
   index.add_unusable({kAlice, "broken"}, 1);
   index.turn(kAlice, "a", 1, 1);
   index.turn(kAlice, "b", 1, 1);
@@ -201,7 +202,7 @@ TEST_CASE("a session that cannot be used is there, takes no room, and is not evi
 }
 
 TEST_CASE("of the bytes of all sessions a guest may have a quarter") {
-  Index index{SessionLimits{.max_session_bytes = kPlenty, .max_total_session_bytes = 160}};
+  Index index{config::SessionLimits{.max_session_bytes = kPlenty, .max_total_session_bytes = 160}};
   index.turn(kBob, "first", 30, 0);
   const SessionUse bob = index.take(kBob, "second");
   REQUIRE(index.grow(bob, SessionPart::tokens, 10));
@@ -217,7 +218,8 @@ TEST_CASE("of the bytes of all sessions a guest may have a quarter") {
 
 TEST_CASE("at random: the counts are those of the sessions, and nothing in use goes") {
   std::mt19937 random(3);
-  Index index{SessionLimits{.max_sessions_per_user = 5, .max_session_bytes = 300, .max_total_session_bytes = 100000}};
+  Index index{
+      config::SessionLimits{.max_sessions_per_user = 5, .max_session_bytes = 300, .max_total_session_bytes = 100000}};
   std::map<SessionKey, SessionUse> uses;
   for (int i = 0; i < 20000; ++i) {
     const TenantId id = random() % 2 ? kAlice : kBob;

@@ -98,16 +98,13 @@ enum Thread : std::uint8_t { small, large };
 // Sessions whose threads stand still, but for step().
 class Stepped {
  public:
-  Stepped(const std::string& directory, const SessionLimits& limits) : directory_(directory) {
+  Stepped(const std::string& directory, const config::SessionLimits& limits) : directory_(directory) {
     {
       const auto store = SessionStore::open(directory);
       REQUIRE(store);
       REQUIRE(store->write_tokens({kGatekeeper.id, "gate"}, record_of({1})));
     }
-    SessionsOptions options;
-    static_cast<SessionLimits&>(options) = limits;
-    options.sessions_directory = directory;
-    sessions_.emplace(options, std::vector<int>{});
+    sessions_.emplace(SessionsPlace{directory, {}}, limits, std::vector<int>{});
     REQUIRE(sessions_->status());
     for (const Thread thread : {small, large}) {
       shut(thread);
@@ -533,7 +530,7 @@ class Model {
 
   std::mt19937 random_;
   const TempFolder& folder_;
-  SessionLimits limits_;
+  config::SessionLimits limits_;
   std::optional<Stepped> sessions_;
   std::map<SessionKey, Tokens> stored_;  // of the sessions that clients were told of; some may be evicted
   std::set<SessionKey> deleted_;

@@ -483,12 +483,12 @@ TEST_CASE("Health, Status and Welcome report a stalled server") {
 }
 
 TEST_CASE("the library refuses requests that are too long and text that is not UTF-8") {
-  FakeServer server({.max_frame_bytes = 2000});
+  FakeServer server({.max_frame_bytes = 5000});
   const auto client = connect(server);
-  const auto long_prompt = client->generate({.prompt = std::string(3000, 'x')}, {});
+  const auto long_prompt = client->generate({.prompt = std::string(6000, 'x')}, {});
   REQUIRE_FALSE(long_prompt);
   REQUIRE(long_prompt.error().code == ErrorCode::invalid_argument);
-  REQUIRE(long_prompt.error().message.find("2000") != std::string::npos);
+  REQUIRE(long_prompt.error().message.find("5000") != std::string::npos);
   REQUIRE_FALSE(client->generate({.prompt = "\xff"}, {}));
   REQUIRE_FALSE(client->generate({.prompt = "a", .stop = {"\xff"}}, {}));
   REQUIRE_FALSE(client->tokenize("\xff"));

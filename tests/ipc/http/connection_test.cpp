@@ -251,9 +251,9 @@ TEST_CASE("http: a large body, in one piece or in chunks, is read as a whole") {
 
 TEST_CASE("http: bodies in chunks that wait for the room of one another are refused in time") {
   ServerOptions options;
-  options.max_frame_bytes = 2u << 20;
-  options.max_buffer_bytes = 16u << 20;
-  options.stall_timeout = milliseconds(200);
+  options.limits.max_frame_bytes = 2u << 20;
+  options.limits.max_buffer_bytes = 16u << 20;
+  options.limits.stall_timeout = milliseconds(200);
   FakeServer server(options);
   const std::string piece = "40000\r\n" + std::string(1 << 18, 'A') + "\r\n";
   std::vector<std::unique_ptr<HttpClient>> clients;
@@ -300,7 +300,7 @@ TEST_CASE("http: a body that comes in crumbs ends its connection, however long i
 
 TEST_CASE("http: a client that is refused at the door of the Unix socket is told so in HTTP") {
   ServerOptions options;
-  options.max_connections_per_uid = 1;
+  options.limits.max_connections_per_uid = 1;
   FakeServer server(options);
   HttpClient first(server.path());
   first.get("/health");
@@ -317,7 +317,7 @@ TEST_CASE("http: a client that is refused at the door of the Unix socket is told
 }
 
 TEST_CASE("http: an idle connection is closed without a word, and one with a request is not") {
-  FakeServer server({.http = {.keep_alive_timeout = milliseconds(60)}});
+  FakeServer server({.keep_alive_timeout = milliseconds(60)});
   HttpClient busy(server.path());
   const auto submitted = begin_stream(server, busy);
   HttpClient idle(server.path());

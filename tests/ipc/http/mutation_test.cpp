@@ -93,7 +93,8 @@ void mutate(std::string& bytes, std::mt19937_64& random) {
 
 TEST_CASE("http: 10,000 mutated requests are answered or end their connection, and the server goes on") {
   ServerOptions options;
-  options.max_frames_per_second = options.max_questions_per_second = options.max_refusals_per_second = 1u << 30;
+  options.limits.max_frames_per_second = options.limits.max_questions_per_second =
+      options.limits.max_refusals_per_second = 1u << 30;
   FakeServer server(options);
   const std::vector<std::string> valid = valid_requests();
   std::mt19937_64 random(17);

@@ -126,7 +126,7 @@ TEST_CASE("tcp: without keys the kernel says which user is calling, with the rig
 TEST_CASE("tcp: connections of strangers take none of a user's places, and each user has those of its own") {
   if (!may_be_others()) return;
   ServerOptions options = by_kernel();
-  options.max_connections_per_uid = 2;
+  options.limits.max_connections_per_uid = 2;
   options.allow_uids = {23456};
   FakeServer server(std::move(options));
   std::vector<std::unique_ptr<HttpClient>> clients;
@@ -230,7 +230,7 @@ TEST_CASE("tcp: an authenticator decides the tenant of each request") {
 
 TEST_CASE("tcp: connections over TCP are limited together, and leave room for the Unix socket") {
   ServerOptions options = over_tcp();
-  options.max_connections_per_uid = 2;
+  options.limits.max_connections_per_uid = 2;
   FakeServer server(std::move(options));
   const TcpAddress address = server.server->tcp_addresses().at(0);
   HttpClient first(address), second(address);

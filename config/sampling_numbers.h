@@ -1,0 +1,66 @@
+// The numbers that say how a token is drawn: their names, ranges and defaults, once for the options, the protocols, the
+// client library, traces and the sampler, whose structs have members of these names.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <type_traits>
+
+namespace troupe::config {
+
+struct SamplingNumber {
+  std::string_view name;    // of the members, and in every protocol: "top_p"
+  std::string_view option;  // "top-p"
+  double min, max;
+  bool above_min = false;  // min itself is not allowed
+  std::string_view range;  // "above 0 and at most 1"
+};
+
+inline constexpr SamplingNumber kTemperature{"temperature", "temp", 0, 100, false, "from 0 (greedy) to 100"};
+inline constexpr SamplingNumber kTopK{"top_k", "top-k", 0, 2147483647, false, "0 (all) or more"};
+inline constexpr SamplingNumber kTopP{"top_p", "top-p", 0, 1, true, "above 0 and at most 1"};
+inline constexpr SamplingNumber kMinP{"min_p", "min-p", 0, 1, false, "from 0 to 1"};
+inline constexpr SamplingNumber kRepeatPenalty{"repeat_penalty",         "repeat-penalty", 0, 100, true,
+                                               "above 0 and at most 100"};
+inline constexpr SamplingNumber kPresencePenalty{"presence_penalty", "presence-penalty", -100, 100, false,
+                                                 "from -100 to 100"};
+inline constexpr SamplingNumber kFrequencyPenalty{"frequency_penalty", "frequency-penalty", -100, 100, false,
+                                                  "from -100 to 100"};
+inline constexpr SamplingNumber kRepeatLastN{
+    "repeat_last_n", "repeat-last-n", -1, 2147483647, false, "-1 (all), 0 (off) or a number of tokens"};
+
+// Calls f(number, members of that name of each struct...).
+template <class F, class... Structs>
+void for_each_sampling_number(const F& f, Structs&... structs) {
+  f(kTemperature, structs.temperature...);
+  f(kTopK, structs.top_k...);
+  f(kTopP, structs.top_p...);
+  f(kMinP, structs.min_p...);
+  f(kRepeatPenalty, structs.repeat_penalty...);
+  f(kPresencePenalty, structs.presence_penalty...);
+  f(kFrequencyPenalty, structs.frequency_penalty...);
+  f(kRepeatLastN, structs.repeat_last_n...);
+}
+
+// Whether the value is a number in the range: NaN is not.
+[[nodiscard]] constexpr bool is_in_range(const SamplingNumber& number, double value) {
+  return (number.above_min ? value > number.min : value >= number.min) && value <= number.max;
+}
+
+using Seed = std::optional<std::uint64_t>;  // written as a number; "-1" or nullopt: drawn for each request
+
+// As options. The defaults are llama.cpp's; those of the protocols are neutral (engine::SamplingParams).
+struct SamplingOptions {
+  double temperature = 0.8;
+  Seed seed;
+  std::int64_t top_k = 40;
+  double top_p = 0.95;
+  double min_p = 0.05;
+  double repeat_penalty = 1.0;
+  std::int64_t repeat_last_n = 64;
+  double presence_penalty = 0.0;
+  double frequency_penalty = 0.0;
+};
+
+}  // namespace troupe::config
