@@ -115,8 +115,6 @@ struct StatusSnapshot {
   std::string model;
   std::string numerics_id;
   std::string kernels;
-  std::uint64_t requests_received = 0;
-  std::vector<std::pair<std::string, std::uint64_t>> requests_ended;  // by outcome name, all names
   bool stalled = false;  // work waits, and nothing has been done for longer than GatewayOptions::progress_timeout
   std::uint64_t weight_bytes = 0;
   std::uint64_t kv_bytes = 0;

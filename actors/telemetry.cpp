@@ -43,8 +43,6 @@ StatusSnapshot take_snapshot(const UnitContext& context, TimePoint now) {
     if (const auto& language_model = model->language_model()) snapshot.kv_bytes = kv_bytes(*language_model);
   }
   StreamCounts counts = context.streams.counts();
-  snapshot.requests_received = counts.received;
-  snapshot.requests_ended = std::move(counts.ended);
   snapshot.tenants = context.streams.tenants().all();
   snapshot.requests = context.streams.views(now);
   MemoryReport memory = context.memory.last();

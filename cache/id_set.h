@@ -1,7 +1,6 @@
 // A set of ids from a counter, stored as ranges of consecutive ids: a set without gaps is one range, however large.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <iterator>
 #include <map>
@@ -28,7 +27,6 @@ class IdSet {
     return next != ranges_.begin() && id < std::prev(next)->second;
   }
   void clear() { ranges_.clear(); }
-  [[nodiscard]] std::size_t num_ranges() const { return ranges_.size(); }
 
  private:
   std::map<std::uint64_t, std::uint64_t> ranges_;  // first id -> one past the last

@@ -58,8 +58,6 @@ void LeaseBook::State::evaluate(SequenceId sequence, Lease& lease, LeaseEffects&
     acquired.copy_from = tail->blocks;
   }
   for (std::uint32_t i = 0; i < num_private; ++i) take_entry(lease);
-  counters.query_tokens += tokens.size();
-  counters.hit_tokens += std::uint64_t{acquired.num_cached_tokens} + acquired.num_copied_tokens;
   if (holding.restore != kNoSnapshot) ++counters.snapshot_hits;
   acquired.tables = holding.tables;
   acquired.restore = holding.restore;
@@ -68,7 +66,6 @@ void LeaseBook::State::evaluate(SequenceId sequence, Lease& lease, LeaseEffects&
   hash_prefixes(tokens, full_blocks(tokens), lease.prefixes);
   for (std::uint32_t i = num_cached; i < lease.prefixes.size(); ++i)
     flights.claim(lease.prefixes[i], lease.scopes.publish(), sequence);
-  ++version;
   settle(sequence, lease, Phase::held, std::move(acquired), effects);
 }
 
@@ -184,7 +181,6 @@ void LeaseBook::State::wake_followers(SequenceId leader, Lease& lease, bool all,
 
 void LeaseBook::State::drop_claims(SequenceId sequence, Lease& lease) {
   for (std::uint64_t prefix : lease.prefixes) flights.unclaim(prefix, lease.scopes.publish(), sequence);
-  if (!lease.prefixes.empty()) ++version;
   lease.prefixes.clear();
 }
 

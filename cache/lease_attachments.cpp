@@ -116,7 +116,7 @@ std::vector<SnapshotId> LeaseBook::State::give_spares(Lease& lease) {
     if (boundary > holding.tables[0].size() * kBlockSize) break;
     if (holding.spares.size() >= num_due) continue;
     if (snapshots.available() == 0) break;
-    holding.spares.push_back(take(snapshots, lease.owner));
+    holding.spares.push_back(snapshots.take(lease.owner));
     given.push_back(holding.spares.back());
   }
   return given;

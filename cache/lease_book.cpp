@@ -97,12 +97,11 @@ void LeaseBook::State::was_evicted(BlockId node) {
   for (Attachments& ids : attached) ids.detach(node);
   snapshots.detach(node);
   ++evictions;
-  ++version;
 }
 
 // A free block of the group, or an evicted one. Of group 0 first the owner's, if it has as many as its ceiling.
 BlockId LeaseBook::State::take(GroupId group, const Owner& owner) {
-  if (group > 0) return take(attached[group], owner);
+  if (group > 0) return attached[group].take(owner);
   const BlockAccounts& accounts = pool.accounts();
   for (BlockId own = accounts.oldest_of(owner.tenant);
        own != kNoBlock && accounts.count(owner.tenant).blocks >= owner.ceiling;
@@ -112,13 +111,6 @@ BlockId LeaseBook::State::take(GroupId group, const Owner& owner) {
   }
   if (pool.num_free() == 0) was_evicted(tree.evict_for(owner.tenant));
   return pool.allocate(owner);
-}
-
-std::uint32_t LeaseBook::State::take(Attachments& ids, const Owner& owner) {
-  const std::uint64_t before = ids.num_evictions();
-  const std::uint32_t id = ids.take(owner);
-  version += ids.num_evictions() - before;
-  return id;
 }
 
 // One more entry at the end of the tables.
@@ -214,7 +206,6 @@ void LeaseBook::commit(const Commit& message, LeaseEffects& effects) {
   }
   s.commit_snapshot(*lease, message.snapshot);
   committed.spares = s.give_spares(*lease);
-  ++s.version;
   s.answer(message.key, *lease, std::move(committed), effects);
   s.wake_followers(message.key.sequence, *lease, false, effects);
 }
@@ -340,7 +331,6 @@ void LeaseBook::begin_epoch(std::uint64_t epoch) {
   s.counters.waiting = 0;
   s.last_step = 0;
   s.epoch = epoch;
-  ++s.version;
 }
 
 void LeaseBook::quiesced(std::uint64_t epoch) { state_->give_back_until(state_->orphans, epoch); }
@@ -369,7 +359,6 @@ std::optional<CachedRange> LeaseBook::find_recyclable_range(const ScopeList& sco
   return CachedRange{0, num_blocks * kBlockSize};
 }
 
-std::uint64_t LeaseBook::version() const { return state_->version; }
 std::uint64_t LeaseBook::epoch() const { return state_->epoch; }
 
 BlockAccounts::Count LeaseBook::blocks_of(TenantId tenant) const { return state_->pool.accounts().count(tenant); }

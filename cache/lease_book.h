@@ -231,8 +231,6 @@ struct CacheCounters {
   std::array<PoolCounters, kMaxGroups> groups;  // all 0 for groups that the model does not have
   PoolCounters snapshots;
   std::uint64_t published = 0;      // blocks of group 0 that entered the tree
-  std::uint64_t query_tokens = 0;   // of all granted Acquires
-  std::uint64_t hit_tokens = 0;     // of these, served from the tree
   std::uint32_t waiting = 0;        // sequences that wait for a leader
   std::uint64_t snapshot_hits = 0;  // granted Acquires that begin at a snapshot
 };
@@ -279,8 +277,6 @@ class LeaseBook {
   // cached. Equal hashes do not prove equal tokens: an Acquire compares them. Takes no references.
   // Expected O(blocks of the prefix).
   [[nodiscard]] std::optional<CachedRange> find_recyclable_range(const ScopeList& scopes, std::uint64_t hash) const;
-  // Changes whenever the result of predict() may have changed.
-  [[nodiscard]] std::uint64_t version() const;
 
   [[nodiscard]] CacheCounters counters() const;
   // The blocks of group 0 that count for this tenant, and how many of them no sequence uses. O(1).

@@ -121,7 +121,6 @@ struct LeaseBook::State {
   [[nodiscard]] bool runs_alone(const Lease& lease) const;
   void was_evicted(BlockId node);
   BlockId take(GroupId group, const Owner& owner);
-  std::uint32_t take(Attachments& ids, const Owner& owner);
   void take_entry(Lease& lease);
   void commit_block(Lease& lease, std::uint32_t index, BlockTokens tokens, std::uint32_t number);
   void hold(GroupId group, BlockId block, TenantId tenant);
@@ -152,7 +151,6 @@ struct LeaseBook::State {
   const LeaseBookOptions options;
   std::uint64_t epoch;
   std::uint64_t last_step = 0;
-  std::uint64_t version = 0;
   BlockPool pool;  // of group 0, whose blocks are the radix nodes
   RadixTree tree;
   std::deque<Attachments> attached;  // by group: the blocks of the others; attached[0] has no ids

@@ -36,9 +36,6 @@ constexpr ScopeId user_scope(TenantId tenant) {
 // A scope that the user named; only requests of this user with this name (or one that collides) find its prefixes.
 ScopeId named_scope(TenantId tenant, std::string_view name);
 
-// Shared by the members of a group.
-constexpr ScopeId group_scope(std::uint32_t gid) { return detail::make_scope(2, gid, 0); }
-
 // The scopes of one request: lookups try them in this order, new blocks are published under the last.
 // At most kMax (asserted), at least one wherever a list is used.
 class ScopeList {

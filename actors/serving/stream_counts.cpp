@@ -10,10 +10,6 @@ void StreamTimes::fill(Usage& usage, TimePoint now) const {
   usage.ttft_seconds = seconds_between(submitted, *first_token);
 }
 
-StreamCounts::StreamCounts() {
-  for (const scheduler::OutcomeInfo& row : scheduler::outcomes()) ended.emplace_back(row.name, 0);
-}
-
 void StreamCounts::append_metrics(MetricList& metrics) const {
   StateMetrics{waiting(), in(RequestState::running), in(RequestState::parked)}.append_metrics(metrics);
   TokenMetrics{prompt_tokens, cached_tokens, generated_tokens}.append_metrics(metrics);
@@ -22,7 +18,6 @@ void StreamCounts::append_metrics(MetricList& metrics) const {
 }
 
 void StreamCounts::stream_arrived(TimePoint now) {
-  ++received;
   if (!has_work()) work_since = now;
   ++in_state[static_cast<std::size_t>(RequestState::received)];
 }
@@ -46,9 +41,7 @@ std::pair<Latency, double> StreamCounts::tokens_emitted(StreamTimes& times, std:
   return latency;
 }
 
-void StreamCounts::stream_ended(scheduler::Outcome outcome, const StreamTimes& times, const Usage& usage,
-                                TimePoint now) {
-  ++ended[scheduler::index_of(outcome)].second;
+void StreamCounts::stream_ended(const StreamTimes& times, const Usage& usage, TimePoint now) {
   if (!times.first_token) return;
   latencies.add(Latency::e2e_request_latency, seconds_between(times.submitted, now));
   latencies.add(Latency::request_queue_time, usage.queue_seconds);

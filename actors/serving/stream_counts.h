@@ -24,10 +24,6 @@ struct StreamTimes {
 
 // Counters since the start, and how many streams are in each state now.
 struct StreamCounts {
-  StreamCounts();
-
-  std::uint64_t received = 0;
-  std::vector<std::pair<std::string, std::uint64_t>> ended;  // by outcome name, all names
   std::array<std::uint64_t, kNumRequestStates> in_state{};
   std::uint64_t prompt_tokens = 0;  // of requests that started
   std::uint64_t cached_tokens = 0;
@@ -49,7 +45,7 @@ struct StreamCounts {
   // Also sets the times. Returns the latency that was counted, and its seconds.
   std::pair<Latency, double> tokens_emitted(StreamTimes& times, std::size_t num_tokens, TimePoint now);
   // `times` has the first token: counts the latencies. usage: as StreamTimes::fill() sets it.
-  void stream_ended(scheduler::Outcome outcome, const StreamTimes& times, const Usage& usage, TimePoint now);
+  void stream_ended(const StreamTimes& times, const Usage& usage, TimePoint now);
 };
 
 }  // namespace troupe::actors

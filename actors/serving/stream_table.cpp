@@ -464,7 +464,7 @@ UsageEntry StreamTable::end_one(Record& record, End end, TimePoint now) {
   record.times.fill(end.usage, now);
   record.work.fill(end.usage, record.seconds_parked(now), accounting_.num_threads, now);
   end.usage.tenant_share = charged_.end(record.request->tenant.id, record.charged);
-  counts_.stream_ended(end.outcome, record.times, end.usage, now);
+  counts_.stream_ended(record.times, end.usage, now);
   tenants_.ended(record.tenant, end);
   UsageEntry entry{.tenant = record.request->tenant,
                    .kind = record.request->kind(),

@@ -15,12 +15,6 @@ constexpr std::array<std::string_view, 3> kNames = {"mean", "cls", "last"};
 
 std::string_view name(Pooling pooling) { return kNames[static_cast<std::size_t>(pooling)]; }
 
-std::optional<Pooling> find_pooling(std::string_view name) {
-  const auto found = std::find(kNames.begin(), kNames.end(), name);
-  if (found == kNames.end()) return std::nullopt;
-  return static_cast<Pooling>(found - kNames.begin());
-}
-
 void pool_rows(const float* hidden, std::size_t num_rows, std::size_t dim, const PoolingOptions& options, float* out) {
   TROUPE_ASSERT(num_rows >= 1);
   const float* const row = options.pooling == Pooling::last ? hidden + (num_rows - 1) * dim : hidden;

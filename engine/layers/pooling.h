@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string_view>
 
 namespace troupe::engine {
@@ -14,7 +13,6 @@ enum class Pooling : std::uint8_t {
   last,  // the last token
 };
 [[nodiscard]] std::string_view name(Pooling pooling);
-[[nodiscard]] std::optional<Pooling> find_pooling(std::string_view name);
 
 struct PoolingOptions {
   Pooling pooling = Pooling::mean;

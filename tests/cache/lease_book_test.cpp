@@ -23,7 +23,6 @@ TEST_CASE_METHOD(LeaseFixture, "a fork shares the full blocks and copies the one
   REQUIRE(forked.copy_from == std::vector<BlockId>{table[2]});
   REQUIRE(forked.tables[0].size() == 3);  // room for the copy, although none was asked for
   REQUIRE((forked.tables[0][0] == table[0] && forked.tables[0][1] == table[1] && forked.tables[0][2] != table[2]));
-  REQUIRE(book.counters().hit_tokens == 67);
   release(2);
   release(1);
   require_all_came_back();
@@ -142,8 +141,6 @@ TEST_CASE_METHOD(LeaseFixture,
   const CacheCounters counters = book.counters();
   REQUIRE(counters.groups[0].cached == 2);
   REQUIRE(counters.published == 2);
-  REQUIRE(counters.query_tokens == 2 * 65);
-  REQUIRE(counters.hit_tokens == 64);
 }
 
 TEST_CASE_METHOD(LeaseFixture, "a prompt's last token is never served from the cache") {
@@ -404,9 +401,7 @@ TEST_CASE_METHOD(LeaseFixture, "predict() counts cached blocks and blocks in fli
   REQUIRE((other.cached_tokens == kBlockSize && other.in_flight_tokens == kBlockSize));
   const PrefixPrediction cold = book.predict({kPublicScope}, prompt_of({7}));
   REQUIRE((cold.cached_tokens == 0 && cold.in_flight_tokens == 0));
-  const std::uint64_t version = book.version();
   release(1);
-  REQUIRE(book.version() != version);
   REQUIRE(book.predict({kPublicScope}, prompt_of({1, 2, 3})).in_flight_tokens == 0);
 }
 

@@ -14,7 +14,7 @@
 #endif
 
 namespace {
-std::atomic<std::size_t> count{0};
+std::atomic<std::size_t> count{0}, freed{0};
 }
 
 #ifndef TROUPE_OWN_OPERATORS
@@ -27,10 +27,21 @@ void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
   ++count;
   return std::malloc(size == 0 ? 1 : size);
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory) noexcept {
+  if (memory != nullptr) ++freed;
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t) noexcept { operator delete(memory); }
 #endif
 
 namespace troupe::test {
 std::size_t num_allocations() { return count; }
+std::size_t num_live_allocations() { return count - freed; }
+bool counts_allocations() {
+#ifdef TROUPE_OWN_OPERATORS
+  return false;
+#else
+  return true;
+#endif
+}
 }  // namespace troupe::test

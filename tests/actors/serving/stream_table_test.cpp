@@ -360,13 +360,11 @@ TEST_CASE("stream table: states are counted") {
   table.end(second.id, outcome(Outcome::cancelled), at(2));
   table.end(first, outcome(Outcome::cancelled), at(2));
   CHECK(state(RequestState::ended) == 2);
-  CHECK(table.counts().received == 2);
   CHECK(table.counts().preemptions == 1);
-  std::uint64_t cancelled = 0;
-  for (const auto& [name, n] : table.counts().ended) {
-    if (name == "cancelled") cancelled = n;
-  }
-  CHECK(cancelled == 2);
+  const std::vector<TenantUse> tenants = table.tenants().all();
+  REQUIRE(tenants.size() == 1);
+  CHECK(tenants[0].received == 2);
+  CHECK(tenants[0].ended[static_cast<std::size_t>(scheduler::OutcomeKind::done)] == 2);
 }
 
 TEST_CASE("stream table: a user's quota counts from admission to the end") {

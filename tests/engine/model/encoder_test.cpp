@@ -177,8 +177,6 @@ TEST_CASE("pooling: mean of all rows, the first, the last; normalised or not") {
   std::vector<float> out(2, 5);
   pool_rows(zeros.data(), 2, 2, {Pooling::mean, true}, out.data());
   REQUIRE(out == std::vector<float>{0, 0});
-  REQUIRE(find_pooling("cls") == Pooling::cls);
-  REQUIRE(find_pooling("rank") == std::nullopt);
 }
 
 TEST_CASE("an encoder is described as in its file, and one that cannot be served is refused by name") {

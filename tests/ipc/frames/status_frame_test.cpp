@@ -16,8 +16,6 @@ actors::StatusSnapshot snapshot_beside(std::uint32_t others) {
   actors::StatusSnapshot status;
   status.readiness = actors::Readiness::ready;
   status.model = "fake";
-  status.requests_received = 1 + others;
-  status.requests_ended = {{"eos", others}};
   for (const char* name : {"steps", "evictions", "num_requests_running", "kv_blocks"})
     status.metrics.counter(name, "Moved by all.", others);
   status.metrics.gauge("labelled", "Moved by all.", others, {.labels = {{"state", "free"}}});
