@@ -75,9 +75,7 @@ class UsageDatabase {
   std::unique_ptr<sqlite3, Close> database_;
 };
 
-// The path for --usage-db: "auto" is usage.db in $STATE_DIRECTORY (systemd's StateDirectory=), $XDG_STATE_HOME/troupe
-// or
-// ~/.local/state/troupe. Error: bad_config, if none of these is set or the home does not exist.
+// The path for --usage-db: "auto" is usage.db in the directory of state_path(). Error: as there.
 [[nodiscard]] Result<std::string> usage_path(const std::string& option);
 
 }  // namespace troupe::cli
