@@ -78,7 +78,7 @@ Refusal above(Outcome outcome, std::string field, std::string_view what, std::ui
 }
 
 Refusal server_drains() {
-  return {.outcome = draining, .message = "this server is shutting down and takes no new requests"};
+  return {.outcome = draining, .message = "this server is shutting down: it finishes what runs and takes nothing new"};
 }
 
 }  // namespace troupe::scheduler

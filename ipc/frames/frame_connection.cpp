@@ -145,7 +145,7 @@ void FrameConnection::encode_answer(std::uint64_t number, Answer&& answer, std::
 
 void FrameConnection::announce_draining() {
   v1::ServerFrame frame;
-  frame.mutable_draining()->set_message("the server is stopping; running requests are finished");
+  frame.mutable_draining()->set_message(scheduler::server_drains().message);
   outbox_->push({0, Answer{to_bytes(frame)}});
 }
 
