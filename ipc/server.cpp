@@ -24,6 +24,7 @@
 #include "ipc/strict_modes.h"
 #include "ipc/tcp_peer.h"
 #include "ipc/troupe.pb.h"
+#include "scheduler/shared_limit.h"
 
 namespace troupe::ipc {
 namespace {
@@ -267,8 +268,9 @@ std::optional<Rejection> Server::Impl::no_room_for(std::uint32_t uid) {
   const std::uint32_t own = hub.user(uid).connections;
   if (own >= options.max_connections_per_uid)
     return Rejection{Outcome::quota, uid, false, own, options.max_connections_per_uid};
-  const std::uint32_t kept = uid != kTcpUser && is_owner(uid) ? 0 : kept_for_owner(options.max_connections);
-  const std::uint32_t limit = options.max_connections - kept;
+  const bool of_owner = uid != kTcpUser && is_owner(uid);
+  const std::uint64_t kept = of_owner ? 0 : scheduler::kept_for_owner_of(options.max_connections);
+  const std::uint64_t limit = options.max_connections - kept;
   if (hub.connections.size() >= limit) return Rejection{Outcome::queue_full, 0, kept == 0, 0, limit};
   return std::nullopt;
 }

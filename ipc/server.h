@@ -51,7 +51,7 @@ struct ServerOptions {
   std::vector<std::uint32_t> allow_uids{};     // besides the server's own uid and root
   std::vector<std::uint32_t> allow_gids{};     // members (primary or supplementary) may connect
   TenantRules tenants{};                       // which tenant a connection is; it lets no user in
-  std::uint32_t max_connections = 256;         // more are refused with queue_full; see kept_for_owner()
+  std::uint32_t max_connections = 256;         // more are refused with queue_full; a part is kept for the owner
   std::uint32_t max_connections_per_uid = 64;  // also for the server's own uid; more are refused with quota
   std::uint32_t max_streams = 64;              // per connection, unanswered requests of every kind
   std::uint32_t max_frame_bytes = 4u << 20;    // of one frame's body, both ways; at most kMaxFrameBytesCeiling
@@ -69,11 +69,6 @@ struct ServerOptions {
   HttpOptions http{};
   actors::AskUsage ask_usage{};  // for UsageRequest; empty: no usage is kept
 };
-
-// Connections that guests cannot take, so that the owner can always connect.
-[[nodiscard]] constexpr std::uint32_t kept_for_owner(std::uint32_t max_connections) {
-  return max_connections / 16 < 8 ? max_connections / 16 : 8;
-}
 
 // Frames up to this size do not count against max_buffer_bytes while they are read.
 inline constexpr std::uint32_t kSmallFrameBytes = 64u << 10;
