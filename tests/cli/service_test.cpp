@@ -212,7 +212,7 @@ TEST_CASE("a socket that cannot be served ends with 78 and says what to change i
   CHECK_THAT(none.err, Contains("descriptor 3, which the service manager passed, is not a socket"));
 }
 
-TEST_CASE("sockets that were handed to another process are none of ours") {
+TEST_CASE("a server does not use sockets whose LISTEN_PID is another process's") {
   Manager manager;
   const std::string own = manager.folder().path("own.sock");
   Process server(manager.server({"--socket", own}, {{"LISTEN_PID", "1"}}));
