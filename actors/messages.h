@@ -195,7 +195,7 @@ concept Message = OneOf<T, Submit, Credit, Deadline, Forget, ForgetAll, Encode, 
 
 // The open questions to the actors of a unit. Thread-safe.
 //
-// Asked: the question is added, then its number sent to the actor's address; if there is no address, who asks answers.
+// Asked: the question is added, then its number sent to the actor's address; without an address the asker answers it.
 // The supervisor takes the address of a dead actor away before it answers all of the actor's questions: so none is lost
 // that was sent to it.
 struct UnitQuestions {

@@ -149,7 +149,7 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
   Status listen_on_tcp();
   void welcome(FileDescriptor connection);
   void welcome_tcp(FileDescriptor connection);
-  // Who is at the other end, by the kernel where neither keys nor no_auth decide.
+  // The user at the other end, as the kernel says where neither keys nor no_auth decide.
   Caller caller_over_tcp(int connection);
   const std::vector<std::uint32_t>& groups_of(std::uint32_t uid);
   void turn_away(FileDescriptor connection, const Peer& peer, const Rejection& why);

@@ -93,7 +93,8 @@ TEST_CASE("repeated fields are counted before their entries are read") {
   v1::Sampling& sampling = *frame.mutable_generate()->mutable_sampling();
   for (int i = 0; i < 500000; ++i) sampling.add_logit_bias();
   v1::LogitBias& first = *sampling.mutable_logit_bias(0);
-  first.GetReflection()->MutableUnknownFields(&first)->AddVarint(57, 1);  // told apart by who finds it
+  first.GetReflection()->MutableUnknownFields(&first)->AddVarint(
+      57, 1);  // would be refused by another name if entries were read first
   REQUIRE(client.send(frame));
   const v1::Refused refused = client.expect().refused();
   REQUIRE(refused.stream() == 1);
