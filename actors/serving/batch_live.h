@@ -48,7 +48,7 @@ struct Batch::Live : LiveSequence {
   void reset_sequence() { static_cast<LiveSequence&>(*this) = {}; }
 
   AssignmentPtr task;
-  Place place = Place::no_credit;
+  Phase phase = Phase::no_credit;
   bool wants_computing = false;                  // counted in the shares of its tenant
   std::int32_t priority = task->body->priority;  // or a more urgent one that the FairQueue gave it
   cache::Rank rank;
