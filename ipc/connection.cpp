@@ -246,7 +246,7 @@ void Connection::break_off(const std::string& why, std::string last_bytes) {
   closing_ = true;
   note_broken(why);
   streams_.cancel_all();
-  outbox_->close_with({0, Answer{std::move(last_bytes)}});
+  outbox_->close_with({0, EncodedAnswer{std::move(last_bytes)}});
   arm_goodbye(kGoodbyeTimeout);
 }
 

@@ -226,7 +226,7 @@ void Batch::take_row(Live& live, const engine::ItemResult& row, std::uint32_t nu
     ++live.emitted;
     out.ids.push_back(token.id);
     if (live.task->body->sampling.num_logprobs >= 0) out.logprobs.push_back(token);
-    Answer::Piece piece = live.answer.push(token.id);
+    AnswerText::Piece piece = live.answer.push(token.id);
     out.text += piece.text;
     stop = std::move(piece.stop);
     if (stop) break;  // tokens past the match are neither sent nor counted
@@ -235,7 +235,7 @@ void Batch::take_row(Live& live, const engine::ItemResult& row, std::uint32_t nu
   if (!row.tokens.empty()) settle_promise(live, false, now);
   const bool finished = row.finish != engine::Finish::running;
   if (finished && !stop) {
-    Answer::Piece rest = live.answer.finish();
+    AnswerText::Piece rest = live.answer.finish();
     out.text += rest.text;
     stop = std::move(rest.stop);
   }

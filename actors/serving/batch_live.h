@@ -55,7 +55,7 @@ struct Batch::Live : LiveSequence {
   cache::ScopeList scopes;
   std::uint32_t max_known = 0;  // it ends at this many tokens, prompt included, at the latest
   std::vector<TokenId> tokens;  // all known: prompt and emitted
-  Answer answer;
+  AnswerText answer;
   std::uint64_t emitted = 0;            // tokens
   std::uint64_t granted = 0;            // credit
   std::optional<double> due_seconds{};  // Demand::due_seconds

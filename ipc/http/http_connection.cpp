@@ -189,7 +189,7 @@ asio::awaitable<void> HttpConnection::on_head() {
   body_mark_ = Clock::now();
   body_then_ = 0;
   if (reader_.stage() != Stage::body) co_return;
-  if (head.expects_continue && pending_.empty()) outbox_->push({0, Answer{"HTTP/1.1 100 Continue\r\n\r\n"}});
+  if (head.expects_continue && pending_.empty()) outbox_->push({0, EncodedAnswer{"HTTP/1.1 100 Continue\r\n\r\n"}});
   hub_.arm_tick();
 }
 
