@@ -218,7 +218,7 @@ class StreamTable {
   struct Record {
     RequestId id = 0;
     UnitId unit = 0;
-    TenantCounters::Slot tenant = 0;
+    TenantCounters::Row tenant = 0;
     std::shared_ptr<const Request> request;
     std::shared_ptr<StreamSink> sink;
     std::shared_ptr<const std::vector<TokenId>> prompt;  // null until it is encoded, and for an Embed
