@@ -100,7 +100,7 @@ void Batcher::handle(Event&& event) {
   } catch (...) {
     thrown = std::current_exception();
   }
-  context_.streams.tell(batch_.take_news());  // also before the batcher dies: nobody else would
+  context_.streams.tell(batch_.take_news());  // also before the batcher dies: no other actor does
   if (thrown) std::rethrow_exception(thrown);
 }
 

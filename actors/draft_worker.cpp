@@ -8,7 +8,7 @@
 
 namespace troupe::actors {
 
-struct DraftWorker::Stage {
+struct DraftWorker::Runner {
   std::shared_ptr<const engine::LoadedModel> model;
   engine::Team& team;
   std::unique_ptr<engine::ModelDrafter> drafter;  // made by the first job, and by the next after one that threw
@@ -35,18 +35,18 @@ struct DraftWorker::Stage {
 DraftWorker::DraftWorker(caf::actor_config& cfg, const UnitContext& context)
     : ActorBase(cfg, "draft worker"),
       compute_(context.compute),
-      stage_(std::make_shared<Stage>(
-          Stage{.model = context.model.model()->draft_model(), .team = context.compute.team(), .drafter = nullptr})) {}
+      runner_(std::make_shared<Runner>(
+          Runner{.model = context.model.model()->draft_model(), .team = context.compute.team(), .drafter = nullptr})) {}
 
 caf::behavior DraftWorker::make_behavior() {
   return {
       [this](const msg::Propose& propose) {
-        compute_.post([stage = stage_, work = propose.work, asker = sender()] {
+        compute_.post([runner = runner_, work = propose.work, asker = sender()] {
           try {
-            auto reply = std::make_shared<const engine::DraftReply>(stage->run(*work));
+            auto reply = std::make_shared<const engine::DraftReply>(runner->run(*work));
             caf::anon_send(asker, msg::Proposed{work->number, std::move(reply)});
           } catch (const engine::Stopped&) {  // the server ends: no batcher waits
-            stage->drafter.reset();
+            runner->drafter.reset();
           }
         });
       },

@@ -20,10 +20,10 @@ class DraftWorker : public ActorBase {
   caf::behavior make_behavior() override;
 
  private:
-  struct Stage;  // the draft model and the drafter, used by jobs only
+  struct Runner;  // runs the drafts, in jobs: the draft model and the drafter
 
   Compute& compute_;
-  std::shared_ptr<Stage> stage_;
+  std::shared_ptr<Runner> runner_;
 };
 
 }  // namespace troupe::actors

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
+#include <future>
 #include <random>
 #include <thread>
 
@@ -484,6 +485,15 @@ Result<std::unique_ptr<Gateway>> Gateway::start(GatewayOptions options) {
   std::unique_ptr<Gateway> gateway;
   std::thread([&] { gateway = std::make_unique<GatewayImpl>(std::move(options), std::move(kills)); }).join();
   return gateway;
+}
+
+Result<std::unique_ptr<Gateway>> Gateway::start_loaded(GatewayOptions options) {
+  auto started = start(std::move(options));
+  if (!started) return started.error();
+  std::promise<Status> loaded;
+  (*started)->on_loaded([&](Status status) { loaded.set_value(std::move(status)); });
+  if (const Status status = loaded.get_future().get(); !status) return status.error();
+  return started;
 }
 
 void crash_for_test(Gateway& gateway, Role role) {

@@ -43,6 +43,8 @@ class Gateway {
   // Starts the actors and begins to load the model in the background. Returns an error for what can be checked at once:
   // the model file opens, the kernel variant exists, the limits are above 0.
   static Result<std::unique_ptr<Gateway>> start(GatewayOptions options);
+  // As start(), and waits until the model is loaded. Error: also that of loading.
+  static Result<std::unique_ptr<Gateway>> start_loaded(GatewayOptions options);
   virtual ~Gateway() = default;
 
   // Takes a request to generate or to embed; tokens and the end go to its sink. The id is for cancel and credit. A

@@ -22,7 +22,7 @@ struct GatewayOptions : config::GatewayLimits, SessionsPlace {
   std::string draft_path;            // a draft model; empty: none
   std::string model_alias;           // what clients call it; empty: general.name or the file's stem
   ChatTemplateChoice chat_template;  // instead of the model's own; empty: that
-  engine::LoadOptions load;          // `team` and `progress` are filled in here
+  engine::LoadOptions load;          // ModelUnit sets `team`, `memory` and `progress`
   engine::Speculation speculation;   // of requests that do not choose another
   bool verify_all_drafts = false;    // PlannerOptions::verify_all_drafts
   std::uint32_t num_threads = 0;     // of the compute team; 0: engine::default_num_threads()

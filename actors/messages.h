@@ -12,6 +12,7 @@
 #include <mutex>
 #include <optional>
 #include <stdexcept>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -26,9 +27,28 @@ namespace troupe::actors {
 
 class StatusQuery;
 
-// The actors that a supervisor starts, in this order, and restarts.
+// The actors that a supervisor starts, in this order, and restarts. One actor each; of the last one, several.
 enum class Role : std::uint8_t { telemetry, intake, loader, keeper, worker, drafter, batcher, embedder, tokenizer };
-inline constexpr std::size_t kNumRoles = 8;  // with one actor each; the tokenizers are several
+
+struct RoleInfo {
+  Role role;
+  std::string_view name;   // in TROUPE_TEST_KILL
+  std::string_view title;  // in the log
+};
+// By role.
+inline constexpr std::array kRoles{
+    RoleInfo{Role::telemetry, "telemetry", "telemetry"}, RoleInfo{Role::intake, "intake", "intake"},
+    RoleInfo{Role::loader, "loader", "loader"},          RoleInfo{Role::keeper, "keeper", "cache keeper"},
+    RoleInfo{Role::worker, "worker", "target worker"},   RoleInfo{Role::drafter, "drafter", "draft worker"},
+    RoleInfo{Role::batcher, "batcher", "batcher"},       RoleInfo{Role::embedder, "embedder", "embed worker"},
+    RoleInfo{Role::tokenizer, "tokenizer", "tokenizer"}};
+static_assert([] {
+  for (std::size_t i = 0; i < kRoles.size(); ++i)
+    if (kRoles[i].role != static_cast<Role>(i)) return false;
+  return kRoles.back().role == Role::tokenizer;
+}());
+inline constexpr std::size_t kNumRoles = kRoles.size() - 1;  // those of one actor
+[[nodiscard]] constexpr const RoleInfo& info(Role role) { return kRoles[static_cast<std::size_t>(role)]; }
 
 // The actor that does such work.
 [[nodiscard]] constexpr Role worker_role(WorkKind kind) {
@@ -175,7 +195,7 @@ concept Message = OneOf<T, Submit, Credit, Deadline, Forget, ForgetAll, Encode, 
 
 // The open questions to the actors of a unit. Thread-safe.
 //
-// Asked: the question is added, then its number sent to the actor's address; if there is no address, who asks answers.
+// Asked: the question is added, then its number sent to the actor's address; without an address the asker answers it.
 // The supervisor takes the address of a dead actor away before it answers all of the actor's questions: so none is lost
 // that was sent to it.
 struct UnitQuestions {

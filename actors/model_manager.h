@@ -10,7 +10,7 @@
 
 namespace troupe::actors {
 
-// Thread-safe, except for add(), stop() and destruction.
+// Thread-safe, except for add() and destruction.
 class ModelManager {
  public:
   // memory_bytes: as MemoryBudget.

@@ -2,32 +2,26 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "config/values.h"
 
 namespace troupe::actors {
 namespace {
 
-struct Target {
-  std::string_view name;
-  std::optional<Role> role;
-};
-constexpr std::array kTargets{
-    Target{"telemetry", Role::telemetry}, Target{"intake", Role::intake},       Target{"keeper", Role::keeper},
-    Target{"worker", Role::worker},       Target{"drafter", Role::drafter},     Target{"batcher", Role::batcher},
-    Target{"embedder", Role::embedder},   Target{"tokenizer", Role::tokenizer}, Target{"step", std::nullopt}};
+using Target = std::optional<Role>;  // nullopt: the next step
 
-const Target* find_target(std::string_view name) {
-  for (const Target& target : kTargets)
-    if (target.name == name) return &target;
-  return nullptr;
-}
+constexpr std::string_view kStepName = "step";
 
-std::string_view name_of(const std::optional<Role>& role) {
-  for (const Target& target : kTargets)
-    if (target.role == role) return target.name;
-  return "?";
+std::string_view name_of(const Target& target) { return target ? info(*target).name : kStepName; }
+
+std::vector<Target> all_targets() {
+  std::vector<Target> all;
+  for (const RoleInfo& each : kRoles) all.emplace_back(each.role);
+  all.emplace_back(std::nullopt);
+  return all;
 }
 
 // Removes the text up to the first `separator`, and the separator; returns that text.
@@ -49,9 +43,10 @@ bool set(KillPlan& plan, std::string_view key, std::string_view value) {
     plan.seed = static_cast<std::uint64_t>(*seed);
   } else if (key == "targets") {
     while (!value.empty()) {
-      const Target* target = find_target(take_until(value, '+'));
-      if (!target) return false;
-      plan.targets.push_back(target->role);
+      const std::vector<Target> all = all_targets();
+      const auto target = std::ranges::find(all, take_until(value, '+'), name_of);
+      if (target == all.end()) return false;
+      plan.targets.push_back(*target);
     }
   } else {
     return false;
@@ -75,8 +70,7 @@ Result<KillPlan> parse_kill_plan(std::string_view text) {
     if (!set(plan, key, value)) return wrong(std::string(part));
   }
   if (plan.period.count() == 0) return wrong(std::string(text));
-  if (plan.targets.empty())
-    for (const Target& target : kTargets) plan.targets.push_back(target.role);
+  if (plan.targets.empty()) plan.targets = all_targets();
   return plan;
 }
 
@@ -99,7 +93,7 @@ caf::behavior Saboteur::make_behavior() {
 }
 
 void Saboteur::break_target() {
-  const std::optional<Role>& target = plan_.targets[random_() % plan_.targets.size()];
+  const Target& target = plan_.targets[random_() % plan_.targets.size()];
   spdlog::warn("TROUPE_TEST_KILL: breaks the {}", name_of(target));
   if (target) {
     send(supervisor_, msg::Crash{*target});

@@ -4,8 +4,7 @@
 //
 // About every period (0.5 to 1.5 times, at random, so as not to be in phase with the server's own timers) one target is
 // drawn from the seed: an actor throws at the next message it takes from its mailbox, or the next step throws.
-// `targets=worker+step` limits the choice: telemetry intake keeper worker drafter batcher embedder
-// tokenizer step.
+// `targets=worker+step` limits the choice: names of kRoles (messages.h), and `step`.
 #pragma once
 
 #include <atomic>

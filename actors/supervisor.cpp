@@ -18,13 +18,6 @@
 #include "actors/telemetry.h"
 
 namespace troupe::actors {
-namespace {
-
-// By role, for the log.
-constexpr std::array kRoleNames{"telemetry",    "intake",  "loader",       "cache keeper", "target worker",
-                                "draft worker", "batcher", "embed worker", "tokenizer"};
-
-}  // namespace
 
 Supervisor::Supervisor(caf::actor_config& cfg, const UnitContext& context)
     : ActorBase(cfg, "supervisor"), context_(context) {
@@ -93,8 +86,8 @@ void Supervisor::child_died(const caf::down_msg& down) {
   const std::uint64_t progress = context_.counters.num_ended();
   if (progress != std::exchange(progress_seen_, progress) || !context_.streams.work_since()) num_deaths_ = 0;
   if (!restart_pending_) ++num_deaths_;  // those that die together count as one
-  spdlog::error("the {} died ({} of at most {} without a step between them)",
-                kRoleNames[static_cast<std::size_t>(role)], num_deaths_, kMaxRestarts);
+  spdlog::error("the {} died ({} of at most {} without a step between them)", info(role).title, num_deaths_,
+                kMaxRestarts);
   if (gave_up_ || num_deaths_ > kMaxRestarts) return stop_service();
 
   if (role == Role::drafter) pass_on(Role::batcher, caf::make_message(msg::DrafterDied{}));

@@ -7,7 +7,7 @@
 
 namespace troupe::actors {
 
-struct TargetWorker::Stage {
+struct TargetWorker::Runner {
   std::shared_ptr<const engine::LoadedModel> model;
   engine::Team& team;
   FaultPoints faults;
@@ -37,18 +37,18 @@ struct TargetWorker::Stage {
 TargetWorker::TargetWorker(caf::actor_config& cfg, const UnitContext& context)
     : ActorBase(cfg, "target worker"),
       compute_(context.compute),
-      stage_(std::make_shared<Stage>(Stage{.model = context.model.model()->language_model(),
-                                           .team = context.compute.team(),
-                                           .faults = context.faults,
-                                           .executor = nullptr})) {}
+      runner_(std::make_shared<Runner>(Runner{.model = context.model.model()->language_model(),
+                                              .team = context.compute.team(),
+                                              .faults = context.faults,
+                                              .executor = nullptr})) {}
 
 caf::behavior TargetWorker::make_behavior() {
   return {
       [this](const msg::RunStep& step) { run(step); },
       [this](const msg::Quiesce& quiesce) {
         quiesced_epoch_ = std::max(quiesced_epoch_, quiesce.epoch);
-        compute_.post([stage = stage_, epoch = quiesce.epoch, asker = sender()] {
-          stage->executor.reset();
+        compute_.post([runner = runner_, epoch = quiesce.epoch, asker = sender()] {
+          runner->executor.reset();
           caf::anon_send(asker, msg::Quiesced{epoch});
         });
       },
@@ -58,14 +58,14 @@ caf::behavior TargetWorker::make_behavior() {
 
 void TargetWorker::run(const msg::RunStep& message) {
   if (message.epoch <= quiesced_epoch_) return;  // from a batcher that has been replaced
-  compute_.post([stage = stage_, work = message.work, asker = sender()] {
+  compute_.post([runner = runner_, work = message.work, asker = sender()] {
     const TimePoint began = std::chrono::steady_clock::now();
     try {
-      if (auto result = stage->run(*work)) caf::anon_send(asker, msg::StepResult{std::move(result)});
+      if (auto result = runner->run(*work)) caf::anon_send(asker, msg::StepResult{std::move(result)});
     } catch (const engine::Stopped&) {
-      stage->executor.reset();  // the server ends: no batcher waits for this step
+      runner->executor.reset();  // the server ends: no batcher waits for this step
     } catch (...) {
-      stage->executor.reset();  // it may be in the middle of a step
+      runner->executor.reset();  // it may be in the middle of a step
       StepFailure failure{.epoch = work->batch.epoch,
                           .step = work->batch.step,
                           .why = failure_of(std::current_exception()),

@@ -26,12 +26,12 @@ class TargetWorker : public ActorBase {
   caf::behavior make_behavior() override;
 
  private:
-  struct Stage;  // the model, the executor and what else the jobs use
+  struct Runner;  // runs the steps, in jobs: the model, the executor and what else they use
 
   void run(const msg::RunStep& message);
 
   Compute& compute_;
-  std::shared_ptr<Stage> stage_;
+  std::shared_ptr<Runner> runner_;
   std::uint64_t quiesced_epoch_ = 0;
 };
 

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/random_floats.h"
 #include "kernels/kernels.h"
 
 namespace troupe::kernels {
@@ -38,14 +39,6 @@ Bytes allocate(std::size_t size) {
   ::madvise(bytes.get(), size, MADV_HUGEPAGE);
   std::memset(bytes.get(), 0, size);
   return bytes;
-}
-
-std::vector<float> random_floats(std::size_t count) {
-  std::mt19937 rng(1);
-  std::normal_distribution<float> normal;
-  std::vector<float> out(count);
-  for (float& x : out) x = normal(rng);
-  return out;
 }
 
 // The last `tokens` tokens of `positions` positions, for each of `sequences`: attention split by split, merged as in a

@@ -163,15 +163,9 @@ int main(int argc, char** argv) {
   options.num_threads = arguments.threads;
   options.max_step_tokens = arguments.step_tokens;
   options.max_sequences = 1;  // so that the second request is queued
-  auto gateway = actors::Gateway::start(options);
+  auto gateway = actors::Gateway::start_loaded(options);
   if (!gateway) {
     std::fprintf(stderr, "%s\n", gateway.error().message.c_str());
-    return 1;
-  }
-  std::promise<Status> loaded;
-  (*gateway)->on_loaded([&](Status status) { loaded.set_value(std::move(status)); });
-  if (const Status status = loaded.get_future().get(); !status) {
-    std::fprintf(stderr, "%s\n", status.error().message.c_str());
     return 1;
   }
   std::printf("%s, %s, %u threads, steps of %u tokens, %d samples; milliseconds\n\n",

@@ -27,6 +27,7 @@
 
 #include "bench/gemm.h"
 #include "bench/plain_table.h"
+#include "bench/random_floats.h"
 #include "engine/evaluation/limits.h"
 #include "engine/machine/probe_file.h"
 #include "kernels/formats/half.h"
@@ -43,14 +44,6 @@ Bytes allocate(std::size_t size) {
   Bytes bytes(static_cast<std::byte*>(::operator new (size, std::align_val_t{64})));
   std::memset(bytes.get(), 0, size);
   return bytes;
-}
-
-std::vector<float> random_floats(std::size_t count) {
-  std::mt19937 rng(1);
-  std::normal_distribution<float> normal;
-  std::vector<float> out(count);
-  for (float& x : out) x = normal(rng);
-  return out;
 }
 
 // Random weight codes; every position that may hold a float16 scale gets a small finite value (values do not matter

@@ -129,15 +129,9 @@ int main(int argc, char** argv) {
   actors::GatewayOptions options;
   options.model_path = arguments.model;
   options.num_threads = arguments.threads;
-  auto gateway = actors::Gateway::start(options);
+  auto gateway = actors::Gateway::start_loaded(options);
   if (!gateway) {
     std::fprintf(stderr, "%s\n", gateway.error().message.c_str());
-    return 1;
-  }
-  std::promise<Status> loaded;
-  (*gateway)->on_loaded([&](Status status) { loaded.set_value(std::move(status)); });
-  if (const Status status = loaded.get_future().get(); !status) {
-    std::fprintf(stderr, "%s\n", status.error().message.c_str());
     return 1;
   }
   std::printf("%s, %s, %u threads, prompts of %u tokens, seed %llu\n\n", (*gateway)->models().at(0).name.c_str(),

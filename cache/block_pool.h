@@ -49,7 +49,7 @@ class BlockPool {
     accounts_.remove(block);
   }
 
-  // Those who add and remove references tell the accounts when a cached block is used and left.
+  // The callers that add and remove references tell the accounts when a cached block is used and left.
   [[nodiscard]] BlockAccounts& accounts() { return accounts_; }
   [[nodiscard]] const BlockAccounts& accounts() const { return accounts_; }
 

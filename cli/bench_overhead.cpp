@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <future>
 #include <iostream>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -170,12 +169,7 @@ Result<std::unique_ptr<actors::Gateway>> start(const config::BenchOptions& optio
   gateway.max_requests_per_user = most_sequences;
   gateway.max_queued_requests = 4 * most_sequences;  // of which one user may have a quarter
   gateway.on_step = [&recorder](const engine::StepResult& result) { recorder.step(result); };
-  auto started = actors::Gateway::start(std::move(gateway));
-  if (!started) return started.error();
-  std::promise<Status> loaded;
-  (*started)->on_loaded([&](const Status& status) { loaded.set_value(status); });
-  if (const Status status = loaded.get_future().get(); !status) return status.error();
-  return started;
+  return actors::Gateway::start_loaded(std::move(gateway));
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ Result<bool> has_template(client::Client& client, const std::string& name) {
     const auto health = client.health();
     if (!health) return health.error();
     if (health->readiness == client::Readiness::failed)
-      return Error{ErrorCode::unsupported, "the server could not load its model; its log says why"};
+      return Error{ErrorCode::io, "the server could not load its model; its log says why"};
     std::this_thread::sleep_for(kLoadingPause);
   }
 }

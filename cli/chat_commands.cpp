@@ -89,7 +89,7 @@ std::optional<std::string> MessageLines::add(std::string_view line) {
     const std::size_t end = line.rfind(kQuotes);
     text_ += line.substr(0, end);
     if (end == std::string_view::npos) {
-      if (text_.empty()) text_ = "\n";
+      if (text_.empty()) text_ += '\n';
       return std::nullopt;
     }
     if (text_.ends_with('\n')) text_.pop_back();

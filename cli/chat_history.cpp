@@ -7,12 +7,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "cli/text.h"
+#include "config/state_directory.h"
 #include "config/system_error.h"
 
 namespace troupe::cli {
@@ -22,13 +22,6 @@ using nlohmann::ordered_json;
 
 Error no_history(const std::string& path) {
   return {ErrorCode::invalid_argument, path + " is not a conversation that /save has written"};
-}
-
-std::string state_folder() {
-  if (const char* const state = std::getenv("XDG_STATE_HOME"); state != nullptr && *state == '/')
-    return std::string(state) + "/troupe/chats";
-  const char* const home = std::getenv("HOME");
-  return home != nullptr && *home == '/' ? std::string(home) + "/.local/state/troupe/chats" : "";
 }
 
 bool is_name(const std::string& name) {
@@ -116,9 +109,10 @@ Result<std::string> session_file(const std::string& name) {
   if (!is_name(name))
     return Error{ErrorCode::invalid_argument,
                  "--session: a name is 1 to 64 letters, digits, \".\", \"_\" and \"-\", and does not begin with \".\""};
-  const std::string folder = state_folder();
-  if (folder.empty())
+  const std::string state = user_state_directory();
+  if (state.empty())
     return Error{ErrorCode::bad_config, "--session: neither XDG_STATE_HOME nor HOME says where to keep it"};
+  const std::string folder = state + "/chats";
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) return system_error(folder, error.value());

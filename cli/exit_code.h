@@ -1,23 +1,11 @@
-// The exit codes, for scripts and service managers (those of sysexits.h where it has one).
+// What the exit codes mean, and which error ends with which.
 #pragma once
 
+#include "config/exit_codes.h"
 #include "config/options.h"
 #include "config/result.h"
 
 namespace troupe::cli {
-
-inline constexpr int kExitOk = 0;
-inline constexpr int kExitFailure = 1;          // something failed at run time
-inline constexpr int kExitUsage = 2;            // bad flags, or values of flags
-inline constexpr int kExitBadModel = 65;        // the model file is damaged or of an unknown kind
-inline constexpr int kExitModelMissing = 66;    // there is no such model file
-inline constexpr int kExitSocketBusy = 69;      // another server listens there
-inline constexpr int kExitOsLimit = 71;         // no more threads, memory or descriptors
-inline constexpr int kExitSocketFailure = 73;   // the socket cannot be created
-inline constexpr int kExitRefusedForLoad = 75;  // the server has no room; try again
-inline constexpr int kExitPermission = 77;
-inline constexpr int kExitBadConfig = 78;    // a configuration file or variable cannot be used
-inline constexpr int kExitSignalBase = 128;  // plus the signal's number: 130 for Ctrl-C
 
 // The exit codes and their meanings, for the manual page.
 inline constexpr config::ExitStatus kExitStatuses[] = {
@@ -32,7 +20,7 @@ inline constexpr config::ExitStatus kExitStatuses[] = {
     {kExitSocketBusy, "another server listens on the socket"},
     {kExitOsLimit, "the system gives no more threads, memory or file descriptors; the message names the limit"},
     {kExitSocketFailure, "the socket cannot be made"},
-    {kExitRefusedForLoad, "run: the server has no room now, try again; status: it loads or drains"},
+    {kExitTryLater, "run: the server has no room now, try again; status: it loads or drains"},
     {kExitPermission, "the system, or the server, does not allow it"},
     {kExitBadConfig, "a configuration file, a variable or a socket unit cannot be used"},
     {kExitSignalBase + 2, "ended by Ctrl-C (128 plus the number of any signal)"},
@@ -64,10 +52,11 @@ constexpr int exit_code(ErrorCode code) {
   return kExitFailure;
 }
 
-// For errors of client subcommands: `busy` means that the server has no room and a retry may succeed.
+// For errors of client subcommands. The server's refusals have the codes of scheduler::outcomes(): `busy` means that it
+// has no room and a retry may succeed; a model that it does not have, or what it does not support, that none will.
 constexpr int client_exit_code(ErrorCode code) {
-  if (code == ErrorCode::busy) return kExitRefusedForLoad;
-  if (code == ErrorCode::unsupported) return kExitFailure;
+  if (code == ErrorCode::busy) return kExitTryLater;
+  if (code == ErrorCode::model_missing || code == ErrorCode::unsupported) return kExitUsage;
   return exit_code(code);
 }
 

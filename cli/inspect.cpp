@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <iostream>
 #include <limits>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "cache/ids.h"
@@ -20,6 +19,7 @@
 #include "engine/model/memory_budget.h"
 #include "engine/tokenizers/tokenizer.h"
 #include "engine/weights/model_info.h"
+#include "engine/weights/tensor_reader.h"
 #include "kernels/formats/weight_type.h"
 
 namespace troupe::cli {
@@ -58,23 +58,6 @@ std::string dump(const ordered_json& value) {
 
 std::string shape_text(const std::vector<std::uint64_t>& shape) {
   return shape.empty() ? "1" : fmt::format("{}", fmt::join(shape, " x "));
-}
-
-// "TQ2_0 x 42, F32 x 31": most frequent first.
-std::string weight_types(const engine::ModelFile& file) {
-  std::map<std::string, int> counts;
-  for (const engine::TensorInfo& tensor : file.tensors()) ++counts[std::string(tensor.file_type().name)];
-  std::vector<std::pair<std::string, int>> sorted(counts.begin(), counts.end());
-  std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
-  std::string text;
-  for (const auto& [type, count] : sorted) text += fmt::format("{}{} x {}", text.empty() ? "" : ", ", type, count);
-  return text;
-}
-
-std::uint64_t num_parameters(const engine::ModelFile& file) {
-  std::uint64_t count = 0;
-  for (const engine::TensorInfo& tensor : file.tensors()) count += tensor.columns() * tensor.rows();
-  return count;
 }
 
 std::string served_by(const engine::ModelFile& file) {
@@ -218,8 +201,8 @@ void print_json(const engine::ModelFile& file, const Cost& cost) {
   const VocabularyFacts vocabulary = vocabulary_facts(file, cost);
   ordered_json object{{"path", file.path()},
                       {"file_bytes", file.file_bytes()},
-                      {"num_parameters", num_parameters(file)},
-                      {"weight_types", weight_types(file)},
+                      {"num_parameters", engine::count_parameters(file)},
+                      {"weight_types", engine::describe_types(file)},
                       {"family", served_by(file)},
                       {"end_ids", vocabulary.end_ids},
                       {"notes", vocabulary.notes},
@@ -262,8 +245,8 @@ void print_text(const engine::ModelFile& file, const Cost& cost) {
   std::vector<std::pair<std::string, std::string>> lines{
       {"file", fmt::format("{}, {}", file.path(), human_bytes(file.file_bytes()))},
       {"family", served_by(file)},
-      {"weights", fmt::format("{} parameters, {}; {} in memory", human_count(num_parameters(file)), weight_types(file),
-                              human_bytes(cost.weights))},
+      {"weights", fmt::format("{} parameters, {}; {} in memory", human_count(engine::count_parameters(file)),
+                              engine::describe_types(file), human_bytes(cost.weights))},
       {"trained context", fmt::format("{} tokens", cost.trained)},
       {"answers end at", ends.empty() ? "no token that is known" : "token " + ends},
       {"memory budget", human_bytes(cost.memory)},

@@ -157,6 +157,7 @@ int dispatch(std::vector<std::string> arguments) {
 }  // namespace troupe::cli
 
 int main(int argc, char** argv) {
+  using namespace troupe;
   using namespace troupe::cli;
   if (!prepare_process()) return kExitOsLimit;
   int code = kExitFailure;

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <string_view>
 #include <utility>
 
+#include "config/state_directory.h"
 #include "engine/machine/probe_file.h"
 #include "engine/model/load_choices.h"
 
@@ -20,12 +20,7 @@ constexpr const char* kEmbeddedModel = "tales-5m-tq2_0.gguf";
 Result<std::string> weights_cache_directory(const std::string& option) {
   if (option.empty() || option == "off") return std::string();
   if (option != "auto") return option;
-  // systemd's CacheDirectory=: the first of several, separated by colons.
-  const char* of_service = std::getenv("CACHE_DIRECTORY");
-  if (of_service && *of_service == '/') {
-    const std::string all = of_service;
-    return all.substr(0, all.find(':')) + "/weights";
-  }
+  if (const std::string cache = service_directory("CACHE_DIRECTORY"); !cache.empty()) return cache + "/weights";
   if (const auto folder = engine::probe_folder()) return (*folder / "weights").string();
   return Error{ErrorCode::invalid_argument,
                "--weights-cache auto: none of CACHE_DIRECTORY, XDG_CACHE_HOME and HOME is set; name a directory"};

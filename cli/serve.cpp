@@ -151,7 +151,8 @@ class Service {
     remove_at_forced_end(server_->socket_file());
     spdlog::info("troupe {} listens on {}", kVersion, server_->socket_path());
     for (const ipc::TcpAddress& address : server_->tcp_addresses())
-      spdlog::info("HTTP on {}{}, {}", address.text(), options_.tls_cert.empty() ? "" : ", with TLS", tcp_.who());
+      spdlog::info("HTTP on {}{}, {}", address.text(), options_.tls_cert.empty() ? "" : ", with TLS",
+                   tcp_.clients_text());
     if (options_.open) std::cout << tcp_.page_address(server_->tcp_addresses().at(0)) << std::endl;
     if (const std::string& asked_for = options_.socket;
         *inherited && !asked_for.empty() && asked_for != server_->socket_path())

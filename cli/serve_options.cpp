@@ -15,6 +15,7 @@
 #include "cli/tenant_rules.h"
 #include "cli/text.h"
 #include "config/printable.h"
+#include "config/state_directory.h"
 #include "engine/chat/builtin_templates.h"
 #include "engine/chat/template.h"
 #include "engine/compute/step_profile.h"
@@ -142,19 +143,7 @@ Status add_http(const config::Given& given, const config::ServeOptions& options,
 Result<std::string> sessions_directory(const std::string& option) {
   if (option.empty() || option == "off") return std::string();
   if (option != "auto") return option;
-  const auto absolute = [](const char* name) {
-    const char* const value = std::getenv(name);
-    return value && *value == '/' ? std::string(value) : std::string();
-  };
-  // systemd's StateDirectory=: the first of several, separated by colons.
-  if (const std::string all = absolute("STATE_DIRECTORY"); !all.empty())
-    return all.substr(0, all.find(':')) + "/sessions";
-  if (const std::string state = absolute("XDG_STATE_HOME"); !state.empty()) return state + "/troupe/sessions";
-  const std::string home = absolute("HOME");
-  if (!home.empty()) return home + "/.local/state/troupe/sessions";
-  return Error{
-      ErrorCode::invalid_argument,
-      "--sessions-dir auto: none of STATE_DIRECTORY, XDG_STATE_HOME and HOME is an absolute path; name a folder"};
+  return state_path("sessions-dir", "sessions");
 }
 
 Result<ipc::ServerOptions> server_options(const config::ServeOptions& options, const config::Given& given) {

@@ -18,7 +18,7 @@ namespace {
 
 int exit_code_of(const client::Health& health) {
   if (health.stalled || health.readiness == client::Readiness::failed) return kExitFailure;
-  return health.readiness == client::Readiness::ready ? kExitOk : kExitRefusedForLoad;
+  return health.readiness == client::Readiness::ready ? kExitOk : kExitTryLater;
 }
 
 // Converts to the engine's type, so that bench and status print profiles with the same code.
@@ -69,12 +69,10 @@ Result<int> status(const config::StatusOptions& options) {
   if (profile && options.prometheus)
     return Error{ErrorCode::invalid_argument, "--profile and --prometheus: choose one of the two"};
   const auto status = (*client)->status(/*list_requests=*/false, profile);
-  if (!status && status.error().code == ErrorCode::busy && print_draining(**client, options))
-    return kExitRefusedForLoad;
+  if (!status && status.error().code == ErrorCode::busy && print_draining(**client, options)) return kExitTryLater;
   if (!status) return status.error();
   if (profile && !status->profile)
-    return Error{ErrorCode::unsupported,
-                 "this server does not measure its steps; start it with `troupe serve --profile`"};
+    return Error{ErrorCode::io, "this server does not measure its steps; start it with `troupe serve --profile`"};
   if (options.prometheus) {
     std::cout << ipc::http::prometheus_text(*status);
   } else if (options.json) {

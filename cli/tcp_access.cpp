@@ -86,7 +86,7 @@ Status check_access(const config::ServeOptions& options, const std::vector<ipc::
   return Ok{};
 }
 
-// Whom requests of the page that --open printed count for: a guest of the tenant that the server's own user has.
+// The tenant of requests of the page that --open printed: a guest of the tenant that the server's own user has.
 scheduler::Tenant guest_of_server(const ipc::TenantRules& rules) { return rules.resolve({.uid = ::geteuid()}).tenant; }
 
 }  // namespace
@@ -166,7 +166,7 @@ std::string TcpAccess::page_address(const ipc::TcpAddress& address) const {
   return fmt::format("{}://{}/{}{}", tls_ ? "https" : "http", host, once_.empty() ? "" : "#once=", once_);
 }
 
-const char* TcpAccess::who() const {
+const char* TcpAccess::clients_text() const {
   if (keys_) return "for holders of keys";
   return no_auth_ ? "for every program of this machine (no-auth)"
                   : "for those users of this machine who may use the socket";

@@ -32,8 +32,8 @@ class TcpAccess {
                             ipc::ServerOptions& server);
   // Of --open, after open(): the page of the server that listens on `address`, which the first to open it may use.
   [[nodiscard]] std::string page_address(const ipc::TcpAddress& address) const;
-  // After open(): who says which user is calling, for the log.
-  [[nodiscard]] const char* who() const;
+  // After open(): the clients that are let in, for the log.
+  [[nodiscard]] const char* clients_text() const;
   // Reads keys and certificate again. On an error those that are in use stay.
   [[nodiscard]] Status reload(const config::ServeOptions& options, const config::Given& given,
                               const ipc::TenantRules& rules);

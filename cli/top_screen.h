@@ -43,7 +43,7 @@ class TopScreen {
  private:
   enum class Order { phase, age, tokens, user };
   std::vector<client::LiveRequest> sorted() const;
-  // The tenant's name, or the user's for whom the request counts.
+  // The name of the tenant, or of the user, that the request counts for.
   std::string whose(const client::LiveRequest& request) const;
   std::vector<std::string> table(std::size_t rows) const;
   std::string bottom() const;

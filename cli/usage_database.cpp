@@ -10,13 +10,13 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdlib>
 #include <filesystem>
 #include <utility>
 #include <vector>
 
 #include "config/file_descriptor.h"
 #include "config/printable.h"
+#include "config/state_directory.h"
 #include "config/system_error.h"
 
 namespace troupe::cli {
@@ -382,22 +382,10 @@ Error UsageDatabase::failure(const char* doing) const {
 
 Result<std::string> usage_path(const std::string& option) {
   if (option != "auto") return option;
-  const auto variable = [](const char* name) {
-    const char* value = std::getenv(name);
-    return value && *value == '/' ? std::string(value) : std::string();
-  };
-  // systemd's StateDirectory=: the first of several, separated by colons.
-  if (const std::string all = variable("STATE_DIRECTORY"); !all.empty())
-    return all.substr(0, all.find(':')) + "/usage.db";
-  if (const std::string state = variable("XDG_STATE_HOME"); !state.empty()) return state + "/troupe/usage.db";
-  const std::string home = variable("HOME");
-  std::error_code ignored;
-  if (home.empty() || !fs::is_directory(home, ignored))
-    return Error{
-        ErrorCode::bad_config,
-        "--usage-db auto: neither STATE_DIRECTORY nor XDG_STATE_HOME is set, and there is no HOME; name a file"};
-  ::mkdir((home + "/.local").c_str(), 0700);
-  return home + "/.local/state/troupe/usage.db";
+  auto path = state_path("usage-db", "usage.db");
+  // The third folder above the file, ~/.local; open() makes the other two.
+  if (path) ::mkdir(fs::path(*path).parent_path().parent_path().parent_path().c_str(), 0700);
+  return path;
 }
 
 }  // namespace troupe::cli

@@ -19,7 +19,7 @@ struct sqlite3;
 
 namespace troupe::cli {
 
-// How long SQLite may work for a call: a file that somebody has prepared, or that has grown without bound, must not
+// How long SQLite may work for a call: a file that another user has prepared, or that has grown without bound, must not
 // keep the server busy.
 struct UsageTimes {
   std::chrono::milliseconds open{20'000};
@@ -31,8 +31,8 @@ struct UsageTimes {
 
 // Not thread-safe. All calls block on the disk; errors name the file.
 //
-// The file may have been put there by somebody else. Symbolic links are not followed to it (those above it are), it
-// and SQLite's files beside it belong to this user or root and nobody else can write to them, and its schema is
+// The file may have been put there by another user. Symbolic links are not followed to it (those above it are), it
+// and SQLite's files beside it belong to this user or root and no other user can write to them, and its schema is
 // exactly the one that this class makes: anything else in it, as a trigger or a view, is refused by name before it is
 // used.
 class UsageDatabase {
@@ -75,9 +75,7 @@ class UsageDatabase {
   std::unique_ptr<sqlite3, Close> database_;
 };
 
-// The path for --usage-db: "auto" is usage.db in $STATE_DIRECTORY (systemd's StateDirectory=), $XDG_STATE_HOME/troupe
-// or
-// ~/.local/state/troupe. Error: bad_config, if none of these is set or the home does not exist.
+// The path for --usage-db: "auto" is usage.db in the directory of state_path(). Error: as there.
 [[nodiscard]] Result<std::string> usage_path(const std::string& option);
 
 }  // namespace troupe::cli

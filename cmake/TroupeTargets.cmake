@@ -164,3 +164,22 @@ function(troupe_test name)
     add_dependencies(tests_without_caf ${name})
   endif()
 endfunction()
+
+# troupe_install_headers(COMPONENT name [EXCLUDE_FROM_ALL] HEADERS file...): installs them below include/troupe, with
+# each other's paths there.
+function(troupe_install_headers)
+  cmake_parse_arguments(ARG "EXCLUDE_FROM_ALL" "COMPONENT" "HEADERS" ${ARGN})
+  set(exclude "")
+  if(ARG_EXCLUDE_FROM_ALL)
+    set(exclude EXCLUDE_FROM_ALL)
+  endif()
+  foreach(header ${ARG_HEADERS})
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${header})
+    file(READ ${CMAKE_SOURCE_DIR}/${header} text)
+    string(REGEX REPLACE "#include \"([^\"]+)\"" "#include <troupe/\\1>" text "${text}")
+    file(CONFIGURE OUTPUT installed/${header} CONTENT "${text}" @ONLY)
+    cmake_path(GET header PARENT_PATH folder)
+    install(FILES ${CMAKE_CURRENT_BINARY_DIR}/installed/${header}
+      DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/troupe/${folder} COMPONENT ${ARG_COMPONENT} ${exclude})
+  endforeach()
+endfunction()

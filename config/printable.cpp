@@ -38,11 +38,12 @@ std::string escape(char32_t code) {
 template <class IsShown, class Out>
 void escape_all(std::string_view text, IsShown is_shown, Out out) {
   while (!text.empty()) {
-    const Utf8Character character = first_character(text);
-    const std::size_t size = character.bytes ? character.bytes : 1;
-    const bool more = character.bytes == 0       ? out(hex("\\x%02x", static_cast<unsigned char>(text[0])))
-                      : is_shown(character.code) ? out(escape(character.code))
-                                                 : out(text.substr(0, size));
+    const Utf8Char next = next_utf8(text);
+    const bool is_valid = next.status == Utf8Status::valid;
+    const std::size_t size = is_valid ? next.length : 1;
+    const bool more = !is_valid                   ? out(hex("\\x%02x", static_cast<unsigned char>(text[0])))
+                      : is_shown(next.code_point) ? out(escape(next.code_point))
+                                                  : out(text.substr(0, size));
     if (!more) return;
     text.remove_prefix(size);
   }
@@ -73,10 +74,11 @@ std::string printable_json(std::string_view json) {
   // Line ends and other control characters outside strings are white space; within strings JSON requires escapes.
   const auto is_shown = [](char32_t code) { return code >= 0x20 && is_shown_in_name(code); };
   while (!json.empty()) {
-    const Utf8Character character = first_character(json);
-    const std::size_t size = character.bytes ? character.bytes : 1;
-    if (character.bytes != 0 && is_shown(character.code))
-      out += hex("\\u%04x", character.code);
+    const Utf8Char next = next_utf8(json);
+    const bool is_valid = next.status == Utf8Status::valid;
+    const std::size_t size = is_valid ? next.length : 1;
+    if (is_valid && is_shown(next.code_point))
+      out += hex("\\u%04x", next.code_point);
     else
       out += json.substr(0, size);
     json.remove_prefix(size);

@@ -26,7 +26,7 @@ struct TenantRule {
   std::vector<std::string> group{};
   std::string cgroup{};     // "/system.slice/web.service": this cgroup and those below it
   bool is_default = false;  // all users
-  bool tcp = false;         // clients over TCP of whom the kernel does not say which user they are
+  bool tcp = false;         // clients over TCP whose user the kernel does not name
 
   // What it gives.
   std::string name{};  // all that the rule matches are one tenant of this name; empty: each uid is one of its own

@@ -3,58 +3,47 @@
 #include <algorithm>
 
 namespace troupe {
-namespace {
 
-// Bytes of a character with this first byte; 0 if no character begins with it.
-std::size_t bytes_of(unsigned char lead) {
-  if (lead < 0x80) return 1;
-  if (lead < 0xc2 || lead > 0xf4) return 0;
-  return lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
-}
+// Not utf8proc_iterate: it does not say where an ill-formed sequence ends, or whether more bytes could complete it.
+Utf8Char next_utf8(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<std::uint8_t>(text[i]); };
+  const std::uint8_t first = byte(0);
+  if (first < 0x80) return {Utf8Status::valid, 1, first};
+  if (first < 0xC2 || first > 0xF4) return {Utf8Status::invalid, 1};  // continuation, overlong, beyond U+10FFFF
+  const std::uint8_t length = first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
 
-// Whether `second` may follow `lead`.
-bool may_follow(unsigned char lead, unsigned char second) {
-  if ((second & 0xc0) != 0x80) return false;
-  if (lead == 0xe0) return second >= 0xa0;  // else overlong
-  if (lead == 0xed) return second < 0xa0;   // else a surrogate
-  if (lead == 0xf0) return second >= 0x90;  // else overlong
-  if (lead == 0xf4) return second < 0x90;   // else above U+10FFFF
-  return true;
-}
+  // The second byte already shows overlong forms, surrogates and too large values.
+  std::uint8_t low = 0x80, high = 0xBF;
+  if (first == 0xE0) low = 0xA0;
+  if (first == 0xED) high = 0x9F;
+  if (first == 0xF0) low = 0x90;
+  if (first == 0xF4) high = 0x8F;
 
-}  // namespace
-
-Utf8Character first_character(std::string_view text) {
-  if (text.empty()) return {};
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const std::size_t size = bytes_of(byte(0));
-  if (size == 0 || text.size() < size) return {};
-  if (size == 1) return {1, byte(0)};
-  if (!may_follow(byte(0), byte(1))) return {};
-  char32_t code = byte(0) & (0x7fu >> size);
-  for (std::size_t i = 1; i < size; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return {};
-    code = (code << 6) | (byte(i) & 0x3fu);
+  char32_t code_point = first & (0xFFu >> (length + 1));
+  for (std::uint8_t i = 1; i < length; ++i) {
+    if (i == text.size()) return {Utf8Status::incomplete, i};
+    if (byte(i) < low || byte(i) > high) return {Utf8Status::invalid, i};
+    code_point = code_point << 6 | (byte(i) & 0x3Fu);
+    low = 0x80;
+    high = 0xBF;
   }
-  return {size, code};
+  return {Utf8Status::valid, length, code_point};
 }
 
 std::size_t incomplete_end(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   for (std::size_t count = 1; count <= std::min<std::size_t>(3, text.size()); ++count) {
-    const std::size_t begin = text.size() - count;
-    if ((byte(begin) & 0xc0) == 0x80) continue;  // a continuation byte
-    if (bytes_of(byte(begin)) <= count) return 0;
-    return count == 1 || may_follow(byte(begin), byte(begin + 1)) ? count : 0;
+    const std::string_view end = text.substr(text.size() - count);
+    if ((static_cast<unsigned char>(end[0]) & 0xC0) == 0x80) continue;  // a continuation byte
+    return next_utf8(end).status == Utf8Status::incomplete ? count : 0;
   }
   return 0;
 }
 
 bool is_utf8(std::string_view text) {
   while (!text.empty()) {
-    const std::size_t size = first_character(text).bytes;
-    if (size == 0) return false;
-    text.remove_prefix(size);
+    const Utf8Char next = next_utf8(text);
+    if (next.status != Utf8Status::valid) return false;
+    text.remove_prefix(next.length);
   }
   return true;
 }
@@ -63,9 +52,10 @@ std::string valid_utf8(std::string_view text) {
   std::string out;
   out.reserve(text.size());
   while (!text.empty()) {
-    const std::size_t size = first_character(text).bytes;
-    out.append(size ? text.substr(0, size) : std::string_view("\xef\xbf\xbd"));
-    text.remove_prefix(size ? size : 1);
+    const Utf8Char next = next_utf8(text);
+    const bool is_valid = next.status == Utf8Status::valid;
+    out.append(is_valid ? text.substr(0, next.length) : kReplacementCharacter);
+    text.remove_prefix(is_valid ? next.length : 1);
   }
   return out;
 }

@@ -108,7 +108,7 @@ asio::awaitable<void> Connection::wait_for_leave() {
 asio::awaitable<void> Connection::wait_after_refusals() {
   before_wait();
   held_back_ = true;
-  // Until the time that is right now: refusals on the tenant's other connections meanwhile must not delay it further.
+  // The end of the wait is fixed here: refusals on the tenant's other connections during it must not delay it further.
   const Clock::time_point until = Clock::now() + tally_->refusals.wait(Clock::now());
   while (!closing_ && Clock::now() < until)
     co_await wait(std::max(kPaceInterval, std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now())));
@@ -246,7 +246,7 @@ void Connection::break_off(const std::string& why, std::string last_bytes) {
   closing_ = true;
   note_broken(why);
   streams_.cancel_all();
-  outbox_->close_with({0, Answer{std::move(last_bytes)}});
+  outbox_->close_with({0, EncodedAnswer{std::move(last_bytes)}});
   arm_goodbye(kGoodbyeTimeout);
 }
 

@@ -36,15 +36,15 @@ struct Caller {
   PeerFacts facts;        // what the kernel said of it
   std::string address{};  // over TCP, as text without port
   bool is_tcp = false;
-  bool is_known = true;  // the kernel has said which user it is; else it is never an owner, as anybody may be there
+  bool is_known = true;              // the kernel has said which user it is; else it may be any, and is never an owner
   std::optional<Refusal> refused{};  // over TCP: why its requests are refused
 };
 
 // The peer of a Unix socket.
 [[nodiscard]] Caller local_caller(const Hub& hub, const Peer& peer, int fd);
-// Any client over TCP: a key says who it is, or nothing does.
+// Any client over TCP: only a key can say which tenant it is.
 [[nodiscard]] Caller tcp_caller(std::string address);
-// A client over TCP who is the user that the kernel names; uid: nullopt where it names none.
+// A client over TCP: the user that the kernel names; uid: nullopt where it names none.
 [[nodiscard]] Caller named_tcp_caller(std::string address, std::optional<std::uint32_t> uid,
                                       std::vector<std::uint32_t> gids);
 // The user that the caller's connections and rates are counted for.

@@ -54,7 +54,8 @@ struct User {
   const std::uint32_t uid;
   std::uint32_t connections = 0;
   TokenBucket frames;     // of every kind; while it is empty, frames are handled later
-  TokenBucket questions;  // Health, Models, Status, CancelRequest: without one they are refused
+  TokenBucket questions;  // all that is answered beside requests (open_control(), Exchange::is_question): while it is
+                          // empty, these are refused
 };
 
 // Used by the io thread only, except for `io`.

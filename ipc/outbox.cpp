@@ -27,7 +27,7 @@ struct HeapBytes {
     return sizeof(actors::End) + kAllocationBytes + heap_bytes(end->message) + heap_bytes(end->field) +
            heap_bytes(end->stop);
   }
-  std::uint64_t operator()(const Answer& answer) const { return heap_bytes(answer.frame); }
+  std::uint64_t operator()(const EncodedAnswer& answer) const { return heap_bytes(answer.frame); }
 };
 
 }  // namespace

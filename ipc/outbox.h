@@ -18,16 +18,16 @@
 
 namespace troupe::ipc {
 
-// The answer to a request that one frame answers.
-struct Answer {
-  std::string frame;  // with its header; within max_frame_bytes
+// The answer to a request that one frame or one response over HTTP answers.
+struct EncodedAnswer {
+  std::string frame;  // with its header, within max_frame_bytes; over HTTP the bytes of the response
   scheduler::Outcome outcome = scheduler::Outcome::eos;
 };
 
 // Tokens and ends are encoded as frames when they are written, on the io thread: an actor only moves a value in.
 struct Outgoing {
   std::uint64_t stream = 0;
-  std::variant<actors::TokenRun, std::unique_ptr<actors::End>, Answer> body;
+  std::variant<actors::TokenRun, std::unique_ptr<actors::End>, EncodedAnswer> body;
 };
 
 // Thread-safe. Sinks and callbacks may keep it alive after its connection has closed; a closed outbox drops what they

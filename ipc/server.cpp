@@ -26,6 +26,7 @@
 #include "ipc/strict_modes.h"
 #include "ipc/tcp_peer.h"
 #include "ipc/troupe.pb.h"
+#include "scheduler/shared_limit.h"
 
 namespace troupe::ipc {
 namespace {
@@ -137,7 +138,7 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
   Status listen_on_tcp();
   void welcome(FileDescriptor connection);
   void welcome_tcp(FileDescriptor connection);
-  // Who is at the other end, by the kernel where neither keys nor no_auth decide.
+  // The user at the other end, as the kernel says where neither keys nor no_auth decide.
   Caller caller_over_tcp(int connection);
   const std::vector<std::uint32_t>& groups_of(std::uint32_t uid);
   void turn_away(FileDescriptor connection, const Peer& peer, const Rejection& why);
@@ -256,8 +257,9 @@ std::optional<Rejection> Server::Impl::no_room_for(std::uint32_t uid) {
   const std::uint32_t own = hub.user(uid).connections;
   if (own >= options.limits.max_connections_per_uid)
     return Rejection{Outcome::quota, uid, false, own, options.limits.max_connections_per_uid};
-  const std::uint32_t kept = uid != kTcpUser && is_owner(uid) ? 0 : kept_for_owner(options.limits.max_connections);
-  const std::uint32_t limit = options.limits.max_connections - kept;
+  const bool of_owner = uid != kTcpUser && is_owner(uid);
+  const std::uint64_t kept = of_owner ? 0 : scheduler::kept_for_owner_of(options.limits.max_connections);
+  const std::uint64_t limit = options.limits.max_connections - kept;
   if (hub.connections.size() >= limit) return Rejection{Outcome::queue_full, 0, kept == 0, 0, limit};
   return std::nullopt;
 }

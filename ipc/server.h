@@ -56,11 +56,6 @@ struct ServerOptions {
   actors::AskUsage ask_usage{};  // for UsageRequest; empty: no usage is kept
 };
 
-// Connections that guests cannot take, so that the owner can always connect.
-[[nodiscard]] constexpr std::uint32_t kept_for_owner(std::uint32_t max_connections) {
-  return max_connections / 16 < 8 ? max_connections / 16 : 8;
-}
-
 // Frames up to this size do not count against max_buffer_bytes while they are read.
 inline constexpr std::uint32_t kSmallFrameBytes = 64u << 10;
 
@@ -114,8 +109,8 @@ class Server {
   void start(actors::Gateway& gateway);
 
   // Changes options of a running server: allow_uids, allow_gids, tenants, max_connections, max_connections_per_uid,
-  // max_outbox_bytes (of new connections), the rates, the time limits, and who may use HTTP over TCP (http.border); the
-  // rest of `options` is ignored. Requests that are live keep their tenant and its policy; the next ones of every
+  // max_outbox_bytes (of new connections), the rates, the time limits, and what HTTP over TCP lets in (http.border);
+  // the rest of `options` is ignored. Requests that are live keep their tenant and its policy; the next ones of every
   // connection have those of the new rules. Connections of users that are no longer allowed are ended with a refusal;
   // our own socket file gets the mode that bind() would have given it (a failure is logged; peers' uids are checked in
   // any case). Error: invalid_argument, as bind(); then nothing changes.

@@ -15,7 +15,7 @@ namespace troupe::ipc {
 // What the kernel says of the process that has connected (peer_facts.h reads it).
 struct PeerFacts {
   std::uint32_t uid = 0;
-  bool has_uid = true;                // false: over TCP, and the kernel does not say who it is; only rules of TCP match
+  bool has_uid = true;                // false: over TCP, and the kernel names no user; only rules of TCP match
   std::vector<std::uint32_t> gids{};  // primary and supplementary
   std::string cgroup{};               // its path in cgroup v2: "/user.slice/..."; empty: not known
 };

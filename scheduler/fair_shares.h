@@ -35,7 +35,8 @@ class FairShares {
   void begin(TenantId tenant, double weight = 1);
   void end(TenantId tenant);
 
-  // Called with what each charge() is called with, for those who count what is never forgotten. Set before the first.
+  // `count` is called by each charge(), with its arguments: a tenant's counter is forgotten here when it is idle, and
+  // the tenant's metric is the sum of all its seconds. Set before the first charge().
   void on_charge(std::function<void(TenantId, double)> count) { on_charge_ = std::move(count); }
   // The tenant had `seconds` (>= 0) of a step to itself.
   void charge(TenantId tenant, double seconds);
@@ -57,8 +58,8 @@ class FairShares {
   // Returns how many places the tenant has without this one.
   std::uint32_t take_place(TenantId tenant) { return shares_[tenant].places++; }
   [[nodiscard]] std::uint32_t places(TenantId tenant) const;
-  // A request that was taken from the queue and waits for blocks or for a leader will have a place then: its claim
-  // counts as one until then.
+  // A request that was taken from the queue, but waits for blocks or for a leader, has no place yet. It has a claim
+  // until it gets one.
   void claim_place(TenantId tenant) { ++shares_[tenant].claims; }
   void withdraw_claim(TenantId tenant);
   [[nodiscard]] std::uint32_t places_and_claims(TenantId tenant) const;

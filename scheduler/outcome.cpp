@@ -8,16 +8,10 @@
 #include <utility>
 
 #include "config/assert.h"
+#include "config/exit_codes.h"
 
 namespace troupe::scheduler {
 namespace {
-
-// Exit codes follow sysexits.h where it has one (75 try again later, 77 permission); 2 is a usage error.
-constexpr int kExitOk = 0;
-constexpr int kExitFailure = 1;
-constexpr int kExitUsage = 2;
-constexpr int kExitTryLater = 75;
-constexpr int kExitPermission = 77;
 
 using enum Outcome;
 using enum OutcomeKind;
@@ -84,7 +78,7 @@ Refusal above(Outcome outcome, std::string field, std::string_view what, std::ui
 }
 
 Refusal server_drains() {
-  return {.outcome = draining, .message = "this server is shutting down and takes no new requests"};
+  return {.outcome = draining, .message = "this server is shutting down: it finishes what runs and takes nothing new"};
 }
 
 }  // namespace troupe::scheduler

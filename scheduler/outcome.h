@@ -82,7 +82,8 @@ inline constexpr std::uint64_t kRetryMsIfUnknown = 1000;
 [[nodiscard]] Refusal above(Outcome outcome, std::string field, std::string_view what, std::uint64_t value,
                             std::uint64_t limit);
 
-// The refusal of what would begin while the server drains.
+// The refusal of what would begin while the server drains; its message is also what a client hears when the drain
+// begins.
 [[nodiscard]] Refusal server_drains();
 
 }  // namespace troupe::scheduler

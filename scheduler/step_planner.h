@@ -73,7 +73,7 @@
 // sequence it is preempted for, so the oldest is never preempted, and with all others preempted the blocks suffice for
 // it, because admission refuses what can never fit (scheduler/admission.h). In the same way the oldest sequence of each
 // tenant gets blocks below the tenant's ceiling: for want of those only sequences of the tenant are preempted, and
-// those of other tenants go on, whoever is older. Floors keep cached blocks from eviction only while other sequences
+// those of other tenants go on, whichever is older. Floors keep cached blocks from eviction only while other sequences
 // hold blocks (cache/lease_book.h), so they cannot stop the last sequence.
 #pragma once
 

@@ -46,7 +46,8 @@ struct Tenant {
 };
 
 // The id of the tenant that rules give this name: above all uids, and the same in every run. Two names may have one id,
-// so a caller with several names has to check. FNV-1a (Fowler, Noll, Vo), folded to 32 bits. O(name.size()).
+// so a caller with several names has to check. FNV-1a (Fowler, Noll, Vo), folded to 32 bits, and not XXH3 as elsewhere:
+// the folders of the sessions on disk are named by it. O(name.size()).
 [[nodiscard]] constexpr TenantId named_tenant(std::string_view name) {
   std::uint64_t hash = 0xcbf29ce484222325u;
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;

@@ -20,7 +20,7 @@ constexpr double kFirstGuessSeconds = 1;
 // about one of ten cases.
 constexpr double kSpread = 1.3;
 
-std::string promised(std::uint64_t places) {
+std::string for_retries(std::uint64_t places) {
   return places == 0 ? "" : fmt::format(", {} of them for requests that were refused before", places);
 }
 
@@ -101,8 +101,8 @@ std::optional<Refusal> TenantAccounts::queue(const Caller& caller, const Arrival
       Refusal refusal = over("max-queued", *max, wait_for_places(account, account.requests, arrival.num_choices, now),
                              fmt::format("{} has {} waiting requests, and may have {} (max-queued){}; wait until some "
                                          "have begun",
-                                         name_of(tenant), account.queued, *max, promised(kept)));
-      promise(account, caller, refusal, 0, now);
+                                         name_of(tenant), account.queued, *max, for_retries(kept)));
+      expect_retry(account, caller, refusal, 0, now);
       return refusal;
     }
   }
@@ -129,11 +129,12 @@ std::optional<Refusal> TenantAccounts::admit(const Caller& caller, std::uint32_t
   const std::uint64_t kept = kept_places(account, caller, max_requests_, now);
   if (live + count + kept > max_requests_) {
     const bool never = count > max_requests_;
-    Refusal refusal = over(
-        "max_requests_per_user", max_requests_, never ? kNever : wait_for_places(account, account.requests, count, now),
-        fmt::format("{} has {} requests here, and may have {} (max_requests_per_user){}; {}", name_of(caller.tenant),
-                    live, max_requests_, promised(kept), never ? "ask for fewer answers" : "wait until one has ended"));
-    promise(account, caller, refusal, 0, now);
+    Refusal refusal = over("max_requests_per_user", max_requests_,
+                           never ? kNever : wait_for_places(account, account.requests, count, now),
+                           fmt::format("{} has {} requests here, and may have {} (max_requests_per_user){}; {}",
+                                       name_of(caller.tenant), live, max_requests_, for_retries(kept),
+                                       never ? "ask for fewer answers" : "wait until one has ended"));
+    expect_retry(account, caller, refusal, 0, now);
     return refusal;
   }
   account.requests.begin(count, now);
@@ -166,16 +167,16 @@ std::optional<Refusal> TenantAccounts::check_prompt(Account& account, const Call
                                                     double now) {
   const std::uint64_t per_minute = *limits_of(caller.tenant).max_prompt_tokens_per_minute;
   TokenBucket& bucket = bucket_of(account.prompt, per_minute);
-  const std::uint64_t for_others = caller.came_back ? 0 : account.promises.tokens(now);
+  const std::uint64_t for_others = caller.came_back ? 0 : account.retries.tokens(now);
   const std::uint64_t kept = std::min({for_others, per_minute / 2, per_minute - tokens});
   if (bucket.wait_for(static_cast<double>(tokens + kept), now) == 0) return std::nullopt;
   Refusal refusal =
-      over("max-prompt-tokens-per-minute", per_minute, bucket.promise(static_cast<double>(tokens), now),
+      over("max-prompt-tokens-per-minute", per_minute, bucket.reserve(static_cast<double>(tokens), now),
            fmt::format("{} may send {} prompt tokens in a minute (max-prompt-tokens-per-minute), of which {:.0f} are "
                        "left{}, and this takes {}; wait until enough are left",
-                       name_of(caller.tenant), per_minute, std::floor(std::max(bucket.level(now), 0.0)), promised(kept),
-                       tokens));
-  promise(account, caller, refusal, tokens, now);
+                       name_of(caller.tenant), per_minute, std::floor(std::max(bucket.level(now), 0.0)),
+                       for_retries(kept), tokens));
+  expect_retry(account, caller, refusal, tokens, now);
   return refusal;
 }
 
@@ -199,12 +200,12 @@ void TenantAccounts::set_retry_after(Refusal& refusal, const Caller& caller, dou
   DrainRate& requests = refusal.outcome == Outcome::queue_full ? all_ : account.requests;
   const double places = std::max(1.0, std::round(refusal.to_free * requests.live()));
   refusal.retry_after = wait_for_places(account, requests, places, now);
-  promise(account, caller, refusal, 0, now);
+  expect_retry(account, caller, refusal, 0, now);
 }
 
 bool TenantAccounts::comes_back(const Tenant& tenant, std::uint64_t content, double now) {
   const auto account = accounts_.find(tenant.id);
-  return account != accounts_.end() && account->second.promises.take(content, now);
+  return account != accounts_.end() && account->second.retries.take(content, now);
 }
 
 std::uint64_t TenantAccounts::places_for_others(const Caller& caller, std::uint64_t limit, double now) {
@@ -212,28 +213,28 @@ std::uint64_t TenantAccounts::places_for_others(const Caller& caller, std::uint6
 }
 
 std::uint64_t TenantAccounts::kept_places(Account& account, const Caller& caller, std::uint64_t limit, double now) {
-  return caller.came_back ? 0 : std::min(account.promises.places(now), limit / 2);
+  return caller.came_back ? 0 : std::min(account.retries.places(now), limit / 2);
 }
 
-void TenantAccounts::promise(Account& account, const Caller& caller, const Refusal& refusal, std::uint64_t tokens,
-                             double now) {
+void TenantAccounts::expect_retry(Account& account, const Caller& caller, const Refusal& refusal, std::uint64_t tokens,
+                                  double now) {
   if (caller.content != 0 && std::isfinite(*refusal.retry_after))
-    account.promises.add(caller.content, *refusal.retry_after, tokens, now);
+    account.retries.add(caller.content, *refusal.retry_after, tokens, now);
 }
 
 // Seconds until so many of `requests` will have ended, and those that the tenant's other refused requests wait for.
 double TenantAccounts::wait_for_places(Account& account, DrainRate& requests, double places, double now) {
   const auto each = requests.seconds_each(now);
   if (!each) return std::clamp(requests.busy_seconds(now), kFirstGuessSeconds, kLongestRetrySeconds);
-  const double ready = std::max(now, account.promised_until) + places * *each;
-  account.promised_until = std::min(ready, now + kLongestRetrySeconds);
+  const double ready = std::max(now, account.reserved_until) + places * *each;
+  account.reserved_until = std::min(ready, now + kLongestRetrySeconds);
   const double turns = *each > 0 ? (ready - now) / *each : 0;
   return std::clamp((turns + kSpread * std::sqrt(turns)) * *each, kShortestRetrySeconds, kLongestRetrySeconds);
 }
 
 bool TenantAccounts::Account::says_nothing(double now) {
   const auto is_full = [&](const std::optional<TokenBucket>& bucket) { return !bucket || bucket->is_full(now); };
-  return queued == 0 && requests.live() == 0 && promised_until <= now && promises.empty(now) && is_full(prompt) &&
+  return queued == 0 && requests.live() == 0 && reserved_until <= now && retries.empty(now) && is_full(prompt) &&
          is_full(answer);
 }
 

@@ -8,7 +8,7 @@
 
 #include "scheduler/admission.h"
 #include "scheduler/drain_rate.h"
-#include "scheduler/promises.h"
+#include "scheduler/expected_retries.h"
 #include "scheduler/tenant.h"
 #include "scheduler/token_bucket.h"
 
@@ -90,16 +90,17 @@ class TenantAccounts {
   struct Account {
     std::uint32_t queued = 0;
     DrainRate requests;         // the live ones
-    double promised_until = 0;  // when the last refused request has a place
+    double reserved_until = 0;  // when the last refused request has a place
     std::optional<TokenBucket> prompt, answer;
-    Promises promises{};
+    ExpectedRetries retries{};
 
     [[nodiscard]] bool says_nothing(double now);
   };
 
   Account& account_of(TenantId tenant, double now);
   static double wait_for_places(Account& account, DrainRate& requests, double places, double now);
-  static void promise(Account& account, const Caller& caller, const Refusal& refusal, std::uint64_t tokens, double now);
+  static void expect_retry(Account& account, const Caller& caller, const Refusal& refusal, std::uint64_t tokens,
+                           double now);
   static std::uint64_t kept_places(Account& account, const Caller& caller, std::uint64_t limit, double now);
   static std::optional<Refusal> check_prompt(Account& account, const Caller& caller, std::uint64_t tokens, double now);
 

@@ -38,14 +38,14 @@ class TokenBucket {
     const double missing = amount - level(now);
     return missing <= kRounding ? 0 : missing / per_second_;
   }
-  // For an amount that is refused now: as wait_for(), but when the amounts that were promised before have been taken.
-  // So requests that are refused together come back one after another. What is promised and not taken delays others by
+  // For an amount that is refused now: as wait_for(), but when the amounts that were reserved before have been taken.
+  // So requests that are refused together come back one after another. What is reserved and not taken delays others by
   // kMaxDelay at most.
-  [[nodiscard]] double promise(double amount, double now) {
+  [[nodiscard]] double reserve(double amount, double now) {
     const double alone = now + wait_for(amount, now);
-    const double after_others = promised_until_ > now ? promised_until_ + amount / per_second_ : alone;
-    promised_until_ = std::clamp(after_others, alone, alone + kMaxDelay);
-    return promised_until_ - now;
+    const double after_others = reserved_until_ > now ? reserved_until_ + amount / per_second_ : alone;
+    reserved_until_ = std::clamp(after_others, alone, alone + kMaxDelay);
+    return reserved_until_ - now;
   }
 
   static constexpr double kMaxDelay = 60;  // seconds
@@ -55,7 +55,7 @@ class TokenBucket {
 
   double capacity_, per_second_, level_;
   double last_ = 0;            // when level_ was right
-  double promised_until_ = 0;  // when the last promised amount can be taken
+  double reserved_until_ = 0;  // when the last reserved amount can be taken
 };
 
 }  // namespace troupe::scheduler

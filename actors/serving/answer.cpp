@@ -4,14 +4,14 @@
 
 namespace troupe::actors {
 
-Answer::Answer(std::shared_ptr<const engine::Tokenizer> tokenizer, std::vector<std::string> stop_strings)
+AnswerText::AnswerText(std::shared_ptr<const engine::Tokenizer> tokenizer, std::vector<std::string> stop_strings)
     : stop_strings_(stop_strings), stops_(std::move(stop_strings)) {
   if (tokenizer) detokenizer_.emplace(std::move(tokenizer));
 }
 
-Answer::Piece Answer::push(TokenId id) { return detokenizer_ ? pass(detokenizer_->push(id)) : Piece{}; }
+AnswerText::Piece AnswerText::push(TokenId id) { return detokenizer_ ? pass(detokenizer_->push(id)) : Piece{}; }
 
-Answer::Piece Answer::finish() {
+AnswerText::Piece AnswerText::finish() {
   if (!detokenizer_) return {};
   Piece piece = pass(detokenizer_->flush());
   if (!piece.stop) {
@@ -22,7 +22,7 @@ Answer::Piece Answer::finish() {
   return piece;
 }
 
-Answer::Piece Answer::pass(const std::string& text) {
+AnswerText::Piece AnswerText::pass(const std::string& text) {
   StopMatcher::Found found = stops_.push(text);
   text_bytes_ += found.text.size();
   Piece piece{std::move(found.text), std::nullopt};

@@ -15,10 +15,10 @@ namespace troupe::actors {
 
 // Its state depends on the ids alone, so pushing the same ids again rebuilds an answer exactly.
 // One per request; not thread-safe.
-class Answer {
+class AnswerText {
  public:
   // tokenizer: null for a model without a vocabulary; the text is then always empty.
-  Answer(std::shared_ptr<const engine::Tokenizer> tokenizer, std::vector<std::string> stop_strings);
+  AnswerText(std::shared_ptr<const engine::Tokenizer> tokenizer, std::vector<std::string> stop_strings);
 
   struct Piece {
     std::string text;                 // whole UTF-8 characters that may be sent

@@ -58,7 +58,7 @@ void Batch::enqueue(AssignmentPtr task, TimePoint now) {
   auto owned = std::make_unique<Live>(std::move(task), options_.tokenizer);
   Live& live = *owned;
   requests_.emplace(live.request(), std::move(owned));
-  ++num_at_[static_cast<std::size_t>(live.place)];
+  ++num_at_[static_cast<std::size_t>(live.phase)];
   const Request& body = *live.task->body;
   live.rank = scheduler::FairQueue::rank_of(demand_of(live));
   live.scopes = cache::scopes_for(body.tenant.id, body.cache_scope);
@@ -88,8 +88,8 @@ void Batch::enter(Live& live, TimePoint now) {
     return;
   }
   const Live* parent = parent_of(live);
-  if (parent && !has_computed_prompt(*parent) && parent->place != Place::no_credit)
-    return move_to(live, Place::waiting_for_fork);
+  if (parent && !has_computed_prompt(*parent) && parent->phase != Phase::no_credit)
+    return move_to(live, Phase::waiting_for_fork);
   queue_again(live);
 }
 
@@ -115,7 +115,7 @@ void Batch::credit(RequestId request, std::uint64_t granted) {
   if (live->parked && shares_.places_and_claims(demand.tenant) >= demand.max_running()) preempt(*live);
   live = find(request);
   if (!live) return;
-  if (live->place == Place::no_credit) {
+  if (live->phase == Phase::no_credit) {
     if (!set_state(*live, RequestState::queued)) return drop(*live);
     queue_again(*live);
   } else if (live->parked) {
@@ -132,7 +132,7 @@ void Batch::keeper_replied(const LeaseReply& reply, TimePoint now) {
   for (const cache::Inheritance& heir : reply.effects.inherited) planner_.inherit(heir.sequence, heir.rank);
   for (const Prediction& prediction : reply.predictions) {
     Live* live = find(prediction.request);
-    if (live && live->place == Place::undecided) {
+    if (live && live->phase == Phase::undecided) {
       decide_promise(*live, prediction.tokens, now);
       continue;
     }
@@ -144,7 +144,7 @@ void Batch::keeper_replied(const LeaseReply& reply, TimePoint now) {
 
 void Batch::apply(Live& live, const cache::LeaseAnswer& answer) {
   // A Wait is not applied: the final answer follows under the same number.
-  if (std::holds_alternative<cache::Wait>(answer.body)) return move_to(live, Place::following);
+  if (std::holds_alternative<cache::Wait>(answer.body)) return move_to(live, Phase::following);
   live.seen = answer.number;
   if (const auto* acquired_blocks = std::get_if<cache::Acquired>(&answer.body)) {
     acquired(live, *acquired_blocks);
@@ -156,11 +156,11 @@ void Batch::apply(Live& live, const cache::LeaseAnswer& answer) {
   } else if (const auto* canonical = std::get_if<cache::Committed>(&answer.body)) {
     committed(live, *canonical);
   } else if (const auto* denied = std::get_if<cache::Short>(&answer.body)) {
-    if (live.place == Place::running) {
+    if (live.phase == Phase::running) {
       planner_.deny(live.sequence, denied->available, denied->at_ceiling);
     } else {
       live.at_ceiling = denied->at_ceiling;
-      move_to(live, Place::short_of_blocks);
+      move_to(live, Phase::short_of_blocks);
     }
   }
 }
@@ -226,7 +226,7 @@ void Batch::take_row(Live& live, const engine::ItemResult& row, std::uint32_t nu
     ++live.emitted;
     out.ids.push_back(token.id);
     if (live.task->body->sampling.num_logprobs >= 0) out.logprobs.push_back(token);
-    Answer::Piece piece = live.answer.push(token.id);
+    AnswerText::Piece piece = live.answer.push(token.id);
     out.text += piece.text;
     stop = std::move(piece.stop);
     if (stop) break;  // tokens past the match are neither sent nor counted
@@ -235,7 +235,7 @@ void Batch::take_row(Live& live, const engine::ItemResult& row, std::uint32_t nu
   if (!row.tokens.empty()) settle_promise(live, false, now);
   const bool finished = row.finish != engine::Finish::running;
   if (finished && !stop) {
-    Answer::Piece rest = live.answer.finish();
+    AnswerText::Piece rest = live.answer.finish();
     out.text += rest.text;
     stop = std::move(rest.stop);
   }
@@ -326,7 +326,7 @@ void Batch::retry() {
 // Ends the sequence: sends a Release, which gives its blocks back once the last step planned with it has ended.
 void Batch::release_blocks(Live& live) {
   leases_.push_back(cache::Release{.key = next_key(live), .after_step = live.last_step});
-  if (live.place == Place::running) {
+  if (live.phase == Phase::running) {
     planner_.remove(live.sequence);
     const auto unopened =
         std::find_if(opens_.begin(), opens_.end(), [&](const auto& spec) { return spec.id == live.sequence; });
@@ -344,14 +344,14 @@ void Batch::release_blocks(Live& live) {
 }
 
 void Batch::drop(Live& live) {
-  if (live.place == Place::queued) {
+  if (live.phase == Phase::queued) {
     queue_.remove(live.request());
     predictions_fresh_ = false;
   } else if (live.sequence != 0) {
     release_blocks(live);
   }
-  if (has_claim(live.place)) shares_.withdraw_claim(live.task->body->tenant.id);
-  --num_at_[static_cast<std::size_t>(live.place)];
+  if (has_claim(live.phase)) shares_.withdraw_claim(live.task->body->tenant.id);
+  --num_at_[static_cast<std::size_t>(live.phase)];
   count_share(live, false);
   const RequestId request = live.request();
   if (live.num_told > 0) draft_closes_.push_back(request);
@@ -377,7 +377,7 @@ void Batch::decide(TimePoint now) {
   ask_for_blocks();
   if (step_running_) return;
   // A tenant without a place that has waited for a step already waits for the keeper's answer, not for another step.
-  if (newcomer_asks_ && num_at(Place::asking) > 0) return;
+  if (newcomer_asks_ && num_at(Phase::asking) > 0) return;
   newcomer_asks_ = false;
   if (drafts_pending_) return;
   make_room();

@@ -6,7 +6,7 @@
 // told at once, or later by take_news(). The order of decisions in decide(), and why it always makes progress, is
 // explained in scheduler/step_planner.h; the lease messages in cache/lease_book.h.
 //
-// Each request has one Place:
+// Each request has one Phase:
 //
 //   undecided         has a deadline, and the keeper has not said yet how much of its prompt is cached
 //   queued            in the FairQueue
@@ -113,7 +113,7 @@ class Batch {
   [[nodiscard]] bool step_running() const { return step_running_; }
 
  private:
-  enum class Place : std::uint8_t {
+  enum class Phase : std::uint8_t {
     undecided,
     queued,
     asking,
@@ -124,12 +124,12 @@ class Batch {
     waiting_for_fork,
     reading
   };
-  static constexpr std::size_t kNumPlaces = 9;
+  static constexpr std::size_t kNumPhases = 9;
   struct Live;
 
   // A sequence that is not in the planner, but will be: counted as a claim of its tenant.
-  static bool has_claim(Place place) {
-    return place == Place::asking || place == Place::following || place == Place::short_of_blocks;
+  static bool has_claim(Phase phase) {
+    return phase == Phase::asking || phase == Phase::following || phase == Phase::short_of_blocks;
   }
   StreamTable::News* news() { return options_.tells_later ? &news_ : nullptr; }
   Live* find(RequestId request);
@@ -156,10 +156,10 @@ class Batch {
   void learn_pace(const engine::StepResult& result);
 
   // Admission (batch_admission.cpp).
-  void move_to(Live& live, Place place);
+  void move_to(Live& live, Phase phase);
   void set_parked(Live& live, bool parked);
   void count_share(Live& live, bool wants_computing);
-  std::uint32_t num_at(Place place) const { return num_at_[static_cast<std::size_t>(place)]; }
+  std::uint32_t num_at(Phase phase) const { return num_at_[static_cast<std::size_t>(phase)]; }
   bool set_state(const Live& live, RequestState state);  // as StreamTable::set_state()
   void queue_again(Live& live);
   void admit();
@@ -228,7 +228,7 @@ class Batch {
   scheduler::StepPlanner planner_;
   std::unordered_map<RequestId, std::unique_ptr<Live>> requests_;
   std::unordered_map<SequenceId, Live*> sequences_;
-  std::array<std::uint32_t, kNumPlaces> num_at_{};  // requests at each place
+  std::array<std::uint32_t, kNumPhases> num_at_{};  // requests in each phase
   SequenceId last_sequence_ = 0;
   std::uint64_t step_ = 0;
   bool step_running_ = false;
@@ -248,7 +248,7 @@ class Batch {
   std::vector<RequestId> drafting_;          // requests that were asked for
   std::vector<std::uint64_t> draft_closes_;  // to be sent
   double pass_seconds_ = 0;                  // that one pass of the draft model takes, of late
-  bool newcomer_asks_ = false;  // what is at Place::asking is of a tenant without a place, and no step is running
+  bool newcomer_asks_ = false;  // what is in Phase::asking is of a tenant without a place, and no step is running
 
   // To be sent.
   StreamTable::News news_;

@@ -8,14 +8,14 @@
 
 namespace troupe::actors {
 
-void Batch::move_to(Live& live, Place place) {
-  --num_at_[static_cast<std::size_t>(live.place)];
-  ++num_at_[static_cast<std::size_t>(place)];
+void Batch::move_to(Live& live, Phase phase) {
+  --num_at_[static_cast<std::size_t>(live.phase)];
+  ++num_at_[static_cast<std::size_t>(phase)];
   const TenantId tenant = live.task->body->tenant.id;
-  if (has_claim(live.place)) shares_.withdraw_claim(tenant);
-  if (has_claim(place)) shares_.claim_place(tenant);
-  live.place = place;
-  count_share(live, place != Place::no_credit && place != Place::undecided);
+  if (has_claim(live.phase)) shares_.withdraw_claim(tenant);
+  if (has_claim(phase)) shares_.claim_place(tenant);
+  live.phase = phase;
+  count_share(live, phase != Phase::no_credit && phase != Phase::undecided);
 }
 
 void Batch::set_parked(Live& live, bool parked) {
@@ -36,7 +36,7 @@ bool Batch::set_state(const Live& live, RequestState state) {
 }
 
 void Batch::queue_again(Live& live) {
-  move_to(live, Place::queued);
+  move_to(live, Phase::queued);
   predictions_fresh_ = false;
   queue_.push(live.request(), demand_of(live));
 }
@@ -45,7 +45,7 @@ void Batch::queue_again(Live& live) {
 // next request goes first if it outranks them. What is at its tenant's ceiling is passed over while it cannot be asked
 // for again.
 void Batch::admit() {
-  if (planner_.starved() || num_at(Place::asking) > 0) return;
+  if (planner_.starved() || num_at(Phase::asking) > 0) return;
   if (Live* waiting = oldest_short_of_blocks(false)) {
     const auto next = queue_.peek();
     const bool is_outranked =
@@ -73,9 +73,9 @@ void Batch::ask_again(Live& live) {
 // A tenant at its ceiling has its next request wait while an older one is short of blocks, running or not.
 bool Batch::may_admit(TenantId tenant) const {
   if (planner_.starved_at_ceiling(tenant)) return false;
-  return num_at(Place::short_of_blocks) == 0 || std::ranges::none_of(sequences_, [&](const auto& entry) {
+  return num_at(Phase::short_of_blocks) == 0 || std::ranges::none_of(sequences_, [&](const auto& entry) {
            const Live& live = *entry.second;
-           return live.place == Place::short_of_blocks && live.at_ceiling && live.task->body->tenant.id == tenant;
+           return live.phase == Phase::short_of_blocks && live.at_ceiling && live.task->body->tenant.id == tenant;
          });
 }
 
@@ -104,10 +104,10 @@ void Batch::admit_from_queue() {
 
 // Requests that wait for a leader hold nothing, but their number is bounded, for each tenant by itself.
 bool Batch::may_follow(TenantId tenant) const {
-  if (num_at(Place::following) < options_.planner.max_sequences) return true;
+  if (num_at(Phase::following) < options_.planner.max_sequences) return true;
   const auto follows = [&](const auto& entry) {
     const Live& live = *entry.second;
-    return live.place == Place::following && live.task->body->tenant.id == tenant;
+    return live.phase == Phase::following && live.task->body->tenant.id == tenant;
   };
   return std::ranges::count_if(sequences_, follows) < std::ptrdiff_t{options_.planner.max_sequences};
 }
@@ -130,10 +130,10 @@ void Batch::ask_for_predictions() {
 
 // at_ceiling: of those at their tenant's ceiling that can be asked for again, else of the others.
 Batch::Live* Batch::oldest_short_of_blocks(bool at_ceiling) {
-  if (num_at(Place::short_of_blocks) == 0) return nullptr;
+  if (num_at(Phase::short_of_blocks) == 0) return nullptr;
   Live* oldest = nullptr;
   for (const auto& [sequence, live] : sequences_) {
-    if (live->place != Place::short_of_blocks || live->at_ceiling != at_ceiling) continue;
+    if (live->phase != Phase::short_of_blocks || live->at_ceiling != at_ceiling) continue;
     if (at_ceiling && !can_ask_again(*live)) continue;
     if (!oldest || planner_.is_older(demand_of(*live), demand_of(*oldest))) oldest = live;
   }
@@ -148,7 +148,7 @@ Batch::Live* Batch::parent_of(const Live& live) {
 }
 
 bool Batch::has_computed_prompt(const Live& live) const {
-  return live.place == Place::running && planner_.computed(live.sequence) >= live.task->prompt->size();
+  return live.phase == Phase::running && planner_.computed(live.sequence) >= live.task->prompt->size();
 }
 
 std::optional<cache::Fork> Batch::fork_of(const Live& live) {
@@ -159,15 +159,15 @@ std::optional<cache::Fork> Batch::fork_of(const Live& live) {
 
 // Queues the forks of `parent`: it has computed the prompt, or is not in this batch any more.
 void Batch::requeue_forks(RequestId parent) {
-  if (num_at(Place::waiting_for_fork) == 0) return;
+  if (num_at(Phase::waiting_for_fork) == 0) return;
   for (const auto& [request, live] : requests_) {
-    if (live->place == Place::waiting_for_fork && live->task->body->fork_of == parent) queue_again(*live);
+    if (live->phase == Phase::waiting_for_fork && live->task->body->fork_of == parent) queue_again(*live);
   }
 }
 
 void Batch::acquire(Live& live) {
   const scheduler::Tenant& tenant = live.task->body->tenant;
-  move_to(live, Place::asking);
+  move_to(live, Phase::asking);
   live.asked_at = num_returns_;
   const auto image = image_of(live);
   leases_.push_back(
@@ -194,7 +194,7 @@ void Batch::acquired(Live& live, const cache::Acquired& answer) {
     }
     preempt(*find_sequence(*victim));
   }
-  move_to(live, Place::running);
+  move_to(live, Phase::running);
   live.tables = answer.tables;
   live.num_committed = answer.num_cached_tokens / kBlockSize;
   const std::uint32_t num_cached = answer.num_cached_tokens + answer.num_copied_tokens;
@@ -255,7 +255,7 @@ void Batch::preempt(Live& live) {
   const bool was_parked = live.parked;
   release_blocks(live);
   if (!streams_.preempted(live.request(), live.generation(), now_)) return drop(live);
-  if (was_parked) return move_to(live, Place::no_credit);
+  if (was_parked) return move_to(live, Phase::no_credit);
   set_state(live, RequestState::queued);
   queue_again(live);
 }

@@ -40,7 +40,7 @@ bool Batch::ask_for_promise(Live& live) {
   const auto alone = scheduler::alone(forecast_server(), forecast_request(live, {}));
   live.due_seconds = on_clock(*live.task->deadline) - (live.wants_last() ? alone.last_seconds : alone.first_seconds);
   if (live.promised || live.emitted > 0 || live.task->body->fork_of != 0) return false;
-  move_to(live, Place::undecided);
+  move_to(live, Phase::undecided);
   leases_.push_back(Predict{.request = live.request(), .scopes = live.scopes, .tokens = live.task->prompt});
   return true;
 }
@@ -50,7 +50,7 @@ void Batch::decide_promise(Live& live, std::uint32_t num_cached, TimePoint now) 
   std::vector<scheduler::ForecastRequest> others;
   for (const auto& [request, other] : requests_) {
     if (other.get() == &live || other->parked) continue;
-    if (other->place != Place::no_credit && other->place != Place::undecided)
+    if (other->phase != Phase::no_credit && other->phase != Phase::undecided)
       others.push_back(forecast_request(*other, now));
   }
   scheduler::ForecastRequest next = forecast_request(live, now);
@@ -160,9 +160,9 @@ scheduler::ForecastRequest Batch::forecast_request(const Live& live, TimePoint n
   const Request& body = *live.task->body;
   scheduler::ForecastRequest of{.demand = demand_of(live), .weight = body.tenant.weight()};
   of.known = live.known_tokens();
-  of.is_running = live.place == Place::running;
+  of.is_running = live.phase == Phase::running;
   if (of.is_running) of.computed = std::min(planner_.computed(live.sequence), of.known - 1);
-  if (live.place == Place::waiting_for_fork) of.computed = live.prompt_tokens() - 1;  // the first choice computes it
+  if (live.phase == Phase::waiting_for_fork) of.computed = live.prompt_tokens() - 1;  // the first choice computes it
   const std::uint32_t left = live.max_known - live.known_tokens();
   of.answer =
       live.wants_last() ? left : std::min(left, options_.experience->answers.expected(body.tenant.id, live.emitted));

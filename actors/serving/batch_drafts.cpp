@@ -36,7 +36,7 @@ void Batch::begin_drafts(Live& live) {
 }
 
 bool Batch::may_draft(const Live& live) const {
-  return live.speculation.source != engine::DraftSource::off && live.place == Place::running && !live.parked &&
+  return live.speculation.source != engine::DraftSource::off && live.phase == Phase::running && !live.parked &&
          !live.saving && live.emitted > 0 && live.emitted + 1 < live.granted && live.fill_until == 0 &&
          planner_.decodes(live.sequence);
 }

@@ -31,7 +31,7 @@ void Batch::step_failed(const StepFailure& failure, TimePoint now) {
   // reused.
   std::vector<Live*> unsure;
   for (const auto& [sequence, live] : sequences_) {
-    if (live->place != Place::running) continue;
+    if (live->phase != Phase::running) continue;
     live->new_blocks.clear();  // they are in the tables
     if (!live->copy_from.empty() || has_state()) {
       unsure.push_back(live);

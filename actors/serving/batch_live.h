@@ -48,14 +48,14 @@ struct Batch::Live : LiveSequence {
   void reset_sequence() { static_cast<LiveSequence&>(*this) = {}; }
 
   AssignmentPtr task;
-  Place place = Place::no_credit;
+  Phase phase = Phase::no_credit;
   bool wants_computing = false;                  // counted in the shares of its tenant
   std::int32_t priority = task->body->priority;  // or a more urgent one that the FairQueue gave it
   cache::Rank rank;
   cache::ScopeList scopes;
   std::uint32_t max_known = 0;  // it ends at this many tokens, prompt included, at the latest
   std::vector<TokenId> tokens;  // all known: prompt and emitted
-  Answer answer;
+  AnswerText answer;
   std::uint64_t emitted = 0;            // tokens
   std::uint64_t granted = 0;            // credit
   std::optional<double> due_seconds{};  // Demand::due_seconds

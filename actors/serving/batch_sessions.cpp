@@ -16,14 +16,14 @@ bool Batch::read_session(Live& live, std::uint32_t num_cached) {
   const auto& turn = live.task->body->turn;
   if (!turn || turn->image() || turn->num_saved() < num_cached + kBlockSize) return false;
   release_blocks(live);
-  move_to(live, Place::reading);
+  move_to(live, Phase::reading);
   turn->read_image([done = options_.on_session_read, request = live.request()] { done(request); });
   return true;
 }
 
 void Batch::session_read(RequestId request) {
   Live* live = find(request);
-  if (live && live->place == Place::reading) queue_again(*live);
+  if (live && live->phase == Phase::reading) queue_again(*live);
 }
 
 std::shared_ptr<const engine::SequenceImage> Batch::image_of(const Live& live) const {
@@ -71,7 +71,7 @@ std::shared_ptr<SessionSaving> Batch::begin_saving(Live& live, Outcome outcome) 
   const auto& turn = live.task->body->turn;
   const bool is_normal = outcome == Outcome::eos || outcome == Outcome::stop_id || outcome == Outcome::stop_string ||
                          outcome == Outcome::length;
-  if (!turn || !is_normal || live.place != Place::running) return nullptr;
+  if (!turn || !is_normal || live.phase != Phase::running) return nullptr;
   return turn->save(live.tokens, planner_.computed(live.sequence));
 }
 

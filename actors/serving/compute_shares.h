@@ -14,14 +14,14 @@ namespace troupe::actors {
 // another tenant's streams. A pass waits only while a step runs, whose end brings the next decision. Thread-safe.
 class ComputeShares {
  public:
-  // For the batcher, which holds the lock while it uses shares(): to charge and to decide. It is no recursive lock, and
-  // nothing that is not ours (a sink, a callback) is called while it is held: that might ask for the status, which
-  // takes it.
+  // The batcher holds the lock while it uses shares(), to charge and to decide. The lock is not recursive, and a status
+  // query takes it: so no sink and no callback, which may ask for the status, is called with the lock held.
   [[nodiscard]] std::unique_lock<std::mutex> lock() { return std::unique_lock(mutex_); }
   [[nodiscard]] scheduler::FairShares& shares() { return shares_; }
   // Used with the lock held.
   [[nodiscard]] const std::shared_ptr<scheduler::Experience>& experience() const { return experience_; }
-  // After each decision, with the lock held. Returns whether a pass that waits may go now; then it is to be told.
+  // Called by the batcher after each decision, with the lock held. Returns whether a waiting pass may start now; the
+  // caller then sends the embed worker msg::TurnCame.
   [[nodiscard]] bool decided(bool step_running) {
     step_running_ = step_running;
     if (!waits_ || is_ahead(waiting_)) return false;

@@ -22,8 +22,9 @@ namespace troupe::actors {
 [[nodiscard]] std::span<const std::string> texts_of(const Request& request);
 // Whether it has texts or a conversation, which become ids on their way.
 [[nodiscard]] bool needs_encoding(const Request& request);
-// Equal for a request and its retry, never 0: a hash of what it asks for, of the first and last input's first and last
-// 4 KiB, and of the size of all. O(1).
+// Equal for a request and its retry, never 0: a hash of the number of choices, the size of all input, and the first and
+// last 4 KiB of the prompt, of the first and last message, or of the first and last input of an Embed. O(messages), for
+// the size of all.
 [[nodiscard]] std::uint64_t content_of(const Request& request);
 
 // The prompt that the template makes of a conversation, with the tokenizer's BOS and EOS texts; times are the system

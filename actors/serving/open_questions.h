@@ -10,8 +10,8 @@
 
 namespace troupe::actors {
 
-// A question is answered by whoever takes it, with a call, and so exactly once: by the actor, or by who finds that the
-// actor has died. Thread-safe; no lock is held when a question is answered.
+// Each question is taken and answered exactly once, with a call: by the actor, or by the asker or supervisor that finds
+// the actor dead. Thread-safe; no lock is held when a question is answered.
 template <class Question>
 class OpenQuestions {
  public:

@@ -27,8 +27,10 @@ class RequestLimits {
     std::uint64_t queue_tokens = 0;
     std::uint64_t charged_prompt = 0;  // tokens taken from the tenant's of this minute
     std::uint64_t embed_bytes = 0;
-    std::uint64_t content = 0;  // see scheduler::Caller; of the first choice
-    bool came_back = false;     // also
+    // Of the first choice only (scheduler::Caller): content_of() of the request, and whether it is a retry at the time
+    // that a refusal named.
+    std::uint64_t content = 0;
+    bool came_back = false;
   };
 
   explicit RequestLimits(const config::StreamLimits& limits);

@@ -182,7 +182,7 @@ class StreamTable {
 
   // Ends the stream of any generation; false if it has ended already. Fills in seed and usage.
   bool end(RequestId id, const End& end, TimePoint now, News* news = nullptr);
-  // Tells them, with no lock held; in the order of each stream, whoever else reports meanwhile.
+  // Tells them, with no lock held; in the order of each stream, also when other threads report meanwhile.
   void tell(News news);
   // Ends every stream, or all of one unit: with `running` those that have begun to be computed, with `waiting` the
   // others.
@@ -218,7 +218,7 @@ class StreamTable {
   struct Record {
     RequestId id = 0;
     UnitId unit = 0;
-    TenantCounters::Slot tenant = 0;
+    TenantCounters::Row tenant = 0;
     std::shared_ptr<const Request> request;
     std::shared_ptr<StreamSink> sink;
     std::shared_ptr<const std::vector<TokenId>> prompt;  // null until it is encoded, and for an Embed

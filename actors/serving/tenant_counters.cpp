@@ -94,54 +94,54 @@ void append_use(const TenantUse& use, MetricList& metrics) {
 
 }  // namespace
 
-TenantCounters::Slot TenantCounters::arrived(const scheduler::Tenant& tenant) {
+TenantCounters::Row TenantCounters::arrived(const scheduler::Tenant& tenant) {
   const std::lock_guard lock(mutex_);
-  const auto next = static_cast<Slot>(std::min(uses_.size(), kMaxCountedTenants));
-  Slot slot = next;
-  if (const auto found = slots_.find(tenant.id); found != slots_.end()) {
-    slot = found->second;
+  const auto next = static_cast<Row>(std::min(uses_.size(), kMaxCountedTenants));
+  Row row = next;
+  if (const auto found = rows_.find(tenant.id); found != rows_.end()) {
+    row = found->second;
   } else if (next < kMaxCountedTenants) {
-    slots_.emplace(tenant.id, next);
+    rows_.emplace(tenant.id, next);
     uses_.push_back({.tenant = tenant.id, .label = scheduler::label_of(tenant)});
   } else if (uses_.size() == kMaxCountedTenants) {
     uses_.push_back({.label = kOthers});
   }
-  ++uses_[slot].received;
-  ++uses_[slot].states.waiting;
-  return slot;
+  ++uses_[row].received;
+  ++uses_[row].states.waiting;
+  return row;
 }
 
-void TenantCounters::state_changed(Slot slot, RequestState from, RequestState to) {
+void TenantCounters::state_changed(Row row, RequestState from, RequestState to) {
   const std::lock_guard lock(mutex_);
-  StateMetrics& states = uses_[slot].states;
+  StateMetrics& states = uses_[row].states;
   if (from != RequestState::ended) --count_in(states, from);
   if (to != RequestState::ended) ++count_in(states, to);
 }
 
-void TenantCounters::started(Slot slot, std::uint32_t prompt_tokens, std::uint32_t cached_tokens) {
+void TenantCounters::started(Row row, std::uint32_t prompt_tokens, std::uint32_t cached_tokens) {
   const std::lock_guard lock(mutex_);
-  uses_[slot].tokens.prompt += prompt_tokens;
-  uses_[slot].tokens.cached += cached_tokens;
+  uses_[row].tokens.prompt += prompt_tokens;
+  uses_[row].tokens.cached += cached_tokens;
 }
 
-void TenantCounters::tokens_emitted(Slot slot, std::size_t num_tokens, Latency what, double seconds) {
+void TenantCounters::tokens_emitted(Row row, std::size_t num_tokens, Latency what, double seconds) {
   TROUPE_ASSERT(what == Latency::time_to_first_token || what == Latency::inter_token_latency);
   const std::lock_guard lock(mutex_);
-  TenantUse& use = uses_[slot];
+  TenantUse& use = uses_[row];
   use.tokens.generated += num_tokens;
   (what == Latency::time_to_first_token ? use.time_to_first_token : use.inter_token_latency).add(seconds);
 }
 
-void TenantCounters::ended(Slot slot, const End& end) {
+void TenantCounters::ended(Row row, const End& end) {
   const scheduler::OutcomeInfo& how = scheduler::info(end.outcome);
   const std::lock_guard lock(mutex_);
-  ++uses_[slot].ended[static_cast<std::size_t>(how.kind)];
-  if (met_a_limit(end.outcome)) add_refused(uses_[slot], end.field.empty() ? std::string(how.name) : end.field, 1);
+  ++uses_[row].ended[static_cast<std::size_t>(how.kind)];
+  if (met_a_limit(end.outcome)) add_refused(uses_[row], end.field.empty() ? std::string(how.name) : end.field, 1);
 }
 
 void TenantCounters::charged(TenantId tenant, double seconds) {
   const std::lock_guard lock(mutex_);
-  if (const auto found = slots_.find(tenant); found != slots_.end())
+  if (const auto found = rows_.find(tenant); found != rows_.end())
     uses_[found->second].compute_seconds += seconds;
   else if (uses_.size() > kMaxCountedTenants)
     uses_.back().compute_seconds += seconds;

@@ -27,16 +27,16 @@ inline constexpr std::size_t kMaxCountedLimits = 32;
 // Thread-safe. O(1) for each event, but for all().
 class TenantCounters {
  public:
-  using Slot = std::uint32_t;  // of a tenant, for the events of its requests
+  using Row = std::uint32_t;  // of a tenant, for the events of its requests
 
   // A request arrived, in state `received`; each choice counts.
-  Slot arrived(const scheduler::Tenant& tenant);
-  void state_changed(Slot slot, RequestState from, RequestState to);
+  Row arrived(const scheduler::Tenant& tenant);
+  void state_changed(Row row, RequestState from, RequestState to);
   // Its first step is planned.
-  void started(Slot slot, std::uint32_t prompt_tokens, std::uint32_t cached_tokens);
+  void started(Row row, std::uint32_t prompt_tokens, std::uint32_t cached_tokens);
   // what: time_to_first_token or inter_token_latency.
-  void tokens_emitted(Slot slot, std::size_t num_tokens, Latency what, double seconds);
-  void ended(Slot slot, const End& end);
+  void tokens_emitted(Row row, std::size_t num_tokens, Latency what, double seconds);
+  void ended(Row row, const End& end);
   // The tenant had `seconds` of a step or a pass over texts.
   void charged(TenantId tenant, double seconds);
 
@@ -46,8 +46,8 @@ class TenantCounters {
 
  private:
   mutable std::mutex mutex_;
-  std::vector<TenantUse> uses_;  // by Slot
-  std::unordered_map<TenantId, Slot> slots_;
+  std::vector<TenantUse> uses_;  // by Row
+  std::unordered_map<TenantId, Row> rows_;
 };
 
 // Appends the metrics that the caller may see: an owner those of all tenants, any other tenant its own.

@@ -1,12 +1,12 @@
 // Named conversations: a request that names one continues it, and its answer becomes part of it.
 //
 // A turn: begin() takes the session for one request; the intake load()s its tokens, to which the request's are
-// appended; the sink of wrap() collects the answer. When the stream ends, the tokens are written and synced, then its
-// client is told: what it was told of is on disk. A turn that was refused or failed, or that was cancelled (or met its
-// deadline) before its first token, leaves the session as it was; one that was cancelled later keeps the tokens that
-// were delivered. An end-of-answer token that the model chose is not part of the session, as it is not part of the
-// answer: the session's tokens are exactly those that its clients have sent and got, so that one request with all of
-// them as its prompt continues with the same bits.
+// appended; the sink of wrap() collects the answer. When the stream ends, the tokens are written and synced, and only
+// then the client gets the end: an answer that has ended for its client is on disk. A turn that was refused or failed,
+// or that was cancelled (or met its deadline) before its first token, leaves the session as it was; one that was
+// cancelled later keeps the tokens that were delivered. An end-of-answer token that the model chose is not part of the
+// session, as it is not part of the answer: the session's tokens are exactly those that its clients have sent and got,
+// so that one request with all of them as its prompt continues with the same bits.
 //
 // The contents (K, V, state) are saved apart, after the end: the batch copies the blocks to memory between its steps,
 // in parts (SessionSaving), and a thread of its own writes them. Copying a turn's blocks costs less than its last token

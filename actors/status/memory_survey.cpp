@@ -40,15 +40,16 @@ std::vector<MemoryUse> MemoryLedger::entries(const KnownMemory& known, const eng
   return all;
 }
 
-using Clock = std::chrono::steady_clock;
-
-MemorySurvey::MemorySurvey(std::function<MemoryReport()> measure, std::vector<int> cpus)
-    : measure_(std::move(measure)), thread_(std::make_unique<ThreadPool>("survey", 1, 1, std::move(cpus))) {}
+MemorySurvey::MemorySurvey(std::function<MemoryReport()> measure, std::vector<int> cpus,
+                           std::function<Clock::time_point()> now)
+    : measure_(std::move(measure)),
+      now_(std::move(now)),
+      thread_(std::make_unique<ThreadPool>("survey", 1, 1, std::move(cpus))) {}
 
 void MemorySurvey::when_fresh(std::function<void()> done) {
   {
     const std::lock_guard lock(mutex_);
-    const bool is_fresh = measured_at_ && Clock::now() - *measured_at_ <= kMaxSurveyAge;
+    const bool is_fresh = measured_at_ && now_() - *measured_at_ <= kMaxSurveyAge;
     if (!stopped_ && !is_fresh) {
       waiting_.push_back(std::move(done));
       if (!is_surveying_) is_surveying_ = thread_->post([this] { survey(); });
@@ -76,7 +77,7 @@ void MemorySurvey::survey() {
   while (!waiting_.empty()) {
     std::vector<std::function<void()>> waiting = std::exchange(waiting_, {});
     lock.unlock();
-    const Clock::time_point begin = Clock::now();
+    const Clock::time_point begin = now_();
     std::optional<MemoryReport> report;
     try {
       report = measure_();

@@ -49,8 +49,11 @@ struct MemoryReport {
 // Thread-safe. The thread measures only while it is asked to.
 class MemorySurvey {
  public:
-  // cpus: the thread is bound to these; empty: not bound.
-  explicit MemorySurvey(std::function<MemoryReport()> measure, std::vector<int> cpus = {});
+  using Clock = std::chrono::steady_clock;
+
+  // cpus: the thread is bound to these; empty: not bound. now: for tests; may be called on any thread.
+  explicit MemorySurvey(std::function<MemoryReport()> measure, std::vector<int> cpus = {},
+                        std::function<Clock::time_point()> now = Clock::now);
   ~MemorySurvey() { stop(); }
 
   // Calls `done` as soon as last() is at most kMaxSurveyAge old: at once, or on the survey's thread. One survey is made
@@ -65,9 +68,10 @@ class MemorySurvey {
   void survey();
 
   const std::function<MemoryReport()> measure_;
+  const std::function<Clock::time_point()> now_;
   mutable std::mutex mutex_;
   MemoryReport last_;
-  std::optional<std::chrono::steady_clock::time_point> measured_at_;
+  std::optional<Clock::time_point> measured_at_;
   std::vector<std::function<void()>> waiting_;
   bool is_surveying_ = false;  // survey() is posted or running; always true while `waiting_` has any
   bool stopped_ = false;

@@ -42,8 +42,7 @@ std::optional<End> TextThreads::post(TextJob job) {
 
 std::optional<scheduler::Refusal> TextThreads::enter(const JobPtr& job) {
   const std::lock_guard lock(mutex_);
-  if (closed_)
-    return scheduler::Refusal{Outcome::draining, "this server is shutting down and takes no new texts", {}, {}};
+  if (closed_) return scheduler::server_drains();
   if (auto refusal = texts_.try_take(job->tenant)) return refusal;
   if (auto refusal = bytes_.try_take(job->tenant, job->bytes)) {
     texts_.give_back(job->tenant.id);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <string>
 
+#include "config/utf8.h"
 #include "engine/tokenizers/unicode.h"
 
 namespace troupe::engine::chat {

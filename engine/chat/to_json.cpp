@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "config/utf8.h"
 #include "engine/chat/limits.h"
 #include "engine/chat/python_text.h"
-#include "engine/tokenizers/unicode.h"
 
 namespace troupe::engine::chat {
 namespace {

@@ -4,9 +4,9 @@
 #include <charconv>
 #include <cmath>
 
+#include "config/utf8.h"
 #include "engine/chat/python_text.h"
 #include "engine/chat/value.h"
-#include "engine/tokenizers/unicode.h"
 
 namespace troupe::engine::chat {
 namespace {

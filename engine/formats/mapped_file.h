@@ -1,6 +1,6 @@
 // A file mapped read-only, for as long as the object lives.
 //
-// A mapped page that the file no longer has, because somebody cut it off, or that its disk cannot read, raises SIGBUS,
+// A mapped page that the file no longer has, because the file was cut off, or that its disk cannot read, raises SIGBUS,
 // which would end the process. The first open() therefore sets a handler for that signal: a fault inside of a
 // MappedFile replaces the rest of its mapping by zeros, and is_whole() is false from then on. Other faults go to the
 // handler that was there before. (systemd's src/basic/sigbus.c treats its journal files the same way.)

@@ -63,7 +63,7 @@ class ModelFile {
   virtual std::uint64_t content_hash() const = 0;
   // The file's stamp when it was opened.
   virtual FileStamp stamp() const = 0;
-  // Whoever has read tensors asks before they are used: a file that was cut off or written to meanwhile gave zeros or a
+  // For readers of tensors, before they use them: a file that was cut off or written to meanwhile gave zeros or a
   // mixture. Error: bad_model, with the path.
   [[nodiscard]] virtual Status check_unchanged() const = 0;
 

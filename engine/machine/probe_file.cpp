@@ -5,12 +5,12 @@
 #include <xxhash.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "config/state_directory.h"
 #include "config/system_error.h"
 #include "kernels/cpu/unit.h"
 
@@ -111,11 +111,6 @@ MachineProbe read(const json& in) {
   return probe;
 }
 
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
-
 Error cannot_write(const fs::path& path, int number) { return system_error("cannot write " + path.string(), number); }
 
 }  // namespace
@@ -168,10 +163,8 @@ Result<MachineProbe> parse_probe(const std::string& text) {
 }
 
 std::optional<fs::path> probe_folder() {
-  const fs::path cache = environment("XDG_CACHE_HOME");
-  if (cache.is_absolute()) return cache / "troupe";
-  const fs::path home = environment("HOME");
-  if (home.is_absolute()) return home / ".cache" / "troupe";
+  if (const fs::path cache = absolute_variable("XDG_CACHE_HOME"); !cache.empty()) return cache / "troupe";
+  if (const fs::path home = absolute_variable("HOME"); !home.empty()) return home / ".cache" / "troupe";
   return std::nullopt;
 }
 

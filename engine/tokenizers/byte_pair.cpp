@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "config/printable.h"
+#include "config/utf8.h"
 #include "engine/formats/metadata.h"
 #include "engine/tokenizers/pre_tokenizer.h"
 #include "engine/tokenizers/tokenizer_base.h"

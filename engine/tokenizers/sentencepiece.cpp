@@ -6,8 +6,8 @@
 #include <queue>
 #include <utility>
 
+#include "config/utf8.h"
 #include "engine/tokenizers/tokenizer_base.h"
-#include "engine/tokenizers/unicode.h"
 
 namespace troupe::engine {
 namespace {

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "config/printable.h"
+#include "config/utf8.h"
 #include "engine/formats/metadata.h"
 #include "engine/tokenizers/tokenizer_base.h"
-#include "engine/tokenizers/unicode.h"
 
 namespace troupe::engine {
 

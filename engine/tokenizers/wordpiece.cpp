@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "config/assert.h"
+#include "config/utf8.h"
 #include "engine/formats/metadata.h"
 #include "engine/tokenizers/tokenizer_base.h"
 #include "engine/tokenizers/unicode.h"

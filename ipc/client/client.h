@@ -83,7 +83,9 @@ struct Request {
   std::vector<std::string> stop{};                      ///< strings that end the answer and are not part of it
   std::optional<std::chrono::milliseconds> deadline{};  ///< from arrival, enforced by the server
   std::int32_t priority = 0;  ///< lower is earlier; -1000 to 1000, below 0 only for the server's owner and root
-  std::string cache_scope{};  ///< requests with the same scope share cached prefixes; empty: the caller's uid
+  /// Requests of the caller's tenant with the same scope share cached prefixes; "public": those of all tenants. Empty:
+  /// the tenant's own scope, or public where a rule of the server says so.
+  std::string cache_scope{};
   std::optional<std::uint32_t> logprobs{};  ///< report logprobs, and those of this many likeliest tokens
   /// Number of answers, sampled independently from one computation of the prompt: choices 0 to n - 1. At most 64.
   std::uint32_t n = 1;
@@ -467,9 +469,10 @@ struct ConnectOptions {
   /// user, root and this user can write to the socket's directory: otherwise any user's server might read and answer
   /// the prompts. False: such a server is used, and ServerInfo::distrust says what is wrong.
   bool strict_modes = true;
-  std::chrono::milliseconds connect_timeout{5000};   ///< until the server's welcome
-  std::chrono::milliseconds request_timeout{10000};  ///< of tokenize, detokenize, models, status, health
-  std::string name = "libtroupe";                    ///< for the server's log, at most 64 bytes
+  std::chrono::milliseconds connect_timeout{5000};  ///< until the server's welcome
+  /// Until the answer to all that waits for one and takes no timeout of its own, and to a cancel.
+  std::chrono::milliseconds request_timeout{10000};
+  std::string name = "libtroupe";  ///< for the server's log, at most 64 bytes
   /// The tenant for which this client acts: a name of the server's rules, or a uid in digits. Only for users that the
   /// rules call trusted proxies; others are refused (permission). Empty: this process's own.
   std::string tenant{};

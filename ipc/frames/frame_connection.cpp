@@ -121,7 +121,7 @@ void FrameConnection::encode(Outgoing&& item, std::string& bytes) {
   std::visit(Overloaded{
                  [&](actors::TokenRun& run) { encode_tokens(stream, std::move(run), bytes); },
                  [&](std::unique_ptr<actors::End>& end) { encode_end(stream, std::move(*end), bytes); },
-                 [&](Answer& answer) { encode_answer(stream, std::move(answer), bytes); },
+                 [&](EncodedAnswer& answer) { encode_answer(stream, std::move(answer), bytes); },
              },
              item.body);
 }
@@ -138,15 +138,15 @@ void FrameConnection::encode_end(std::uint64_t number, actors::End&& end, std::s
   append_frame(bytes, to_frame(number, std::move(end)));
 }
 
-void FrameConnection::encode_answer(std::uint64_t number, Answer&& answer, std::string& bytes) {
+void FrameConnection::encode_answer(std::uint64_t number, EncodedAnswer&& answer, std::string& bytes) {
   if (number != 0 && !streams_.enter_answer(number, answer.outcome)) return;
   bytes += answer.frame;
 }
 
 void FrameConnection::announce_draining() {
   v1::ServerFrame frame;
-  frame.mutable_draining()->set_message("the server is stopping; running requests are finished");
-  outbox_->push({0, Answer{to_bytes(frame)}});
+  frame.mutable_draining()->set_message(scheduler::server_drains().message);
+  outbox_->push({0, EncodedAnswer{to_bytes(frame)}});
 }
 
 std::optional<Refusal> FrameConnection::overdue(Clock::time_point now) {
@@ -188,7 +188,7 @@ void FrameConnection::close_when_flushed() {
   if (closing_) return;
   for (const std::uint64_t number : streams_.questions())  // the process ends before their answers would come
     answer(number, scheduler::server_drains());
-  if (!welcomed_) outbox_->close_with({0, Answer{last_words(scheduler::server_drains())}});
+  if (!welcomed_) outbox_->close_with({0, EncodedAnswer{last_words(scheduler::server_drains())}});
   close_after_writing();
 }
 

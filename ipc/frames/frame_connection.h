@@ -39,7 +39,7 @@ class FrameConnection final : public Connection {
   void encode(Outgoing&& item, std::string& bytes) override;
   void encode_tokens(std::uint64_t stream, actors::TokenRun&& run, std::string& bytes);
   void encode_end(std::uint64_t stream, actors::End&& end, std::string& bytes);
-  void encode_answer(std::uint64_t stream, Answer&& answer, std::string& bytes);
+  void encode_answer(std::uint64_t stream, EncodedAnswer&& answer, std::string& bytes);
   // Whether the client has to send the rest of a frame; false while the connection itself does not read.
   bool awaits_rest_of_frame() const { return decoder_.mid_frame() && !decoding_ && !held_back_; }
 

@@ -29,7 +29,7 @@ Outcome outcome_of(const v1::ServerFrame& frame) {
 }
 
 // The frame as an answer, or a refusal if it is larger than max_frame_bytes.
-Answer to_answer(std::uint64_t stream, const v1::ServerFrame& frame, std::uint64_t max_frame_bytes) {
+EncodedAnswer to_answer(std::uint64_t stream, const v1::ServerFrame& frame, std::uint64_t max_frame_bytes) {
   const std::size_t size = frame.ByteSizeLong();
   if (size <= max_frame_bytes) return {to_bytes(frame), outcome_of(frame)};
   const Refusal refusal{
@@ -189,7 +189,7 @@ void FrameConnection::on_hello(const v1::Hello& hello) {
   *welcome.mutable_limits() = limits_of(hub_.options);
   welcome.set_tenant(scheduler::label_of(tenant_));
   *welcome.mutable_health() = health_now(*hub_.gateway);
-  outbox_->push({0, Answer{to_bytes(frame)}});
+  outbox_->push({0, EncodedAnswer{to_bytes(frame)}});
 }
 
 Streams::Stream* FrameConnection::open_stream(std::uint64_t number, RequestKind kind, std::uint64_t count) {
@@ -379,7 +379,7 @@ void FrameConnection::answer_status(const v1::StatusRequest& question, const act
 
 void FrameConnection::refuse(std::uint64_t stream, RequestKind kind, const Refusal& refusal, std::uint64_t count) {
   hub_.count_ended(*tally_, kind, refusal.outcome, count);
-  outbox_->push({0, Answer{to_bytes(to_frame(stream, refusal))}});
+  outbox_->push({0, EncodedAnswer{to_bytes(to_frame(stream, refusal))}});
 }
 
 void FrameConnection::answer(std::uint64_t stream, const v1::ServerFrame& frame) {

@@ -13,8 +13,8 @@
 
 namespace troupe::ipc::http {
 
-// Thread-safe. A server keeps it as long as it answers to `done`: whoever else holds it lets go of it before the server
-// is destroyed. Without one, every client over TCP is a guest of the tenant that the rules give the server's own uid.
+// Thread-safe. A server keeps it as long as it answers to `done`: other owners of it let go of it before the server is
+// destroyed. Without one, every client over TCP is a guest of the tenant that the rules give the server's own uid.
 class Authenticator {
  public:
   using Decision = std::variant<scheduler::Tenant, api::ApiError>;  // the error: 401, or 429

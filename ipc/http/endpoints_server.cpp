@@ -55,21 +55,23 @@ std::string percent_decoded(std::string_view text) {
 void answer_health(Exchange& exchange) {
   const actors::Gateway& gateway = exchange.gateway();
   const actors::Readiness readiness = gateway.readiness();
-  const auto unavailable = [&](Outcome outcome, std::string message) {
-    api::ApiError error = api::api_error(scheduler::Refusal{.outcome = outcome, .message = std::move(message)});
+  const auto unavailable = [&](scheduler::Refusal why) {
+    api::ApiError error = api::api_error(std::move(why));
     error.type = "unavailable_error";
     error.status = 503;
     exchange.respond(error_response(error, api::Dialect::openai));
   };
   if (exchange.is_draining() || readiness == actors::Readiness::draining)
-    return unavailable(Outcome::draining, "the server is stopping; running requests are finished");
+    return unavailable(scheduler::server_drains());
   if (readiness == actors::Readiness::loading)
-    return unavailable(Outcome::loading,
-                       fmt::format("Loading model: {} %", static_cast<int>(gateway.load_fraction() * 100)));
+    return unavailable(
+        {.outcome = Outcome::loading,
+         .message = fmt::format("Loading model: {} %", static_cast<int>(gateway.load_fraction() * 100))});
   if (readiness == actors::Readiness::failed)
-    return unavailable(Outcome::internal, "the model could not be loaded; the server's log says why");
+    return unavailable(
+        {.outcome = Outcome::internal, .message = "the model could not be loaded; the server's log says why"});
   if (!gateway.is_making_progress())
-    return unavailable(Outcome::internal, "work waits and none is done (progress-timeout)");
+    return unavailable({.outcome = Outcome::internal, .message = "work waits and none is done (progress-timeout)"});
   exchange.respond({.body = R"({"status":"ok"})"});
 }
 

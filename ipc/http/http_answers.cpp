@@ -90,7 +90,7 @@ void HttpConnection::render(const std::string& model, actors::ChatPrompt chat, s
 Reply HttpConnection::reply_later() {
   if (!answering_->opened) open_stream(1);
   return [outbox = outbox_, number = answering_->number, framing = answering_->framing](const Response& response) {
-    outbox->push({number, Answer{response_bytes(response, framing), response.outcome}});
+    outbox->push({number, EncodedAnswer{response_bytes(response, framing), response.outcome}});
   };
 }
 
@@ -135,7 +135,7 @@ void HttpConnection::encode(Outgoing&& item, std::string& bytes) {
                    write(answering_->answer->on_end(std::move(*end)), bytes);
                    TROUPE_ASSERT(!ended->is_last || !answering_ || answering_->number != number);
                  },
-                 [&](Answer& answer) {
+                 [&](EncodedAnswer& answer) {
                    if (number != 0 && !streams_.enter_answer(number, answer.outcome)) return;
                    bytes += answer.frame;
                    if (number == 0) return;
@@ -212,10 +212,10 @@ void HttpConnection::close_when_flushed() {
   if (closing_) return;
   const Streams::Stream* const stream = answering_ ? streams_.find(answering_->number) : nullptr;
   if (stream && stream->choices.empty())  // the process ends before its answer would come
-    outbox_->push(
-        {answering_->number,
-         Answer{response_bytes(error_response(scheduler::server_drains(), answering_->dialect), answering_->framing),
-                Outcome::draining}});
+    outbox_->push({answering_->number,
+                   EncodedAnswer{response_bytes(error_response(scheduler::server_drains(), answering_->dialect),
+                                                answering_->framing),
+                                 Outcome::draining}});
   must_linger_ = false;
   close_after_writing();
 }

@@ -189,7 +189,7 @@ asio::awaitable<void> HttpConnection::on_head() {
   body_mark_ = Clock::now();
   body_then_ = 0;
   if (reader_.stage() != Stage::body) co_return;
-  if (head.expects_continue && pending_.empty()) outbox_->push({0, Answer{"HTTP/1.1 100 Continue\r\n\r\n"}});
+  if (head.expects_continue && pending_.empty()) outbox_->push({0, EncodedAnswer{"HTTP/1.1 100 Continue\r\n\r\n"}});
   hub_.arm_tick();
 }
 
@@ -197,7 +197,7 @@ bool HttpConnection::needs_key(const RequestHead& head) const {
   if (!hub_.options.http.authenticator) return false;
   // Load balancers ask for the health, and have no key.
   if (caller_.is_tcp) return !(route_->kind == RequestKind::health && presented_key(head).empty());
-  // On the Unix socket the kernel says who is calling. A proxy may pass a client's key on instead of naming a tenant.
+  // On the Unix socket the kernel names the user. A proxy may pass a client's key on instead of naming a tenant.
   return !presented_key(head).empty() && !head.find("troupe-tenant") &&
          hub_.options.tenants.resolve(caller_.facts).trusted_proxy;
 }

@@ -8,10 +8,10 @@
 
 #include <array>
 #include <cerrno>
-#include <cstdlib>
 #include <filesystem>
 
 #include "config/private_directory.h"
+#include "config/state_directory.h"
 #include "config/system_error.h"
 
 namespace troupe::ipc {
@@ -26,11 +26,6 @@ Error file_error(ErrorCode code, const std::string& path, const std::string& why
 }
 Error failed(const std::string& path, const std::string& doing) {
   return system_error(fmt::format("{}: cannot {}", path, doing), errno);
-}
-
-std::string absolute_variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value && *value == '/' ? std::string(value) : std::string();
 }
 
 bool is_credential(const std::string& path) {
@@ -142,16 +137,7 @@ Result<std::string> keys_path(const std::string& option) {
   std::error_code ignored;
   if (const std::string given = absolute_variable("CREDENTIALS_DIRECTORY"); !given.empty())
     if (const std::string path = given + "/troupe-keys"; fs::exists(path, ignored)) return path;
-  // systemd's StateDirectory=: the first of several, separated by colons.
-  if (const std::string all = absolute_variable("STATE_DIRECTORY"); !all.empty())
-    return all.substr(0, all.find(':')) + "/keys";
-  if (const std::string state = absolute_variable("XDG_STATE_HOME"); !state.empty()) return state + "/troupe/keys";
-  const std::string home = absolute_variable("HOME");
-  if (home.empty() || !fs::is_directory(home, ignored))
-    return Error{ErrorCode::bad_config,
-                 "--keys-file auto: neither STATE_DIRECTORY nor XDG_STATE_HOME is set, and there is no HOME; name a "
-                 "file"};
-  return home + "/.local/state/troupe/keys";
+  return state_path("keys-file", "keys");
 }
 
 Result<KeyFile> KeyFile::open(const std::string& path) {

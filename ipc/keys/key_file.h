@@ -16,8 +16,8 @@ namespace troupe::ipc {
 // permission, with the remedy; io.
 [[nodiscard]] Result<std::vector<KeyRow>> read_keys(const std::string& path);
 
-// "auto": $CREDENTIALS_DIRECTORY/troupe-keys if it is there, else `keys` in $STATE_DIRECTORY, $XDG_STATE_HOME/troupe or
-// ~/.local/state/troupe. Anything else is a path. Error: bad_config if there is no such directory.
+// "auto": $CREDENTIALS_DIRECTORY/troupe-keys if it is there, else `keys` in the directory of state_path(). Anything
+// else is a path. Error: as there.
 [[nodiscard]] Result<std::string> keys_path(const std::string& option);
 
 // The file while it is changed: other processes that change it wait. One that is not there is made, with its directory

@@ -1,4 +1,4 @@
-// The file of keys: which keys there are, for whom, until when, and their hashes. One line a key:
+// The file of keys: the keys, their tenants, until when they are valid, and their hashes. One line a key:
 //
 //   troupe-keys 1
 //   key name=ci id=4fJ0xQm2Za tenant=web created=1764043200 expires=1766635200 salt=HEX hash=HEX max-running=4

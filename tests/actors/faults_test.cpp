@@ -1,4 +1,5 @@
 // Work that throws: steps, texts, handlers. Only the request that causes it loses tokens.
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <new>
 #include <random>
@@ -307,7 +308,15 @@ TEST_CASE("faults: TROUPE_TEST_KILL is parsed, and a wrong value is refused by n
   CHECK(plan->period == std::chrono::seconds(2));
   CHECK(plan->seed == 7);
   CHECK(plan->targets == std::vector<std::optional<Role>>{Role::worker, std::nullopt});
-  CHECK(parse_kill_plan("period=50ms")->targets.size() == 9);
+  const auto all = parse_kill_plan("period=50ms");
+  CHECK(all->targets.size() == kRoles.size() + 1);
+  for (const RoleInfo& each : kRoles) {
+    INFO(each.name);
+    CHECK(std::ranges::count(all->targets, std::optional(each.role)) == 1);
+    const auto one = parse_kill_plan("period=50ms,targets=" + std::string(each.name));
+    REQUIRE(one);
+    CHECK(one->targets == std::vector<std::optional<Role>>{each.role});
+  }
   for (const char* wrong : {"", "seed=1", "period=soon", "period=1ms", "period=1s,targets=king", "often",
                             "period=1s,often", "period=1s,seed=x"}) {
     const auto refused = parse_kill_plan(wrong);

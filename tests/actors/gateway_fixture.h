@@ -118,7 +118,7 @@ inline std::unique_ptr<Gateway> start(GatewayOptions options = embedded_model())
   return std::move(*gateway);
 }
 
-// The user who runs the server.
+// The user that runs the server.
 inline const scheduler::Tenant kOwner{TenantId{1000}, true};
 
 inline Request greedy(std::string text, std::uint32_t max_tokens) {

@@ -324,7 +324,7 @@ TEST_CASE("protocol: a sink asks for the status, submits and cancels within its 
     CHECK(asking->ids.size() == 6);
     CHECK(cancelling->end_->outcome == Outcome::cancelled);
     CHECK(second->end_->outcome == Outcome::length);
-    if (telemetry_is_down) CHECK(num_answered == num_asked);  // at once, by who asked
+    if (telemetry_is_down) CHECK(num_answered == num_asked);  // at once, by the askers
     stage.run_with_time();
     CHECK(num_answered == num_asked);
     CHECK(num_asked > 12);

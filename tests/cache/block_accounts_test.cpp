@@ -57,7 +57,7 @@ TEST_CASE("what is within a floor is not evicted for others as long as there is 
   REQUIRE(accounts.num_evictable_for(kBert) == 10);
   accounts.set_floor({.tenant = kBert, .floor = 5});
   REQUIRE(accounts.num_evictable_for(kAnna) == 5);
-  REQUIRE(evict_for(accounts, kBert) == 6);  // recalled from Anna, who has more above hers
+  REQUIRE(evict_for(accounts, kBert) == 6);  // recalled from Anna, with more above hers
   for (int i = 0; i < 4; ++i) evict_for(accounts, kAnna);
   REQUIRE(accounts.count(kBert).blocks == 5);
   REQUIRE(accounts.num_evictable_for(kAnna) == 0);

@@ -60,7 +60,7 @@ TEST_CASE("where the permission for AMX is refused, a server takes the next best
   CHECK_THAT(ended.err, Contains("-avx512vnni-f16-"));                                         // what computed
 }
 
-TEST_CASE("the kernels taken in place of refused AMX are those that their name asks for, without a word") {
+TEST_CASE("where AMX is refused the answer has the bits of the kernels in its place, which by name warn of nothing") {
   if (!amx_is_best_here()) return;
   const TempFolder folder;
   const std::string ids = folder.write("ids.json", "[1, 424, 437, 261, 399]");

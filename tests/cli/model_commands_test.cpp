@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/process.h"
+#include "tests/engine/gguf_writer.h"
 #include "tests/support/shared_data.h"
 
 using namespace troupe::test;
@@ -255,6 +256,17 @@ TEST_CASE("inspect shows metadata, tensors, KV cost and the longest context that
   CHECK(tiny["longest_context"]["f16"] == 0);
   CHECK(tiny["num_sequences"]["f16"] == 0);
   CHECK(invoke({"inspect", kTales, kTales}).code == 2);
+}
+
+TEST_CASE("inspect counts the parameters as the server does: without the factors of RoPE") {
+  const TempFolder folder;
+  const auto num_parameters = [&](bool has_factors) {
+    GgufWriter writer = TinyLlama{}.writer();
+    if (has_factors) writer.add_floats("rope_freqs.weight", {4}, 1);
+    const std::string path = folder.write("tiny.gguf", writer.bytes());
+    return json::parse(invoke({"inspect", "-m", path, "--json"}).out)["num_parameters"].get<std::uint64_t>();
+  };
+  CHECK(num_parameters(true) == num_parameters(false));
 }
 
 TEST_CASE("inspect counts what layers with windows and recurrent layers keep for what it is") {

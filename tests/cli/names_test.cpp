@@ -32,11 +32,12 @@ const std::string kShown = "evil\\x1b[2J\\x07\\x00\\u009b\\u202e\\xff d\xc3\xa9j
 // The offset of the first control character, direction override or byte that is not UTF-8 in `text`, or npos.
 std::size_t first_obeyed(std::string_view text) {
   for (std::size_t at = 0; at < text.size();) {
-    const Utf8Character next = first_character(text.substr(at));
-    const bool plain = next.bytes != 0 && (next.code >= 0x20 || next.code == '\n') &&
-                       (next.code < 0x7f || next.code > 0x9f) && (next.code < 0x202a || next.code > 0x202e);
+    const Utf8Char next = next_utf8(text.substr(at));
+    const char32_t code = next.code_point;
+    const bool plain = next.status == Utf8Status::valid && (code >= 0x20 || code == '\n') &&
+                       (code < 0x7f || code > 0x9f) && (code < 0x202a || code > 0x202e);
     if (!plain) return at;
-    at += next.bytes;
+    at += next.length;
   }
   return std::string_view::npos;
 }

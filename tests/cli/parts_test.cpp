@@ -34,7 +34,7 @@ TEST_CASE("every error has the exit code that scripts and service managers expec
   CHECK(exit_code(ErrorCode::protocol) == 1);
   CHECK(exit_code(ErrorCode::out_of_memory) == 1);
   CHECK(client_exit_code(ErrorCode::busy) == 75);
-  CHECK(client_exit_code(ErrorCode::unsupported) == 1);
+  CHECK(client_exit_code(ErrorCode::unsupported) == 2);
   CHECK(client_exit_code(ErrorCode::permission) == 77);
 }
 

@@ -325,12 +325,18 @@ TEST_CASE("Ctrl-C cancels the request and ends run with 130") {
 
 TEST_CASE("--timeout ends an answer with what it has, and run with 1") {
   ServerProcess server({"-c", "65536"});
-  const Finished finished = server.call(with(kEndless, {"--timeout", "300ms", "--json"}));
-  CHECK(finished.code == 1);
-  CHECK_THAT(finished.err, Contains("the answer is not complete (deadline)"));
-  const json answer = json::parse(finished.out);
-  CHECK(answer["outcome"] == "deadline");
-  CHECK_FALSE(answer["text"].get<std::string>().empty());
+  std::string text;
+  // The first one that leaves time for a token, however slow this machine is.
+  for (const char* timeout : {"300ms", "3s", "30s"}) {
+    const Finished finished = server.call(with(kEndless, {"--timeout", timeout, "--json"}));
+    CHECK(finished.code == 1);
+    CHECK_THAT(finished.err, Contains("the answer is not complete (deadline)"));
+    const json answer = json::parse(finished.out);
+    CHECK(answer["outcome"] == "deadline");
+    text = answer["text"].get<std::string>();
+    if (!text.empty()) break;
+  }
+  CHECK_FALSE(text.empty());
 }
 
 TEST_CASE("SIGTERM lets a running answer finish and refuses new ones") {

@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "ipc/client/client.h"
 #include "tests/cli/process.h"
 
 using namespace troupe::test;
@@ -159,27 +160,34 @@ TEST_CASE("the watchdog is fed as long as the server answers, also while it comp
 
 TEST_CASE("the watchdog is not fed while requests wait and no step ends for longer than the progress timeout") {
   Manager manager;
-  // One step of these kernels over this prompt takes seconds.
-  Process server(manager.server({"--kernels", "reference", "--max-step-tokens", "1024", "--progress-timeout", "1ms"},
-                                {{"WATCHDOG_USEC", "300000"}}));
+  // One step of these kernels over this prompt takes seconds of one thread, and a notice comes every 100 ms. The
+  // connections are open before it begins, and no process has to start during it.
+  Process server(manager.server(
+      {"--kernels", "reference", "--threads", "1", "--max-step-tokens", "1024", "--progress-timeout", "1ms"},
+      {{"WATCHDOG_USEC", "300000"}}));
   manager.wait_for("READY=1");
   manager.wait_for("WATCHDOG=1");
   std::string prompt;
   for (int i = 0; i < 90; ++i) prompt += "Once upon a time there was a dog. ";
+  const auto client = troupe::client::Client::connect({.socket = manager.socket()});
+  REQUIRE(client);
   const auto ask = [&](const std::string& text) {
-    return Spawn{.arguments = {"run", "--socket", manager.socket(), "-n", "1", text}};
+    auto stream = (*client)->generate({.prompt = text, .sampling = {.max_tokens = 1}}, {});
+    REQUIRE(stream);
+    return std::move(*stream);
   };
-  Process first(ask(prompt));
+  const auto first = ask(prompt);
   manager.wait_for("1 running, 0 waiting");
-  Process second(ask("Once"));
+  const auto second = ask("Once");
   manager.wait_for("2 running, 0 waiting");
-  Process third(ask("Once"));
-  manager.wait_for("3 running, 0 waiting");
+  const auto third = ask("Once");
+  manager.wait_for("3 running, 0 waiting");  // so the first one's step has not ended
   const std::string heard = manager.heard();
   const std::size_t from = heard.find("2 running"), to = heard.find("3 running");
   REQUIRE(from < to);
   CHECK_THAT(heard.substr(from, to - from), !Contains("WATCHDOG=1"));
   manager.wait_for("WATCHDOG=1");  // the step has ended
+  for (const auto& stream : {first, second, third}) CHECK(stream.wait()->done());
   server.signal(SIGTERM);
   CHECK(server.wait().code == 0);
 }
@@ -204,7 +212,7 @@ TEST_CASE("a socket that cannot be served ends with 78 and says what to change i
   CHECK_THAT(none.err, Contains("descriptor 3, which the service manager passed, is not a socket"));
 }
 
-TEST_CASE("sockets that were handed to another process are none of ours") {
+TEST_CASE("a server does not use sockets whose LISTEN_PID is another process's") {
   Manager manager;
   const std::string own = manager.folder().path("own.sock");
   Process server(manager.server({"--socket", own}, {{"LISTEN_PID", "1"}}));

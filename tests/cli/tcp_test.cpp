@@ -1,4 +1,4 @@
-// troupe serve --listen: who is let in over TCP, with keys and certificates that change while it serves.
+// troupe serve --listen: which clients are let in over TCP, with keys and certificates that change while it serves.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>

@@ -235,7 +235,7 @@ TEST_CASE("usage file: a damaged one, and that of another program, are refused a
   CHECK_FALSE(UsageDatabase::open_to_read(folder.path("none.db")));
 }
 
-// What somebody else might have put where the file is expected.
+// What another user might have put where the file is expected.
 void run_sql(const std::string& path, const std::string& statements) {
   sqlite3* database = nullptr;
   REQUIRE(::sqlite3_open(path.c_str(), &database) == SQLITE_OK);
@@ -284,7 +284,7 @@ TEST_CASE("usage file: a symbolic link is not followed, from the file or from on
                                                          "(--usage-db)");
   CHECK_FALSE(UsageDatabase::open_to_read(path));
   REQUIRE(::unlink(path.c_str()) == 0);
-  REQUIRE(::symlink(folder.path("none.db").c_str(), path.c_str()) == 0);  // to be made by whoever opens it
+  REQUIRE(::symlink(folder.path("none.db").c_str(), path.c_str()) == 0);  // to be made when it is opened
   CHECK_FALSE(UsageDatabase::open(path));
   CHECK(::access(folder.path("none.db").c_str(), F_OK) != 0);
   REQUIRE(::symlink(folder.path("elsewhere").c_str(), (target + "-wal").c_str()) == 0);

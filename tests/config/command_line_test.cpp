@@ -130,7 +130,7 @@ TEST_CASE("flags of llama.cpp and vLLM that mean nothing here are refused with w
   CHECK(must_parse(Command::load, {"--api-key", "k"}).options.api_key == "k");
 }
 
-TEST_CASE("what is said of another program's flags hides none of our own") {
+TEST_CASE("no flag and no subcommand of troupe is taken for one of another program") {
   for (const CommandInfo& command : commands())
     for (const Option& option : option_table())
       for (const std::string& spelling : option.spellings()) {

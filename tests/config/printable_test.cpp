@@ -37,10 +37,11 @@ const std::vector<std::pair<std::string, std::string>> kShown = {
 
 bool obeys_nothing(std::string_view text) {
   while (!text.empty()) {
-    const Utf8Character first = first_character(text);
-    if (first.bytes == 0 || first.code < 0x20 || (first.code >= 0x7f && first.code < 0xa0)) return false;
-    if (first.code >= 0x202a && first.code <= 0x202e) return false;
-    text.remove_prefix(first.bytes);
+    const Utf8Char next = next_utf8(text);
+    const char32_t code = next.code_point;
+    if (next.status != Utf8Status::valid || code < 0x20 || (code >= 0x7f && code < 0xa0)) return false;
+    if (code >= 0x202a && code <= 0x202e) return false;
+    text.remove_prefix(next.length);
   }
   return true;
 }

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "config/options.h"
-#include "engine/tokenizers/unicode.h"
+#include "config/utf8.h"
 #include "tests/engine/gguf_writer.h"
 #include "tests/fuzz/fuzz_target.h"
 
@@ -24,15 +24,6 @@ Surroundings surroundings_of(fuzz::Input& in) {
     surroundings.variables[name] = equals == std::string_view::npos ? "" : line.substr(equals + 1);
   }
   return surroundings;
-}
-
-bool is_utf8(std::string_view text) {
-  while (!text.empty()) {
-    const engine::Utf8Char next = engine::next_utf8(text);
-    if (next.status != engine::Utf8Status::valid) return false;
-    text.remove_prefix(next.length);
-  }
-  return true;
 }
 
 bool names_a_file(std::string_view argument) { return argument.find("config") != std::string_view::npos; }

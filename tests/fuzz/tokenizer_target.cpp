@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
+#include "config/utf8.h"
 #include "engine/tokenizers/tokenizer.h"
-#include "engine/tokenizers/unicode.h"
 #include "tests/engine/metadata_file.h"
 #include "tests/fuzz/fuzz_target.h"
 

@@ -42,6 +42,20 @@ TEST_CASE("the last connections are kept for the server's own user") {
   REQUIRE(seventeenth.last_words().field() == "max_connections");
 }
 
+TEST_CASE("even of two connections the last is kept for the server's own user") {
+  if (::geteuid() != 0) {
+    WARN("skipped: only root can act as another user");
+    return;
+  }
+  FakeServer server({.allow_uids = {23456}, .max_connections = 2});
+  server.let_others_reach();
+  RawClient first(server.path());
+  first.hello();
+  REQUIRE(knock_as(23456, server.path()) == Knock::refused);
+  RawClient second(server.path());
+  second.hello();
+}
+
 TEST_CASE("only the server's own user and root may give a request a priority below 0") {
   const auto code_for = [](std::uint32_t uid, std::int32_t priority) -> std::optional<Refusal> {
     v1::ClientFrame frame = generate_frame(1);
@@ -79,7 +93,8 @@ TEST_CASE("repeated fields are counted before their entries are read") {
   v1::Sampling& sampling = *frame.mutable_generate()->mutable_sampling();
   for (int i = 0; i < 500000; ++i) sampling.add_logit_bias();
   v1::LogitBias& first = *sampling.mutable_logit_bias(0);
-  first.GetReflection()->MutableUnknownFields(&first)->AddVarint(57, 1);  // told apart by who finds it
+  first.GetReflection()->MutableUnknownFields(&first)->AddVarint(
+      57, 1);  // would be refused by another name if entries were read first
   REQUIRE(client.send(frame));
   const v1::Refused refused = client.expect().refused();
   REQUIRE(refused.stream() == 1);

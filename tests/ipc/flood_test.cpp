@@ -57,9 +57,9 @@ TEST_CASE("an outbox counts the bytes that the heap has grown by, for every kind
   }
   const auto fits = [](double share) { return share > 0.5 && share < 1.1; };
   const Refusal refusal{.outcome = Outcome::quota, .message = "wait", .field = "max_streams", .limit = 1};
-  CHECK(fits(grown(20000, [&] { return Answer{to_bytes(to_frame(1, refusal))}; })));
-  CHECK(fits(grown(20000, [] { return Answer{std::string(10, 'x')}; })));
-  CHECK(fits(grown(200, [] { return Answer{std::string(100000, 'x')}; })));
+  CHECK(fits(grown(20000, [&] { return EncodedAnswer{to_bytes(to_frame(1, refusal))}; })));
+  CHECK(fits(grown(20000, [] { return EncodedAnswer{std::string(10, 'x')}; })));
+  CHECK(fits(grown(200, [] { return EncodedAnswer{std::string(100000, 'x')}; })));
   CHECK(fits(grown(20000, [] { return run_of(0, {1}, "x"); })));
   CHECK(fits(grown(2000, [] { return run_of(0, std::vector<TokenId>(300, 7), std::string(1000, 'x')); })));
   CHECK(fits(grown(20000, [] { return std::make_unique<actors::End>(end_of(Outcome::eos)); })));
@@ -94,7 +94,7 @@ TEST_CASE("unread answers above a user's share end its connections, and not thos
         [] {});
   };
   const auto fill = [](Outbox& outbox, int count) {
-    for (int i = 0; i < count; ++i) outbox.push({1, Answer{std::string(1000, 'x')}});
+    for (int i = 0; i < count; ++i) outbox.push({1, EncodedAnswer{std::string(1000, 'x')}});
   };
   const auto first = outbox_of(1000, false);
   auto second = outbox_of(1000, false);
@@ -113,7 +113,7 @@ TEST_CASE("unread answers above a user's share end its connections, and not thos
   (void)first->take(1u << 20);
   first->written();
   neighbour->close();
-  owner->close_with({0, Answer{"bye"}});
+  owner->close_with({0, EncodedAnswer{"bye"}});
   REQUIRE(budget->held() == 0);
 }
 

@@ -82,14 +82,15 @@ TEST_CASE("new limits count from the next connection on, and values out of range
 }
 
 TEST_CASE("every limit that can be changed is in effect after a change") {
-  FakeServer server({.hello_timeout = std::chrono::milliseconds(20)});
+  FakeServer server;
   RawClient owner(server.path());
   owner.hello();
-  REQUIRE(RawClient(server.path()).last_words().limit() == 20);
   const auto reconfigure = [&](const config::ConnectionLimits& limits) {
     REQUIRE(server.server->reconfigure({.limits = limits}));
     settle(server);
   };
+  reconfigure({.hello_timeout = std::chrono::milliseconds(20)});
+  REQUIRE(RawClient(server.path()).last_words().limit() == 20);
   reconfigure({.max_connections = 1});
   const v1::Refused crowded = RawClient(server.path()).last_words();
   REQUIRE(crowded.field() == "max_connections");

@@ -1,5 +1,5 @@
 """A small OpenAI-compatible server for tests: http_server.py SOCKET_OR_0 [--unix | --tcp] [KEY]. Prints its address when
-it listens. With a KEY it refuses whoever has another or none.
+it listens. With a KEY it refuses clients with another or none.
 
 What it does with a request is written in its prompt's first token:
   0-99   answers with max_tokens tokens, one per chunk      100  two tokens per chunk, counted by timings

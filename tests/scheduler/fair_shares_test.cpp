@@ -32,7 +32,7 @@ TEST_CASE("the tenant with fewer places goes first, then the one that was served
   CHECK(shares.goes_before(kBob, kAnn));
 }
 
-TEST_CASE("every charge is told as it is, whatever becomes of the counter") {
+TEST_CASE("on_charge() gets the seconds of every charge, also where the counter begins higher or is forgotten") {
   FairShares shares;
   double ann = 0, bob = 0;
   shares.on_charge([&](TenantId tenant, double seconds) { (tenant == kAnn ? ann : bob) += seconds; });
@@ -101,7 +101,7 @@ TEST_CASE("what a tenant was served beyond the others stays with it while they a
   CHECK(shares.served(kAnn) == shares.served(kBob));
 }
 
-TEST_CASE("the allowance is two steps, of late") {
+TEST_CASE("the allowance is two steps, as long as steps are lately") {
   FairShares shares;
   CHECK(shares.allowance() == 0);
   shares.step_ended(1);

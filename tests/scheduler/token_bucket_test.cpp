@@ -67,7 +67,7 @@ TEST_CASE("callers that are refused together and come back when they are told al
   };
   std::vector<Waiting> waiting;
   for (const double amount : {100, 20, 50, 30, 200}) {
-    waiting.push_back({bucket.promise(amount, 0), amount});
+    waiting.push_back({bucket.reserve(amount, 0), amount});
   }
   REQUIRE(waiting.back().at == 40);
   for (const Waiting& each : waiting) {
@@ -77,12 +77,12 @@ TEST_CASE("callers that are refused together and come back when they are told al
   }
 }
 
-TEST_CASE("amounts that were promised and are not taken delay others by a minute at most") {
+TEST_CASE("amounts that were reserved and are not taken delay others by a minute at most") {
   TokenBucket bucket(60, 1);
   bucket.take(60, 0);
-  for (int i = 0; i < 1000; ++i) (void)bucket.promise(30, 0);
-  REQUIRE(bucket.promise(30, 0) == 30 + TokenBucket::kMaxDelay);
-  REQUIRE(bucket.wait_for(30, 30) == 0);  // what is there can be taken, whatever was promised
+  for (int i = 0; i < 1000; ++i) (void)bucket.reserve(30, 0);
+  REQUIRE(bucket.reserve(30, 0) == 30 + TokenBucket::kMaxDelay);
+  REQUIRE(bucket.wait_for(30, 30) == 0);  // what is there can be taken, whatever is reserved
   bucket.take(60, 200);
-  REQUIRE(bucket.promise(30, 200) == 30);
+  REQUIRE(bucket.reserve(30, 200) == 30);
 }

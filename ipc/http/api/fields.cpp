@@ -161,7 +161,7 @@ constexpr auto kFields = std::to_array<Field>({
     {kGenerate, "priority", kInteger, honoured, "",
      "of troupe; -1000 to 1000, lower is earlier; below 0 only for tenants with a rule for it"},
     {kGenerate, "deadline_ms", kInteger, honoured, "", "of troupe; then the answer ends with the tokens so far"},
-    {kGenerate, "cache_scope", kString, honoured, "", "of troupe; who may share the prompt's cached beginning"},
+    {kGenerate, "cache_scope", kString, honoured, "", "of troupe; which requests share the prompt's cached beginning"},
     {kText, "session", kString, honoured, "", "of troupe; the kept conversation that the prompt continues"},
     {kChat | kResponses, "service_tier", kString, only, R"("auto"|"default")", "all requests are served alike"},
     {kMessages, "service_tier", kString, only, R"("auto"|"standard_only")", "all requests are served alike"},

@@ -21,7 +21,7 @@ std::vector<TokenId> ids_of(const engine::Tokenizer& tokenizer, const std::strin
 
 TEST_CASE("answer: the text of all ids, in whole characters") {
   const auto tokenizer = vocabulary();
-  Answer answer(tokenizer, {});
+  AnswerText answer(tokenizer, {});
   std::string text;
   for (const TokenId id :
        ids_of(*tokenizer, "A d\xC3\xB6g \xF0\x9F\x90\xB6.")) {  // the last character is four byte tokens
@@ -37,17 +37,17 @@ TEST_CASE("answer: the text of all ids, in whole characters") {
 TEST_CASE("answer: a character that never became whole is replaced, and may complete a stop string") {
   const auto tokenizer = vocabulary();
   const auto ids = ids_of(*tokenizer, "\xF0\x9F\x90\xB6");
-  const auto give_all_but_one = [&](Answer& answer) {
+  const auto give_all_but_one = [&](AnswerText& answer) {
     std::string text;
     for (std::size_t i = 0; i + 1 < ids.size(); ++i) text += answer.push(ids[i]).text;
     return text;
   };
-  Answer plain(tokenizer, {});
+  AnswerText plain(tokenizer, {});
   std::string text = give_all_but_one(plain);
   text += plain.finish().text;
   CHECK(text.find("\xEF\xBF\xBD") != std::string::npos);
 
-  Answer stopped(tokenizer, {"\xEF\xBF\xBD"});
+  AnswerText stopped(tokenizer, {"\xEF\xBF\xBD"});
   give_all_but_one(stopped);
   CHECK(stopped.finish().stop == std::optional<std::string>("\xEF\xBF\xBD"));
 }
@@ -56,10 +56,10 @@ TEST_CASE("answer: the same ids again give the same state") {
   const auto tokenizer = vocabulary();
   const auto ids = ids_of(*tokenizer, "The end is near. The end.");
   for (std::size_t cut = 0; cut < ids.size(); ++cut) {
-    Answer first(tokenizer, {"end."});
+    AnswerText first(tokenizer, {"end."});
     std::string sent;
     for (std::size_t i = 0; i < cut; ++i) sent += first.push(ids[i]).text;
-    Answer second(tokenizer, {"end."});
+    AnswerText second(tokenizer, {"end."});
     for (std::size_t i = 0; i < cut; ++i) (void)second.push(ids[i]);
     CHECK(second.text_bytes() == sent.size());
     for (std::size_t i = cut; i < ids.size(); ++i) {
@@ -73,7 +73,7 @@ TEST_CASE("answer: the same ids again give the same state") {
 }
 
 TEST_CASE("answer: without a vocabulary there is no text") {
-  Answer answer(nullptr, {});
+  AnswerText answer(nullptr, {});
   CHECK(answer.push(5).text.empty());
   CHECK(answer.finish().text.empty());
 }

@@ -108,9 +108,9 @@ TEST_CASE("tenants: the first 63 have labels of their own, the sum of the rest i
 TEST_CASE("tenants: beyond those that are counted one by one nothing is lost, and memory is bounded") {
   TenantCounters counters;
   for (std::uint32_t uid = 1; uid <= kMaxCountedTenants + 500; ++uid) {
-    const auto slot = counters.arrived(user(uid));
-    counters.state_changed(slot, RequestState::received, RequestState::ended);
-    counters.ended(slot, ended_with(Outcome::eos));
+    const auto row = counters.arrived(user(uid));
+    counters.state_changed(row, RequestState::received, RequestState::ended);
+    counters.ended(row, ended_with(Outcome::eos));
     counters.charged(TenantId{uid}, 1);
   }
   CHECK(counters.all().size() == kMaxCountedTenants + 1);
@@ -125,11 +125,11 @@ TEST_CASE("tenants: labels that are equal are one series, and names of limits ar
   counters.arrived(named(1ull << 33, "guests"));
   counters.arrived(named(1ull << 34, "guests"));
   CHECK(seen_by(kRoot, counters).at("tenant_requests_received{guests}") == 2);
-  const auto slot = counters.arrived(named(1ull << 35, "other"));
+  const auto row = counters.arrived(named(1ull << 35, "other"));
   for (std::size_t i = 0; i < 2 * kMaxCountedLimits; ++i)
-    counters.ended(slot, ended_with(Outcome::queue_full, "limit" + std::to_string(i)));
-  counters.ended(slot, ended_with(Outcome::too_long, "prompt"));  // met no limit of the server's
-  counters.ended(slot, ended_with(Outcome::deadline_unmeetable));
+    counters.ended(row, ended_with(Outcome::queue_full, "limit" + std::to_string(i)));
+  counters.ended(row, ended_with(Outcome::too_long, "prompt"));  // met no limit of the server's
+  counters.ended(row, ended_with(Outcome::deadline_unmeetable));
   const auto refused = counters.all().back().refused;
   CHECK(refused.size() == kMaxCountedLimits);
   CHECK(refused.back() == std::pair<std::string, std::uint64_t>("other", kMaxCountedLimits + 2));

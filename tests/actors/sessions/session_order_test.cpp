@@ -200,7 +200,7 @@ TEST_CASE("a fork to a name that was evicted just before stays, however late the
   while (!first->answer) sessions.step(large);
   REQUIRE(first->is_ok());
   const auto second = sessions.ask(Kind::fork, kAlice, "v03", "v00");
-  while (sessions.can_step(large)) sessions.step(large);  // the other one is busy with somebody's list
+  while (sessions.can_step(large)) sessions.step(large);  // the other one is busy with a list
   REQUIRE(second->is_ok());
   CHECK(after_kill(directory, folder.path("copy")).contains({kAlice.id, "v00"}));
   sessions.run_all();

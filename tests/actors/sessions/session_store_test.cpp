@@ -1,4 +1,4 @@
-// The files of sessions: where they lie, who may read them, what a killed server leaves.
+// The files of sessions: where they lie, their modes, what a killed server leaves.
 #include "actors/sessions/session_store.h"
 
 #include <sys/stat.h>

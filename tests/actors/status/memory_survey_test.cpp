@@ -4,6 +4,8 @@
 #include <catch2/catch.hpp>
 
 #include <atomic>
+#include <chrono>
+#include <functional>
 #include <future>
 #include <thread>
 
@@ -36,26 +38,42 @@ TEST_CASE("memory ledger: the allocator's free memory counts up to the resident 
   CHECK(sum(quiet) == 1760);
 }
 
+// A clock that stands still until the test moves it on.
+class TestClock {
+ public:
+  void advance(std::chrono::milliseconds time) { ms_ += time.count(); }
+  std::function<MemorySurvey::Clock::time_point()> now() {
+    return [this] { return MemorySurvey::Clock::time_point(std::chrono::milliseconds(ms_.load())); };
+  }
+
+ private:
+  std::atomic<std::int64_t> ms_{1000};
+};
+
 TEST_CASE("memory survey: it is made on a thread of its own, when asked for, and is used until it is too old") {
+  TestClock clock;
   std::atomic<int> num_made{0};
   std::thread::id made_by;
-  MemorySurvey survey([&] {
-    made_by = std::this_thread::get_id();
-    return MemoryReport{.kinds = {}, .resident_bytes = static_cast<std::uint64_t>(++num_made)};
-  });
+  MemorySurvey survey(
+      [&] {
+        made_by = std::this_thread::get_id();
+        return MemoryReport{.kinds = {}, .resident_bytes = static_cast<std::uint64_t>(++num_made)};
+      },
+      {}, clock.now());
   CHECK(survey.last().resident_bytes == 0);
   const auto ask = [&] {
     std::promise<std::uint64_t> seen;
     survey.when_fresh([&] { seen.set_value(survey.last().resident_bytes); });
     return seen.get_future().get();
   };
-  const auto start = std::chrono::steady_clock::now();
   CHECK(ask() == 1);
   CHECK(made_by != std::this_thread::get_id());
-  // Until the first one is too old it is the answer, then another one is made.
-  while (ask() == 1) CHECK(std::chrono::steady_clock::now() - start <= std::chrono::seconds(60));
-  CHECK(std::chrono::steady_clock::now() - start > kMaxSurveyAge);
-  std::this_thread::sleep_for(2 * kMaxSurveyAge);
+  clock.advance(kMaxSurveyAge);
+  CHECK(ask() == 1);  // until it is too old
+  clock.advance(std::chrono::milliseconds(1));
+  CHECK(ask() == 2);
+  clock.advance(10 * kMaxSurveyAge);
+  survey.stop();         // ends the thread
   CHECK(num_made == 2);  // none is made unasked
 }
 
@@ -96,18 +114,22 @@ TEST_CASE("memory survey: a callback may read the survey when it is destroyed, a
 }
 
 TEST_CASE("memory survey: without memory for a new one the last one stays") {
-  int num_made = 0;
-  MemorySurvey survey([&]() -> MemoryReport {
-    if (++num_made == 2) throw std::bad_alloc();
-    return {.kinds = {}, .resident_bytes = 7};
-  });
+  TestClock clock;
+  std::atomic<int> num_made{0};
+  MemorySurvey survey(
+      [&]() -> MemoryReport {
+        if (++num_made == 2) throw std::bad_alloc();
+        return {.kinds = {}, .resident_bytes = 7};
+      },
+      {}, clock.now());
   for (int i = 0; i < 2; ++i) {
     std::promise<void> done;
     survey.when_fresh([&] { done.set_value(); });
     done.get_future().wait();
     CHECK(survey.last().resident_bytes == 7);
-    std::this_thread::sleep_for(2 * kMaxSurveyAge);
+    clock.advance(2 * kMaxSurveyAge);
   }
+  CHECK(num_made == 2);
 }
 
 }  // namespace

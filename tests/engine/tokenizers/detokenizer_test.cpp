@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "config/utf8.h"
 #include "engine/tokenizers/tokenizer.h"
 #include "engine/tokenizers/unicode.h"
 #include "tests/engine/metadata_file.h"
@@ -37,15 +38,6 @@ std::string joined(const std::vector<std::string>& parts) {
   return text;
 }
 std::string detokenized(const std::string& bytes) { return joined(stream(byte_ids(bytes))); }
-
-bool is_valid_utf8(std::string_view text) {
-  while (!text.empty()) {
-    const Utf8Char next = next_utf8(text);
-    if (next.status != Utf8Status::valid) return false;
-    text.remove_prefix(next.length);
-  }
-  return true;
-}
 
 using Parts = std::vector<std::string>;
 
@@ -100,7 +92,7 @@ TEST_CASE("random bytes: every part is valid UTF-8, and streaming equals the who
       bytes += random() % 3 ? likely[random() % likely.size()] : static_cast<char>(random() % 256);
     }
     const Parts parts = stream(byte_ids(bytes));
-    for (const std::string& part : parts) REQUIRE(is_valid_utf8(part));
+    for (const std::string& part : parts) REQUIRE(is_utf8(part));
     std::string whole;
     for (std::string_view rest = bytes; !rest.empty();) {
       const Utf8Char next = next_utf8(rest);

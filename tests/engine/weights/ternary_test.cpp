@@ -1,5 +1,6 @@
 // The layouts of ternary weights, which give the same bits: choice, cache and log.
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 
@@ -121,7 +122,7 @@ TEST_CASE("all layouts are timed, but not for a small model") {
     const std::vector<engine::TernaryTime> times = times_of(512);
     REQUIRE(times.size() == 3);
     CHECK(times[0].layout == kernels::Layout::panels);
-    for (const engine::TernaryTime& time : times) CHECK((time.seconds > 0 && time.seconds < 1));
+    for (const engine::TernaryTime& time : times) CHECK((time.seconds > 0 && std::isfinite(time.seconds)));
     CHECK(times_of(256 * 65).size() == 2);  // no lookups of rows so long
     const Load automatic = load(kernels, std::nullopt);
     CHECK(automatic.notes.find("ternary weights") == std::string::npos);

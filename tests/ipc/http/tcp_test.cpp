@@ -1,4 +1,4 @@
-// HTTP over TCP: who may listen, which hosts and origins are let in.
+// HTTP over TCP: which servers may listen, which clients, hosts and origins are let in.
 #include "ipc/http/authenticator.h"
 #include "tests/ipc/connect_as.h"
 #include "tests/ipc/fixture.h"

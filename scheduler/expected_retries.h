@@ -9,19 +9,19 @@
 
 namespace troupe::scheduler {
 
-// A request is known by its content, a number that is equal for a request and its retry; two of one content are two
-// promises. Times are seconds of any clock. Not thread-safe. O(1), amortised; at most kMax are kept.
-class Promises {
+// A request is known by its content, a number that is equal for a request and its retry; two of one content are
+// expected twice. Times are seconds of any clock. Not thread-safe. O(1), amortised; at most kMax are kept.
+class ExpectedRetries {
  public:
   static constexpr std::size_t kMax = 2048;
-  // A promise is kept for half of the wait longer, which is what clients add at random, and this.
+  // A retry is expected for half of the wait longer, which is what clients add at random, and this.
   static constexpr double kSlackSeconds = 2;
 
-  // tokens: that its prompt needs of a bucket; 0: it needs a place. Nothing is promised while kMax are kept.
+  // tokens: that its prompt needs of a bucket; 0: it needs a place. None is added while kMax are expected.
   void add(std::uint64_t content, double wait, std::uint64_t tokens, double now) {
     forget_lapsed(now);
     if (by_content_.size() == kMax) return;
-    by_content_.emplace(content, Promise{now + 1.5 * wait + kSlackSeconds, tokens});
+    by_content_.emplace(content, Retry{now + 1.5 * wait + kSlackSeconds, tokens});
     count(tokens, 1);
   }
   // Whether a request with this content was told to come back until now or later; true once for each that was. One that
@@ -42,11 +42,11 @@ class Promises {
   [[nodiscard]] bool empty(double now) { return forget_lapsed(now), by_content_.empty(); }
 
  private:
-  struct Promise {
+  struct Retry {
     double until;
     std::uint64_t tokens;
   };
-  using Map = std::unordered_multimap<std::uint64_t, Promise>;
+  using Map = std::unordered_multimap<std::uint64_t, Retry>;
 
   void count(std::uint64_t tokens, int sign) {
     places_ += static_cast<std::uint64_t>(sign) * (tokens == 0 ? 1 : 0);
