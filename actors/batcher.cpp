@@ -12,17 +12,21 @@ BatchOptions telling_later(BatchOptions options) {
 
 }  // namespace
 
-Batcher::Batcher(caf::actor_config& cfg, BatchOptions options, const UnitContext& context, caf::actor keeper,
-                 caf::actor worker)
+Batcher::Batcher(caf::actor_config& cfg, BatchOptions options, StreamTable& streams,
+                 std::shared_ptr<ComputeShares> shares, Counters& counters, const Mailboxes& mailboxes,
+                 caf::actor keeper, caf::actor worker)
     : ActorBase(cfg, "batcher"),
       options_(telling_later(std::move(options))),
-      context_(context),
+      streams_(streams),
+      shares_(std::move(shares)),
+      counters_(counters),
+      mailboxes_(mailboxes),
       keeper_(std::move(keeper)),
       worker_(std::move(worker)),
-      batch_(options_, context.streams, context.shares->shares()) {}
+      batch_(options_, streams_, shares_->shares()) {}
 
 Batcher::~Batcher() {
-  const auto lock = context_.shares->lock();
+  const auto lock = shares_->lock();
   batch_.forget_all();
 }
 
@@ -65,11 +69,11 @@ caf::behavior Batcher::make_behavior() {
 void Batcher::on_exit() { keeper_ = worker_ = nullptr; }
 
 void Batcher::step_ended(const engine::StepResult& result) {
-  context_.counters.step_ended(result, continues_, now());
+  counters_.step_ended(result, continues_, now());
   if (options_.on_step) options_.on_step(result);
   handle([&] {
     batch_.step_ended(result, now());
-    context_.counters.drafted(batch_.take_draft_counts());
+    counters_.drafted(batch_.take_draft_counts());
     step_over(batch_.has_work());
   });
 }
@@ -88,19 +92,19 @@ template <class Event>
 void Batcher::handle(Event&& event) {
   std::exception_ptr thrown;
   try {
-    const auto lock = context_.shares->lock();
+    const auto lock = shares_->lock();
     batch_.begin_event(now());
     try {
       event();
     } catch (...) {
-      if (const RequestId request = batch_.at_work()) context_.streams.record_fault(request);
+      if (const RequestId request = batch_.at_work()) streams_.record_fault(request);
       throw;
     }
     decide();
   } catch (...) {
     thrown = std::current_exception();
   }
-  context_.streams.tell(batch_.take_news());  // also before the batcher dies: no other actor does
+  streams_.tell(batch_.take_news());  // also before the batcher dies: no other actor does
   if (thrown) std::rethrow_exception(thrown);
 }
 
@@ -108,17 +112,17 @@ void Batcher::decide() {
   if (!quiesced_) return;
   batch_.decide(now());
   if (auto drafts = batch_.take_draft_work()) {
-    if (const caf::actor drafter = context_.mailboxes.get(Role::drafter)) {
+    if (const caf::actor drafter = mailboxes_.get(Role::drafter)) {
       send(drafter, msg::Propose{std::move(drafts)});
     } else {  // it is being restarted
       batch_.drafter_died();
       batch_.decide(now());
     }
   }
-  if (context_.shares->decided(batch_.step_running())) context_.mailboxes.send(Role::embedder, msg::TurnCame{});
+  if (shares_->decided(batch_.step_running())) mailboxes_.send(Role::embedder, msg::TurnCame{});
   // The step is sent first, so that the worker computes while the keeper answers.
   if (auto work = batch_.take_work()) {
-    if (work->batch.step != 0) context_.counters.step_began(now());
+    if (work->batch.step != 0) counters_.step_began(now());
     send(worker_, msg::RunStep{options_.epoch, std::move(work)});
   }
   auto leases = batch_.take_leases();

@@ -20,15 +20,17 @@
 
 #include "actors/actor_base.h"
 #include "actors/messages.h"
-#include "actors/server_context.h"
 #include "actors/serving/batch.h"
+#include "actors/serving/compute_shares.h"
+#include "actors/status/counters.h"
 
 namespace troupe::actors {
 
 class Batcher : public ActorBase {
  public:
-  Batcher(caf::actor_config& cfg, BatchOptions options, const UnitContext& context, caf::actor keeper,
-          caf::actor worker);
+  // mailboxes: of the draft worker and the embed worker.
+  Batcher(caf::actor_config& cfg, BatchOptions options, StreamTable& streams, std::shared_ptr<ComputeShares> shares,
+          Counters& counters, const Mailboxes& mailboxes, caf::actor keeper, caf::actor worker);
   ~Batcher() override;
 
   caf::behavior make_behavior() override;
@@ -42,7 +44,10 @@ class Batcher : public ActorBase {
   void decide();
 
   const BatchOptions options_;
-  const UnitContext context_;
+  StreamTable& streams_;
+  const std::shared_ptr<ComputeShares> shares_;
+  Counters& counters_;
+  const Mailboxes& mailboxes_;
   caf::actor keeper_;
   caf::actor worker_;
   Batch batch_;

@@ -32,11 +32,11 @@ struct DraftWorker::Runner {
   }
 };
 
-DraftWorker::DraftWorker(caf::actor_config& cfg, const UnitContext& context)
+DraftWorker::DraftWorker(caf::actor_config& cfg, std::shared_ptr<const engine::LoadedModel> model, Compute& compute)
     : ActorBase(cfg, "draft worker"),
-      compute_(context.compute),
-      runner_(std::make_shared<Runner>(
-          Runner{.model = context.model.model()->draft_model(), .team = context.compute.team(), .drafter = nullptr})) {}
+      compute_(compute),
+      runner_(std::make_shared<Runner>(Runner{.model = std::move(model), .team = compute.team(), .drafter = nullptr})) {
+}
 
 caf::behavior DraftWorker::make_behavior() {
   return {

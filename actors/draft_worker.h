@@ -9,13 +9,14 @@
 
 #include "actors/actor_base.h"
 #include "actors/messages.h"
-#include "actors/server_context.h"
+#include "actors/threads/compute_pool.h"
 
 namespace troupe::actors {
 
 class DraftWorker : public ActorBase {
  public:
-  DraftWorker(caf::actor_config& cfg, const UnitContext& context);  // once a model with a draft model is loaded
+  // model: the draft model.
+  DraftWorker(caf::actor_config& cfg, std::shared_ptr<const engine::LoadedModel> model, Compute& compute);
 
   caf::behavior make_behavior() override;
 

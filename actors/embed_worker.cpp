@@ -67,13 +67,20 @@ struct EmbedWorker::Turn {
   }
 };
 
-EmbedWorker::EmbedWorker(caf::actor_config& cfg, const UnitContext& context)
+EmbedWorker::EmbedWorker(caf::actor_config& cfg, std::shared_ptr<const ServedModel> model,
+                         std::uint32_t max_step_tokens, const std::shared_ptr<engine::MemoryPolicy>& memory,
+                         StreamTable& streams, Counters& counters, std::shared_ptr<ComputeShares> shares,
+                         Compute& compute, FaultPoints faults)
     : ActorBase(cfg, "embed worker"),
-      context_(context),
-      turn_(std::make_shared<Turn>(Turn{.model = context.model.model(),
-                                        .team = context.compute.team(),
-                                        .workspace = engine::Workspace(context.options.load.memory_policy),
-                                        .faults = context.faults})) {}
+      max_step_tokens_(max_step_tokens),
+      streams_(streams),
+      counters_(counters),
+      shares_(std::move(shares)),
+      compute_(compute),
+      turn_(std::make_shared<Turn>(Turn{.model = std::move(model),
+                                        .team = compute.team(),
+                                        .workspace = engine::Workspace(memory),
+                                        .faults = std::move(faults)})) {}
 
 caf::behavior EmbedWorker::make_behavior() {
   return {
@@ -92,18 +99,16 @@ caf::behavior EmbedWorker::make_behavior() {
 
 void EmbedWorker::add(AssignmentPtr task) {
   // Its end may have arrived before it.
-  if (!context_.streams.granted(task->request, task->generation)) return;
+  if (!streams_.granted(task->request, task->generation)) return;
   forget(task->request);
   const scheduler::Tenant& tenant = task->body->tenant;
   if (task->num_faults >= kMaxFaults) {
-    context_.streams.end(task->request, task->generation, given_up({.what = "its worker died"}, "to compute it"),
-                         now());
+    streams_.end(task->request, task->generation, given_up({.what = "its worker died"}, "to compute it"), now());
     return;
   }
-  context_.shares->begin(tenant.id, tenant.weight());
+  shares_->begin(tenant.id, tenant.weight());
   // The job may outlive this worker, and in tests the unit.
-  std::shared_ptr<const void> counted(nullptr,
-                                      [shares = context_.shares, id = tenant.id](const void*) { shares->end(id); });
+  std::shared_ptr<const void> counted(nullptr, [shares = shares_, id = tenant.id](const void*) { shares->end(id); });
   queue(std::make_shared<Job>(
       Job{.task = std::move(task), .counted = counted, .answer = std::make_shared<Embeddings>()}));
   next();
@@ -133,16 +138,16 @@ void EmbedWorker::next() {
       if (!job) return count_memory();
       const Assignment& task = *(*job)->task;
       const bool is_first = (*job)->num_read == 0;
-      if (is_first && !context_.streams.started(task.request, task.generation, 0, now())) continue;
+      if (is_first && !streams_.started(task.request, task.generation, 0, now())) continue;
       current_ = *std::move(job);
       turn_->begin(*current_);
     }
-    waiting_for_turn_ = context_.shares->must_wait(current_->task->body->tenant.id);
+    waiting_for_turn_ = shares_->must_wait(current_->task->body->tenant.id);
     if (waiting_for_turn_) return;
     computing_ = true;
-    context_.counters.step_began(now());
-    context_.compute.post([turn = turn_, job = current_, max_tokens = std::size_t{context_.options.max_step_tokens},
-                           shares = context_.shares, &streams = context_.streams, self = caf::actor{this}] {
+    counters_.step_began(now());
+    compute_.post([turn = turn_, job = current_, max_tokens = std::size_t{max_step_tokens_}, shares = shares_,
+                   &streams = streams_, self = caf::actor{this}] {
       const TimePoint began = std::chrono::steady_clock::now();
       // Also what failed, or is not wanted any more, is charged, and before its end is known.
       const auto charge = [&](std::uint32_t num_tokens) {
@@ -171,7 +176,7 @@ void EmbedWorker::next() {
 void EmbedWorker::pass_ended(const msg::PassEnded& pass) {
   computing_ = false;
   count_memory();
-  context_.counters.pass_ended(now());
+  counters_.pass_ended(now());
   if (pass.complete && current_) {
     const std::shared_ptr<Job> job = std::exchange(current_, nullptr);
     job->num_read += turn_->texts.size();
@@ -181,9 +186,9 @@ void EmbedWorker::pass_ended(const msg::PassEnded& pass) {
       End end;
       end.outcome = scheduler::Outcome::eos;
       end.embeddings = job->answer;
-      context_.streams.end(task.request, task.generation, end, now());
-    } else if (context_.streams.computed(task.request, task.generation, job->tokens_read,
-                                         job->answer->values.size() * sizeof(float))) {
+      streams_.end(task.request, task.generation, end, now());
+    } else if (streams_.computed(task.request, task.generation, job->tokens_read,
+                                 job->answer->values.size() * sizeof(float))) {
       queue(job);
     }
   }
@@ -194,11 +199,11 @@ void EmbedWorker::pass_failed(const Failure& why) {
   computing_ = false;
   if (const std::shared_ptr<Job> job = std::exchange(current_, nullptr)) {
     const Assignment& task = *job->task;
-    const std::uint32_t num_faults = context_.streams.record_fault(task.request);
+    const std::uint32_t num_faults = streams_.record_fault(task.request);
     spdlog::error("request {}: its vectors could not be computed ({} of at most {} times): {}", task.request,
                   num_faults, kMaxFaults, why.what);
     if (num_faults >= kMaxFaults) {
-      context_.streams.end(task.request, task.generation, given_up(why, "to compute it"), now());
+      streams_.end(task.request, task.generation, given_up(why, "to compute it"), now());
     } else {
       queue(job);
     }
@@ -208,7 +213,7 @@ void EmbedWorker::pass_failed(const Failure& why) {
 
 void EmbedWorker::count_memory() {
   const std::uint64_t reading = turn_->reading ? turn_->reading->bytes() : 0;
-  context_.counters.embedding(turn_->workspace.total_bytes() + reading + turn_->rows.capacity() * sizeof(float));
+  counters_.embedding(turn_->workspace.total_bytes() + reading + turn_->rows.capacity() * sizeof(float));
 }
 
 }  // namespace troupe::actors

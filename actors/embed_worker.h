@@ -13,15 +13,21 @@
 #pragma once
 
 #include "actors/actor_base.h"
+#include "actors/failure.h"
 #include "actors/messages.h"
-#include "actors/server_context.h"
+#include "actors/serving/compute_shares.h"
+#include "actors/status/counters.h"
+#include "actors/threads/compute_pool.h"
 #include "scheduler/turn_list.h"
 
 namespace troupe::actors {
 
 class EmbedWorker : public ActorBase {
  public:
-  EmbedWorker(caf::actor_config& cfg, const UnitContext& context);  // once a model is loaded
+  // max_step_tokens: of one pass. memory: for its buffers.
+  EmbedWorker(caf::actor_config& cfg, std::shared_ptr<const ServedModel> model, std::uint32_t max_step_tokens,
+              const std::shared_ptr<engine::MemoryPolicy>& memory, StreamTable& streams, Counters& counters,
+              std::shared_ptr<ComputeShares> shares, Compute& compute, FaultPoints faults);
 
   caf::behavior make_behavior() override;
 
@@ -45,7 +51,11 @@ class EmbedWorker : public ActorBase {
   void next();
   void count_memory();
 
-  const UnitContext context_;
+  const std::uint32_t max_step_tokens_;
+  StreamTable& streams_;
+  Counters& counters_;
+  const std::shared_ptr<ComputeShares> shares_;
+  Compute& compute_;
   scheduler::TurnList<std::shared_ptr<Job>> waiting_;
   std::shared_ptr<Turn> turn_;
   // The request of the turn; null while a pass of a forgotten request ends, or nothing is computed.

@@ -154,8 +154,7 @@ class GatewayImpl final : public Gateway {
                        [&](const auto& unit) { return unit->is_making_progress(now); });
   }
   void status(std::function<void(StatusSnapshot)> done) override {
-    survey_.when_fresh([this, query = std::make_shared<StatusQuery>(default_unit().context(), std::move(done),
-                                                                    models_.units().size())] {
+    survey_.when_fresh([this, query = default_unit().status_query(std::move(done), models_.units().size())] {
       for (const auto& unit : models_.units()) unit->ask(query);
     });
   }

@@ -38,14 +38,21 @@ bool encode_part(Encoding& encoding, const FaultPoints& faults, RequestId reques
 
 }  // namespace
 
-Intake::Intake(caf::actor_config& cfg, const UnitContext& context) : ActorBase(cfg, "intake"), context_(context) {}
+Intake::Intake(caf::actor_config& cfg, UnitId unit, const ModelState& model, StreamTable& streams, TextThreads& texts,
+               FaultPoints faults)
+    : ActorBase(cfg, "intake"),
+      unit_(unit),
+      model_(model),
+      streams_(streams),
+      texts_(texts),
+      faults_(std::move(faults)) {}
 
 caf::behavior Intake::make_behavior() {
   arm_timer();
   return {
       [this](const msg::Submit& submit) {
         // In any other state wire() has handled it already.
-        if (context_.streams.state(submit.request) == RequestState::received) try_to_admit(submit.request);
+        if (streams_.state(submit.request) == RequestState::received) try_to_admit(submit.request);
         arm_timer();
       },
       [this](const msg::Encoded& done) { encoded(done.request, done.ids); },
@@ -68,7 +75,7 @@ void Intake::on_exit() {
 // CAF's timers cannot be cancelled: one that fires early does nothing, and kTimerReach bounds how long the timer of an
 // ended request remains.
 void Intake::arm_timer() {
-  const auto deadline = context_.streams.next_deadline(context_.unit);
+  const auto deadline = streams_.next_deadline(unit_);
   if (!deadline) return;
   const TimePoint when = std::min(*deadline, now() + kTimerReach);
   if (timer_ && *timer_ <= when) return;
@@ -78,27 +85,26 @@ void Intake::arm_timer() {
 
 void Intake::end_overdue() {
   if (timer_ && *timer_ <= now()) timer_.reset();
-  const End late = context_.model.model()
-                       ? ended_as(Outcome::deadline, {})
-                       : refusal(Outcome::loading, {}, "the model was still loading when the deadline came");
-  for (const RequestId request : context_.streams.overdue(context_.unit, now())) end(request, late);
+  const End late = model_.model() ? ended_as(Outcome::deadline, {})
+                                  : refusal(Outcome::loading, {}, "the model was still loading when the deadline came");
+  for (const RequestId request : streams_.overdue(unit_, now())) end(request, late);
   arm_timer();
 }
 
 void Intake::try_to_admit(RequestId request) {
-  const auto body = context_.streams.request(request);
+  const auto body = streams_.request(request);
   if (!body) return;
-  if (context_.model.draining()) {
+  if (model_.draining()) {
     return end(request, refused(scheduler::server_drains()));
   }
-  if (const auto error = context_.model.error()) {
+  if (const auto error = model_.error()) {
     End how;
     how.outcome = Outcome::model_unloaded;
     how.message = "this server has no model to serve with: " + error->message;
     return end(request, how);
   }
   if (wiring_ && wiring_->model) return admit(request, *body);
-  if (auto over = context_.streams.take_quota(request, now())) return end(request, refused(std::move(*over)));
+  if (auto over = streams_.take_quota(request, now())) return end(request, refused(std::move(*over)));
   waiting_.insert(request);
 }
 
@@ -119,11 +125,11 @@ void Intake::admit(RequestId request, const Request& body) {
   if (body.embed) {
     if (auto full = check_embed_bytes(request, body, 0)) return end(request, *full);
   }
-  if (auto over = context_.streams.admit(request, now())) return end(request, refused(std::move(*over)));
-  if (needs_encoding(body)) return encode(request, context_.streams.request(request));
+  if (auto over = streams_.admit(request, now())) return end(request, refused(std::move(*over)));
+  if (needs_encoding(body)) return encode(request, streams_.request(request));
   if (!body.embed) return load_session(request, body, std::get<std::vector<TokenId>>(body.prompt));
   // Shares the ids of the request, which lives as long.
-  if (auto own = context_.streams.request(request)) {
+  if (auto own = streams_.request(request)) {
     const EmbedIds* const ids = &std::get<EmbedIds>(own->embed->texts);
     assign(request, std::shared_ptr<const EmbedIds>(std::move(own), ids));
   }
@@ -132,7 +138,7 @@ void Intake::admit(RequestId request, const Request& body) {
 // Counts what the request, the ids of its texts and all its vectors take.
 std::optional<End> Intake::check_embed_bytes(RequestId request, const Request& body, std::uint64_t id_bytes) {
   const std::uint64_t vectors = body.embed->count() * std::uint64_t{wiring_->model->info().dim} * sizeof(float);
-  auto full = context_.streams.take_embed_bytes(request, input_bytes(body) + id_bytes + vectors, now());
+  auto full = streams_.take_embed_bytes(request, input_bytes(body) + id_bytes + vectors, now());
   return full ? std::optional(refused(*std::move(full))) : std::nullopt;
 }
 
@@ -149,22 +155,22 @@ void Intake::encode(RequestId request, std::shared_ptr<const Request> body) {
   text.first_part = encoding->next_part();
   encoding_[request] = text.unwanted;
   const auto result = std::make_shared<caf::message>();
-  text.work = [result, request, body, encoding, faults = context_.faults, unwanted = text.unwanted] {
+  text.work = [result, request, body, encoding, faults = faults_, unwanted = text.unwanted] {
     return encode_part(*encoding, faults, request, *body, *result, unwanted.get()) ? 0 : encoding->next_part();
   };
   // With an End the job was interrupted or dropped, and its request has ended: nothing is sent.
   text.ended = [result, self = caf::actor{this}](const std::optional<End>& end) {
     if (!end) caf::anon_send(self, std::move(*result));
   };
-  if (auto full = context_.texts.post(std::move(text))) end(request, *full);
+  if (auto full = texts_.post(std::move(text))) end(request, *full);
 }
 
 void Intake::encoded(RequestId request, std::shared_ptr<EmbedIds> ids) {
-  const auto body = context_.streams.request(request);
+  const auto body = streams_.request(request);
   // After a tokenizer's death a text may be encoded twice; the second result is ignored.
-  if (!body || context_.streams.state(request) != RequestState::encoding) return;
+  if (!body || streams_.state(request) != RequestState::encoding) return;
   encoding_.erase(request);
-  context_.streams.clear_faults(request);
+  streams_.clear_faults(request);
   if (!body->embed) return load_session(request, *body, std::move(ids->front()));
   if (auto wrong = check_lengths(*body, *ids, limits_)) return end(request, *wrong);
   std::uint64_t bytes = 0;
@@ -185,9 +191,9 @@ void Intake::load_session(RequestId request, const Request& body, std::vector<To
 }
 
 void Intake::session_loaded(RequestId request, SessionTurn::Loaded& loaded) {
-  const auto body = context_.streams.request(request);
+  const auto body = streams_.request(request);
   // It may be loaded twice, as a text may be encoded twice; the second result is ignored.
-  if (!body || context_.streams.state(request) != RequestState::encoding) return;
+  if (!body || streams_.state(request) != RequestState::encoding) return;
   if (auto* refusal = std::get_if<scheduler::Refusal>(&loaded)) return end(request, refused(std::move(*refusal)));
   auto& tokens = std::get<std::vector<TokenId>>(loaded);
   body->turn->set_prompt(tokens);
@@ -196,10 +202,10 @@ void Intake::session_loaded(RequestId request, SessionTurn::Loaded& loaded) {
 
 void Intake::assign(RequestId request, const Request& body, std::vector<TokenId> prompt) {
   if (auto wrong = check_length(body, prompt.size(), limits_)) return end(request, *wrong);
-  if (auto full = context_.streams.retake_queue_room(request, prompt.size(), now()))
+  if (auto full = streams_.retake_queue_room(request, prompt.size(), now()))
     return end(request, refused(*std::move(full)));
   // Without a batcher nothing is sent: the one that the next msg::Wire brings gets all assigned requests.
-  for (auto& task : context_.streams.assign(request, std::move(prompt))) {
+  for (auto& task : streams_.assign(request, std::move(prompt))) {
     if (wiring_->batcher) send(wiring_->batcher, msg::Enqueue{std::move(task)});
   }
 }
@@ -207,36 +213,35 @@ void Intake::assign(RequestId request, const Request& body, std::vector<TokenId>
 void Intake::assign(RequestId request, std::shared_ptr<const EmbedIds> inputs) {
   std::uint64_t tokens = 0;
   for (const auto& ids : *inputs) tokens += ids.size();
-  if (auto full = context_.streams.retake_queue_room(request, tokens, now()))
-    return end(request, refused(*std::move(full)));
-  auto task = context_.streams.assign_inputs(request, std::move(inputs));
+  if (auto full = streams_.retake_queue_room(request, tokens, now())) return end(request, refused(*std::move(full)));
+  auto task = streams_.assign_inputs(request, std::move(inputs));
   if (task && wiring_->embedder) send(wiring_->embedder, msg::Enqueue{std::move(task)});
 }
 
 void Intake::not_rendered(RequestId request, const std::string& why) {
-  if (context_.streams.state(request) != RequestState::encoding) return;
+  if (streams_.state(request) != RequestState::encoding) return;
   end(request, refusal(Outcome::invalid_argument, "messages", why));
 }
 
 // Encodes the text again, since the failure may have been temporary; after kMaxFaults failures ends the request.
 void Intake::not_encoded(RequestId request, const Failure& why) {
-  if (context_.streams.state(request) != RequestState::encoding) return;
-  const std::uint32_t num_faults = context_.streams.record_fault(request);
+  if (streams_.state(request) != RequestState::encoding) return;
+  const std::uint32_t num_faults = streams_.record_fault(request);
   spdlog::error("request {}: its text could not be encoded ({} of at most {} times): {}", request, num_faults,
                 kMaxFaults, why.what);
   if (num_faults >= kMaxFaults) return end(request, given_up(why, "to encode its text"));
-  encode(request, context_.streams.request(request));
+  encode(request, streams_.request(request));
 }
 
 void Intake::wire(const std::shared_ptr<const Wiring>& wiring) {
   const std::shared_ptr<const Wiring> old = std::exchange(wiring_, wiring);
   // Requests that a previous intake had received, also those sent to it when it was dead.
   if (!old) {
-    for (const RequestId request : context_.streams.unassigned(context_.unit)) waiting_.insert(request);
+    for (const RequestId request : streams_.unassigned(unit_)) waiting_.insert(request);
   }
   if (const auto& model = wiring_->model) {
     const auto& language_model = model->language_model();
-    limits_ = {.model = context_.model.name(),
+    limits_ = {.model = model_.name(),
                .vocab_size = model->info().vocab_size,
                .has_vocabulary = model->tokenizer() != nullptr,
                .chat_problem = model->chat_template() ? "" : model->chat_problem(),
@@ -250,22 +255,22 @@ void Intake::wire(const std::shared_ptr<const Wiring>& wiring) {
     const caf::actor& worker = wiring_->worker_for(kind);
     if (!worker || (old && old->worker_for(kind) == worker)) continue;
     send(worker, msg::ForgetAll{});
-    for (auto& task : context_.streams.resume(context_.unit, kind)) send(worker, msg::Enqueue{std::move(task)});
+    for (auto& task : streams_.resume(unit_, kind)) send(worker, msg::Enqueue{std::move(task)});
   }
-  if (!wiring_->model && !context_.model.error()) return;
+  if (!wiring_->model && !model_.error()) return;
   for (const RequestId request : std::exchange(waiting_, {})) try_to_admit(request);
   const bool has_new_tokenizers = old && old->model && old->tokenizers != wiring_->tokenizers;
   if (!has_new_tokenizers || wiring_->tokenizers.empty()) return;
   // Sends all unfinished texts again, because those of a dead tokenizer are lost. Texts that another tokenizer still
   // has are encoded twice, and the second result is ignored.
-  for (const RequestId request : context_.streams.unassigned(context_.unit)) {
-    if (context_.streams.state(request) == RequestState::encoding) encode(request, context_.streams.request(request));
+  for (const RequestId request : streams_.unassigned(unit_)) {
+    if (streams_.state(request) == RequestState::encoding) encode(request, streams_.request(request));
   }
 }
 
 void Intake::end(RequestId request, const End& how) {
-  const auto body = context_.streams.request(request);
-  if (!body || !context_.streams.end(request, how, now())) return;
+  const auto body = streams_.request(request);
+  if (!body || !streams_.end(request, how, now())) return;
   forget(request);
   if (!wiring_) return;
   if (const caf::actor& worker = wiring_->worker_for(body->kind())) send(worker, msg::Forget{request});

@@ -20,15 +20,21 @@
 #include <unordered_map>
 
 #include "actors/actor_base.h"
+#include "actors/failure.h"
 #include "actors/messages.h"
 #include "actors/request_check.h"
-#include "actors/server_context.h"
+#include "actors/serving/model_state.h"
+#include "actors/threads/text_threads.h"
 
 namespace troupe::actors {
 
+// Texts up to this size are encoded inside an actor (some 100 us); longer ones on the text threads.
+inline constexpr std::size_t kMaxTextInActor = 4096;
+
 class Intake : public ActorBase {
  public:
-  Intake(caf::actor_config& cfg, const UnitContext& context);
+  Intake(caf::actor_config& cfg, UnitId unit, const ModelState& model, StreamTable& streams, TextThreads& texts,
+         FaultPoints faults);
 
   caf::behavior make_behavior() override;
   void on_exit() override;
@@ -52,7 +58,11 @@ class Intake : public ActorBase {
   void wire(const std::shared_ptr<const Wiring>& wiring);
   void end(RequestId request, const End& how);
 
-  const UnitContext context_;
+  const UnitId unit_;
+  const ModelState& model_;
+  StreamTable& streams_;
+  TextThreads& texts_;
+  const FaultPoints faults_;
   std::shared_ptr<const Wiring> wiring_;  // null until the first msg::Wire
   ServingLimits limits_;
   std::set<RequestId> waiting_;                         // requests that wait for the model to load, oldest first

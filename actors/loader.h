@@ -7,17 +7,18 @@
 
 #include "actors/actor_base.h"
 #include "actors/messages.h"
-#include "actors/server_context.h"
+#include "actors/threads/compute_pool.h"
 
 namespace troupe::actors {
 
 class Loader : public ActorBase {
  public:
-  Loader(caf::actor_config& cfg, const UnitContext& context, caf::actor supervisor)
-      : ActorBase(cfg, "loader"), context_(context), supervisor_(std::move(supervisor)) {}
+  // load: loads the model unless it is loaded already; throws engine::Stopped only.
+  Loader(caf::actor_config& cfg, Compute& compute, std::function<void()> load, caf::actor supervisor)
+      : ActorBase(cfg, "loader"), compute_(compute), load_(std::move(load)), supervisor_(std::move(supervisor)) {}
 
   caf::behavior make_behavior() override {
-    context_.compute.post([load = context_.load, self = caf::actor{this}] {
+    compute_.post([load = load_, self = caf::actor{this}] {
       try {
         load();
       } catch (const engine::Stopped&) {
@@ -36,7 +37,8 @@ class Loader : public ActorBase {
   void on_exit() override { supervisor_ = nullptr; }
 
  private:
-  const UnitContext context_;
+  Compute& compute_;
+  const std::function<void()> load_;
   caf::actor supervisor_;
 };
 

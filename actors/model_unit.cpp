@@ -93,78 +93,71 @@ ModelUnit::ModelUnit(caf::actor_system& system, const ServerContext& server, Mem
                      ModelSource source)
     : source_(std::move(source)),
       budget_(budget),
-      state_(source_.alias.empty() ? std::filesystem::path(source_.path).stem().string() : source_.alias),
-      counters_(std::chrono::steady_clock::now()),
-      context_{server,
-               id,
-               state_,
-               counters_,
-               std::make_shared<ComputeShares>(),
-               mailboxes_,
-               questions_,
-               source_.path.empty() ? std::function<void()>() : [this] { load(); }} {
-  context_.shares->shares().on_charge(
-      [&streams = context_.streams](TenantId tenant, double seconds) { streams.tenants().charged(tenant, seconds); });
-  supervisor_ = system.spawn<Supervisor>(context_);
+      server_(server),
+      parts_(id, source_.alias.empty() ? std::filesystem::path(source_.path).stem().string() : source_.alias) {
+  parts_.shares->shares().on_charge(
+      [&streams = server_.streams](TenantId tenant, double seconds) { streams.tenants().charged(tenant, seconds); });
+  supervisor_ = system.spawn<Supervisor>(
+      server_, parts_, source_.path.empty() ? std::function<void()>() : [this] { load(); });
 }
 
 ModelUnit::~ModelUnit() { budget_.give_back(taken_bytes_); }
 
 void ModelUnit::cancel(RequestId request, TimePoint now) const {
-  const auto body = context_.streams.request(request);
-  if (!body || !context_.streams.end(request, ended_as(scheduler::Outcome::cancelled, {}), now)) return;
-  mailboxes_.send(Role::intake, msg::Forget{request});
-  mailboxes_.send(worker_role(body->kind()), msg::Forget{request, now});
+  const auto body = server_.streams.request(request);
+  if (!body || !server_.streams.end(request, ended_as(scheduler::Outcome::cancelled, {}), now)) return;
+  parts_.mailboxes.send(Role::intake, msg::Forget{request});
+  parts_.mailboxes.send(worker_role(body->kind()), msg::Forget{request, now});
 }
 
 void ModelUnit::drain(std::chrono::milliseconds timeout) {
-  state_.set_draining();
+  parts_.model.set_draining();
   caf::anon_send(supervisor_, msg::Drain{timeout});
 }
 
 void ModelUnit::ask(std::shared_ptr<StatusQuery> query) const {
-  const std::uint64_t number = context_.questions.status.add(std::move(query));
-  if (const caf::actor telemetry = mailboxes_.get(Role::telemetry))
-    caf::anon_send(telemetry, msg::Snapshot{number, mailboxes_.get(Role::batcher)});
+  const std::uint64_t number = parts_.questions.status.add(std::move(query));
+  if (const caf::actor telemetry = parts_.mailboxes.get(Role::telemetry))
+    caf::anon_send(telemetry, msg::Snapshot{number, parts_.mailboxes.get(Role::batcher)});
   else
-    context_.questions.answer_status(number);
+    parts_.questions.answer_status(number);
 }
 
 void ModelUnit::ask(std::shared_ptr<CacheQuestion> question) const {
-  const std::uint64_t number = context_.questions.cache.add(std::move(question));
-  if (const caf::actor keeper = mailboxes_.get(Role::keeper))
+  const std::uint64_t number = parts_.questions.cache.add(std::move(question));
+  if (const caf::actor keeper = parts_.mailboxes.get(Role::keeper))
     caf::anon_send(keeper, msg::FindCached{number});
-  else if (const auto own = context_.questions.cache.take(number))
+  else if (const auto own = parts_.questions.cache.take(number))
     (*own)->answer_unknown();
 }
 
 void ModelUnit::add_to(KnownMemory& known) const {
-  known.step_buffers += counters_.step_buffer_bytes();
-  if (const auto model = state_.model()) model->add_to(known);
+  known.step_buffers += parts_.counters.step_buffer_bytes();
+  if (const auto model = parts_.model.model()) model->add_to(known);
 }
 
 bool ModelUnit::is_making_progress(TimePoint now) const {
-  return state_.readiness() != Readiness::failed &&
-         counters_.without_progress(context_.streams.work_since(), now) <= context_.options.progress_timeout;
+  return parts_.model.readiness() != Readiness::failed &&
+         parts_.counters.without_progress(server_.streams.work_since(), now) <= server_.options.progress_timeout;
 }
 
 void ModelUnit::stop() {
-  state_.set_draining();
+  parts_.model.set_draining();
   caf::anon_send_exit(supervisor_, caf::exit_reason::user_shutdown);
   supervisor_ = nullptr;
 }
 
 // On the compute thread, whose team packs the weights.
 void ModelUnit::load() {
-  if (!state_.loading()) return;
+  if (!parts_.model.loading()) return;
   const TimePoint start = std::chrono::steady_clock::now();
   engine::LoadOptions options = source_.load;
-  options.team = &context_.compute.team();
+  options.team = &server_.compute.team();
   options.memory = budget_.left();
-  options.progress = [this](double fraction) { state_.set_fraction(fraction); };
+  options.progress = [this](double fraction) { parts_.model.set_fraction(fraction); };
   const auto failed = [this](const Error& error) {
     spdlog::error("the model could not be loaded: {}", error.message);
-    state_.failed(error);
+    parts_.model.failed(error);
   };
   try {
     std::shared_ptr<engine::LoadedModel> draft;
@@ -189,7 +182,7 @@ void ModelUnit::load() {
     const std::string name = source_.alias.empty() ? served->info().name : source_.alias;
     spdlog::info("loaded {} \"{}\" in {:.2f} s: {} threads, kernels {}{}, numerics {}",
                  served->language_model() ? "model" : "encoder", name,
-                 seconds_between(start, std::chrono::steady_clock::now()), context_.options.num_threads,
+                 seconds_between(start, std::chrono::steady_clock::now()), server_.options.num_threads,
                  served->kernels().name, pools_of(*served), served->numerics_id());
     log_chat_template(*served);
     measure(*served, seconds_between(start, std::chrono::steady_clock::now()));
@@ -205,23 +198,23 @@ void ModelUnit::load() {
 // What its steps take, so that the first prompt is cut and the first deadline checked by more than nothing. Not a part
 // of the profile: these steps serve no request.
 void ModelUnit::measure(const ServedModel& served, double load_seconds) {
-  const GatewayOptions& options = context_.options;
+  const GatewayOptions& options = server_.options;
   if (!served.language_model() || options.max_measuring.count() == 0) return;
   const double limit = std::max(std::chrono::duration<double>(options.max_measuring).count(), load_seconds / 20);
   scheduler::CostModel costs;
-  engine::Team& team = context_.compute.team();
+  engine::Team& team = server_.compute.team();
   team.set_profiler(nullptr);
   measure_steps(*served.language_model(), team, {.max_seconds = limit, .max_step_tokens = options.max_step_tokens},
                 costs);
   team.set_profiler(options.profiler.get());
-  const auto lock = context_.shares->lock();
-  context_.shares->experience()->costs = costs;
+  const auto lock = parts_.shares->lock();
+  parts_.shares->experience()->costs = costs;
 }
 
 void ModelUnit::set_loaded(ServedModel model, const std::string& name) {
   taken_bytes_ = model.budget_bytes();
   budget_.take(taken_bytes_);
-  state_.loaded(std::make_shared<const ServedModel>(std::move(model)), name);
+  parts_.model.loaded(std::make_shared<const ServedModel>(std::move(model)), name);
 }
 
 }  // namespace troupe::actors

@@ -7,6 +7,7 @@
 #include "actors/messages.h"
 #include "actors/server_context.h"
 #include "actors/telemetry.h"
+#include "actors/unit_parts.h"
 
 namespace troupe::actors {
 
@@ -48,23 +49,27 @@ class ModelUnit {
   ModelUnit(const ModelUnit&) = delete;
   ModelUnit& operator=(const ModelUnit&) = delete;
 
-  UnitId id() const { return context_.unit; }
-  ModelState& state() { return state_; }
-  const ModelState& state() const { return state_; }
+  UnitId id() const { return parts_.id; }
+  ModelState& state() { return parts_.model; }
+  const ModelState& state() const { return parts_.model; }
 
   // A request that the stream table has with this unit's id.
-  void submit(RequestId request) const { mailboxes_.send(Role::intake, msg::Submit{request}); }
+  void submit(RequestId request) const { parts_.mailboxes.send(Role::intake, msg::Submit{request}); }
   // Ends the choice with Outcome::cancelled, unless it has ended.
   void cancel(RequestId request, TimePoint now) const;
   void credit(RequestId request, std::uint64_t granted) const {
-    mailboxes_.send(Role::batcher, msg::Credit{request, granted});
+    parts_.mailboxes.send(Role::batcher, msg::Credit{request, granted});
   }
   // Refuses new requests; those that are live when the timeout has passed are ended as cancelled.
   void drain(std::chrono::milliseconds timeout);
+  // A query for the status of this unit, to be asked of as many units.
+  std::shared_ptr<StatusQuery> status_query(std::function<void(StatusSnapshot)> done, std::size_t num_units = 1) const {
+    return std::make_shared<StatusQuery>(server_, parts_, std::move(done), num_units);
+  }
   // The query is answered once every event that the asking client knows of is counted.
   void ask(std::shared_ptr<StatusQuery> query) const;
   void ask(std::shared_ptr<CacheQuestion> question) const;
-  const UnitContext& context() const { return context_; }
+  const UnitParts& parts() const { return parts_; }
   // Adds the resident memory of its model and of its steps.
   void add_to(KnownMemory& known) const;
   bool is_making_progress(TimePoint now) const;
@@ -85,11 +90,8 @@ class ModelUnit {
   const ModelSource source_;
   MemoryBudget& budget_;
   std::uint64_t taken_bytes_ = 0;  // of the budget
-  ModelState state_;
-  Counters counters_;
-  Mailboxes mailboxes_;
-  UnitQuestions questions_;
-  const UnitContext context_;
+  const ServerContext server_;
+  UnitParts parts_;
   caf::actor supervisor_;
 };
 

@@ -19,8 +19,8 @@
 
 namespace troupe::actors {
 
-Supervisor::Supervisor(caf::actor_config& cfg, const UnitContext& context)
-    : ActorBase(cfg, "supervisor"), context_(context) {
+Supervisor::Supervisor(caf::actor_config& cfg, const ServerContext& server, UnitParts& unit, std::function<void()> load)
+    : ActorBase(cfg, "supervisor"), server_(server), unit_(unit), load_(std::move(load)) {
   set_down_handler([this](const caf::down_msg& down) { child_died(down); });
   // No other actor restarts this one, and without it no request would end.
   set_exception_handler([](std::exception_ptr&) -> caf::error { std::terminate(); });
@@ -30,8 +30,8 @@ caf::behavior Supervisor::make_behavior() {
   start_missing();
   return {
       [this](const msg::ModelLoaded&) {
-        model_ready_ = context_.model.model() != nullptr;
-        if (model_ready_) context_.counters.model_loaded(now());
+        model_ready_ = unit_.model.model() != nullptr;
+        if (model_ready_) unit_.counters.model_loaded(now());
         start_missing();
         if (!model_ready_) wire_intake();  // it ends the requests that wait
       },
@@ -42,7 +42,7 @@ caf::behavior Supervisor::make_behavior() {
       [this](const msg::Drain& drain) { delayed_send(this, drain.timeout, msg::DrainTimeout{}); },
       [this](const msg::DrainTimeout&) {
         end_all(ended_as(scheduler::Outcome::cancelled, "the server shut down before this answer was complete"));
-        context_.texts.drop_all();
+        server_.texts.drop_all();
       },
       [this](const msg::Crash& m) {
         if (m.role != Role::tokenizer) return pass_on(m.role, caf::make_message(m));
@@ -58,13 +58,13 @@ void Supervisor::on_exit() {
   }
   for (const caf::actor& tokenizer : tokenizers_) send_exit(tokenizer, caf::exit_reason::user_shutdown);
   tokenizers_.clear();
-  context_.questions.answer_all_status();
-  context_.questions.answer_all_cache();
+  unit_.questions.answer_all_status();
+  unit_.questions.answer_all_cache();
 }
 
 void Supervisor::set_child(Role role, caf::actor actor) {
   child(role) = actor;
-  context_.mailboxes.set(role, std::move(actor));
+  unit_.mailboxes.set(role, std::move(actor));
 }
 
 void Supervisor::start_child(Role role) {
@@ -79,12 +79,12 @@ void Supervisor::child_died(const caf::down_msg& down) {
   if (dead == children_.end() && !was_tokenizer) return;  // replaced already
   const Role role = was_tokenizer ? Role::tokenizer : static_cast<Role>(dead - children_.begin());
   if (!was_tokenizer) set_child(role, nullptr);  // drops the references, which frees the actor
-  if (role == Role::telemetry) context_.questions.answer_all_status();
-  if (role == Role::keeper) context_.questions.answer_all_cache();
+  if (role == Role::telemetry) unit_.questions.answer_all_status();
+  if (role == Role::keeper) unit_.questions.answer_all_cache();
   if (role == Role::loader && down.reason == caf::exit_reason::normal) return;  // it has done its work
-  context_.counters.restarted();
-  const std::uint64_t progress = context_.counters.num_ended();
-  if (progress != std::exchange(progress_seen_, progress) || !context_.streams.work_since()) num_deaths_ = 0;
+  unit_.counters.restarted();
+  const std::uint64_t progress = unit_.counters.num_ended();
+  if (progress != std::exchange(progress_seen_, progress) || !server_.streams.work_since()) num_deaths_ = 0;
   if (!restart_pending_) ++num_deaths_;  // those that die together count as one
   spdlog::error("the {} died ({} of at most {} without a step between them)", info(role).title, num_deaths_,
                 kMaxRestarts);
@@ -115,13 +115,13 @@ bool Supervisor::wants(Role role) const {
     case Role::intake:
       return true;
     case Role::loader:
-      return context_.load && context_.model.loading();
+      return load_ && unit_.model.loading();
     case Role::keeper:
     case Role::worker:
     case Role::batcher:
-      return model_ready_ && context_.model.model()->language_model();
+      return model_ready_ && unit_.model.model()->language_model();
     case Role::drafter:
-      return model_ready_ && context_.model.model()->draft_model();
+      return model_ready_ && unit_.model.model()->draft_model();
     case Role::embedder:
       return model_ready_;
     case Role::tokenizer:  // start_tokenizers()
@@ -144,39 +144,40 @@ void Supervisor::start_missing() {
 
 // Starts the missing tokenizers; returns whether any was missing.
 bool Supervisor::start_tokenizers() {
-  const auto model = model_ready_ ? context_.model.model() : nullptr;
-  if (!model || !model->tokenizer() || tokenizers_.size() >= context_.options.tokenizer_threads) return false;
-  while (tokenizers_.size() < context_.options.tokenizer_threads) {
-    tokenizers_.push_back(spawn<TextEncoder>(model, context_.faults));
+  const auto model = model_ready_ ? unit_.model.model() : nullptr;
+  if (!model || !model->tokenizer() || tokenizers_.size() >= server_.options.tokenizer_threads) return false;
+  while (tokenizers_.size() < server_.options.tokenizer_threads) {
+    tokenizers_.push_back(spawn<TextEncoder>(model, server_.faults));
     monitor(tokenizers_.back());
   }
   return true;
 }
 
 caf::actor Supervisor::start(Role role) {
-  const auto served = context_.model.model();
+  const auto served = unit_.model.model();
   const auto model = served ? served->language_model() : nullptr;
   switch (role) {
     case Role::telemetry:
-      return spawn<Telemetry>(context_.questions);
+      return spawn<Telemetry>(unit_.questions);
     case Role::intake:
-      return spawn<Intake>(context_);
+      return spawn<Intake>(unit_.id, unit_.model, server_.streams, server_.texts, server_.faults);
     case Role::keeper: {
       // The next batcher begins this epoch.
       cache::LeaseBookOptions options = lease_book_options(*model);
       options.epoch = epoch_ + 1;
       options.await_quiesce = std::exchange(keeper_started_, true);
-      if (options.await_quiesce) context_.counters.keeper_restarted();
-      return spawn<CacheKeeper>(options, context_.counters, &context_.questions);
+      if (options.await_quiesce) unit_.counters.keeper_restarted();
+      return spawn<CacheKeeper>(options, unit_.counters, &unit_.questions);
     }
     case Role::loader:
-      return spawn<Loader>(context_, caf::actor{this});
+      return spawn<Loader>(server_.compute, load_, caf::actor{this});
     case Role::worker:
-      return spawn<TargetWorker>(context_);
+      return spawn<TargetWorker>(model, server_.compute, server_.faults);
     case Role::drafter:
-      return spawn<DraftWorker>(context_);
+      return spawn<DraftWorker>(served->draft_model(), server_.compute);
     case Role::embedder:
-      return spawn<EmbedWorker>(context_);
+      return spawn<EmbedWorker>(served, server_.options.max_step_tokens, server_.options.load.memory_policy,
+                                server_.streams, unit_.counters, unit_.shares, server_.compute, server_.faults);
     case Role::batcher:
     case Role::tokenizer:  // started by start_tokenizers()
       break;
@@ -185,30 +186,31 @@ caf::actor Supervisor::start(Role role) {
   BatchOptions options;
   options.epoch = ++epoch_;
   options.capacity = capacity_of(*model);
-  options.planner = {.max_step_tokens = context_.options.max_step_tokens,
-                     .max_sequences = context_.options.max_sequences,
-                     .max_stall_seconds = std::chrono::duration<double>(context_.options.max_stall).count(),
+  options.planner = {.max_step_tokens = server_.options.max_step_tokens,
+                     .max_sequences = server_.options.max_sequences,
+                     .max_stall_seconds = std::chrono::duration<double>(server_.options.max_stall).count(),
                      .snapshot_rule = book.snapshot_rule,
-                     .verify_all_drafts = context_.options.verify_all_drafts};
+                     .verify_all_drafts = server_.options.verify_all_drafts};
   if (const std::uint32_t states = model->num_states(); states > 0) options.planner.max_open = states;
   for (const cache::Group& group : book.groups)
     options.planner.max_initial_blocks = std::min(options.planner.max_initial_blocks, group.num_blocks);
   options.tokenizer = model->tokenizer();
-  options.faults = context_.faults;
-  options.on_step = context_.options.on_step;
-  options.speculation = context_.options.speculation;
+  options.faults = server_.faults;
+  options.on_step = server_.options.on_step;
+  options.speculation = server_.options.speculation;
   options.has_draft_model = served->draft_model() != nullptr;
-  options.experience = context_.shares->experience();
-  options.on_session_read = [&mailboxes = context_.mailboxes](RequestId request) {
+  options.experience = unit_.shares->experience();
+  options.on_session_read = [&mailboxes = unit_.mailboxes](RequestId request) {
     mailboxes.send(Role::batcher, msg::SessionRead{request});
   };
-  return spawn<Batcher>(std::move(options), context_, child(Role::keeper), child(Role::worker));
+  return spawn<Batcher>(std::move(options), server_.streams, unit_.shares, unit_.counters, unit_.mailboxes,
+                        child(Role::keeper), child(Role::worker));
 }
 
 void Supervisor::wire_intake() {
   auto wiring = std::make_shared<Wiring>();
   if (model_ready_) {
-    wiring->model = context_.model.model();
+    wiring->model = unit_.model.model();
     wiring->tokenizers = tokenizers_;
     wiring->batcher = child(Role::batcher);
     wiring->embedder = child(Role::embedder);
@@ -222,7 +224,7 @@ void Supervisor::pass_on(Role role, const caf::message& message) {
 }
 
 void Supervisor::end_all(const End& how) {
-  context_.streams.end_all(how, how, now(), context_.unit);
+  server_.streams.end_all(how, how, now(), unit_.id);
   for (const Role role : {Role::intake, Role::batcher, Role::embedder}) {
     pass_on(role, caf::make_message(msg::ForgetAll{}));
   }
@@ -231,7 +233,7 @@ void Supervisor::end_all(const End& how) {
 void Supervisor::stop_service() {
   gave_up_ = true;
   spdlog::critical("too many deaths: this server stops serving; restart it");
-  context_.model.failed({ErrorCode::unsupported, "its workers died too often; restart the server"});
+  unit_.model.failed({ErrorCode::unsupported, "its workers died too often; restart the server"});
   end_all(ended_as(scheduler::Outcome::worker_lost, "the server's workers died too often; it has to be restarted"));
   if (child(Role::intake)) return;  // it refuses new requests
   start_child(Role::intake);

@@ -15,12 +15,23 @@
 #include "actors/actor_base.h"
 #include "actors/messages.h"
 #include "actors/server_context.h"
+#include "actors/unit_parts.h"
 
 namespace troupe::actors {
 
+// At most this many actor deaths in a row are answered by a restart while work waits and no step ends between them; one
+// more ends the service of the model. While steps end, actors are restarted without limit.
+inline constexpr std::size_t kMaxRestarts = 5;
+// Delay from an actor's death to its restart: doubled with each death, back to the shortest after kQuietTime without
+// one.
+inline constexpr std::chrono::milliseconds kShortestRestartDelay{10};
+inline constexpr std::chrono::milliseconds kLongestRestartDelay{1000};
+inline constexpr std::chrono::seconds kQuietTime{1};
+
 class Supervisor : public ActorBase {
  public:
-  Supervisor(caf::actor_config& cfg, const UnitContext& context);
+  // load: as Loader's; empty: the model is loaded elsewhere (tests).
+  Supervisor(caf::actor_config& cfg, const ServerContext& server, UnitParts& unit, std::function<void()> load);
 
   caf::behavior make_behavior() override;
   void on_exit() override;
@@ -40,7 +51,9 @@ class Supervisor : public ActorBase {
   void end_all(const End& how);
   void stop_service();
 
-  const UnitContext context_;
+  const ServerContext server_;
+  UnitParts& unit_;
+  const std::function<void()> load_;
   std::array<caf::actor, kNumRoles> children_;
   std::vector<caf::actor> tokenizers_;
   std::size_t num_deaths_ = 0;       // in a row, without a step between them

@@ -34,13 +34,12 @@ struct TargetWorker::Runner {
   }
 };
 
-TargetWorker::TargetWorker(caf::actor_config& cfg, const UnitContext& context)
+TargetWorker::TargetWorker(caf::actor_config& cfg, std::shared_ptr<const engine::LoadedModel> model, Compute& compute,
+                           FaultPoints faults)
     : ActorBase(cfg, "target worker"),
-      compute_(context.compute),
-      runner_(std::make_shared<Runner>(Runner{.model = context.model.model()->language_model(),
-                                              .team = context.compute.team(),
-                                              .faults = context.faults,
-                                              .executor = nullptr})) {}
+      compute_(compute),
+      runner_(std::make_shared<Runner>(Runner{
+          .model = std::move(model), .team = compute.team(), .faults = std::move(faults), .executor = nullptr})) {}
 
 caf::behavior TargetWorker::make_behavior() {
   return {

@@ -14,14 +14,16 @@
 #pragma once
 
 #include "actors/actor_base.h"
+#include "actors/failure.h"
 #include "actors/messages.h"
-#include "actors/server_context.h"
+#include "actors/threads/compute_pool.h"
 
 namespace troupe::actors {
 
 class TargetWorker : public ActorBase {
  public:
-  TargetWorker(caf::actor_config& cfg, const UnitContext& context);  // once a model is loaded
+  TargetWorker(caf::actor_config& cfg, std::shared_ptr<const engine::LoadedModel> model, Compute& compute,
+               FaultPoints faults);
 
   caf::behavior make_behavior() override;
 

@@ -30,36 +30,36 @@ caf::behavior Telemetry::make_behavior() {
   };
 }
 
-StatusSnapshot take_snapshot(const UnitContext& context, TimePoint now) {
+StatusSnapshot take_snapshot(const ServerContext& server, const UnitParts& unit, TimePoint now) {
   StatusSnapshot snapshot;
-  snapshot.readiness = context.model.readiness();
-  snapshot.load_fraction = context.model.fraction();
-  snapshot.model = context.model.name();
-  snapshot.num_threads = context.options.num_threads;
-  if (const auto model = context.model.model()) {
+  snapshot.readiness = unit.model.readiness();
+  snapshot.load_fraction = unit.model.fraction();
+  snapshot.model = unit.model.name();
+  snapshot.num_threads = server.options.num_threads;
+  if (const auto model = unit.model.model()) {
     snapshot.numerics_id = model->numerics_id();
     snapshot.kernels = model->kernels().name;
     snapshot.weight_bytes = model->weight_bytes();
     if (const auto& language_model = model->language_model()) snapshot.kv_bytes = kv_bytes(*language_model);
   }
-  StreamCounts counts = context.streams.counts();
-  snapshot.tenants = context.streams.tenants().all();
-  snapshot.requests = context.streams.views(now);
-  MemoryReport memory = context.memory.last();
+  StreamCounts counts = server.streams.counts();
+  snapshot.tenants = server.streams.tenants().all();
+  snapshot.requests = server.streams.views(now);
+  MemoryReport memory = server.memory.last();
   snapshot.memory = std::move(memory.kinds);
-  if (context.options.profiler) snapshot.profile = context.options.profiler->snapshot();
-  const TimePoint::duration still = context.counters.without_progress(context.streams.work_since(), now);
+  if (server.options.profiler) snapshot.profile = server.options.profiler->snapshot();
+  const TimePoint::duration still = unit.counters.without_progress(server.streams.work_since(), now);
 
   MetricList& metrics = snapshot.metrics;
   counts.append_metrics(metrics);
-  context.counters.append_metrics(metrics, now);
-  context.counters.append_drafts(metrics, snapshot.model);
+  unit.counters.append_metrics(metrics, now);
+  unit.counters.append_drafts(metrics, snapshot.model);
   {
-    const auto lock = context.shares->lock();
-    append_experience(metrics, *context.shares->experience(), context.options.max_stall);
+    const auto lock = unit.shares->lock();
+    append_experience(metrics, *unit.shares->experience(), server.options.max_stall);
   }
-  if (context.options.append_metrics) context.options.append_metrics(metrics);
-  snapshot.stalled = still > context.options.progress_timeout;
+  if (server.options.append_metrics) server.options.append_metrics(metrics);
+  snapshot.stalled = still > server.options.progress_timeout;
   metrics.gauge("ready", "1 while requests are served.", snapshot.readiness == Readiness::ready, {.for_guests = true});
   metrics.gauge("stalled", "1 while requests wait and no step ends.", snapshot.stalled, {.for_guests = true});
   metrics.gauge("last_step_age_seconds", "Since the last progress, while there is work.",

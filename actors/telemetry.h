@@ -18,25 +18,27 @@
 namespace troupe::actors {
 
 // unit: the one whose model, steps and cache the status describes. Does no I/O: the memory is that of the last survey.
-[[nodiscard]] StatusSnapshot take_snapshot(const UnitContext& unit, TimePoint now);
+[[nodiscard]] StatusSnapshot take_snapshot(const ServerContext& server, const UnitParts& unit, TimePoint now);
 
 // A status query on its way through all units. Thread-safe.
 class StatusQuery {
  public:
-  // done: called exactly once, when the last of num_units has counted everything. The unit outlives the query.
-  StatusQuery(const UnitContext& unit, std::function<void(StatusSnapshot)> done, std::size_t num_units = 1)
-      : unit_(unit), done_(std::move(done)), num_left_(num_units) {}
+  // done: called exactly once, when the last of num_units has counted everything. Server and unit outlive the query.
+  StatusQuery(const ServerContext& server, const UnitParts& unit, std::function<void(StatusSnapshot)> done,
+              std::size_t num_units = 1)
+      : server_(server), unit_(unit), done_(std::move(done)), num_left_(num_units) {}
   StatusQuery(const StatusQuery&) = delete;
   StatusQuery& operator=(const StatusQuery&) = delete;
 
   // A unit has counted everything that the asking client knows of, or its telemetry is dead: once for each. The last
   // call answers; the caller holds no lock.
   void counted() {
-    if (num_left_.fetch_sub(1) == 1) done_(take_snapshot(unit_, std::chrono::steady_clock::now()));
+    if (num_left_.fetch_sub(1) == 1) done_(take_snapshot(server_, unit_, std::chrono::steady_clock::now()));
   }
 
  private:
-  const UnitContext& unit_;
+  const ServerContext server_;
+  const UnitParts& unit_;
   const std::function<void(StatusSnapshot)> done_;
   std::atomic<std::size_t> num_left_;
 };

@@ -169,8 +169,8 @@ TEST_CASE("embed: a receipt has the time of each pass, and that of a failed or c
   };
   EncoderStage stage(options, faults);
   const auto served = [&] {
-    const auto lock = stage.unit.context().shares->lock();
-    return stage.unit.context().shares->shares().served(TenantId{1});
+    const auto lock = stage.unit.parts().shares->lock();
+    return stage.unit.parts().shares->shares().served(TenantId{1});
   };
   const auto other = stage.ask(of(EmbedIds{{2, 9, 3}}));  // keeps the tenant's counter
   failures = 1;

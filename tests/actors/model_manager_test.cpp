@@ -161,7 +161,7 @@ TEST_CASE("models: an actor that dies in one unit, or a model that fails to load
     machine.run();
     CHECK(first->ids.size() == 30);
     CHECK(second->ids == first->ids);
-    CHECK(machine.models.unit(1).context().counters.num_ended() > 0);
+    CHECK(machine.models.unit(1).parts().counters.num_ended() > 0);
   }
   Machine machine;
   machine.add(kTales, "tales");

@@ -165,7 +165,7 @@ class Stage {
   caf::actor_system system;
   MemoryBudget budget{0};
   ModelUnit unit{system, context(), budget, 0, {}};
-  Counters& counters = unit.context().counters;
+  const Counters& counters = unit.parts().counters;
   ModelState& model = unit.state();
   caf::actor supervisor() { return unit.supervisor(); }
 };

@@ -13,8 +13,8 @@
 namespace troupe::actors {
 
 // Each part is thread-safe by itself.
-struct UnitState {
-  UnitState(UnitId unit, std::string model_name) : id(unit), model(std::move(model_name)) {}
+struct UnitParts {
+  UnitParts(UnitId unit, std::string model_name) : id(unit), model(std::move(model_name)) {}
 
   const UnitId id;
   ModelState model;
