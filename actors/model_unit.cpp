@@ -115,7 +115,7 @@ void ModelUnit::drain(std::chrono::milliseconds timeout) {
   caf::anon_send(supervisor_, msg::Drain{timeout});
 }
 
-void ModelUnit::ask(std::shared_ptr<StatusQuery> query) const {
+void ModelUnit::ask(std::shared_ptr<StatusQuery> query) {
   const std::uint64_t number = parts_.questions.status.add(std::move(query));
   if (const caf::actor telemetry = parts_.mailboxes.get(Role::telemetry))
     caf::anon_send(telemetry, msg::Snapshot{number, parts_.mailboxes.get(Role::batcher)});
@@ -123,7 +123,7 @@ void ModelUnit::ask(std::shared_ptr<StatusQuery> query) const {
     parts_.questions.answer_status(number);
 }
 
-void ModelUnit::ask(std::shared_ptr<CacheQuestion> question) const {
+void ModelUnit::ask(std::shared_ptr<CacheQuestion> question) {
   const std::uint64_t number = parts_.questions.cache.add(std::move(question));
   if (const caf::actor keeper = parts_.mailboxes.get(Role::keeper))
     caf::anon_send(keeper, msg::FindCached{number});

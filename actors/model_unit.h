@@ -67,8 +67,8 @@ class ModelUnit {
     return std::make_shared<StatusQuery>(server_, parts_, std::move(done), num_units);
   }
   // The query is answered once every event that the asking client knows of is counted.
-  void ask(std::shared_ptr<StatusQuery> query) const;
-  void ask(std::shared_ptr<CacheQuestion> question) const;
+  void ask(std::shared_ptr<StatusQuery> query);
+  void ask(std::shared_ptr<CacheQuestion> question);
   const UnitParts& parts() const { return parts_; }
   // Adds the resident memory of its model and of its steps.
   void add_to(KnownMemory& known) const;

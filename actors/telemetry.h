@@ -14,6 +14,7 @@
 #include "actors/messages.h"
 #include "actors/server_context.h"
 #include "actors/status_snapshot.h"
+#include "actors/unit_parts.h"
 
 namespace troupe::actors {
 
