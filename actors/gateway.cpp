@@ -11,19 +11,19 @@
 #include <random>
 #include <thread>
 
-#include "actors/actor_base.h"
-#include "actors/messages.h"
-#include "actors/model_manager.h"
-#include "actors/request_check.h"
+#include "actors/requests/request_check.h"
 #include "actors/saboteur.h"
-#include "actors/server_context.h"
 #include "actors/serving/encoding.h"
 #include "actors/sessions/sessions.h"
 #include "actors/status/memory_survey.h"
 #include "actors/threads/topology.h"
+#include "actors/unit/actor_base.h"
+#include "actors/unit/messages.h"
+#include "actors/unit/model_manager.h"
+#include "actors/unit/server_context.h"
 #include "config/assert.h"
 #include "config/folders.h"
-#include "config/option_groups.h"
+#include "config/options/option_groups.h"
 #include "engine/model/load_choices.h"
 #include "engine/sampling/sampler.h"
 

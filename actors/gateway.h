@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "actors/gateway_options.h"
-#include "actors/request.h"
+#include "actors/requests/request.h"
+#include "actors/requests/session_info.h"
+#include "actors/requests/status_snapshot.h"
 #include "actors/serving/served_model.h"
-#include "actors/session_info.h"
-#include "actors/status_snapshot.h"
 #include "config/result.h"
 #include "engine/engine.h"
 

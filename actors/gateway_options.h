@@ -7,11 +7,11 @@
 #include <memory>
 #include <string>
 
-#include "actors/request.h"
+#include "actors/requests/request.h"
+#include "actors/requests/session_info.h"
 #include "actors/serving/served_model.h"
-#include "actors/session_info.h"
 #include "config/metric.h"
-#include "config/server_limits.h"
+#include "config/options/server_limits.h"
 #include "engine/compute/profiler.h"
 #include "engine/engine.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "config/values.h"
+#include "config/options/values.h"
 
 namespace troupe::actors {
 namespace {

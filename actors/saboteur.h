@@ -11,8 +11,8 @@
 #include <random>
 #include <string_view>
 
-#include "actors/actor_base.h"
-#include "actors/messages.h"
+#include "actors/unit/actor_base.h"
+#include "actors/unit/messages.h"
 #include "config/result.h"
 
 namespace troupe::actors {

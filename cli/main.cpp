@@ -10,15 +10,15 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/exit_code.h"
-#include "cli/logging.h"
-#include "cli/output.h"
-#include "cli/process.h"
 #include "cli/subcommands.h"
+#include "cli/terminal/exit_code.h"
+#include "cli/terminal/logging.h"
+#include "cli/terminal/output.h"
+#include "cli/terminal/process.h"
 #include "cli/version.h"
-#include "config/options.h"
-#include "config/other_programs.h"
-#include "config/values.h"
+#include "config/options/options.h"
+#include "config/options/other_programs.h"
+#include "config/options/values.h"
 
 namespace troupe::cli {
 namespace {

@@ -3,7 +3,7 @@
 // on the main thread.
 #pragma once
 
-#include "config/options.h"
+#include "config/options/options.h"
 #include "config/result.h"
 
 namespace troupe::cli {

@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "cli/exit_code.h"
-#include "cli/output.h"
 #include "cli/subcommands.h"
+#include "cli/terminal/exit_code.h"
+#include "cli/terminal/output.h"
 #include "kernels/cpu/cpu_features.h"
 #include "kernels/kernels.h"
 

@@ -10,7 +10,7 @@
 
 namespace troupe {
 
-// What went wrong, coarse enough to choose an exit code from (cli/exit_code.h has the table).
+// What went wrong, coarse enough to choose an exit code from (cli/terminal/exit_code.h has the table).
 enum class ErrorCode {
   invalid_argument,  // a value of a call, flag or request field is out of range
   bad_config,        // a configuration file or variable cannot be used

@@ -42,4 +42,10 @@ Result<std::string> state_path(std::string_view option, std::string_view name) {
   return fmt::format("{}/{}", directory, name);
 }
 
+Result<std::string> chosen_state_path(const std::string& value, std::string_view option, std::string_view name) {
+  if (value.empty() || value == "off") return std::string();
+  if (value != "auto") return value;
+  return state_path(option, name);
+}
+
 }  // namespace troupe

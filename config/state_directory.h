@@ -22,4 +22,8 @@ namespace troupe {
 // decides and is no directory.
 [[nodiscard]] Result<std::string> state_path(std::string_view option, std::string_view name);
 
+// What the value of such an option means: "" for an empty one and off, state_path() for auto, else the value.
+[[nodiscard]] Result<std::string> chosen_state_path(const std::string& value, std::string_view option,
+                                                    std::string_view name);
+
 }  // namespace troupe

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <utility>
 
-#include "scheduler/shared_limit.h"
+#include "scheduler/shares/shared_limit.h"
 
 namespace troupe::ipc {
 

@@ -17,10 +17,10 @@
 
 #include "ipc/frames/wire.h"
 #include "ipc/hub.h"
-#include "ipc/listening_socket.h"
 #include "ipc/outbox.h"
-#include "ipc/peer_facts.h"
 #include "ipc/rate_limits.h"
+#include "ipc/sockets/listening_socket.h"
+#include "ipc/sockets/peer_facts.h"
 #include "ipc/streams.h"
 
 namespace troupe::ipc {

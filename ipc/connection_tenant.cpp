@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "config/options/tenant_rules.h"
 #include "config/printable.h"
-#include "config/tenant_rules.h"
 #include "ipc/connection.h"
 
 namespace troupe::ipc {

@@ -8,7 +8,7 @@
 #include <optional>
 #include <utility>
 
-#include "scheduler/token_bucket.h"
+#include "scheduler/shares/token_bucket.h"
 
 namespace troupe::ipc {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/sampling/sampler.h"
-#include "scheduler/priority.h"
+#include "scheduler/shares/priority.h"
 
 namespace troupe::ipc {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "actors/request.h"
+#include "actors/requests/request.h"
 #include "scheduler/outcome.h"
 
 namespace troupe::ipc {

@@ -14,19 +14,19 @@
 
 #include "config/assert.h"
 #include "config/file_descriptor.h"
-#include "config/option_groups.h"
-#include "config/values.h"
-#include "ipc/door.h"
+#include "config/options/option_groups.h"
+#include "config/options/values.h"
 #include "ipc/frames/frame_connection.h"
 #include "ipc/http/tls_front.h"
-#include "ipc/listening_socket.h"
-#include "ipc/peer_facts.h"
 #include "ipc/refused_callers.h"
-#include "ipc/socket_path.h"
-#include "ipc/strict_modes.h"
-#include "ipc/tcp_peer.h"
+#include "ipc/sockets/door.h"
+#include "ipc/sockets/listening_socket.h"
+#include "ipc/sockets/peer_facts.h"
+#include "ipc/sockets/socket_path.h"
+#include "ipc/sockets/strict_modes.h"
+#include "ipc/sockets/tcp_peer.h"
 #include "ipc/troupe.pb.h"
-#include "scheduler/shared_limit.h"
+#include "scheduler/shares/shared_limit.h"
 
 namespace troupe::ipc {
 namespace {

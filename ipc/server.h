@@ -17,13 +17,13 @@
 #include <vector>
 
 #include "actors/gateway.h"
-#include "actors/usage_report.h"
+#include "actors/requests/usage_report.h"
+#include "config/options/server_limits.h"
 #include "config/result.h"
-#include "config/server_limits.h"
 #include "ipc/frames/framing.h"
 #include "ipc/http/border.h"
-#include "ipc/listen_address.h"
-#include "ipc/listening_socket.h"
+#include "ipc/sockets/listen_address.h"
+#include "ipc/sockets/listening_socket.h"
 #include "ipc/tenant_rules.h"
 
 namespace troupe::ipc {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "scheduler/tenant.h"
+#include "scheduler/shares/tenant.h"
 
 namespace troupe::ipc {
 
@@ -32,7 +32,7 @@ struct TenantRule {
 };
 
 // Blocks that the rule keeps (min_kv_blocks), for all its tenants together. A rule without a name that keeps blocks
-// lists its users (config/tenant_rules.h).
+// lists its users (config/options/tenant_rules.h).
 [[nodiscard]] std::uint64_t kept_blocks(const TenantRule& rule);
 
 // Immutable; copies share the policies.

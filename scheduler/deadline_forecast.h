@@ -14,8 +14,8 @@
 #include <span>
 #include <unordered_map>
 
-#include "scheduler/admission.h"
 #include "scheduler/cost_model.h"
+#include "scheduler/shares/admission.h"
 
 namespace troupe::scheduler {
 

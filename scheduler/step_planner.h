@@ -71,10 +71,10 @@
 //
 // Progress: the oldest sequence always gets a row or the blocks for one. A victim is always parked or younger than the
 // sequence it is preempted for, so the oldest is never preempted, and with all others preempted the blocks suffice for
-// it, because admission refuses what can never fit (scheduler/admission.h). In the same way the oldest sequence of each
-// tenant gets blocks below the tenant's ceiling: for want of those only sequences of the tenant are preempted, and
-// those of other tenants go on, whichever is older. Floors keep cached blocks from eviction only while other sequences
-// hold blocks (cache/lease_book.h), so they cannot stop the last sequence.
+// it, because admission refuses what can never fit (scheduler/shares/admission.h). In the same way the oldest sequence
+// of each tenant gets blocks below the tenant's ceiling: for want of those only sequences of the tenant are preempted,
+// and those of other tenants go on, whichever is older. Floors keep cached blocks from eviction only while other
+// sequences hold blocks (cache/lease_book.h), so they cannot stop the last sequence.
 #pragma once
 
 #include <cstdint>
@@ -88,10 +88,10 @@
 #include "cache/ids.h"
 #include "cache/rank.h"
 #include "cache/snapshot_rule.h"
-#include "scheduler/admission.h"
 #include "scheduler/cost_model.h"
 #include "scheduler/draft_length.h"
-#include "scheduler/fair_queue.h"
+#include "scheduler/shares/admission.h"
+#include "scheduler/shares/fair_queue.h"
 
 namespace troupe::scheduler {
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <unordered_map>
 
-#include "actors/request.h"
+#include "actors/requests/request.h"
 
 namespace troupe::actors {
 

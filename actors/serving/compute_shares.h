@@ -6,7 +6,7 @@
 #include <mutex>
 
 #include "scheduler/experience.h"
-#include "scheduler/fair_shares.h"
+#include "scheduler/shares/fair_shares.h"
 
 namespace troupe::actors {
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "actors/request.h"
+#include "actors/requests/request.h"
 
 namespace troupe::actors {
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "actors/request.h"
+#include "actors/requests/request.h"
 #include "actors/serving/served_model.h"
 #include "config/result.h"
 #include "engine/chat/template.h"

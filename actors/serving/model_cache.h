@@ -5,7 +5,7 @@
 
 #include "cache/lease_book.h"
 #include "engine/engine.h"
-#include "scheduler/admission.h"
+#include "scheduler/shares/admission.h"
 
 namespace troupe::actors {
 

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "actors/requests/status_snapshot.h"
 #include "actors/serving/served_model.h"
-#include "actors/status_snapshot.h"
 #include "config/result.h"
 
 namespace troupe::actors {

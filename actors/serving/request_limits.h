@@ -10,11 +10,11 @@
 #include <optional>
 #include <span>
 
-#include "actors/request.h"
-#include "config/server_limits.h"
-#include "scheduler/admission.h"
-#include "scheduler/shared_limit.h"
-#include "scheduler/tenant_accounts.h"
+#include "actors/requests/request.h"
+#include "config/options/server_limits.h"
+#include "scheduler/shares/admission.h"
+#include "scheduler/shares/shared_limit.h"
+#include "scheduler/shares/tenant_accounts.h"
 
 namespace troupe::actors {
 

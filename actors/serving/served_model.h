@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "actors/status_snapshot.h"
+#include "actors/requests/status_snapshot.h"
 #include "config/result.h"
 #include "engine/chat/template.h"
 #include "engine/engine.h"

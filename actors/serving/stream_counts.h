@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "actors/request.h"
-#include "actors/status_snapshot.h"
+#include "actors/requests/request.h"
+#include "actors/requests/status_snapshot.h"
 
 namespace troupe::actors {
 

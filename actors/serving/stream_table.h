@@ -24,19 +24,16 @@
 #include <variant>
 #include <vector>
 
-#include "actors/request.h"
+#include "actors/requests/request.h"
+#include "actors/requests/status_snapshot.h"
 #include "actors/serving/compute_account.h"
 #include "actors/serving/deadlines.h"
 #include "actors/serving/request_limits.h"
 #include "actors/serving/stream_counts.h"
 #include "actors/serving/tenant_counters.h"
-#include "actors/status_snapshot.h"
-#include "scheduler/admission.h"
+#include "scheduler/shares/admission.h"
 
 namespace troupe::actors {
-
-// A request is ended after this many failed steps (or failed encodings of its text).
-inline constexpr std::uint32_t kMaxFaults = 2;
 
 // All that a batcher needs to begin or resume a request. Immutable, shared between actors.
 struct Assignment {

@@ -8,11 +8,11 @@
 #include <unordered_map>
 #include <vector>
 
-#include "actors/latency.h"
-#include "actors/request.h"
-#include "actors/status_snapshot.h"
+#include "actors/requests/latency.h"
+#include "actors/requests/request.h"
+#include "actors/requests/status_snapshot.h"
 #include "config/metric.h"
-#include "scheduler/tenant.h"
+#include "scheduler/shares/tenant.h"
 
 namespace troupe::actors {
 

@@ -20,9 +20,9 @@
 #include <variant>
 #include <vector>
 
-#include "actors/session_info.h"
-#include "config/server_limits.h"
-#include "scheduler/shared_limit.h"
+#include "actors/requests/session_info.h"
+#include "config/options/server_limits.h"
+#include "scheduler/shares/shared_limit.h"
 
 namespace troupe::actors {
 

@@ -1,7 +1,7 @@
 // What clients ask about their sessions: list, save, fork, delete, inspect.
 #include <fmt/format.h>
 
-#include "actors/request_check.h"
+#include "actors/requests/request_check.h"
 #include "actors/sessions/sessions.h"
 
 namespace troupe::actors {

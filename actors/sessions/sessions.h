@@ -33,13 +33,13 @@
 #include <variant>
 #include <vector>
 
-#include "actors/request.h"
-#include "actors/session_info.h"
+#include "actors/requests/request.h"
+#include "actors/requests/session_info.h"
 #include "actors/sessions/session_files.h"
 #include "actors/sessions/session_index.h"
 #include "actors/sessions/session_store.h"
 #include "actors/threads/thread_pool.h"
-#include "scheduler/shared_limit.h"
+#include "scheduler/shares/shared_limit.h"
 
 namespace troupe::actors {
 

@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "actors/latency.h"
-#include "actors/serving/draft_counts.h"
+#include "actors/batching/draft_counts.h"
+#include "actors/requests/latency.h"
 #include "actors/serving/stream_table.h"
 #include "cache/lease_book.h"
 #include "config/metric.h"

@@ -10,7 +10,7 @@
 #include <optional>
 #include <vector>
 
-#include "actors/status_snapshot.h"
+#include "actors/requests/status_snapshot.h"
 #include "actors/threads/thread_pool.h"
 #include "engine/memory/process_memory.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "actors/request_check.h"
+#include "actors/requests/request_check.h"
 #include "config/assert.h"
 #include "engine/compute/interrupt.h"
 

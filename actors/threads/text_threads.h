@@ -9,10 +9,10 @@
 #include <optional>
 #include <vector>
 
-#include "actors/request.h"
+#include "actors/requests/request.h"
 #include "actors/threads/thread_pool.h"
-#include "scheduler/shared_limit.h"
-#include "scheduler/text_queue.h"
+#include "scheduler/shares/shared_limit.h"
+#include "scheduler/shares/text_queue.h"
 
 namespace troupe::actors {
 

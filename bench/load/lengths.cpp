@@ -6,7 +6,7 @@
 #include <cmath>
 #include <optional>
 
-#include "config/values.h"
+#include "config/options/values.h"
 
 namespace troupe::load {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "config/assert.h"
-#include "config/values.h"
+#include "config/options/values.h"
 
 namespace troupe::load {
 namespace {

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <type_traits>
 
-#include "config/sampling_numbers.h"
+#include "config/options/sampling_numbers.h"
 
 namespace troupe::load {
 namespace {

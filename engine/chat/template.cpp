@@ -6,8 +6,8 @@
 #include <array>
 
 #include "config/printable.h"
-#include "engine/chat/interpreter.h"
-#include "engine/chat/parser.h"
+#include "engine/chat/jinja/interpreter.h"
+#include "engine/chat/syntax/parser.h"
 
 namespace troupe::engine::chat {
 namespace {

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "config/result.h"
-#include "engine/chat/json.h"
-#include "engine/chat/limits.h"
+#include "engine/chat/values/json.h"
+#include "engine/chat/values/limits.h"
 #include "engine/tokenizers/tokenizer.h"
 
 namespace troupe::engine::chat {

@@ -12,9 +12,10 @@
 #include <vector>
 
 #include "cache/group.h"
-#include "engine/engine.h"
 #include "engine/layers/decoder_weights.h"
 #include "engine/layers/layer_pass.h"
+#include "engine/memory/kv_arena.h"
+#include "engine/model.h"
 
 namespace troupe::engine {
 

@@ -1,9 +1,10 @@
+#include "engine/memory/kv_arena.h"
+
 #include <fmt/format.h>
 
 #include <string>
 
 #include "config/assert.h"
-#include "engine/engine.h"
 
 namespace troupe::engine {
 

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "config/assert.h"
-#include "config/sampling_numbers.h"
+#include "config/options/sampling_numbers.h"
 #include "engine/sampling/philox.h"
 
 namespace troupe::engine {

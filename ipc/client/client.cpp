@@ -11,7 +11,7 @@
 #include "ipc/client/connection.h"
 #include "ipc/client/conversions.h"
 #include "ipc/client/stream.h"
-#include "ipc/socket_path.h"
+#include "ipc/sockets/socket_path.h"
 
 namespace troupe::client {
 namespace {

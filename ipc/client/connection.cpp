@@ -15,7 +15,7 @@
 #include "config/system_error.h"
 #include "ipc/frames/framing.h"
 #include "ipc/frames/unserved.h"
-#include "ipc/strict_modes.h"
+#include "ipc/sockets/strict_modes.h"
 
 namespace troupe::client {
 namespace {

@@ -1,4 +1,4 @@
-// The numbers of a Sampling message by their names: a field of config/sampling_numbers.h needs no code here.
+// The numbers of a Sampling message by their names: a field of config/options/sampling_numbers.h needs no code here.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 #include "config/assert.h"
 #include "config/normal_float.h"
-#include "config/sampling_numbers.h"
+#include "config/options/sampling_numbers.h"
 #include "ipc/troupe.pb.h"
 
 namespace troupe::ipc {

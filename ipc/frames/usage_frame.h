@@ -3,7 +3,7 @@
 
 #include <variant>
 
-#include "actors/usage_report.h"
+#include "actors/requests/usage_report.h"
 #include "ipc/frames/wire.h"
 #include "ipc/troupe.pb.h"
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "actors/gateway.h"
-#include "actors/request.h"
+#include "actors/requests/request.h"
 #include "ipc/troupe.pb.h"
 #include "scheduler/outcome.h"
 

@@ -9,7 +9,7 @@
 
 #include "ipc/http/api/error.h"
 #include "ipc/http/request.h"
-#include "scheduler/tenant.h"
+#include "scheduler/shares/tenant.h"
 
 namespace troupe::ipc::http {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "scheduler/token_bucket.h"
+#include "scheduler/shares/token_bucket.h"
 
 namespace troupe::ipc {
 

@@ -23,7 +23,7 @@
 #include "ipc/keys/guess_limits.h"
 #include "ipc/keys/key_text.h"
 #include "ipc/keys/secrets.h"
-#include "scheduler/tenant.h"
+#include "scheduler/shares/tenant.h"
 
 namespace troupe::ipc {
 

@@ -7,8 +7,8 @@
 #include <set>
 #include <span>
 
+#include "config/options/values.h"
 #include "config/printable.h"
-#include "config/values.h"
 #include "ipc/keys/key_text.h"
 
 namespace troupe::ipc {

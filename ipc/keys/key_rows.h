@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "config/options/tenant_rules.h"
 #include "config/result.h"
-#include "config/tenant_rules.h"
 #include "ipc/keys/secrets.h"
 
 namespace troupe::ipc {

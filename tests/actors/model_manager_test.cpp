@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "actors/model_manager.h"
+#include "actors/unit/model_manager.h"
 #include "tests/actors/clients.h"
 #include "tests/actors/stage.h"
 

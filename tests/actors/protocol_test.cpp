@@ -1,9 +1,9 @@
 // The actors' protocol, event by event, on CAF's deterministic scheduler.
 #include <catch2/catch.hpp>
 
-#include "actors/cache_keeper.h"
-#include "actors/serving/batch.h"
-#include "actors/telemetry.h"
+#include "actors/batching/batch.h"
+#include "actors/unit/cache_keeper.h"
+#include "actors/unit/telemetry.h"
 #include "tests/actors/stage.h"
 
 namespace troupe::actors {

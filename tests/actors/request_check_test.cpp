@@ -1,4 +1,4 @@
-#include "actors/request_check.h"
+#include "actors/requests/request_check.h"
 
 #include <catch2/catch.hpp>
 #include <chrono>

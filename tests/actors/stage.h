@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "actors/model_unit.h"
-#include "actors/request_check.h"
+#include "actors/requests/request_check.h"
+#include "actors/unit/model_unit.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/shared_data.h"
 

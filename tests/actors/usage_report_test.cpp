@@ -1,4 +1,4 @@
-#include "actors/usage_report.h"
+#include "actors/requests/usage_report.h"
 
 #include <catch2/catch.hpp>
 

@@ -17,7 +17,8 @@ constexpr milliseconds kDrainTimeout{1'000};
 constexpr milliseconds kBeyondDrain{5'000};  // a server that still runs then ends itself
 constexpr milliseconds kSlack{1'000};
 constexpr milliseconds kAtOnce{1'000};
-constexpr milliseconds kSameSignalAgain{300};  // sooner the same signal counts as one (kSameSignal in cli/serve.cpp)
+constexpr milliseconds kSameSignalAgain{
+    300};  // sooner the same signal counts as one (kSameSignal in cli/serve/serve.cpp)
 constexpr milliseconds kOtherSignal{50};
 constexpr milliseconds kGivesUp{20'000};
 constexpr milliseconds kPatience{30'000};

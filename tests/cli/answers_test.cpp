@@ -1,4 +1,4 @@
-#include "cli/answers.h"
+#include "cli/client/answers.h"
 
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>

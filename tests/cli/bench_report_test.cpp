@@ -8,7 +8,7 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
-#include "cli/bench_report.h"
+#include "cli/model/bench_report.h"
 #include "engine/engine.h"
 #include "kernels/kernels.h"
 

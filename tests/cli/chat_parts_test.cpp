@@ -4,8 +4,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "cli/chat_commands.h"
-#include "cli/chat_history.h"
+#include "cli/client/chat_commands.h"
+#include "cli/client/chat_history.h"
 #include "tests/support/temp_folder.h"
 
 namespace troupe::cli {

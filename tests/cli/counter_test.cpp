@@ -1,7 +1,7 @@
 // One line adds a counter to the status, its JSON, Prometheus' text and the client library.
 #include <catch2/catch.hpp>
 
-#include "cli/status_report.h"
+#include "cli/status/status_report.h"
 #include "ipc/http/prometheus_text.h"
 #include "tests/cli/prometheus_text.h"
 #include "tests/ipc/real_server.h"

@@ -1,5 +1,5 @@
 // --tenant and --tenants of `troupe load`.
-#include "cli/load_tenants.h"
+#include "cli/load/load_tenants.h"
 
 #include <unistd.h>
 

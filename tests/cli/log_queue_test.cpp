@@ -1,5 +1,5 @@
 // The log's queue: its limits, its line about dropped lines, and that callers do not wait for the log's reader.
-#include "cli/log_queue.h"
+#include "cli/terminal/log_queue.h"
 
 #include <spdlog/logger.h>
 #include <spdlog/sinks/base_sink.h>

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "cli/prompt_progress.h"
-#include "cli/status_report.h"
-#include "cli/top_screen.h"
+#include "cli/client/prompt_progress.h"
+#include "cli/status/status_report.h"
+#include "cli/status/top_screen.h"
 #include "ipc/http/prometheus_text.h"
 #include "tests/cli/prometheus_text.h"
 

@@ -10,14 +10,14 @@
 #include <sstream>
 #include <thread>
 
-#include "cli/bench_report.h"
-#include "cli/exit_code.h"
-#include "cli/probe_report.h"
-#include "cli/progress.h"
-#include "cli/signals.h"
-#include "cli/status_line.h"
-#include "cli/tenant_rules.h"
-#include "cli/text.h"
+#include "cli/model/bench_report.h"
+#include "cli/model/probe_report.h"
+#include "cli/serve/tenant_rules.h"
+#include "cli/terminal/exit_code.h"
+#include "cli/terminal/progress.h"
+#include "cli/terminal/signals.h"
+#include "cli/terminal/status_line.h"
+#include "cli/terminal/text.h"
 
 using namespace troupe;
 using namespace troupe::cli;

@@ -1,4 +1,4 @@
-#include "cli/usage_report.h"
+#include "cli/usage/usage_report.h"
 
 #include <catch2/catch.hpp>
 #include <ctime>

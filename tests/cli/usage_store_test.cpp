@@ -1,5 +1,5 @@
 // The account of usage: its file, also damaged, full or of a process that was killed, and the thread that writes it.
-#include "cli/usage_store.h"
+#include "cli/usage/usage_store.h"
 
 #include <sqlite3.h>
 #include <sys/resource.h>

@@ -1,7 +1,7 @@
 #include <catch2/catch.hpp>
 
-#include "config/options.h"
-#include "config/other_programs.h"
+#include "config/options/options.h"
+#include "config/options/other_programs.h"
 
 using namespace troupe;
 using namespace troupe::config;

@@ -1,4 +1,4 @@
-#include "config/config_file.h"
+#include "config/options/config_file.h"
 
 #include <unistd.h>
 
@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "config/values.h"
+#include "config/options/values.h"
 #include "tests/support/temp_folder.h"
 
 using namespace troupe;

@@ -2,7 +2,7 @@
 #include <array>
 #include <catch2/catch.hpp>
 
-#include "config/options.h"
+#include "config/options/options.h"
 #include "tests/support/temp_folder.h"
 
 using namespace troupe;

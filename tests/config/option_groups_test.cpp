@@ -4,8 +4,8 @@
 #include <regex>
 #include <set>
 
-#include "config/option_groups.h"
-#include "config/options.h"
+#include "config/options/option_groups.h"
+#include "config/options/options.h"
 
 using namespace troupe;
 using namespace troupe::config;

@@ -3,7 +3,7 @@
 #include <set>
 #include <sstream>
 
-#include "config/options.h"
+#include "config/options/options.h"
 
 using namespace troupe::config;
 

@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "config/options.h"
+#include "config/options/options.h"
 #include "tests/support/temp_folder.h"
 
 using namespace troupe;

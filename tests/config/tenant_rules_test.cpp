@@ -1,8 +1,8 @@
-#include "config/tenant_rules.h"
+#include "config/options/tenant_rules.h"
 
 #include <catch2/catch.hpp>
 
-#include "config/options.h"
+#include "config/options/options.h"
 #include "tests/support/temp_folder.h"
 
 using namespace troupe;

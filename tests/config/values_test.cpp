@@ -1,4 +1,4 @@
-#include "config/values.h"
+#include "config/options/values.h"
 
 #include <catch2/catch.hpp>
 

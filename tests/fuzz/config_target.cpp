@@ -5,7 +5,7 @@
 // an empty line, and the file.
 #include <vector>
 
-#include "config/options.h"
+#include "config/options/options.h"
 #include "config/utf8.h"
 #include "tests/engine/gguf_writer.h"
 #include "tests/fuzz/fuzz_target.h"

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "actors/request_check.h"
+#include "actors/requests/request_check.h"
 #include "ipc/frames/frame_connection.h"
 
 namespace troupe::fuzz {

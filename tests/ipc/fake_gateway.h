@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "actors/gateway.h"
-#include "actors/request_check.h"
+#include "actors/requests/request_check.h"
 #include "tests/ipc/support.h"
 
 namespace troupe::ipc::test {

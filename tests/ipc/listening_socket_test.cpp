@@ -1,4 +1,4 @@
-#include "ipc/listening_socket.h"
+#include "ipc/sockets/listening_socket.h"
 
 #include <fcntl.h>
 #include <grp.h>

@@ -1,7 +1,7 @@
 // What a refusal says reaches the client on every way there is.
 #include <catch2/catch.hpp>
 
-#include "actors/request_check.h"
+#include "actors/requests/request_check.h"
 #include "ipc/http/api/error.h"
 #include "ipc/http/response.h"
 

@@ -1,4 +1,4 @@
-#include "ipc/socket_path.h"
+#include "ipc/sockets/socket_path.h"
 
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "ipc/strict_modes.h"
+#include "ipc/sockets/strict_modes.h"
 
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -10,7 +10,7 @@
 #include <fstream>
 
 #include "config/file_descriptor.h"
-#include "ipc/listening_socket.h"
+#include "ipc/sockets/listening_socket.h"
 #include "tests/ipc/support.h"
 
 namespace troupe::ipc {

@@ -1,5 +1,5 @@
 // Which user the kernel names at the other end of a TCP connection, and when it names none.
-#include "ipc/tcp_peer.h"
+#include "ipc/sockets/tcp_peer.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -9,7 +9,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "ipc/peer_facts.h"
+#include "ipc/sockets/peer_facts.h"
 
 namespace troupe::ipc {
 namespace {

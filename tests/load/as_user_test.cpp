@@ -1,5 +1,5 @@
 // Acting as another user: as root really, as others only the refusal.
-#include "bench/load/as_user.h"
+#include "bench/load/drivers/as_user.h"
 
 #include <unistd.h>
 

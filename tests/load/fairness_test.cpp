@@ -1,5 +1,5 @@
 // How tenants shared a server, on runs made by hand.
-#include "bench/load/fairness.h"
+#include "bench/load/report/fairness.h"
 
 #include <catch2/catch.hpp>
 

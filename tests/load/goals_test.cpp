@@ -1,4 +1,4 @@
-#include "bench/load/goals.h"
+#include "bench/load/report/goals.h"
 
 #include <catch2/catch.hpp>
 

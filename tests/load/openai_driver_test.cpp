@@ -1,5 +1,5 @@
 // The driver against a real HTTP server (http_server.py), which answers and misbehaves as each request tells it.
-#include "bench/load/openai_driver.h"
+#include "bench/load/drivers/openai_driver.h"
 
 #include <atomic>
 #include <catch2/catch.hpp>
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/load/summary.h"
+#include "bench/load/report/summary.h"
 #include "tests/cli/process.h"
 
 using namespace troupe;

@@ -1,5 +1,5 @@
 // Reads the answers of OpenAI-compatible servers from bytes: whole, in pieces, and malformed.
-#include "bench/load/openai_stream.h"
+#include "bench/load/drivers/openai_stream.h"
 
 #include <catch2/catch.hpp>
 #include <string>

@@ -1,4 +1,4 @@
-#include "bench/load/pacer.h"
+#include "bench/load/drivers/pacer.h"
 
 #include <catch2/catch.hpp>
 

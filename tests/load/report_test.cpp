@@ -7,10 +7,10 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
-#include "bench/load/report.h"
-#include "bench/load/report_chart.h"
-#include "bench/load/report_curves.h"
-#include "bench/load/report_format.h"
+#include "bench/load/report/report.h"
+#include "bench/load/report/report_chart.h"
+#include "bench/load/report/report_curves.h"
+#include "bench/load/report/report_format.h"
 #include "tests/load/records.h"
 
 using namespace troupe::load;

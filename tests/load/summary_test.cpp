@@ -1,5 +1,5 @@
 // The summary of a run, on records made by hand whose figures can be calculated by hand.
-#include "bench/load/summary.h"
+#include "bench/load/report/summary.h"
 
 #include <catch2/catch.hpp>
 

@@ -3,9 +3,9 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "bench/load/report.h"
-#include "bench/load/report_curves.h"
-#include "bench/load/report_tenants.h"
+#include "bench/load/report/report.h"
+#include "bench/load/report/report_curves.h"
+#include "bench/load/report/report_tenants.h"
 #include "tests/load/records.h"
 
 using namespace troupe::load;

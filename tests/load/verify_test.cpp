@@ -1,10 +1,10 @@
-#include "bench/load/verify.h"
+#include "bench/load/drivers/verify.h"
 
 #include <catch2/catch.hpp>
 #include <set>
 
-#include "bench/load/exchange.h"
-#include "bench/load/garbage.h"
+#include "bench/load/drivers/exchange.h"
+#include "bench/load/drivers/garbage.h"
 
 using namespace troupe;
 using namespace troupe::load;

@@ -1,4 +1,4 @@
-#include "scheduler/admission.h"
+#include "scheduler/shares/admission.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

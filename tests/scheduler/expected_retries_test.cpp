@@ -1,4 +1,4 @@
-#include "scheduler/expected_retries.h"
+#include "scheduler/shares/expected_retries.h"
 
 #include <catch2/catch.hpp>
 

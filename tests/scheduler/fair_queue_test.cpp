@@ -1,4 +1,4 @@
-#include "scheduler/fair_queue.h"
+#include "scheduler/shares/fair_queue.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

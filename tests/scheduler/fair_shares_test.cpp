@@ -1,4 +1,4 @@
-#include "scheduler/fair_shares.h"
+#include "scheduler/shares/fair_shares.h"
 
 #include <catch2/catch.hpp>
 

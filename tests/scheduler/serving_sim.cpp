@@ -7,7 +7,7 @@
 
 #include "cache/group.h"
 #include "cache/radix_tree.h"
-#include "scheduler/admission.h"
+#include "scheduler/shares/admission.h"
 
 namespace troupe::scheduler {
 namespace {

@@ -22,7 +22,7 @@
 
 #include "cache/lease_book.h"
 #include "scheduler/deadline_forecast.h"
-#include "scheduler/fair_queue.h"
+#include "scheduler/shares/fair_queue.h"
 #include "scheduler/step_planner.h"
 
 namespace troupe::scheduler {

@@ -1,4 +1,4 @@
-#include "scheduler/shared_limit.h"
+#include "scheduler/shares/shared_limit.h"
 
 #include <catch2/catch.hpp>
 #include <random>

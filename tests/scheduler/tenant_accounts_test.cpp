@@ -1,4 +1,4 @@
-#include "scheduler/tenant_accounts.h"
+#include "scheduler/shares/tenant_accounts.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

@@ -1,4 +1,4 @@
-#include "scheduler/text_queue.h"
+#include "scheduler/shares/text_queue.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

@@ -1,4 +1,4 @@
-#include "scheduler/token_bucket.h"
+#include "scheduler/shares/token_bucket.h"
 
 #include <catch2/catch.hpp>
 #include <cmath>

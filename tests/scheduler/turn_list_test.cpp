@@ -1,4 +1,4 @@
-#include "scheduler/turn_list.h"
+#include "scheduler/shares/turn_list.h"
 
 #include <catch2/catch.hpp>
 #include <cstdint>

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "actors/request.h"
+#include "actors/requests/request.h"
 #include "ipc/http/api/call.h"
 #include "ipc/http/api/error.h"
 

@@ -11,10 +11,10 @@
 #include <variant>
 #include <vector>
 
-#include "actors/request.h"
+#include "actors/requests/request.h"
 #include "ipc/http/api/endpoint.h"
 #include "ipc/http/api/error.h"
-#include "scheduler/tenant.h"
+#include "scheduler/shares/tenant.h"
 
 namespace troupe::ipc::api {
 

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "actors/request.h"
+#include "actors/requests/request.h"
 #include "ipc/http/api/endpoint.h"
 #include "scheduler/outcome.h"
 

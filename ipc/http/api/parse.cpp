@@ -6,7 +6,7 @@
 #include <charconv>
 #include <utility>
 
-#include "config/sampling_numbers.h"
+#include "config/options/sampling_numbers.h"
 #include "ipc/http/api/fields.h"
 #include "ipc/http/api/json_writer.h"
 #include "ipc/request_rules.h"

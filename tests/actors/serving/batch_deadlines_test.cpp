@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "actors/serving/batch.h"
+#include "actors/batching/batch.h"
 
 using namespace troupe;
 using namespace troupe::actors;

@@ -1,5 +1,5 @@
 // A batch with a keeper and a worker that answer at once.
-#include "actors/serving/batch.h"
+#include "actors/batching/batch.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

@@ -1,4 +1,4 @@
-#include "actors/serving/measure_steps.h"
+#include "actors/batching/measure_steps.h"
 
 #include <catch2/catch.hpp>
 #include <string>

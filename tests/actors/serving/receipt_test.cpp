@@ -1,5 +1,5 @@
 // A Batch with a cache keeper and a worker of known step times: what its streams' receipts say.
-#include "actors/serving/batch.h"
+#include "actors/batching/batch.h"
 
 #include <catch2/catch.hpp>
 #include <map>

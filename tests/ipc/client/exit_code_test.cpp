@@ -1,6 +1,6 @@
 #include <catch2/catch.hpp>
 
-#include "cli/exit_code.h"
+#include "cli/terminal/exit_code.h"
 #include "ipc/client/conversions.h"
 #include "scheduler/outcome.h"
 

@@ -18,7 +18,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "ipc/listen_address.h"
+#include "ipc/sockets/listen_address.h"
 #include "tests/ipc/support.h"
 
 namespace troupe::ipc::http::test {

@@ -1,0 +1,185 @@
+// How a Batch promises deadlines: what cannot be met is refused before anything is computed for it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "actors/batching/batch.h"
+#include "actors/batching/batch_live.h"
+#include "actors/requests/request_check.h"
+#include "actors/serving/encoding.h"
+
+namespace troupe::actors {
+namespace {
+
+using scheduler::Outcome;
+
+constexpr std::chrono::milliseconds kLongestRetry{3'600'000};  // clients take a longer one for a mistake
+
+double on_clock(TimePoint time) { return std::chrono::duration<double>(time.time_since_epoch()).count(); }
+
+std::chrono::milliseconds to_ms(double seconds) {
+  constexpr double kMost = 1e12;  // of predictions far beyond any deadline
+  return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(std::min(seconds * 1e3, kMost))));
+}
+
+std::string rounded(double seconds) {
+  return seconds < 10 ? fmt::format("{:.0f} ms", 1e3 * seconds) : fmt::format("{:.1f} s", seconds);
+}
+
+}  // namespace
+
+// Asks for what decide_promise() needs. False: nothing is to be decided, because it has no deadline, or nothing is
+// known of steps yet, or an earlier batch has decided. Of several choices the first one decides for all.
+bool Batch::ask_for_promise(Live& live) {
+  if (!live.task->deadline) return false;
+  live.promised = live.task->promised;
+  live.promise_settled = !live.wants_last() && live.emitted > 0;
+  if (const Live* parent = parent_of(live)) live.promised = live.promised || parent->promised;
+  if (!planner_.costs().has_learned()) return false;
+  const auto alone = scheduler::alone(forecast_server(), forecast_request(live, {}));
+  live.due_seconds = on_clock(*live.task->deadline) - (live.wants_last() ? alone.last_seconds : alone.first_seconds);
+  if (live.promised || live.emitted > 0 || live.task->body->fork_of != 0) return false;
+  move_to(live, Phase::undecided);
+  leases_.push_back(Predict{.request = live.request(), .scopes = live.scopes, .tokens = live.task->prompt});
+  return true;
+}
+
+void Batch::decide_promise(Live& live, std::uint32_t num_cached, TimePoint now) {
+  at_work_ = live.request();
+  std::vector<scheduler::ForecastRequest> others;
+  for (const auto& [request, other] : requests_) {
+    if (other.get() == &live || other->parked) continue;
+    if (other->phase != Phase::no_credit && other->phase != Phase::undecided)
+      others.push_back(forecast_request(*other, now));
+  }
+  scheduler::ForecastRequest next = forecast_request(live, now);
+  next.computed = std::min(num_cached, next.known - 1);
+  scheduler::Forecast expected = scheduler::forecast(forecast_server(), others, next);
+  const double left = seconds_between(now, *live.task->deadline);
+  double wait = seconds_to_wait(live, expected, left);
+  // What is booked does not run yet: it would hide whose promises this one breaks. It stands behind one that has come
+  // back.
+  scheduler::Experience& learned = *options_.experience;
+  const std::size_t num_others = others.size();
+  if (!learned.bookings.take(content_of(*live.task->body), on_clock(now)))
+    learned.bookings.append(others, learned.first_margin.factor(), learned.last_margin.factor(), on_clock(now));
+  if (others.size() > num_others) {
+    const scheduler::Forecast with_booked = scheduler::forecast(forecast_server(), others, next);
+    const double longer = seconds_to_wait(live, with_booked, left);
+    if (longer > wait) expected = with_booked;
+    wait = std::max(wait, longer);
+  }
+  if (wait > 0) return refuse(live, expected, {.left = left, .wait = wait}, now);
+  promise(live);
+  enter(live, now);
+}
+
+// Until what is waiting now is done; 0: it is in time, and so are the others.
+double Batch::seconds_to_wait(const Live& live, const scheduler::Forecast& expected, double left) const {
+  const double predicted = live.wants_last() ? expected.last_seconds : expected.first_seconds;
+  if (predicted * margin_of(live).factor() <= left && !expected.breaks_promise_until) return 0;
+  const auto alone = scheduler::alone(forecast_server(), forecast_request(live, {}));
+  const double shortest = live.wants_last() ? alone.last_seconds : alone.first_seconds;
+  constexpr double kLeast = 0.1;
+  return std::max({kLeast, predicted - left, expected.breaks_promise_until.value_or(predicted - shortest)});
+}
+
+void Batch::promise(const Live& first) {
+  for (std::uint32_t choice = 0; choice < first.task->body->num_choices; ++choice) {
+    const RequestId id = first.request() + choice;
+    streams_.promise(id);
+    ++options_.experience->promised;
+    if (Live* live = find(id)) live->promised = true;
+  }
+}
+
+void Batch::refuse(Live& first, const scheduler::Forecast& expected, const Lateness& late, TimePoint now) {
+  const double left = late.left;
+  const auto alone = scheduler::alone(forecast_server(), forecast_request(first, now));
+  const double shortest = first.wants_last() ? alone.last_seconds : alone.first_seconds;
+  const double predicted = first.wants_last() ? expected.last_seconds : expected.first_seconds;
+  std::string message = fmt::format(
+      "the deadline of {} ms cannot be met: the first token is expected in {}, the last in {}, and {} are left",
+      first.task->body->deadline->count(), rounded(expected.first_seconds), rounded(expected.last_seconds),
+      rounded(std::max(left, 0.0)));
+  if (predicted <= left) message += ", too few to be promised; deadlines that are promised already come first";
+  message += shortest > left ? fmt::format("; alone it takes {}. Ask for a longer deadline_ms{}", rounded(shortest),
+                                           first.wants_last() ? ", or fewer max_tokens" : ", or send a shorter prompt")
+                             : "; try again later, or ask for a longer deadline_ms";
+  End end = refusal(Outcome::deadline_unmeetable, "deadline_ms", std::move(message),
+                    static_cast<std::uint64_t>(first.task->body->deadline->count()));
+  end.predicted_first = to_ms(expected.first_seconds);
+  end.predicted_last = to_ms(expected.last_seconds);
+  end.retry_after.reset();
+  // Never, if nothing else would run and it would still be too late.
+  if (shortest <= left) {
+    end.retry_after = std::min(to_ms(late.wait), kLongestRetry);
+    book(first, *end.retry_after, now);
+  }
+  const RequestId id = first.request();
+  for (std::uint32_t choice = first.task->body->num_choices; choice-- > 0;) {  // `first` is gone after the last one
+    streams_.end(id + choice, end, now, news());
+    forget(id + choice);
+  }
+}
+
+// What arrives until it comes back is admitted only as far as it will still be in time.
+void Batch::book(const Live& refused, std::chrono::milliseconds wait, TimePoint now) {
+  const auto seconds = [](std::chrono::milliseconds time) { return std::chrono::duration<double>(time).count(); };
+  const Request& body = *refused.task->body;
+  scheduler::ForecastRequest request = forecast_request(refused, now);
+  request.promised_last = refused.wants_last();
+  options_.experience->bookings.add(content_of(body), std::move(request), seconds(wait), seconds(*body.deadline),
+                                    on_clock(now));
+}
+
+// is_last: its answer ends or is cut; else it had a token.
+void Batch::settle_promise(Live& live, bool is_last, TimePoint now) {
+  if (!live.promised || live.promise_settled || is_last != live.wants_last()) return;
+  live.promise_settled = true;
+  scheduler::Experience& learned = *options_.experience;
+  const bool is_kept = now < *live.task->deadline;
+  ++(is_kept ? learned.kept : learned.missed);
+  margin_of(live).learn(is_kept);
+}
+
+scheduler::PromiseMargin& Batch::margin_of(const Live& live) const {
+  return live.wants_last() ? options_.experience->last_margin : options_.experience->first_margin;
+}
+
+scheduler::ForecastServer Batch::forecast_server() const {
+  return {.costs = &planner_.costs(),
+          .max_step_tokens = options_.planner.max_step_tokens,
+          .max_sequences = options_.planner.max_sequences,
+          .max_stall_seconds = options_.planner.max_stall_seconds,
+          .slowdown = options_.experience->slowdown};
+}
+
+scheduler::ForecastRequest Batch::forecast_request(const Live& live, TimePoint now) const {
+  const Request& body = *live.task->body;
+  scheduler::ForecastRequest of{.demand = demand_of(live), .weight = body.tenant.weight()};
+  of.known = live.known_tokens();
+  of.is_running = live.phase == Phase::running;
+  if (of.is_running) of.computed = std::min(planner_.computed(live.sequence), of.known - 1);
+  if (live.phase == Phase::waiting_for_fork) of.computed = live.prompt_tokens() - 1;  // the first choice computes it
+  const std::uint32_t left = live.max_known - live.known_tokens();
+  of.answer =
+      live.wants_last() ? left : std::min(left, options_.experience->answers.expected(body.tenant.id, live.emitted));
+  if (live.promised && !live.promise_settled) {
+    of.promised = seconds_between(now, *live.task->deadline) / margin_of(live).factor();
+    of.promised_last = live.wants_last();
+  }
+  return of;
+}
+
+// Learns how much longer than their steps everything takes.
+void Batch::learn_pace(const engine::StepResult& result) {
+  const double step = seconds_between(result.kernels_began, result.kernels_ended);
+  if (last_step_ended_)
+    options_.experience->learn_slowdown(seconds_between(*last_step_ended_, result.kernels_ended), step);
+  last_step_ended_.reset();
+  if (has_work()) last_step_ended_ = result.kernels_ended;
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,158 @@
+// How a Batch has steps verify drafts.
+#include <algorithm>
+
+#include "actors/batching/batch.h"
+#include "actors/batching/batch_live.h"
+
+namespace troupe::actors {
+
+namespace {
+
+// Tokens of one sequence that are indexed before one step: a long prompt takes several, and has no drafts meanwhile.
+constexpr std::size_t kMaxIndexedPerStep = 4096;
+
+std::unique_ptr<engine::Drafter> make_drafter(engine::DraftSource source) {
+  switch (source) {
+    case engine::DraftSource::ngram:
+      return std::make_unique<engine::NgramDrafter>();
+    case engine::DraftSource::automatic:
+    case engine::DraftSource::suffix:
+      return std::make_unique<engine::SuffixDrafter>();
+    case engine::DraftSource::off:
+    case engine::DraftSource::draft:
+      break;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+void Batch::begin_drafts(Live& live) {
+  live.speculation = live.task->body->speculation.over(options_.speculation);
+  live.speculation.n_max = std::min(live.speculation.n_max, options_.planner.max_draft);
+  if (live.speculation.n_max == 0) live.speculation.source = engine::DraftSource::off;
+  // The state that a session's file keeps is the executor's, which may be past a stop string in a draft.
+  if (has_state() && live.task->body->turn) live.speculation.source = engine::DraftSource::off;
+}
+
+bool Batch::may_draft(const Live& live) const {
+  return live.speculation.source != engine::DraftSource::off && live.phase == Phase::running && !live.parked &&
+         !live.saving && live.emitted > 0 && live.emitted + 1 < live.granted && live.fill_until == 0 &&
+         planner_.decodes(live.sequence);
+}
+
+// Asks the draft worker for the next step's proposals; false: not for this step, or they are there.
+bool Batch::ask_for_drafts() {
+  if (!options_.has_draft_model || drafted_step_ == step_ + 1) return false;
+  drafted_step_ = step_ + 1;
+  std::vector<SequenceId> sequences;
+  for (const auto& [sequence, live] : sequences_) {
+    const engine::DraftSource source = live->speculation.source;
+    const bool by_model = source == engine::DraftSource::draft || source == engine::DraftSource::automatic;
+    if (by_model && may_draft(*live) && live->tokens.size() + 2 < live->max_known) sequences.push_back(sequence);
+  }
+  const std::uint32_t count = planner_.wanted_drafts(sequences, pass_seconds_, engine::kMaxDraftTokens);
+  if (count == 0) return false;
+  draft_work_ = std::make_shared<DraftWork>();
+  draft_work_->number = ++draft_number_;
+  draft_work_->closes = std::exchange(draft_closes_, {});
+  drafting_.clear();
+  for (const SequenceId sequence : sequences) {
+    Live& live = *sequences_.at(sequence);
+    engine::DraftAsk& ask = draft_work_->asks.emplace_back();
+    ask.request = live.request();
+    ask.first = live.num_told;
+    ask.tokens.assign(live.tokens.begin() + live.num_told, live.tokens.end());
+    ask.num_draft = std::max(1u, std::min(count, live.speculation.n_max));
+    ask.p_min = live.speculation.p_min;
+    if (ask.first == 0) ask.sampling = live.task->body->sampling;
+    live.num_told = live.known_tokens();
+    drafting_.push_back(live.request());
+  }
+  drafts_pending_ = true;
+  return true;
+}
+
+std::shared_ptr<const DraftWork> Batch::take_draft_work() { return std::exchange(draft_work_, nullptr); }
+
+void Batch::proposed(std::uint64_t number, const engine::DraftReply& reply, TimePoint now) {
+  if (!drafts_pending_ || number != draft_number_) return;  // asked before the draft worker died
+  drafts_pending_ = false;
+  for (const engine::DraftAnswer& answer : reply.answers) {
+    Live* live = find(answer.request);
+    if (!live) continue;
+    if (answer.is_lost) {
+      live->num_told = 0;
+      continue;
+    }
+    live->proposal = answer.tokens;
+    live->proposed_at = live->tokens.size();
+  }
+  if (reply.num_passes == 0) return;
+  const double pass = reply.seconds / reply.num_passes;
+  pass_seconds_ = pass_seconds_ == 0 ? pass : 0.8 * pass_seconds_ + 0.2 * pass;
+  charge_drafts(reply.seconds, now);
+}
+
+// In equal parts to those that it drafted for.
+void Batch::charge_drafts(double seconds, TimePoint now) {
+  charges_.clear();
+  for (const RequestId request : drafting_) {
+    const Live* live = find(request);
+    if (!live) continue;
+    const TenantId tenant = live->task->body->tenant.id;
+    const double part = seconds / static_cast<double>(drafting_.size());
+    shares_.charge(tenant, part);
+    charges_.push_back({.request = request,
+                        .tenant = tenant,
+                        .seconds = part,
+                        .num_blocks = live->num_blocks(options_.capacity.groups)});
+  }
+  streams_.charge(charges_, seconds, now, news());
+}
+
+void Batch::drafter_died() {
+  drafts_pending_ = false;
+  for (const auto& [request, live] : requests_) live->num_told = 0;
+  draft_closes_.clear();
+}
+
+// Proposes what may follow each sequence that decodes, as far as its client's credit goes.
+void Batch::offer_drafts() {
+  for (const auto& [sequence, live] : sequences_) {
+    const bool by_model = live->proposed_at == live->tokens.size() && !live->proposal.empty();
+    if (!by_model) live->proposal.clear();
+    if (!may_draft(*live)) {
+      live->proposal.clear();
+      continue;
+    }
+    if (!by_model) {
+      if (!live->drafter) live->drafter = make_drafter(live->speculation.source);
+      if (!live->drafter || !live->drafter->extend(live->tokens, kMaxIndexedPerStep)) continue;
+      live->drafter->propose(live->tokens, live->speculation.n_max, live->proposal);
+    }
+    if (live->proposal.size() < live->speculation.n_min) live->proposal.clear();
+    const std::uint64_t credit = live->granted - live->emitted - 1;
+    planner_.offer_draft(sequence, static_cast<std::uint32_t>(std::min<std::uint64_t>(live->proposal.size(), credit)));
+  }
+}
+
+// Compares the proposal with what followed, whether or not it was verified: so the acceptance of drafts that are not
+// worth verifying is known, too.
+void Batch::learn_from_draft(Live& live, const engine::ItemResult& row, std::uint32_t num_draft) {
+  const std::size_t count = std::min(live.proposal.size(), row.tokens.size());
+  std::uint32_t num_right = 0;
+  while (num_right < count && live.proposal[num_right] == row.tokens[num_right].id) ++num_right;
+  if (count > 0) planner_.observe_draft(live.sequence, num_right, num_right < count);
+  live.proposal.clear();
+  if (num_draft == 0) return;
+  engine::DraftSource source = live.speculation.source;
+  if (source == engine::DraftSource::automatic) source = engine::DraftSource::suffix;
+  if (live.proposed_at == live.tokens.size()) source = engine::DraftSource::draft;
+  DraftCounts& counts = draft_counts_[static_cast<std::size_t>(source)];
+  ++counts.drafts;
+  counts.tokens += num_draft;
+  counts.accepted += row.num_accepted;
+}
+
+}  // namespace troupe::actors

@@ -1,0 +1,104 @@
+// What the batcher exchanges with the cache keeper and the target worker: plain values.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "actors/requests/failure.h"
+#include "actors/requests/request.h"
+#include "actors/sessions/sessions.h"
+#include "cache/lease_book.h"
+#include "engine/drafting/model_drafter.h"
+#include "engine/engine.h"
+
+namespace troupe::actors {
+
+// To the keeper -------------------------------------------------------------------------------------
+
+// Every step up to this one has ended. Sent before the messages that its result causes.
+struct StepEnded {
+  std::uint64_t epoch = 0;
+  std::uint64_t step = 0;
+};
+
+// Asks how many of this request's tokens are cached or being computed.
+struct Predict {
+  RequestId request = 0;
+  cache::ScopeList scopes;
+  cache::Tokens tokens;
+};
+
+using LeaseMessage =
+    std::variant<StepEnded, cache::Acquire, cache::Extend, cache::Commit, cache::Yield, cache::Release, Predict>;
+
+struct Prediction {
+  RequestId request = 0;
+  std::uint32_t tokens = 0;  // cached or in flight
+};
+
+// The keeper's reply to one msg::Lease.
+struct LeaseReply {
+  cache::LeaseEffects effects;
+  std::vector<Prediction> predictions;
+};
+
+// To the worker -------------------------------------------------------------------------------------
+
+// Entry `index` of the group's block table becomes `block`, which has equal bits: another sequence published it first.
+struct BlockSwap {
+  SequenceId sequence = 0;
+  GroupId group = 0;
+  std::uint32_t index = 0;
+  BlockId block = kNoBlock;
+};
+
+// Blocks of positions [from, to) of a session's sequence are copied to memory, from where they are written to a file.
+struct ImageSave {
+  std::shared_ptr<SessionSaving> saving;
+  BlockTables tables;
+  std::uint32_t from = 0;
+  std::uint32_t to = 0;
+  SequenceId state_of = 0;  // set with the last part: the open sequence whose state is saved, too
+};
+
+// The same the other way: blocks are filled with what was read from a file.
+struct ImageFill {
+  std::shared_ptr<const engine::SequenceImage> image;
+  BlockTables tables;
+  std::uint32_t from = 0;
+  std::uint32_t to = 0;
+};
+
+// Done in this order: saves, closes, fills, opens, swaps (also in sequences just opened again after a failed step),
+// then one step over `batch`, which may have no items. If the batch has no number (0), only the closes are done.
+struct StepWork {
+  std::vector<ImageSave> saves;
+  std::vector<ImageFill> fills;
+  std::vector<SequenceId> closes;
+  std::vector<BlockSwap> swaps;
+  std::vector<engine::SequenceSpec> opens;
+  engine::StepBatch batch;
+};
+
+// To the draft worker -------------------------------------------------------------------------------
+
+struct DraftWork {
+  std::uint64_t number = 0;
+  std::vector<std::uint64_t> closes;  // requests that have ended; done first
+  std::vector<engine::DraftAsk> asks;
+};
+
+// From the worker -----------------------------------------------------------------------------------
+
+// A step that failed: none of its rows advanced, and the worker has no sequence open any more. The blocks written by
+// earlier steps are still valid.
+struct StepFailure {
+  std::uint64_t epoch = 0;
+  std::uint64_t step = 0;
+  Failure why;
+  double seconds = 0;  // that it took
+};
+
+}  // namespace troupe::actors

@@ -1,0 +1,208 @@
+// A request and its answer, as they pass through the gateway: plain values, no protobuf, no CAF.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "cache/ids.h"
+#include "engine/drafting/speculation.h"
+#include "engine/layers/pooling.h"
+#include "engine/sampling/sampler.h"
+#include "scheduler/outcome.h"
+#include "scheduler/shares/shared_limit.h"
+#include "scheduler/shares/tenant.h"
+
+namespace troupe::actors {
+
+using RequestId = std::uint64_t;  // given by the gateway; never reused while the server runs
+using UnitId = std::uint32_t;     // of a loaded model (model_unit.h)
+
+class SessionTurn;
+
+using TimePoint = std::chrono::steady_clock::time_point;
+[[nodiscard]] inline double seconds_between(TimePoint from, TimePoint to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+// What a request asks for.
+enum class WorkKind : std::uint8_t { generate, embed };
+
+using EmbedIds = std::vector<std::vector<TokenId>>;  // of each text
+
+// The texts of which an Embed request wants the vectors.
+struct EmbedInputs {
+  // Texts, or exact ids; 1 to kMaxEmbedInputs of them, none longer than TextVectors::max_tokens(): an encoder's
+  // context, for other models at most engine::kMaxHiddenTokens.
+  std::variant<std::vector<std::string>, EmbedIds> texts;
+  std::optional<engine::Pooling> pooling;  // none: the model's own
+  bool normalise = true;
+
+  std::size_t count() const {
+    return std::visit([](const auto& each) { return each.size(); }, texts);
+  }
+};
+
+// One turn of a conversation.
+struct ChatMessage {
+  std::string role;  // "system", "user", "assistant", or what else the template knows
+  std::string content;
+  std::string name{};       // of a user or a tool; empty: the message has none
+  std::string reasoning{};  // of an assistant, for templates that show it again (reasoning_content); empty: none
+  bool operator==(const ChatMessage&) const = default;
+};
+
+// A conversation that the model's chat template makes a prompt of. What the messages say never becomes a control token.
+struct ChatPrompt {
+  std::vector<ChatMessage> messages;  // 1 to kMaxChatMessages, of kMaxPromptBytes together
+  bool add_generation_prompt = true;  // the prompt ends where the assistant's answer begins
+  // Further variables of the template: a JSON object ("{\"enable_thinking\": false}"), at most kMaxChatVariableBytes.
+  // `tools` and `documents` are variables. Empty: none.
+  std::string variables{};
+  bool operator==(const ChatPrompt&) const = default;
+};
+
+struct Request {
+  scheduler::Tenant tenant;  // by the server's rules, from what the kernel says of the peer or a trusted proxy names
+  std::uint32_t uid = 0;     // of the connection, for status
+  std::string client_id{};   // its X-Request-Id, for status; empty: it has none
+  std::string model;         // empty: the only or default model
+  std::variant<std::string, std::vector<TokenId>, ChatPrompt> prompt;  // text, exact ids, or a conversation
+  bool add_special = true;     // text and conversations: BOS as the vocabulary asks
+  bool parse_special = false;  // text only: control tokens written as text become their ids
+  // Set: the request is for vectors of these texts. Prompt, sampling, stop strings, credit and choices are not used
+  // then.
+  std::optional<EmbedInputs> embed;
+  engine::SamplingParams sampling;
+  bool has_seed = false;                  // else the gateway draws one and reports it
+  engine::SpeculationChoice speculation;  // never changes the answer
+  std::vector<std::string> stop_strings;
+  std::optional<std::chrono::milliseconds> deadline;  // from submission; then the stream ends with the tokens so far
+  std::int32_t priority = 0;                          // lower is earlier
+  std::string cache_scope;        // empty: the tenant's own; "public": shared by all; else a name of the tenant's
+  std::uint64_t credit = 0;       // tokens that may be sent before the client grants more, of each choice
+  std::uint32_t num_choices = 1;  // answers, from one prefill; 1 to kMaxChoices
+  // Set by the stream table for all choices but the first: the request id of the first. This choice waits until the
+  // first one has computed the prompt, then begins as its fork; if the first ends before that, it computes the prompt
+  // itself.
+  RequestId fork_of = 0;
+  std::string session;  // the conversation of the tenant that it continues (sessions/sessions.h); empty: none
+  bool session_recompute = false;  // also if that was computed under other numerics: then its tokens are computed again
+  std::shared_ptr<SessionTurn> turn{};  // of `session`: set by the gateway
+
+  WorkKind kind() const { return embed ? WorkKind::embed : WorkKind::generate; }
+};
+
+// Bytes of the texts or the conversation, or of the ids (4 each) that a request sends.
+[[nodiscard]] std::uint64_t input_bytes(const Request& request);
+
+inline constexpr std::size_t kMaxPromptBytes = 8u << 20;
+inline constexpr std::size_t kMaxChatMessages = 16'384;
+inline constexpr std::size_t kMaxChatVariableBytes = 1u << 20;
+inline constexpr std::size_t kMaxStopStrings = 16;
+inline constexpr std::size_t kMaxStopStringBytes = 256;
+inline constexpr std::size_t kMaxScopeBytes = 64;
+inline constexpr std::uint32_t kMaxChoices = 64;
+inline constexpr std::size_t kMaxEmbedInputs = 256;
+
+// Counts and times of an ended request: its receipt.
+struct Usage {
+  std::uint32_t prompt_tokens = 0;
+  std::uint32_t cached_tokens = 0;      // of the prompt, served from the prefix cache at first admission
+  std::uint32_t completion_tokens = 0;  // emitted
+  std::uint64_t computed_tokens = 0;    // prompt and answer, without cached ones; replayed ones and drafts count again
+  std::uint64_t drafted_tokens = 0;     // proposals that were verified
+  std::uint64_t accepted_tokens = 0;    // of these, tokens of the answer
+  double queue_seconds = 0;             // submission to first step
+  double prefill_seconds = 0;           // first step to first token
+  double decode_seconds = 0;            // first token to last
+  double ttft_seconds = 0;              // submission to first token
+  double stalled_seconds = 0;           // from the first step on: ready to be computed, but in no step
+  double preempted_seconds = 0;         // from the first step on: without a place in the batch
+  double parked_seconds = 0;            // out of credit
+  double compute_seconds = 0;           // its share of the time of the steps and passes that computed it
+  double cpu_seconds = 0;               // compute_seconds times the threads that computed
+  double block_seconds = 0;             // KV blocks times the seconds that it held them
+  double tenant_share = 0;              // of all computing during its life, the part of its tenant; 0 to 1
+  std::uint32_t preemptions = 0;
+};
+
+// What a tenant used: one choice that has ended, or computing charged after the end of what it was for.
+struct UsageEntry {
+  scheduler::Tenant tenant{};
+  WorkKind kind = WorkKind::generate;
+  std::optional<scheduler::Outcome> outcome{};  // none: it was counted before
+  bool has_begun = false;                       // a step or pass was planned for it
+  Usage usage{};
+};
+
+// Consecutive tokens of one choice. `text` is whole UTF-8 characters; it may lag behind the ids.
+struct TokenRun {
+  std::uint32_t choice = 0;
+  std::uint64_t first_index = 0;  // of ids[0] among the tokens of this choice
+  std::vector<TokenId> ids;
+  std::string text;
+  std::vector<engine::SampledToken> logprobs;  // one per id if requested, else empty
+};
+
+struct Embeddings {
+  engine::Pooling pooling = engine::Pooling::mean;
+  std::uint32_t dim = 0;
+  std::vector<float> values;  // [inputs, dim]
+};
+
+// How a choice ended. Exactly one for each choice of a submitted request, after its last TokenRun. Until the prompt is
+// encoded, the choices of a request end together, with the same outcome.
+struct End {
+  std::uint32_t choice = 0;
+  scheduler::Outcome outcome = scheduler::Outcome::internal;
+  std::string message;                 // refused and failed: what is wrong, and what to do
+  std::string field;                   // refused: the offending field, or the limit by its name in the configuration
+  std::string stop;                    // the stop string that matched
+  std::optional<std::uint64_t> limit;  // refused: the limit that was met
+  std::optional<std::chrono::milliseconds> retry_after;
+  // Refused as deadline_unmeetable: when the tokens would have come, from now.
+  std::optional<std::chrono::milliseconds> predicted_first, predicted_last;
+  std::uint64_t seed = 0;  // the seed that was used
+  Usage usage;
+  std::shared_ptr<const Embeddings> embeddings;  // set if an Embed request succeeded; its outcome is eos
+};
+
+// Receives the answers of a request. ipc implements it, the stream table calls it.
+//
+// Callable from any thread; must not block. Calls for one choice come one at a time, calls for several choices may be
+// concurrent.
+class StreamSink {
+ public:
+  virtual ~StreamSink() = default;
+  virtual void tokens(TokenRun run) = 0;
+  virtual void end(End end) = 0;  // exactly once per choice, and nothing of that choice after it
+};
+
+// Set to true: the answer is not needed any more; the work ends as cancelled, at its next check of the flag.
+using CancelFlag = std::shared_ptr<std::atomic<bool>>;
+
+// --- definitions ---
+
+inline std::uint64_t input_bytes(const Request& request) {
+  constexpr auto size_of_all = [](const auto& all) {
+    std::uint64_t bytes = 0;
+    for (const auto& each : all) bytes += each.size() * sizeof(each[0]);
+    return bytes;
+  };
+  if (request.embed) return std::visit(size_of_all, request.embed->texts);
+  if (const auto* const text = std::get_if<std::string>(&request.prompt)) return text->size();
+  if (const auto* const ids = std::get_if<std::vector<TokenId>>(&request.prompt)) return ids->size() * sizeof(TokenId);
+  const ChatPrompt& chat = std::get<ChatPrompt>(request.prompt);
+  std::uint64_t bytes = chat.variables.size();
+  for (const ChatMessage& each : chat.messages)
+    bytes += each.role.size() + each.content.size() + each.name.size() + each.reasoning.size();
+  return bytes;
+}
+
+}  // namespace troupe::actors

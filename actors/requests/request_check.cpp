@@ -1,0 +1,228 @@
+#include "actors/requests/request_check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <utility>
+
+#include "config/printable.h"
+#include "engine/sampling/sampler.h"
+
+namespace troupe::actors {
+namespace {
+
+using scheduler::Outcome;
+
+End wrong_argument(std::string field, std::string message, std::optional<std::uint64_t> limit = std::nullopt) {
+  return refusal(Outcome::invalid_argument, std::move(field), std::move(message), limit);
+}
+
+std::optional<End> check_stop_strings(const std::vector<std::string>& stops) {
+  for (const std::string& stop : stops) {
+    if (stop.empty()) return wrong_argument("stop", "a stop string is empty; leave it out");
+    if (stop.size() <= kMaxStopStringBytes) continue;
+    return wrong_argument(
+        "stop", fmt::format("a stop string has {} bytes; at most {} are allowed", stop.size(), kMaxStopStringBytes),
+        kMaxStopStringBytes);
+  }
+  return std::nullopt;
+}
+
+// field: the name of these ids in the request, as "token_ids".
+std::optional<End> check_ids(const std::vector<TokenId>& ids, const std::string& field, std::uint32_t vocab_size) {
+  const auto unknown = engine::find_unknown_id(ids, vocab_size);
+  if (!unknown) return std::nullopt;
+  return wrong_argument("token_ids",
+                        fmt::format("{}[{}] is {}; this model's vocabulary has the ids 0 to {}", field, *unknown,
+                                    ids[*unknown], vocab_size - 1),
+                        vocab_size);
+}
+
+std::string embed_field(const EmbedInputs& embed) {
+  return std::holds_alternative<std::vector<std::string>>(embed.texts) ? "texts" : "token_ids";
+}
+
+std::optional<End> check_speculation(const engine::SpeculationChoice& choice) {
+  const auto above = [](const char* name, std::uint32_t value) {
+    return wrong_argument(fmt::format("speculation.{}", name),
+                          fmt::format("{} is {}; a draft has at most {} tokens", name, value, engine::kMaxDraftTokens),
+                          engine::kMaxDraftTokens);
+  };
+  if (choice.n_max && *choice.n_max > engine::kMaxDraftTokens) return above("n_max", *choice.n_max);
+  if (choice.n_min && *choice.n_min > engine::kMaxDraftTokens) return above("n_min", *choice.n_min);
+  if (choice.p_min && !(*choice.p_min >= 0 && *choice.p_min <= 1))
+    return wrong_argument("speculation.p_min", "p_min is a probability: it must be 0 to 1");
+  return std::nullopt;
+}
+
+std::optional<End> check_embed_shape(const EmbedInputs& embed) {
+  if (embed.count() == 0) return wrong_argument("texts", "there is no text to embed");
+  if (embed.count() <= kMaxEmbedInputs) return std::nullopt;
+  return wrong_argument(
+      embed_field(embed),
+      fmt::format("{} texts were given; at most {} are taken at once", embed.count(), kMaxEmbedInputs),
+      kMaxEmbedInputs);
+}
+
+std::optional<End> check_embed_for_model(const Request& request, const ServingLimits& limits) {
+  const auto* const inputs = std::get_if<EmbedIds>(&request.embed->texts);
+  if (!inputs) {
+    if (limits.has_vocabulary) return std::nullopt;
+    return refusal(Outcome::unsupported, "texts", "this model has no vocabulary; send token_ids");
+  }
+  for (std::size_t i = 0; i < inputs->size(); ++i) {
+    if (auto wrong = check_ids((*inputs)[i], fmt::format("token_ids[{}]", i), limits.vocab_size)) return wrong;
+  }
+  return check_lengths(request, *inputs, limits);
+}
+
+}  // namespace
+
+std::optional<End> check_chat(const ChatPrompt& chat) {
+  if (chat.messages.empty()) return wrong_argument("messages", "there is no message; send at least one");
+  if (chat.messages.size() > kMaxChatMessages)
+    return wrong_argument(
+        "messages", fmt::format("there are {} messages; at most {} are taken", chat.messages.size(), kMaxChatMessages),
+        kMaxChatMessages);
+  if (chat.variables.size() > kMaxChatVariableBytes)
+    return wrong_argument("template_variables",
+                          fmt::format("the template's variables have {} bytes; at most {} are taken",
+                                      chat.variables.size(), kMaxChatVariableBytes),
+                          kMaxChatVariableBytes);
+  for (std::size_t i = 0; i < chat.messages.size(); ++i)
+    if (chat.messages[i].role.empty()) return wrong_argument("messages", fmt::format("messages[{}] has no role", i));
+  return std::nullopt;
+}
+
+std::optional<End> check_shape(const Request& request) {
+  if (request.embed) return check_embed_shape(*request.embed);
+  const auto* const chat = std::get_if<ChatPrompt>(&request.prompt);
+  if (const std::uint64_t bytes = input_bytes(request); bytes > kMaxPromptBytes) {
+    return wrong_argument(chat != nullptr                                       ? "messages"
+                          : std::holds_alternative<std::string>(request.prompt) ? "text"
+                                                                                : "token_ids",
+                          fmt::format("the prompt has {} bytes; at most {} are taken", bytes, kMaxPromptBytes),
+                          kMaxPromptBytes);
+  }
+  if (chat != nullptr) {
+    if (auto wrong = check_chat(*chat)) return wrong;
+    if (!request.session.empty())
+      return refusal(Outcome::unsupported, "session",
+                     "messages are a whole conversation; leave out the session, or continue it with text");
+  }
+  if (auto wrong = check_stop_strings(request.stop_strings)) return wrong;
+  if (auto wrong = check_speculation(request.speculation)) return wrong;
+  if (const std::size_t size = request.cache_scope.size(); size > kMaxScopeBytes) {
+    return wrong_argument("cache_scope",
+                          fmt::format("cache_scope has {} bytes; at most {} are allowed", size, kMaxScopeBytes),
+                          kMaxScopeBytes);
+  }
+  if (request.deadline && request.deadline->count() <= 0)
+    return wrong_argument("deadline_ms", "the deadline must be at least 1 ms");
+  return std::nullopt;
+}
+
+std::optional<End> check_for_model(const Request& request, const ServingLimits& limits) {
+  if (!request.model.empty() && request.model != limits.model) return unknown_model(request.model, {limits.model});
+  if (request.embed) return check_embed_for_model(request, limits);
+  if (!limits.generates) {
+    return refusal(Outcome::unsupported, "generate",
+                   "this server's model is an encoder: it makes vectors of texts (Embed) and continues none");
+  }
+  if (auto wrong = engine::validate(request.sampling, limits.vocab_size))
+    return wrong_argument(wrong->field, wrong->message);
+  if (const auto* ids = std::get_if<std::vector<TokenId>>(&request.prompt)) {
+    if (auto wrong = check_ids(*ids, "token_ids", limits.vocab_size)) return wrong;
+  } else if (!limits.has_vocabulary) {
+    return refusal(Outcome::unsupported, "text", "this model has no vocabulary; send the prompt as token_ids");
+  } else if (std::holds_alternative<ChatPrompt>(request.prompt) && !limits.chat_problem.empty()) {
+    return refusal(Outcome::unsupported, "messages", limits.chat_problem);
+  }
+  if (request.speculation.source == engine::DraftSource::draft && !limits.has_draft_model)
+    return refusal(Outcome::unsupported, "speculation.type",
+                   "this server has no draft model; choose ngram, suffix or auto, or have it started with --draft");
+  if (!request.stop_strings.empty() && !limits.has_vocabulary) {
+    return refusal(Outcome::unsupported, "stop",
+                   "this model has no vocabulary, so its answers have no text to stop at; use stop ids");
+  }
+  return std::nullopt;
+}
+
+std::optional<End> check_length(const Request& request, std::size_t prompt_tokens, const ServingLimits& limits) {
+  const scheduler::Demand demand{.tenant = request.tenant.id,
+                                 .priority = request.priority,
+                                 .arrival = 0,
+                                 .prompt_tokens = static_cast<std::uint32_t>(prompt_tokens),
+                                 .max_tokens = request.sampling.max_tokens,
+                                 .limits = request.tenant.limits()};
+  auto fit = scheduler::check_fit(demand, limits.capacity);
+  if (auto* no = std::get_if<scheduler::Refusal>(&fit)) return refused(std::move(*no));
+  return std::nullopt;
+}
+
+std::optional<End> check_lengths(const Request& request, const EmbedIds& inputs, const ServingLimits& limits) {
+  const std::string field = embed_field(*request.embed);
+  const std::uint32_t max_context = request.tenant.limits().max_context.value_or(scheduler::kUnlimitedTokens);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const std::string name = fmt::format("{}[{}]", field, i);
+    if (inputs[i].empty()) return wrong_argument(field, name + " has no tokens");
+    if (inputs[i].size() > limits.max_embed_tokens) {
+      return refusal(
+          Outcome::too_long, field,
+          fmt::format("{} has {} tokens; this model reads at most {}", name, inputs[i].size(), limits.max_embed_tokens),
+          limits.max_embed_tokens);
+    }
+    if (inputs[i].size() <= max_context) continue;
+    return refusal(Outcome::too_long, "max-context",
+                   fmt::format("{} has {} tokens, and this tenant's texts may have {} each (max-context); shorten it",
+                               name, inputs[i].size(), max_context),
+                   max_context);
+  }
+  return std::nullopt;
+}
+
+End unknown_model(const std::string& name, const std::vector<std::string>& known) {
+  return refusal(Outcome::unknown_model, "model",
+                 fmt::format("there is no model \"{}\" here; this server has \"{}\"", Printable(name).text(),
+                             fmt::join(known, "\", \"")));
+}
+
+End refusal(Outcome outcome, std::string field, std::string message, std::optional<std::uint64_t> limit) {
+  return refused({.outcome = outcome, .message = std::move(message), .field = std::move(field), .limit = limit});
+}
+
+End ended_as(Outcome outcome, std::string message) {
+  End end;
+  end.outcome = outcome;
+  end.message = std::move(message);
+  if (scheduler::info(outcome).retryable) end.retry_after = std::chrono::milliseconds(scheduler::kRetryMsIfUnknown);
+  return end;
+}
+
+End given_up(const Failure& why, const std::string& doing) {
+  if (why.out_of_memory) {
+    return ended_as(Outcome::out_of_memory,
+                    fmt::format("there was not enough memory {}, {} times; try again later, or with a shorter prompt",
+                                doing, kMaxFaults));
+  }
+  return ended_as(
+      Outcome::quarantined,
+      fmt::format(
+          "the attempt {} broke {} times ({}), so this request is given up; others go on. Sent again it will do "
+          "the same: change it, and tell whoever runs this server",
+          doing, kMaxFaults, why.what));
+}
+
+End refused(scheduler::Refusal refusal) {
+  End end;
+  end.outcome = refusal.outcome;
+  if (const auto ms = scheduler::retry_ms(refusal)) end.retry_after = std::chrono::milliseconds(*ms);
+  end.message = std::move(refusal.message);
+  end.field = std::move(refusal.field);
+  end.limit = refusal.limit;
+  return end;
+}
+
+}  // namespace troupe::actors

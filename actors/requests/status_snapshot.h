@@ -1,0 +1,133 @@
+// The server's status as plain values: everything that `troupe status` prints.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "actors/requests/latency.h"
+#include "actors/requests/request.h"
+#include "cache/ids.h"
+#include "config/metric.h"
+#include "engine/compute/profiler.h"
+
+namespace troupe::actors {
+
+// The states of a request, in the order it normally passes through them.
+enum class RequestState : std::uint8_t {
+  received,  // not checked yet, or waiting for the model to load
+  encoding,  // its text is being turned into ids
+  queued,    // waits for admission to the running batch (also after a preemption)
+  running,   // takes part in steps
+  parked,    // out of client credit
+  ended,
+};
+inline constexpr std::size_t kNumRequestStates = 6;
+
+// One live request, without its prompt and answer.
+struct RequestView {
+  RequestId request = 0;
+  TenantId tenant{};
+  std::uint32_t uid = 0;      // of its connection
+  std::string tenant_name{};  // scheduler::label_of()
+  std::string client_id{};    // Request::client_id
+  RequestState state = RequestState::received;
+  std::int32_t priority = 0;
+  std::uint32_t prompt_tokens = 0;     // 0: not known yet
+  std::uint32_t cached_tokens = 0;     // of the prompt
+  std::uint32_t computed_tokens = 0;   // of the prompt, the cached ones included
+  std::uint32_t generated_tokens = 0;  // 0 while running: its prompt is being computed
+  std::uint32_t preemptions = 0;
+  double age_seconds = 0;  // since its arrival
+};
+
+enum class Readiness { loading, ready, draining, failed };
+
+// Resident memory of one kind (actors/status/memory_survey.h lists them).
+struct MemoryUse {
+  std::string kind;
+  std::uint64_t bytes = 0;
+  // Exact for kinds that never shrink (weights, KV blocks, step buffers); for the others the maximum over all status
+  // queries so far.
+  std::uint64_t peak_bytes = 0;
+};
+
+// Memory whose purpose the server knows.
+struct KnownMemory {
+  std::uint64_t weights = 0;          // packed, and tables
+  std::uint64_t weights_on_heap = 0;  // the part of it that the allocator counts too
+  std::uint64_t vocabulary = 0;
+  std::uint64_t kv_cache = 0;      // blocks that were ever written
+  std::uint64_t snapshots = 0;     // of recurrent state, that were ever written
+  std::uint64_t step_buffers = 0;  // the executor's
+  std::uint64_t streams = 0;       // requests, prompts and answers of the live streams
+};
+
+// Live requests by state, of all users or of one.
+struct StateMetrics {
+  std::uint64_t waiting = 0;  // received, encoding or queued
+  std::uint64_t running = 0;
+  std::uint64_t parked = 0;
+
+  void append_metrics(MetricList& out) const {
+    out.gauge("num_requests_running", "Requests that take part in steps.", running, {.key = "requests_running"});
+    out.gauge("num_requests_waiting", "Requests that wait for their first step.", waiting, {.key = "requests_waiting"});
+    out.gauge("num_requests_parked", "Requests whose client does not read.", parked, {.key = "requests_parked"});
+  }
+};
+
+// Tokens of all users' requests or of one user's.
+struct TokenMetrics {
+  std::uint64_t prompt = 0;
+  std::uint64_t cached = 0;  // of those, served from the prefix cache
+  std::uint64_t generated = 0;
+
+  void append_metrics(MetricList& out) const {
+    out.counter("prompt_tokens", "Tokens of prompts that were begun.", prompt);
+    out.counter("generation_tokens", "Tokens that were generated.", generated, {.key = "generated_tokens"});
+    out.counter("prefix_cache_queries", "Prompt tokens that were looked for in the prefix cache.", prompt);
+    out.counter("prefix_cache_hits", "Prompt tokens that were found there.", cached, {.key = "cached_tokens"});
+  }
+};
+
+// What one tenant, or several together, asked for and was served (serving/tenant_counters.h).
+struct TenantUse {
+  std::optional<TenantId> tenant{};  // none: of several
+  std::string label;
+  std::uint64_t received = 0;
+  std::array<std::uint64_t, 3> ended{};                          // by scheduler::OutcomeKind
+  std::vector<std::pair<std::string, std::uint64_t>> refused{};  // by the name of the limit
+  StateMetrics states{};
+  TokenMetrics tokens{};
+  double compute_seconds = 0;  // of steps and passes
+  Histogram time_to_first_token{}, inter_token_latency{};
+};
+
+// Everything `troupe status` prints.
+struct StatusSnapshot {
+  Readiness readiness = Readiness::loading;
+  double load_fraction = 0;
+  std::string model;
+  std::string numerics_id;
+  std::string kernels;
+  bool stalled = false;  // work waits, and nothing has been done for longer than GatewayOptions::progress_timeout
+  std::uint64_t weight_bytes = 0;
+  std::uint64_t kv_bytes = 0;
+  std::uint32_t num_threads = 0;
+  std::vector<MemoryUse> memory;  // the resident memory by kind
+  MetricList metrics;
+  std::vector<TenantUse> tenants;                  // in the order in which they came
+  std::vector<RequestView> requests;               // all live ones, oldest first
+  std::optional<engine::ProfileSnapshot> profile;  // step time by operation, if the profiler collects it
+
+  // As of MetricList.
+  double value(std::string_view key) const { return metrics.value(key); }
+  std::uint64_t count(std::string_view key) const { return metrics.count(key); }
+};
+
+}  // namespace troupe::actors

@@ -1,0 +1,220 @@
+#include "actors/unit/model_unit.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <exception>
+#include <filesystem>
+
+#include "actors/batching/measure_steps.h"
+#include "actors/requests/request_check.h"
+#include "actors/serving/model_cache.h"
+#include "actors/unit/supervisor.h"
+#include "config/assert.h"
+#include "config/printable.h"
+#include "engine/model/memory_budget.h"
+
+namespace troupe::actors {
+namespace {
+
+constexpr std::uint32_t kMaxDraftContexts = 8;  // whole contexts that a draft model's cache has room for
+
+// ", 96 cache blocks of 8192 bytes, 40 window blocks of 4096 bytes, 64 snapshots of 20480 bytes, 16 states": those that
+// the model has.
+std::string pools_of(const ServedModel& served) {
+  std::string text;
+  const auto& model = served.language_model();
+  if (!model) return text;
+  for (GroupId group = 0; group < model->arenas().size(); ++group)
+    text += fmt::format(", {} {} blocks of {} bytes", model->arena(group)->num_blocks(),
+                        group == 0 ? "cache" : "window", model->arena(group)->bytes_per_block());
+  if (const auto& snapshots = model->snapshots())
+    text += fmt::format(", {} snapshots of {} bytes", snapshots->num_snapshots(), snapshots->bytes_per_snapshot());
+  if (const std::uint32_t states = model->num_states(); states > 0) text += fmt::format(", {} states", states);
+  return text;
+}
+
+void log_chat_template(const ServedModel& served) {
+  if (!served.language_model()) return;
+  if (const auto& chosen = served.chat_template())
+    spdlog::info("chat template \"{}\", {} bytes", Printable(chosen->name()).text(), chosen->source().size());
+  else
+    spdlog::info("messages are refused: {}", served.chat_problem());
+}
+
+Result<ServedModel> load_served(const std::string& path, const engine::LoadOptions& options) {
+  const auto file = engine::open_gguf(path);
+  if (!file) return file.error();
+  if (engine::is_encoder(**file)) {
+    auto encoder = engine::Encoder::load(path, options);
+    if (!encoder) return encoder.error();
+    return ServedModel(*std::move(encoder));
+  }
+  auto model = engine::LoadedModel::load(path, options);
+  if (!model) return model.error();
+  return ServedModel(*std::move(model));
+}
+
+// The draft model, which takes its part of options.memory first: a few whole contexts of K and V.
+Result<std::shared_ptr<engine::LoadedModel>> load_draft(const std::string& path, engine::LoadOptions& options) {
+  engine::LoadOptions small = options;
+  small.memory = options.memory / 2;
+  small.num_blocks = 0;
+  small.num_snapshots = 0;
+  small.max_sequences = std::min(options.max_sequences, kMaxDraftContexts);
+  auto draft = engine::LoadedModel::load(path, small);
+  if (!draft) return Error{draft.error().code, "the draft model: " + draft.error().message};
+  const std::uint64_t taken = (*draft)->model().weight_bytes() + (*draft)->vocabulary_bytes() + kv_bytes(**draft);
+  options.memory -= std::min(options.memory - 1, taken);
+  return draft;
+}
+
+}  // namespace
+
+std::uint64_t MemoryBudget::left() {
+  const std::lock_guard lock(mutex_);
+  if (bytes_ == 0) bytes_ = engine::default_memory_budget();
+  return bytes_ - std::min(bytes_, taken_);
+}
+
+void MemoryBudget::take(std::uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  taken_ += bytes;
+}
+
+void MemoryBudget::give_back(std::uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  TROUPE_ASSERT(bytes <= taken_);
+  taken_ -= bytes;
+}
+
+ModelUnit::ModelUnit(caf::actor_system& system, const ServerContext& server, MemoryBudget& budget, UnitId id,
+                     ModelSource source)
+    : source_(std::move(source)),
+      budget_(budget),
+      server_(server),
+      parts_(id, source_.alias.empty() ? std::filesystem::path(source_.path).stem().string() : source_.alias) {
+  parts_.shares->shares().on_charge(
+      [&streams = server_.streams](TenantId tenant, double seconds) { streams.tenants().charged(tenant, seconds); });
+  supervisor_ = system.spawn<Supervisor>(
+      server_, parts_, source_.path.empty() ? std::function<void()>() : [this] { load(); });
+}
+
+ModelUnit::~ModelUnit() { budget_.give_back(taken_bytes_); }
+
+void ModelUnit::cancel(RequestId request, TimePoint now) const {
+  const auto body = server_.streams.request(request);
+  if (!body || !server_.streams.end(request, ended_as(scheduler::Outcome::cancelled, {}), now)) return;
+  parts_.mailboxes.send(Role::intake, msg::Forget{request});
+  parts_.mailboxes.send(worker_role(body->kind()), msg::Forget{request, now});
+}
+
+void ModelUnit::drain(std::chrono::milliseconds timeout) {
+  parts_.model.set_draining();
+  caf::anon_send(supervisor_, msg::Drain{timeout});
+}
+
+void ModelUnit::ask(std::shared_ptr<StatusQuery> query) {
+  const std::uint64_t number = parts_.questions.status.add(std::move(query));
+  if (const caf::actor telemetry = parts_.mailboxes.get(Role::telemetry))
+    caf::anon_send(telemetry, msg::Snapshot{number, parts_.mailboxes.get(Role::batcher)});
+  else
+    parts_.questions.answer_status(number);
+}
+
+void ModelUnit::ask(std::shared_ptr<CacheQuestion> question) {
+  const std::uint64_t number = parts_.questions.cache.add(std::move(question));
+  if (const caf::actor keeper = parts_.mailboxes.get(Role::keeper))
+    caf::anon_send(keeper, msg::FindCached{number});
+  else if (const auto own = parts_.questions.cache.take(number))
+    (*own)->answer_unknown();
+}
+
+void ModelUnit::add_to(KnownMemory& known) const {
+  known.step_buffers += parts_.counters.step_buffer_bytes();
+  if (const auto model = parts_.model.model()) model->add_to(known);
+}
+
+bool ModelUnit::is_making_progress(TimePoint now) const {
+  return parts_.model.readiness() != Readiness::failed &&
+         parts_.counters.without_progress(server_.streams.work_since(), now) <= server_.options.progress_timeout;
+}
+
+void ModelUnit::stop() {
+  parts_.model.set_draining();
+  caf::anon_send_exit(supervisor_, caf::exit_reason::user_shutdown);
+  supervisor_ = nullptr;
+}
+
+// On the compute thread, whose team packs the weights.
+void ModelUnit::load() {
+  if (!parts_.model.loading()) return;
+  const TimePoint start = std::chrono::steady_clock::now();
+  engine::LoadOptions options = source_.load;
+  options.team = &server_.compute.team();
+  options.memory = budget_.left();
+  options.progress = [this](double fraction) { parts_.model.set_fraction(fraction); };
+  const auto failed = [this](const Error& error) {
+    spdlog::error("the model could not be loaded: {}", error.message);
+    parts_.model.failed(error);
+  };
+  try {
+    std::shared_ptr<engine::LoadedModel> draft;
+    if (!source_.draft_path.empty()) {
+      auto loaded = load_draft(source_.draft_path, options);
+      if (!loaded) return failed(loaded.error());
+      draft = *std::move(loaded);
+    }
+    auto served = load_served(source_.path, options);
+    if (!served) return failed(served.error());
+    if (draft) {
+      const std::string drafting =
+          fmt::format("draft model \"{}\": {} parameters, {} blocks of {} bytes", draft->info().name,
+                      draft->info().num_parameters, draft->arena()->num_blocks(), draft->arena()->bytes_per_block());
+      if (const Status fits = served->set_draft_model(std::move(draft)); !fits) return failed(fits.error());
+      spdlog::info("{}", drafting);
+    }
+    if (!source_.chat_template.name.empty()) {
+      if (const Status chosen = served->choose_chat_template(source_.chat_template); !chosen)
+        return failed(chosen.error());
+    }
+    const std::string name = source_.alias.empty() ? served->info().name : source_.alias;
+    spdlog::info("loaded {} \"{}\" in {:.2f} s: {} threads, kernels {}{}, numerics {}",
+                 served->language_model() ? "model" : "encoder", name,
+                 seconds_between(start, std::chrono::steady_clock::now()), server_.options.num_threads,
+                 served->kernels().name, pools_of(*served), served->numerics_id());
+    log_chat_template(*served);
+    measure(*served, seconds_between(start, std::chrono::steady_clock::now()));
+    set_loaded(*std::move(served), name);
+  } catch (const engine::Stopped&) {
+    throw;
+  } catch (...) {
+    const Failure why = failure_of(std::current_exception());
+    failed({why.out_of_memory ? ErrorCode::out_of_memory : ErrorCode::io, source_.path + ": " + why.what});
+  }
+}
+
+// What its steps take, so that the first prompt is cut and the first deadline checked by more than nothing. Not a part
+// of the profile: these steps serve no request.
+void ModelUnit::measure(const ServedModel& served, double load_seconds) {
+  const GatewayOptions& options = server_.options;
+  if (!served.language_model() || options.max_measuring.count() == 0) return;
+  const double limit = std::max(std::chrono::duration<double>(options.max_measuring).count(), load_seconds / 20);
+  scheduler::CostModel costs;
+  engine::Team& team = server_.compute.team();
+  team.set_profiler(nullptr);
+  measure_steps(*served.language_model(), team, {.max_seconds = limit, .max_step_tokens = options.max_step_tokens},
+                costs);
+  team.set_profiler(options.profiler.get());
+  const auto lock = parts_.shares->lock();
+  parts_.shares->experience()->costs = costs;
+}
+
+void ModelUnit::set_loaded(ServedModel model, const std::string& name) {
+  taken_bytes_ = model.budget_bytes();
+  budget_.take(taken_bytes_);
+  parts_.model.loaded(std::make_shared<const ServedModel>(std::move(model)), name);
+}
+
+}  // namespace troupe::actors

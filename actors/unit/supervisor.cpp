@@ -1,0 +1,243 @@
+#include "actors/unit/supervisor.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <exception>
+
+#include "actors/requests/request_check.h"
+#include "actors/serving/model_cache.h"
+#include "actors/unit/batcher.h"
+#include "actors/unit/cache_keeper.h"
+#include "actors/unit/draft_worker.h"
+#include "actors/unit/embed_worker.h"
+#include "actors/unit/intake.h"
+#include "actors/unit/loader.h"
+#include "actors/unit/messages.h"
+#include "actors/unit/target_worker.h"
+#include "actors/unit/telemetry.h"
+
+namespace troupe::actors {
+
+Supervisor::Supervisor(caf::actor_config& cfg, const ServerContext& server, UnitParts& unit, std::function<void()> load)
+    : ActorBase(cfg, "supervisor"), server_(server), unit_(unit), load_(std::move(load)) {
+  set_down_handler([this](const caf::down_msg& down) { child_died(down); });
+  // No other actor restarts this one, and without it no request would end.
+  set_exception_handler([](std::exception_ptr&) -> caf::error { std::terminate(); });
+}
+
+caf::behavior Supervisor::make_behavior() {
+  start_missing();
+  return {
+      [this](const msg::ModelLoaded&) {
+        model_ready_ = unit_.model.model() != nullptr;
+        if (model_ready_) unit_.counters.model_loaded(now());
+        start_missing();
+        if (!model_ready_) wire_intake();  // it ends the requests that wait
+      },
+      [this](const msg::Restart&) {
+        restart_pending_ = false;
+        if (!gave_up_) start_missing();
+      },
+      [this](const msg::Drain& drain) { delayed_send(this, drain.timeout, msg::DrainTimeout{}); },
+      [this](const msg::DrainTimeout&) {
+        end_all(ended_as(scheduler::Outcome::cancelled, "the server shut down before this answer was complete"));
+        server_.texts.drop_all();
+      },
+      [this](const msg::Crash& m) {
+        if (m.role != Role::tokenizer) return pass_on(m.role, caf::make_message(m));
+        for (const caf::actor& tokenizer : tokenizers_) return send(tokenizer, m);
+      },
+  };
+}
+
+void Supervisor::on_exit() {
+  for (std::size_t i = 0; i < kNumRoles; ++i) {
+    if (children_[i]) send_exit(children_[i], caf::exit_reason::user_shutdown);
+    set_child(static_cast<Role>(i), nullptr);
+  }
+  for (const caf::actor& tokenizer : tokenizers_) send_exit(tokenizer, caf::exit_reason::user_shutdown);
+  tokenizers_.clear();
+  unit_.questions.answer_all_status();
+  unit_.questions.answer_all_cache();
+}
+
+void Supervisor::set_child(Role role, caf::actor actor) {
+  child(role) = actor;
+  unit_.mailboxes.set(role, std::move(actor));
+}
+
+void Supervisor::start_child(Role role) {
+  set_child(role, start(role));
+  monitor(child(role));
+}
+
+void Supervisor::child_died(const caf::down_msg& down) {
+  const auto is_dead = [&](const caf::actor& child) { return child && child.address() == down.source; };
+  const auto dead = std::find_if(children_.begin(), children_.end(), is_dead);
+  const bool was_tokenizer = std::erase_if(tokenizers_, is_dead) > 0;
+  if (dead == children_.end() && !was_tokenizer) return;  // replaced already
+  const Role role = was_tokenizer ? Role::tokenizer : static_cast<Role>(dead - children_.begin());
+  if (!was_tokenizer) set_child(role, nullptr);  // drops the references, which frees the actor
+  if (role == Role::telemetry) unit_.questions.answer_all_status();
+  if (role == Role::keeper) unit_.questions.answer_all_cache();
+  if (role == Role::loader && down.reason == caf::exit_reason::normal) return;  // it has done its work
+  unit_.counters.restarted();
+  const std::uint64_t progress = unit_.counters.num_ended();
+  if (progress != std::exchange(progress_seen_, progress) || !server_.streams.work_since()) num_deaths_ = 0;
+  if (!restart_pending_) ++num_deaths_;  // those that die together count as one
+  spdlog::error("the {} died ({} of at most {} without a step between them)", info(role).title, num_deaths_,
+                kMaxRestarts);
+  if (gave_up_ || num_deaths_ > kMaxRestarts) return stop_service();
+
+  if (role == Role::drafter) pass_on(Role::batcher, caf::make_message(msg::DrafterDied{}));
+  if ((role == Role::keeper || role == Role::worker) && child(Role::batcher)) {
+    send_exit(child(Role::batcher), caf::exit_reason::kill);
+    set_child(Role::batcher, nullptr);
+  }
+  restart_soon();
+}
+
+void Supervisor::restart_soon() {
+  const bool quiet = now() > last_death_ + kQuietTime;
+  last_death_ = now();
+  if (restart_pending_) return;
+  restart_pending_ = true;
+  restart_delay_ =
+      quiet ? kShortestRestartDelay : std::clamp(2 * restart_delay_, kShortestRestartDelay, kLongestRestartDelay);
+  delayed_send(this, restart_delay_, msg::Restart{});
+}
+
+// Whether the unit has such an actor now.
+bool Supervisor::wants(Role role) const {
+  switch (role) {
+    case Role::telemetry:
+    case Role::intake:
+      return true;
+    case Role::loader:
+      return load_ && unit_.model.loading();
+    case Role::keeper:
+    case Role::worker:
+    case Role::batcher:
+      return model_ready_ && unit_.model.model()->language_model();
+    case Role::drafter:
+      return model_ready_ && unit_.model.model()->draft_model();
+    case Role::embedder:
+      return model_ready_;
+    case Role::tokenizer:  // start_tokenizers()
+      break;
+  }
+  return false;
+}
+
+void Supervisor::start_missing() {
+  bool has_new = start_tokenizers();
+  for (std::size_t i = 0; i < kNumRoles; ++i) {
+    const auto role = static_cast<Role>(i);
+    if (child(role) || !wants(role)) continue;
+    if (role == Role::keeper || role == Role::worker) TROUPE_ASSERT(!child(Role::batcher));
+    start_child(role);
+    has_new = true;
+  }
+  if (has_new) wire_intake();
+}
+
+// Starts the missing tokenizers; returns whether any was missing.
+bool Supervisor::start_tokenizers() {
+  const auto model = model_ready_ ? unit_.model.model() : nullptr;
+  if (!model || !model->tokenizer() || tokenizers_.size() >= server_.options.tokenizer_threads) return false;
+  while (tokenizers_.size() < server_.options.tokenizer_threads) {
+    tokenizers_.push_back(spawn<TextEncoder>(model, server_.faults));
+    monitor(tokenizers_.back());
+  }
+  return true;
+}
+
+caf::actor Supervisor::start(Role role) {
+  const auto served = unit_.model.model();
+  const auto model = served ? served->language_model() : nullptr;
+  switch (role) {
+    case Role::telemetry:
+      return spawn<Telemetry>(unit_.questions);
+    case Role::intake:
+      return spawn<Intake>(unit_.id, unit_.model, server_.streams, server_.texts, server_.faults);
+    case Role::keeper: {
+      // The next batcher begins this epoch.
+      cache::LeaseBookOptions options = lease_book_options(*model);
+      options.epoch = epoch_ + 1;
+      options.await_quiesce = std::exchange(keeper_started_, true);
+      if (options.await_quiesce) unit_.counters.keeper_restarted();
+      return spawn<CacheKeeper>(options, unit_.counters, &unit_.questions);
+    }
+    case Role::loader:
+      return spawn<Loader>(server_.compute, load_, caf::actor{this});
+    case Role::worker:
+      return spawn<TargetWorker>(model, server_.compute, server_.faults);
+    case Role::drafter:
+      return spawn<DraftWorker>(served->draft_model(), server_.compute);
+    case Role::embedder:
+      return spawn<EmbedWorker>(served, server_.options.max_step_tokens, server_.options.load.memory_policy,
+                                server_.streams, unit_.counters, unit_.shares, server_.compute, server_.faults);
+    case Role::batcher:
+    case Role::tokenizer:  // started by start_tokenizers()
+      break;
+  }
+  const cache::LeaseBookOptions book = lease_book_options(*model);
+  BatchOptions options;
+  options.epoch = ++epoch_;
+  options.capacity = capacity_of(*model);
+  options.planner = {.max_step_tokens = server_.options.max_step_tokens,
+                     .max_sequences = server_.options.max_sequences,
+                     .max_stall_seconds = std::chrono::duration<double>(server_.options.max_stall).count(),
+                     .snapshot_rule = book.snapshot_rule,
+                     .verify_all_drafts = server_.options.verify_all_drafts};
+  if (const std::uint32_t states = model->num_states(); states > 0) options.planner.max_open = states;
+  for (const cache::Group& group : book.groups)
+    options.planner.max_initial_blocks = std::min(options.planner.max_initial_blocks, group.num_blocks);
+  options.tokenizer = model->tokenizer();
+  options.faults = server_.faults;
+  options.on_step = server_.options.on_step;
+  options.speculation = server_.options.speculation;
+  options.has_draft_model = served->draft_model() != nullptr;
+  options.experience = unit_.shares->experience();
+  options.on_session_read = [&mailboxes = unit_.mailboxes](RequestId request) {
+    mailboxes.send(Role::batcher, msg::SessionRead{request});
+  };
+  return spawn<Batcher>(std::move(options), server_.streams, unit_.shares, unit_.counters, unit_.mailboxes,
+                        child(Role::keeper), child(Role::worker));
+}
+
+void Supervisor::wire_intake() {
+  auto wiring = std::make_shared<Wiring>();
+  if (model_ready_) {
+    wiring->model = unit_.model.model();
+    wiring->tokenizers = tokenizers_;
+    wiring->batcher = child(Role::batcher);
+    wiring->embedder = child(Role::embedder);
+  }
+  send(child(Role::intake), msg::Wire{std::move(wiring)});
+}
+
+// Drops the message if the child is being restarted: the new one reads what it needs from the stream table.
+void Supervisor::pass_on(Role role, const caf::message& message) {
+  if (child(role)) send(child(role), message);
+}
+
+void Supervisor::end_all(const End& how) {
+  server_.streams.end_all(how, how, now(), unit_.id);
+  for (const Role role : {Role::intake, Role::batcher, Role::embedder}) {
+    pass_on(role, caf::make_message(msg::ForgetAll{}));
+  }
+}
+
+void Supervisor::stop_service() {
+  gave_up_ = true;
+  spdlog::critical("too many deaths: this server stops serving; restart it");
+  unit_.model.failed({ErrorCode::unsupported, "its workers died too often; restart the server"});
+  end_all(ended_as(scheduler::Outcome::worker_lost, "the server's workers died too often; it has to be restarted"));
+  if (child(Role::intake)) return;  // it refuses new requests
+  start_child(Role::intake);
+  wire_intake();
+}
+
+}  // namespace troupe::actors

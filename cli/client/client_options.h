@@ -1,0 +1,25 @@
+// Converts the options of the client subcommands to those of the client library.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "config/options/option_table.h"
+#include "config/result.h"
+#include "ipc/client/client.h"
+
+namespace troupe::cli {
+
+// As Client::connect with --socket and --no-strict-modes. `name` is for the server's log, and for the warning on stderr
+// about a server that is only accepted because of --no-strict-modes.
+[[nodiscard]] Result<std::unique_ptr<client::Client>> connect(const config::SocketOptions& options,
+                                                              const std::string& name);
+
+// The same without the warning.
+[[nodiscard]] Result<std::unique_ptr<client::Client>> connect_quietly(const config::SocketOptions& options,
+                                                                      const std::string& name);
+
+// temp, top-k, top-p, min-p, the penalties and seed; the other fields have the client library's defaults.
+[[nodiscard]] client::Sampling sampling_of(const config::SamplingOptions& options);
+
+}  // namespace troupe::cli

@@ -1,0 +1,216 @@
+// troupe run: one request to the server, its answer to stdout.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <iostream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "cli/client/answers.h"
+#include "cli/client/client_options.h"
+#include "cli/client/prompt_progress.h"
+#include "cli/subcommands.h"
+#include "cli/terminal/exit_code.h"
+#include "cli/terminal/output.h"
+#include "cli/terminal/signals.h"
+#include "cli/terminal/text.h"
+#include "config/options/values.h"
+#include "ipc/client/client.h"
+#include "scheduler/outcome.h"
+
+namespace troupe::cli {
+namespace {
+
+// "15043=-2.5", or as llama.cpp writes it "15043+1", "15043-1", "15043-inf"; -inf bans the token.
+Result<std::pair<TokenId, float>> parse_logit_bias(const std::string& text) {
+  const std::size_t split = text.find_first_of("=+-", 1);
+  if (split != std::string::npos) {
+    const auto id = config::parse_integer(text.substr(0, split));
+    // '=' and '+' are not part of the number, '-' is its sign.
+    std::size_t begin = text[split] == '-' ? split : split + 1;
+    const std::string number = text.substr(begin);
+    const auto bias = number == "-inf" ? -std::numeric_limits<double>::infinity() : config::parse_number(number);
+    if (id && bias && *id >= 0 && *id <= std::numeric_limits<TokenId>::max())
+      return std::pair{static_cast<TokenId>(*id), static_cast<float>(*bias)};
+  }
+  return Error{
+      ErrorCode::invalid_argument,
+      fmt::format(
+          "--logit-bias: '{}' is not ID=BIAS, for example 1234=-5 (also 1234+5, 1234-5, and 1234=-inf or 1234-inf "
+          "for a token that must not come)",
+          text)};
+}
+
+client::Conversation conversation(const config::RunOptions& options, std::string text) {
+  client::Conversation chat;
+  if (!options.system.empty()) chat.messages.push_back({.role = "system", .content = options.system});
+  chat.messages.push_back({.role = "user", .content = std::move(text)});
+  chat.variables = options.chat_template_kwargs;
+  return chat;
+}
+
+Status check_chat_options(const config::RunOptions& options, const config::Given& given) {
+  if (!options.chat && !options.system.empty())
+    return config::bad_value(given, "system", "a system message needs --chat");
+  if (!options.chat && !options.chat_template_kwargs.empty())
+    return config::bad_value(given, "chat-template-kwargs", "a chat template is used with --chat alone");
+  if (options.chat && options.ids) return config::bad_value(given, "ids", "--chat takes text, not token ids");
+  if (options.chat && options.special)
+    return config::bad_value(given, "special", "with --chat the text of a message never becomes a control token");
+  return Ok{};
+}
+
+Result<client::Request> make_request(const config::RunOptions& options, const config::Given& given) {
+  if (options.recompute && options.session.empty())
+    return config::bad_value(given, "recompute", "there is nothing to recompute without --session");
+  if (options.logprobs >= 0 && !options.json)
+    return config::bad_value(given, "logprobs", "only --json shows logprobs; add it, or ask for none (--logprobs -1)");
+  if (const Status usable = check_chat_options(options, given); !usable) return usable.error();
+  client::Request request;
+  auto text = input_and_piped_text(options, given, "troupe run");
+  if (!text) return text.error();
+  if (options.ids) {
+    auto ids = parse_ids(*text);
+    if (!ids) return ids.error();
+    request.prompt = std::move(*ids);
+  } else {
+    // Editors and echo end a text with a line break that does not belong to the prompt.
+    if (given.arguments.empty() && text->ends_with('\n')) text->pop_back();
+    if (options.chat)
+      request.prompt = conversation(options, std::move(*text));
+    else
+      request.prompt = std::move(*text);
+  }
+  request.model = options.model_name;
+  request.parse_special = options.special;
+  request.stop = options.stop;
+  request.priority = static_cast<std::int32_t>(options.priority);
+  request.cache_scope = options.scope;
+  request.speculation.type = options.spec_type;
+  if (options.spec_draft_n_max >= 0) request.speculation.n_max = static_cast<std::uint32_t>(options.spec_draft_n_max);
+  if (options.spec_draft_n_min >= 0) request.speculation.n_min = static_cast<std::uint32_t>(options.spec_draft_n_min);
+  if (options.spec_draft_p_min >= 0) request.speculation.p_min = static_cast<float>(options.spec_draft_p_min);
+  request.session = options.session;
+  request.session_recompute = options.recompute;
+  if (options.timeout.count() > 0) request.deadline = options.timeout;
+  if (options.logprobs >= 0) request.logprobs = static_cast<std::uint32_t>(options.logprobs);
+  request.n = static_cast<std::uint32_t>(options.choices);
+
+  request.sampling = sampling_of(options);
+  client::Sampling& sampling = request.sampling;
+  sampling.ignore_eos = options.ignore_eos;
+  sampling.stop_ids.assign(options.stop_id.begin(), options.stop_id.end());
+  if (options.predict >= 0) sampling.max_tokens = static_cast<std::uint32_t>(options.predict);
+  for (const std::string& bias : options.logit_bias) {
+    auto entry = parse_logit_bias(bias);
+    if (!entry) return entry.error();
+    sampling.logit_bias.push_back(*entry);
+  }
+  return request;
+}
+
+void print_timings(const std::string& label, const client::Ended& ended) {
+  const client::Usage& usage = ended.usage;
+  const double later = usage.completion_tokens > 1 ? usage.completion_tokens - 1.0 : 0.0;
+  std::cerr << fmt::format(
+      "{0}{1} prompt tokens ({2} cached), first token after {3:.1f} ms (queued {4:.1f} ms, prefill {5:.1f} ms)\n"
+      "{0}{6} tokens, {7:.1f} tokens/s after the first; ended by {8}, seed {9}\n",
+      label, usage.prompt_tokens, usage.cached_tokens, usage.ttft_seconds * 1e3, usage.queue_seconds * 1e3,
+      usage.prefill_seconds * 1e3, usage.completion_tokens,
+      usage.decode_seconds > 0 ? later / usage.decode_seconds : 0.0, scheduler::info(ended.outcome).name, ended.seed);
+}
+
+void print_receipt(const std::string& label, const client::Receipt& receipt) {
+  std::cerr << fmt::format(
+      "{0}waited: {1:.1f} ms stalled, {2:.1f} ms preempted ({3} times), {4:.1f} ms parked without credit\n"
+      "{0}took: {5:.1f} ms of computing ({6:.1f} ms of CPU), {7} tokens computed, {8:.1f} block-seconds, {9:.0f} % of "
+      "all computing meanwhile\n",
+      label, receipt.stalled_seconds * 1e3, receipt.preempted_seconds * 1e3, receipt.preemptions,
+      receipt.parked_seconds * 1e3, receipt.compute_seconds * 1e3, receipt.cpu_seconds * 1e3, receipt.computed_tokens,
+      receipt.block_seconds, receipt.share * 100);
+  if (receipt.drafted_tokens > 0)
+    std::cerr << fmt::format("{}speculation: {} tokens drafted, {} of them accepted\n", label, receipt.drafted_tokens,
+                             receipt.accepted_tokens);
+}
+
+// The line for stderr about an answer that is not complete, was refused or failed; empty: it is complete.
+std::string complaint(const client::Ended& ended) {
+  const scheduler::OutcomeInfo& outcome = scheduler::info(ended.outcome);
+  if (outcome.kind == scheduler::OutcomeKind::done) {
+    if (outcome.exit_code == kExitOk) return ended.message.empty() ? "" : "warning: " + ended.message;
+    return fmt::format("the answer is not complete ({}){}{}", outcome.name, ended.message.empty() ? "" : ": ",
+                       ended.message);
+  }
+  return fmt::format("{} ({}): {}{}", outcome.kind == scheduler::OutcomeKind::refused ? "refused" : "failed",
+                     outcome.name, ended.message,
+                     ended.retry_after ? "; try again in " + config::format_duration(*ended.retry_after) : "");
+}
+
+// Prints how the answers ended. Returns the exit code: of the first answer that did not succeed.
+int report_end(const Answers& answers, const config::RunOptions& options) {
+  if (options.json) write_json(answers.json(), std::cout);
+  std::cout << std::flush;
+  int code = kExitOk;
+  for (std::size_t i = 0; i < answers.all().size(); ++i) {
+    const client::Ended& ended = *answers.all()[i].end;
+    const scheduler::OutcomeInfo& outcome = scheduler::info(ended.outcome);
+    const bool is_refusal = outcome.kind == scheduler::OutcomeKind::refused;  // of the request
+    const std::string label = is_refusal ? "" : answers.label(i);
+    if (options.verbose) print_timings(label, ended);
+    if (options.verbose && ended.receipt) print_receipt(label, *ended.receipt);
+    if (const std::string line = complaint(ended); !line.empty()) complain("troupe run", label + line);
+    // A limit without a time at which to come back is one that this request can never meet.
+    const bool is_for_ever = ended.outcome == scheduler::Outcome::quota && ended.limit && !ended.retry_after;
+    if (code == kExitOk) code = is_for_ever ? kExitUsage : outcome.exit_code;
+    if (is_refusal) break;
+  }
+  return code;
+}
+
+}  // namespace
+
+Result<int> run(const config::RunOptions& options, const config::Given& given) {
+  const auto request = make_request(options, given);  // before signals are blocked: it may wait for standard input
+  if (!request) return request.error();
+  EventQueue events;
+  const SignalThread signals({SIGINT, SIGTERM}, [&](int number) { events.post_signal(number); });
+  // Both outlive the client, whose reader thread writes to them until the last event.
+  Answers answers({.count = request->n, .as_text = !options.json, .shows_controls = shows_controls(options.raw)},
+                  std::cout);
+  std::optional<Error> lost;
+  const auto client = connect(options, "troupe run");
+  if (!client) return client.error();
+  if ((*client)->server().health.readiness == client::Readiness::loading && ::isatty(STDERR_FILENO) != 0)
+    complain("troupe run", "the server is loading its model; waiting");
+
+  std::optional<PromptProgress> progress;
+  if (!options.json && ::isatty(STDERR_FILENO) != 0) progress.emplace(**client, StatusLine::of_stderr());
+  client::Callbacks callbacks;
+  callbacks.on_tokens = [&](const client::Tokens& tokens) {
+    if (progress) progress->finish();
+    answers.take(tokens);
+  };
+  callbacks.on_end = [&](const Result<client::Ended>& ended) {
+    if (progress) progress->finish();
+    if (!ended) lost = ended.error();
+    if (lost || answers.end(*ended)) events.post(Event::ended);
+  };
+  const auto stream = (*client)->generate(*request, std::move(callbacks));
+  if (!stream) return stream.error();
+
+  bool cancelled = false;
+  while (*events.wait() != Event::ended) {
+    if (cancelled) {  // a second signal: do not wait for the server's answer
+      (*client)->close();
+      return kExitSignalBase + events.last_signal();
+    }
+    cancelled = true;
+    stream->cancel();
+  }
+  if (lost) return *lost;
+  const int code = report_end(answers, options);
+  return cancelled ? kExitSignalBase + events.last_signal() : code;
+}
+
+}  // namespace troupe::cli

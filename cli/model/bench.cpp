@@ -1,0 +1,229 @@
+// troupe bench: measures the engine's speed through the executor, without server or actors.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <filesystem>
+#include <iostream>
+#include <numeric>
+#include <random>
+
+#include "cli/model/bench_report.h"
+#include "cli/model/model_options.h"
+#include "cli/subcommands.h"
+#include "cli/terminal/exit_code.h"
+#include "cli/terminal/logging.h"
+#include "cli/terminal/progress.h"
+#include "engine/compute/step_profile.h"
+#include "engine/engine.h"
+#include "engine/machine/probe_file.h"
+
+namespace troupe::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::uint32_t kMaxLength = 1u << 24;
+constexpr std::uint64_t kTokenSeed = 42;  // of the random prompts
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+engine::StepItem item(SequenceId sequence, std::uint32_t num_tokens, engine::Output output) {
+  return {.sequence = sequence, .num_tokens = num_tokens, .output = output, .new_blocks = {}};
+}
+
+// Runs the rounds of one test. Sequence i has the i-th range of the arena's blocks.
+class BenchRun {
+ public:
+  BenchRun(const engine::LoadedModel& model, engine::Team& team, BenchCase test)
+      : executor_(model, team), test_(test), length_(test.depth + std::max(test.num_prompt, 1u)) {
+    std::mt19937_64 random(kTokenSeed);
+    tokens_.resize(test.batch);
+    for (std::vector<TokenId>& tokens : tokens_) {
+      tokens.resize(length_);
+      for (TokenId& token : tokens) token = static_cast<TokenId>(random() % model.info().vocab_size);
+    }
+    if (test.depth > 0) fill_depth();
+  }
+
+  // Seconds of one round.
+  double measure() {
+    const std::vector<SequenceId> ids = open(test_.depth);
+    const Clock::time_point start = Clock::now();
+    for (std::uint32_t done = 0; done < test_.num_prompt; done += test_.step_tokens) {
+      const std::uint32_t count = std::min(test_.step_tokens, test_.num_prompt - done);
+      const bool last = done + count == test_.num_prompt;
+      step({item(ids[0], count, last ? engine::Output::sample : engine::Output::none)});
+    }
+    std::vector<engine::StepItem> items;
+    items.reserve(ids.size());
+    for (const SequenceId id : ids) items.push_back(item(id, 1, engine::Output::sample));
+    for (std::uint32_t i = 0; i < test_.num_gen; ++i) step(items);
+    const double seconds = seconds_since(start);
+    for (const SequenceId id : ids) executor_.close(id);
+    return seconds;
+  }
+
+  std::uint64_t workspace_bytes() const { return executor_.workspace_bytes(); }
+
+ private:
+  void step(std::vector<engine::StepItem> items) {
+    batch_.items = std::move(items);
+    executor_.step(batch_, result_);
+  }
+
+  // Opens one sequence per entry of the batch, of which `num_cached` tokens are in its blocks.
+  std::vector<SequenceId> open(std::uint32_t num_cached) {
+    const std::uint32_t blocks = blocks_for(length_ + test_.num_gen);
+    std::vector<SequenceId> ids;
+    for (std::uint32_t i = 0; i < test_.batch; ++i) {
+      engine::SequenceSpec spec;
+      spec.id = ++last_id_;
+      spec.tokens = tokens_[i];
+      spec.num_cached = num_cached;
+      BlockTable table(blocks);
+      std::iota(table.begin(), table.end(), i * blocks);
+      spec.tables.assign(executor_.model().arenas().size(), table);  // all groups have as many blocks
+      // An all-zero recurrent state instead of one computed from text; it takes the same time.
+      if (num_cached) spec.state.resize(executor_.model().cache_spec().state.num_floats());
+      spec.sampling.temperature = 0;
+      spec.sampling.ignore_eos = true;
+      executor_.open(std::move(spec));
+      ids.push_back(last_id_);
+    }
+    return ids;
+  }
+
+  // Computes the first `depth` tokens once; the rounds find them in the blocks.
+  void fill_depth() {
+    for (const SequenceId id : open(0)) {
+      for (std::uint32_t done = 0; done < test_.depth; done += test_.step_tokens)
+        step({item(id, std::min(test_.step_tokens, test_.depth - done), engine::Output::none)});
+      executor_.close(id);
+    }
+  }
+
+  engine::Executor executor_;
+  BenchCase test_;
+  std::uint32_t length_;  // known tokens when a round begins
+  std::vector<std::vector<TokenId>> tokens_;
+  SequenceId last_id_ = 0;
+  engine::StepBatch batch_;
+  engine::StepResult result_;
+};
+
+// "512,128": a prompt and an answer.
+Result<BenchCase> parse_pair(const std::string& text) {
+  BenchCase test;
+  const std::size_t comma = text.find(',');
+  const auto read = [&](std::size_t from, std::size_t to, std::uint32_t& value) {
+    const char* end = text.data() + to;
+    const auto [stop, error] = std::from_chars(text.data() + from, end, value);
+    return error == std::errc() && stop == end && value >= 1 && value <= kMaxLength;
+  };
+  if (comma != std::string::npos && read(0, comma, test.num_prompt) && read(comma + 1, text.size(), test.num_gen))
+    return test;
+  return Error{ErrorCode::invalid_argument,
+               fmt::format("--prompt-gen '{}': expected two lengths from 1 to {}, as in 512,128", text, kMaxLength)};
+}
+
+// The tests at each depth: prefill of each length, prefill and decode of each pair, decode of each length and batch
+// size.
+Result<std::vector<BenchCase>> make_cases(const config::CaseOptions& options) {
+  std::vector<BenchCase> cases;
+  for (const std::int64_t depth : options.n_depth) {
+    const auto at = static_cast<std::uint32_t>(depth);
+    for (const std::int64_t tokens : options.n_prompt)
+      if (tokens > 0) cases.push_back({.depth = at, .num_prompt = static_cast<std::uint32_t>(tokens)});
+    for (const std::string& pair : options.prompt_gen) {
+      auto test = parse_pair(pair);
+      if (!test) return test.error();
+      test->depth = at;
+      cases.push_back(*test);
+    }
+    for (const std::int64_t tokens : options.n_gen)
+      for (const std::int64_t batch : options.batch_sizes)
+        if (tokens > 0)
+          cases.push_back(
+              {.depth = at, .num_gen = static_cast<std::uint32_t>(tokens), .batch = static_cast<std::uint32_t>(batch)});
+  }
+  for (BenchCase& test : cases) test.step_tokens = static_cast<std::uint32_t>(options.step_tokens);
+  if (cases.empty())
+    return Error{ErrorCode::invalid_argument, "there is nothing to measure: give -p or -n a length above 0"};
+  return cases;
+}
+
+// Sets context and blocks to what the longest and the widest test need.
+void reserve(const std::vector<BenchCase>& cases, engine::LoadOptions& load) {
+  std::uint32_t context = 0, blocks = 0, sequences = 1;
+  for (const BenchCase& test : cases) {
+    const std::uint32_t length = test.depth + std::max(test.num_prompt, 1u) + test.num_gen;
+    context = std::max(context, length + 1);
+    blocks = std::max(blocks, test.batch * blocks_for(length));
+    sequences = std::max(sequences, test.batch);
+  }
+  load.context = std::max(load.context, context);
+  load.num_blocks = std::max(blocks, blocks_for(load.context));
+  load.max_sequences = sequences;
+}
+
+BenchResult run_case(const engine::LoadedModel& model, engine::Team& team, const BenchCase& test,
+                     const config::BenchOptions& options) {
+  BenchRun run(model, team, test);
+  BenchResult result{.test = test, .tokens_per_second = {}, .profile = {}, .step_buffer_bytes = 0};
+  run.measure();  // warms caches, page tables and clocks
+  engine::StepProfile profile(team.num_threads());
+  if (options.profile) team.set_profiler(&profile);
+  for (std::int64_t i = 0; i < options.repetitions; ++i) {
+    const double tokens = test.num_prompt + static_cast<double>(test.num_gen) * test.batch;
+    result.tokens_per_second.push_back(tokens / run.measure());
+  }
+  team.set_profiler(nullptr);
+  if (options.profile) result.profile = profile.snapshot();
+  result.step_buffer_bytes = run.workspace_bytes();
+  return result;
+}
+
+}  // namespace
+
+Result<int> bench(const config::BenchOptions& options, const config::Given& given) {
+  if (options.overhead) return bench_overhead(options, given);
+  const auto made = make_cases(options);
+  if (!made) return made.error();
+  const std::vector<BenchCase>& cases = *made;
+  const auto path = model_path(options);
+  if (!path) return path.error();
+  auto load = load_options(options, given);
+  if (!load) return load.error();
+  load->context = static_cast<std::uint32_t>(options.ctx_size);
+  reserve(cases, *load);
+  const std::uint32_t threads = num_threads(options);
+  engine::Team team(threads, engine::allowed_cpus());
+  load->team = &team;
+  if (auto status = start_log({}); !status) return status.error();  // on stderr: stdout is for results
+  const auto model = load_showing(*path, *load, LoadProgress(log_is_on_terminal({}), LoadProgress::Clock::now()));
+  if (!model) return model.error();
+  if (const std::uint32_t states = (*model)->num_states(); states > 0 && states < load->max_sequences)
+    return Error{
+        ErrorCode::out_of_memory,
+        fmt::format("there is memory for the states of {} sequences, and the tests have up to {}; use a larger "
+                    "--memory",
+                    states, load->max_sequences)};
+
+  std::error_code ignored;
+  const auto probe = engine::kept_probe();
+  const BenchContext context{model->get(), std::filesystem::file_size(*path, ignored), threads,
+                             probe ? &*probe : nullptr};
+  std::vector<BenchResult> results;
+  if (options.format == "md") print_markdown_head(context, std::cout);
+  for (const BenchCase& test : cases) {
+    results.push_back(run_case(**model, team, test, options));
+    if (options.format == "md") print_markdown_row(context, results.back(), std::cout);
+  }
+  if (options.profile && options.format == "md") print_profiles(context, results, std::cout);
+  if (options.format == "json") print_json(context, results, std::cout);
+  return kExitOk;
+}
+
+}  // namespace troupe::cli

@@ -1,0 +1,309 @@
+// troupe inspect: the contents of a model file, and the memory needed to serve it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iostream>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "cache/ids.h"
+#include "cli/model/model_options.h"
+#include "cli/subcommands.h"
+#include "cli/terminal/exit_code.h"
+#include "cli/terminal/output.h"
+#include "cli/terminal/text.h"
+#include "engine/formats/model_file.h"
+#include "engine/model.h"
+#include "engine/model/encoder.h"
+#include "engine/model/load_choices.h"
+#include "engine/model/memory_budget.h"
+#include "engine/tokenizers/tokenizer.h"
+#include "engine/weights/model_info.h"
+#include "engine/weights/tensor_reader.h"
+#include "kernels/formats/weight_type.h"
+
+namespace troupe::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr std::size_t kShownElements = 6;  // of an array
+constexpr std::size_t kShownBytes = 200;   // of a string
+
+// A value of the metadata, to be shown in one line: long strings and arrays are cut.
+struct Shown {
+  ordered_json value;
+  std::size_t count = 0;  // elements of an array; 0: no array
+};
+
+struct Abbreviate {
+  Shown operator()(const std::string& text) const {
+    return {text.size() <= kShownBytes ? text : text.substr(0, kShownBytes) + "..."};
+  }
+  Shown operator()(const engine::SkippedValue& skipped) const { return {"(" + skipped.what + ")"}; }
+  template <class T>
+  Shown operator()(const std::vector<T>& values) const {
+    const auto end = values.begin() + static_cast<std::ptrdiff_t>(std::min(values.size(), kShownElements));
+    return {std::vector<T>(values.begin(), end), values.size()};
+  }
+  template <class T>
+  Shown operator()(const T& scalar) const {
+    return {scalar};
+  }
+};
+
+std::string dump(const ordered_json& value) {
+  return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+std::string shape_text(const std::vector<std::uint64_t>& shape) {
+  return shape.empty() ? "1" : fmt::format("{}", fmt::join(shape, " x "));
+}
+
+std::string served_by(const engine::ModelFile& file) {
+  std::vector<std::string_view> names;
+  for (const engine::Family& family : engine::families()) {
+    if (family.accepts(file)) return std::string(family.name);
+    names.push_back(family.name);
+  }
+  if (engine::is_encoder(file)) return *engine::read_architecture(file) + " (encoder)";
+  return fmt::format("none (there are {}, and the encoders bert and nomic-bert)", fmt::join(names, ", "));
+}
+
+// Memory of K and V of one type.
+struct KvCost {
+  std::string type;
+  std::uint64_t bytes_per_token = 0;  // of all layers
+  std::uint64_t window_bytes = 0;     // the part of it for layers with a window
+  std::uint64_t longest_context = 0;  // the largest serve -c, in whole blocks
+  std::uint64_t num_sequences = 0;    // sequences of Cost::context tokens that the blocks suffice for
+};
+
+struct StateCost {
+  std::string type;               // of snapshots
+  std::uint64_t bytes = 0;        // of a running sequence; 0: the model keeps none
+  std::uint64_t of_snapshot = 0;  // bytes
+  std::uint64_t num_snapshots = 0;
+};
+
+struct Cost {
+  std::uint64_t memory = 0;         // the budget, in bytes
+  std::uint64_t weights = 0;        // in memory, packed
+  std::uint64_t vocabulary = 0;     // in memory, at most
+  std::uint64_t trained = 0;        // context in tokens
+  std::uint64_t context = 0;        // --ctx-size, else the trained one
+  std::uint64_t window = 0;         // positions that layers with a window attend to; 0: no such layers
+  std::uint64_t window_tokens = 0;  // the most tokens of a sequence with blocks in those layers
+  std::vector<KvCost> kv;           // empty if no layer has attention
+  StateCost state;
+  std::uint64_t max_sequences = 0;  // --parallel
+  std::string unknown;              // why the memory of sequences is not known
+};
+
+// Plans the cache from the metadata as the loader does, so that the figures are those of serve.
+class Planner {
+ public:
+  Planner(const engine::ModelFile& file, const engine::Family& family, const engine::LoadOptions& options,
+          std::uint64_t left)
+      : file_(file), family_(family), options_(options), left_(left) {}
+
+  // The model as it would be served with this KV type and context.
+  Result<engine::ModelOutline> outline(kernels::KvType type, std::uint32_t context) const {
+    engine::ModelOptions options;
+    options.kv_type = type;
+    options.state_type = options_.state_type;
+    options.snapshot_every = options_.snapshot_every;
+    options.context = context;
+    return family_.outline(file_, options);
+  }
+  Result<engine::CachePlan> plan(const engine::ModelOutline& outline) const {
+    return engine::plan_cache(outline.cache, outline.info.context, options_,
+                              left_ - std::min(left_, outline.table_bytes));
+  }
+  // The longest context that fits, by binary search, since the memory needed grows with the context.
+  std::uint64_t longest_context(kernels::KvType type) const {
+    std::uint32_t fits = 0, too_long = std::numeric_limits<std::uint32_t>::max() / kBlockSize;  // in blocks
+    while (too_long - fits > 1) {
+      const std::uint32_t middle = fits + (too_long - fits) / 2;
+      const auto model = outline(type, middle * kBlockSize);
+      (model && model->table_bytes <= left_ && plan(*model) ? fits : too_long) = middle;
+    }
+    return std::uint64_t{fits} * kBlockSize;
+  }
+
+ private:
+  const engine::ModelFile& file_;
+  const engine::Family& family_;
+  const engine::LoadOptions& options_;
+  const std::uint64_t left_;
+};
+
+KvCost kv_cost(const Planner& planner, const engine::ModelOutline& outline, kernels::KvType type) {
+  KvCost kv{.type = std::string(kernels::name(type)),
+            .bytes_per_token = outline.cache.bytes_per_token(),
+            .longest_context = planner.longest_context(type)};
+  for (const engine::CacheGroup& group : outline.cache.groups)
+    if (group.window != 0) kv.window_bytes += group.bytes_per_block / kBlockSize;
+  if (const auto plan = planner.plan(outline))
+    kv.num_sequences = plan->num_blocks[0] / blocks_for(outline.info.context);
+  return kv;
+}
+
+Cost cost_of(const engine::ModelFile& file, const engine::LoadOptions& options, const kernels::KernelTable& kernels) {
+  Cost cost;
+  cost.memory = options.memory ? options.memory : engine::default_memory_budget();
+  cost.weights = engine::packed_weight_bytes(file, kernels);
+  cost.vocabulary = engine::expected_vocabulary_bytes(file);
+  cost.trained = engine::trained_context(file);
+  cost.context = options.context ? options.context : cost.trained;
+  cost.max_sequences = options.max_sequences;
+  const auto family = engine::find_family(file);
+  if (!family) return cost;  // an encoder keeps nothing between texts
+  const Planner planner(file, **family, options, cost.memory - std::min(cost.memory, cost.weights + cost.vocabulary));
+  for (const kernels::KvType type : {kernels::KvType::f16, kernels::KvType::f32, kernels::KvType::i8}) {
+    const auto outline = planner.outline(type, options.context);
+    if (!outline) {
+      cost.unknown = outline.error().message;
+      return cost;
+    }
+    if (outline->cache.bytes_per_token() != 0) cost.kv.push_back(kv_cost(planner, *outline, type));
+    for (const engine::CacheGroup& group : outline->cache.groups) {
+      if (group.window <= cost.window) continue;
+      cost.window = group.window;
+      cost.window_tokens = kBlockSize * engine::blocks_needed(group, outline->info.context);
+    }
+    if (outline->cache.has_state()) {
+      const auto plan = planner.plan(*outline);
+      cost.state = {.type = std::string(engine::name(options.state_type)),
+                    .bytes = outline->cache.state.bytes(),
+                    .of_snapshot = outline->cache.state.snapshot_bytes(options.state_type),
+                    .num_snapshots = plan ? plan->num_snapshots : 0};
+    }
+  }
+  return cost;
+}
+
+struct VocabularyFacts {
+  std::vector<TokenId> end_ids;    // the tokens that end an answer
+  std::vector<std::string> notes;  // metadata_notes()
+};
+
+// Empty if the vocabulary cannot be read, which is no error here: then the note says why.
+VocabularyFacts vocabulary_facts(const engine::ModelFile& file, const Cost& cost) {
+  const auto tokenizer = engine::make_tokenizer_within(file, cost.memory);
+  if (!tokenizer) return {.end_ids = {}, .notes = {tokenizer.error().message}};
+  auto end_ids = engine::find_end_ids(file, tokenizer->get(), std::numeric_limits<std::int32_t>::max());
+  if (!end_ids) return {.end_ids = {}, .notes = {end_ids.error().message}};
+  return {.end_ids = std::move(*end_ids), .notes = engine::metadata_notes(file, tokenizer->get())};
+}
+
+void print_json(const engine::ModelFile& file, const Cost& cost) {
+  const VocabularyFacts vocabulary = vocabulary_facts(file, cost);
+  ordered_json object{{"path", file.path()},
+                      {"file_bytes", file.file_bytes()},
+                      {"num_parameters", engine::count_parameters(file)},
+                      {"weight_types", engine::describe_types(file)},
+                      {"family", served_by(file)},
+                      {"end_ids", vocabulary.end_ids},
+                      {"notes", vocabulary.notes},
+                      {"memory_budget", cost.memory},
+                      {"weight_bytes", cost.weights},
+                      {"vocabulary_bytes", cost.vocabulary},
+                      {"kv_bytes_per_token", ordered_json::object()},
+                      {"longest_context", ordered_json::object()},
+                      {"num_sequences", ordered_json::object()},
+                      {"metadata", ordered_json::object()},
+                      {"tensors", ordered_json::array()}};
+  for (const KvCost& kv : cost.kv) {
+    object["kv_bytes_per_token"][kv.type] = kv.bytes_per_token;
+    object["longest_context"][kv.type] = kv.longest_context;
+    object["num_sequences"][kv.type] = kv.num_sequences;
+    if (cost.window != 0) object["window"]["bytes_per_token"][kv.type] = kv.window_bytes;
+  }
+  if (cost.window != 0) {
+    object["window"]["positions"] = cost.window;
+    object["window"]["cached_tokens"] = cost.window_tokens;
+  }
+  if (cost.state.bytes != 0) {
+    object["state"] = {{"bytes", cost.state.bytes},
+                       {"snapshot_type", cost.state.type},
+                       {"snapshot_bytes", cost.state.of_snapshot},
+                       {"num_snapshots", cost.state.num_snapshots}};
+  }
+  for (const auto& [key, value] : file.metadata()) {
+    const auto [cut, count] = std::visit(Abbreviate{}, value);
+    object["metadata"][key] = count > kShownElements ? ordered_json{{"length", count}, {"first", cut}} : cut;
+  }
+  for (const engine::TensorInfo& tensor : file.tensors())
+    object["tensors"].push_back({{"name", tensor.name}, {"type", tensor.file_type().name}, {"shape", tensor.shape}});
+  write_json(object, std::cout);
+}
+
+void print_text(const engine::ModelFile& file, const Cost& cost) {
+  const VocabularyFacts vocabulary = vocabulary_facts(file, cost);
+  const std::string ends = fmt::format("{}", fmt::join(vocabulary.end_ids, ", "));
+  std::vector<std::pair<std::string, std::string>> lines{
+      {"file", fmt::format("{}, {}", file.path(), human_bytes(file.file_bytes()))},
+      {"family", served_by(file)},
+      {"weights", fmt::format("{} parameters, {}; {} in memory", human_count(engine::count_parameters(file)),
+                              engine::describe_types(file), human_bytes(cost.weights))},
+      {"trained context", fmt::format("{} tokens", cost.trained)},
+      {"answers end at", ends.empty() ? "no token that is known" : "token " + ends},
+      {"memory budget", human_bytes(cost.memory)},
+  };
+  for (const std::string& note : vocabulary.notes) lines.emplace_back("note", note);
+  for (const KvCost& kv : cost.kv) {
+    std::string text = fmt::format("{} bytes per token", kv.bytes_per_token);
+    if (kv.window_bytes != 0)
+      text += fmt::format(", of which {} for the last {} at most (a window of {})", kv.window_bytes, cost.window_tokens,
+                          cost.window);
+    text += fmt::format("; the longest context that fits is {} tokens; {} sequences of {}", kv.longest_context,
+                        kv.num_sequences, cost.context);
+    if (kv.num_sequences == cost.max_sequences) text += " (--parallel)";
+    lines.emplace_back("KV cache " + kv.type, text);
+  }
+  if (cost.state.bytes != 0)
+    lines.emplace_back("state", fmt::format("{} for each running sequence, of any length; {} snapshots {} of {}",
+                                            human_bytes(cost.state.bytes), cost.state.num_snapshots, cost.state.type,
+                                            human_bytes(cost.state.of_snapshot)));
+  if (!cost.unknown.empty()) lines.emplace_back("cache", "unknown: " + cost.unknown);
+  std::cout << aligned(lines) << "\nMetadata (" << file.metadata().size() << ")\n";
+  std::vector<std::pair<std::string, std::string>> metadata;
+  for (const auto& [key, value] : file.metadata()) {
+    const auto [cut, count] = std::visit(Abbreviate{}, value);
+    metadata.emplace_back("  " + key, dump(cut) + (count > kShownElements ? fmt::format(" ... ({})", count) : ""));
+  }
+  std::vector<std::pair<std::string, std::string>> tensors;
+  for (const engine::TensorInfo& tensor : file.tensors())
+    tensors.emplace_back("  " + tensor.name, fmt::format("{}  {}  {}", tensor.file_type().name,
+                                                         shape_text(tensor.shape), human_bytes(tensor.bytes.size())));
+  std::cout << aligned(metadata) << "\nTensors (" << file.tensors().size() << ")\n" << aligned(tensors);
+}
+
+}  // namespace
+
+Result<int> inspect(const config::InspectOptions& options, const config::Given& given) {
+  if (given.arguments.size() > 1)
+    return Error{ErrorCode::invalid_argument, "one file at a time; '" + given.arguments[1] + "' is a second one"};
+  config::EngineOptions engine;
+  engine.model = given.arguments.empty() ? options.model : given.arguments.front();
+  static_cast<config::FitOptions&>(engine) = options;
+  auto load = load_options(engine, given);
+  if (!load) return load.error();
+  load->context = static_cast<std::uint32_t>(options.ctx_size);
+  load->max_sequences = options.max_sequences;
+  const auto kernels = engine::choose_kernels(load->kernels);
+  if (!kernels) return kernels.error();
+  const auto path = model_path(engine);
+  if (!path) return path.error();
+  const auto file = engine::open_gguf(*path);
+  if (!file) return file.error();
+  const Cost cost = cost_of(**file, *load, **kernels);
+  if (options.json)
+    print_json(**file, cost);
+  else
+    print_text(**file, cost);
+  return kExitOk;
+}
+
+}  // namespace troupe::cli

@@ -1,0 +1,32 @@
+// Converts the options that choose and load a model to the engine's options.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "actors/gateway.h"
+#include "config/options/options.h"
+#include "config/result.h"
+#include "engine/engine.h"
+
+namespace troupe::cli {
+
+// The file of -m, else the embedded model: beside the installed binary, else in the source tree it was built from.
+// Error: model_missing, if neither file exists.
+[[nodiscard]] Result<std::string> model_path(const config::ModelOptions& options);
+
+// The options for loading; context, sequences, `team` and `progress` keep their defaults; lines about loading go to the
+// log. Error: for a kernel variant that does not exist or that this CPU cannot run, or a --state-snapshot-every that is
+// no multiple of the block size: invalid_argument if it comes from the command line, bad_config if from a variable or a
+// file. invalid_argument for --weights-cache auto without a home directory.
+[[nodiscard]] Result<engine::LoadOptions> load_options(const config::EngineOptions& options,
+                                                       const config::Given& given);
+
+// A gateway's options with model_path() and load_options() filled in, the rest defaults. Errors: theirs.
+[[nodiscard]] Result<actors::GatewayOptions> gateway_for_model(const config::EngineOptions& options,
+                                                               const config::Given& given);
+
+// --threads, or the engine's default.
+[[nodiscard]] std::uint32_t num_threads(const config::ThreadOptions& options);
+
+}  // namespace troupe::cli

@@ -1,0 +1,395 @@
+// troupe serve: binds the socket, loads the model, and serves until a signal.
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <iostream>
+#include <mutex>
+#include <sstream>
+
+#include "actors/gateway.h"
+#include "actors/serving/model_cache.h"
+#include "cli/model/model_options.h"
+#include "cli/serve/serve_options.h"
+#include "cli/serve/service_manager.h"
+#include "cli/serve/tcp_access.h"
+#include "cli/serve/tenant_rules.h"
+#include "cli/subcommands.h"
+#include "cli/terminal/exit_code.h"
+#include "cli/terminal/logging.h"
+#include "cli/terminal/process.h"
+#include "cli/terminal/profile_report.h"
+#include "cli/terminal/progress.h"
+#include "cli/terminal/signals.h"
+#include "cli/terminal/text.h"
+#include "cli/usage/usage_store.h"
+#include "cli/version.h"
+#include "ipc/server.h"
+
+namespace troupe::cli {
+namespace {
+
+constexpr std::chrono::milliseconds kProgressInterval{100};
+// How often the service manager gets the server's status; more often if its watchdog's period requires it.
+constexpr std::chrono::milliseconds kHealthInterval{10'000};
+// A service manager considers a load failed that makes no progress for this long.
+constexpr std::chrono::milliseconds kLoadStall{60'000};
+// The longest time that a stop takes in addition to the drain.
+constexpr std::chrono::milliseconds kStopMargin{15'000};
+static_assert(kStopMargin > kStopLimit);
+// Threads of a server beside those that compute and those that encode texts: the I/O thread, the decoder of large
+// frames, two for actors and one for their clock, two for sessions, one that measures memory, one that writes the log,
+// one that writes the account of usage, and one for logging why the process ends by force.
+constexpr std::uint32_t kOtherThreads = 11;
+// With --listen: one that checks keys, and one for TLS.
+constexpr std::uint32_t kTcpThreads = 2;
+
+using Clock = std::chrono::steady_clock;
+
+// Logs the reason; returns the exit code.
+int end_with(const Ending& ending) {
+  spdlog::error("{}", ending.why);
+  return ending.code;
+}
+int end_with(const Error& error) { return end_with(ending_of(error)); }
+
+// Logs the model's properties; returns its name.
+std::string log_model(const actors::Gateway& gateway, const config::ServeOptions& options) {
+  const std::shared_ptr<const actors::ServedModel> served = gateway.model();
+  const engine::ModelInfo& info = served->info();
+  const auto& model = served->language_model();
+  if (!model) {
+    spdlog::info("encoder {}: {}, {} parameters, {}, weights {}", info.name, info.family,
+                 human_count(info.num_parameters), info.weight_types, human_bytes(served->weight_bytes()));
+    spdlog::info("kernels {}, {} threads, vectors of {} numbers for texts of up to {} tokens, pooling {}, numerics {}",
+                 served->kernels().name, num_threads(options), info.dim, info.context,
+                 engine::name(served->vectors().pooling()), served->numerics_id());
+    return info.name;
+  }
+  const engine::KvArena& arena = *model->arena();
+  spdlog::info("model {}: {}, {} parameters, {}, weights {}", info.name, info.family, human_count(info.num_parameters),
+               info.weight_types, human_bytes(model->model().weight_bytes()));
+  spdlog::info("kernels {}, {} threads, KV cache {} ({}, {} blocks of {} tokens), context {} tokens, numerics {}",
+               model->kernels().name, num_threads(options), human_bytes(actors::kv_bytes(*model)),
+               kernels::name(model->cache_spec().kv_type), arena.num_blocks(), kBlockSize, info.context,
+               model->numerics_id());
+  if (info.context > info.trained_context)
+    spdlog::warn(
+        "the context of {} tokens is longer than the {} that the model was trained for: answers beyond that "
+        "may be nonsense (-c {} avoids it)",
+        info.context, info.trained_context, info.trained_context);
+  return info.name;
+}
+
+// The account of usage; null with --usage-db off.
+std::unique_ptr<UsageStore> open_usage(const config::ServeOptions& options) {
+  if (options.usage_db == "off") return nullptr;
+  UsageStoreOptions store;
+  store.keep_days = options.usage_days;
+  if (auto path = usage_path(options.usage_db)) {
+    store.path = std::move(*path);
+  } else {
+    store.note = path.error().message;
+    spdlog::info("usage is kept in memory only: {}", store.note);
+  }
+  return std::make_unique<UsageStore>(std::move(store));
+}
+
+// Serves until it has to stop, then stops.
+class Service {
+ public:
+  Service(const config::Parsed& parsed, ServiceManager& manager, EventQueue& events, bool on_terminal)
+      : parsed_(parsed), options_(parsed.options), manager_(manager), events_(events), on_terminal_(on_terminal) {}
+
+  // Returns the exit code. The destructor ends everything that was started.
+  int run() {
+    if (auto code = bind_socket(); code) return *code;
+    usage_ = open_usage(options_);
+    auto gateway_options = cli::gateway_options(options_, parsed_);
+    if (!gateway_options) return end_with(gateway_options.error());
+    spdlog::info("loading {}", gateway_options->model_path);
+    manager_.status("loading " + gateway_options->model_path);
+    const std::shared_ptr<const engine::Profiler> profiler = gateway_options->profiler;
+    if (usage_) gateway_options->on_usage = [this](const actors::UsageEntry& entry) { usage_->add(entry); };
+    auto gateway = actors::Gateway::start(std::move(*gateway_options));
+    if (!gateway) return end_with(gateway.error());
+    profiler_ = profiler;
+    gateway_ = std::move(*gateway);
+    gateway_->on_loaded([this](Status status) {
+      {
+        const std::lock_guard lock(mutex_);
+        load_status_ = std::move(status);
+      }
+      events_.post(Event::loaded);
+    });
+    server_->start(*gateway_);
+    return wait_for_end();
+  }
+
+ private:
+  // Returns the exit code if no socket can be served.
+  std::optional<int> bind_socket() {
+    auto options = server_options(options_, parsed_);
+    if (!options) return end_with(options.error());
+    tenants_ = options->tenants;
+    if (Status open = tcp_.open(options_, parsed_, *options); !open) return end_with(open.error());
+    const auto inherited = manager_.socket();
+    if (!inherited) return end_with(inherited.error());
+    options->inherited_socket = *inherited;
+    if (options_.usage_db != "off")
+      options->ask_usage = [this](actors::UsageQuery query, actors::OnUsageReport answer) {
+        usage_->ask(std::move(query), std::move(answer));
+      };
+    auto server = ipc::Server::bind(std::move(*options));
+    if (!server)
+      return end_with(server.error().code == ErrorCode::io ? Ending{kExitSocketFailure, server.error().message}
+                                                           : ending_of(server.error()));
+    server_ = std::move(*server);
+    remove_at_forced_end(server_->socket_file());
+    spdlog::info("troupe {} listens on {}", kVersion, server_->socket_path());
+    for (const ipc::TcpAddress& address : server_->tcp_addresses())
+      spdlog::info("HTTP on {}{}, {}", address.text(), options_.tls_cert.empty() ? "" : ", with TLS",
+                   tcp_.clients_text());
+    if (options_.open) std::cout << tcp_.page_address(server_->tcp_addresses().at(0)) << std::endl;
+    if (const std::string& asked_for = options_.socket;
+        *inherited && !asked_for.empty() && asked_for != server_->socket_path())
+      spdlog::warn("socket = {} is not used: the service manager has chosen another one", asked_for);
+    return std::nullopt;
+  }
+
+  int wait_for_end() {
+    while (!code_) {
+      const auto event = events_.wait(time_to_next_look());
+      if (!event)
+        look();
+      else if (*event == Event::loaded)
+        on_loaded();
+      else if (*event == Event::health)
+        on_health();
+      else if (*event == Event::signal && events_.last_signal() == SIGHUP && !on_terminal_)
+        reload();
+      else if (*event == Event::signal)
+        on_stop_signal();
+      else if (*event == Event::ended)
+        on_ended();
+    }
+    return *code_;
+  }
+
+  // How often look() must run without an event: for the progress of loading, then for the service manager's health
+  // reports and --idle-exit. nullopt: never; an idle process uses no CPU.
+  std::optional<std::chrono::milliseconds> look_interval() const {
+    if (loading_) return kProgressInterval;
+    std::optional<std::chrono::milliseconds> interval;
+    if (manager_.listens()) interval = kHealthInterval;
+    // Three reports per watchdog period, so that one may be late.
+    if (manager_.watchdog()) interval = std::min(kHealthInterval, *manager_.watchdog() / 3);
+    if (const auto idle = options_.idle_exit; idle.count() > 0)
+      interval = std::min(interval.value_or(idle / 4), std::max(idle / 4, std::chrono::milliseconds(10)));
+    return interval;
+  }
+
+  std::optional<std::chrono::milliseconds> time_to_next_look() const {
+    const auto interval = look_interval();
+    if (!interval) return std::nullopt;
+    const auto due = std::chrono::ceil<std::chrono::milliseconds>(last_look_ + *interval - Clock::now());
+    return std::clamp(due, std::chrono::milliseconds(0), *interval);
+  }
+
+  void look() {
+    last_look_ = Clock::now();
+    if (loading_) return watch_loading();
+    // One status query at a time: while it is unanswered no keep_alive() is sent, so the watchdog restarts a server
+    // that hangs.
+    if (manager_.listens() && !std::exchange(asking_, true))
+      server_->status([this](actors::StatusSnapshot snapshot) {
+        {
+          const std::lock_guard lock(mutex_);
+          health_ = std::move(snapshot);
+        }
+        events_.post(Event::health);
+      });
+    if (const auto idle = options_.idle_exit; idle.count() > 0 && !draining_ && last_look_ - ready_at_ >= idle)
+      server_->end_if_idle(idle, [this] { events_.post(Event::ended); });
+  }
+
+  void watch_loading() {
+    const double fraction = gateway_->load_fraction();
+    progress_.update(fraction, last_look_);
+    if (fraction <= told_fraction_ || last_look_ - told_at_ < std::chrono::seconds(1)) return;
+    told_fraction_ = fraction;
+    told_at_ = last_look_;
+    manager_.extend(kLoadStall);
+    manager_.status(fmt::format("loading: {} %", static_cast<int>(fraction * 100)));
+  }
+
+  void on_loaded() {
+    loading_ = false;
+    progress_.finish();
+    {
+      const std::lock_guard lock(mutex_);
+      if (!load_status_) {  // the log has it from the gateway
+        code_ = ending_of(load_status_.error()).code;
+        return;
+      }
+    }
+    if (const Status kept = check_tenants(parsed_, tenants_); !kept) {
+      code_ = end_with(kept.error());
+      return;
+    }
+    const std::string name = log_model(*gateway_, options_);
+    spdlog::info("ready");
+    ready_at_ = Clock::now();
+    if (draining_) return;
+    manager_.status("serving " + name);
+    manager_.ready();
+  }
+
+  void on_health() {
+    asking_ = false;
+    actors::StatusSnapshot health;
+    {
+      const std::lock_guard lock(mutex_);
+      health = std::move(health_);
+    }
+    manager_.status(fmt::format("{}{} running, {} waiting",
+                                draining_ ? "finishing what runs: " : "serving " + health.model + ": ",
+                                health.count("requests_running"), health.count("requests_waiting")));
+    // The answer shows that the io thread and the actors work; this check, that steps end or no work waits
+    // (progress-timeout).
+    if (gateway_->is_making_progress()) manager_.keep_alive();
+  }
+
+  // SIGHUP: applies the options that can change at run time, and logs those that need a restart.
+  void reload() {
+    manager_.reloading();
+    auto reread = config::read_again(config::Command::serve, parsed_, config::Surroundings::of_this_process());
+    Status done = reread ? take_over(*reread) : reread.error();
+    if (!done) spdlog::error("reload: {}; everything stays as it was", done.error().message);
+    flush_log();
+    if (!loading_) manager_.ready();
+  }
+
+  Status take_over(config::Reread& reread) {
+    config::ServeOptions in_effect(reread.in_effect.options);
+    auto options = server_options(in_effect, reread.in_effect);  // looks names up again, too
+    if (!options) return options.error();
+    if (!loading_)
+      if (Status kept = check_tenants(reread.in_effect, options->tenants); !kept) return kept;
+    if (Status read = tcp_.reload(in_effect, reread.in_effect, options->tenants); !read) return read;
+    if (Status changed = server_->reconfigure(*options); !changed) return changed.error();
+    tenants_ = std::move(options->tenants);
+    parsed_ = std::move(reread.in_effect);
+    options_ = std::move(in_effect);
+    if (Status log = reload_log(options_); !log) spdlog::error("reload: {}", log.error().message);
+    for (const config::Option* option : reread.changed) spdlog::info("reload: {}", config::describe(*option, parsed_));
+    if (reread.tenants_changed) spdlog::info("reload: {} tenant rules ({})", parsed_.tenants.size(), parsed_.file);
+    for (const std::string& option : reread.need_restart) spdlog::warn("reload: {} needs a restart", option);
+    if (reread.changed.empty() && reread.need_restart.empty() && !reread.tenants_changed)
+      spdlog::info("reload: no option has changed");
+    return Ok{};
+  }
+
+  // Whether the loaded model has the blocks that the rules keep. Encoders have no blocks, and nothing is kept there.
+  Status check_tenants(const config::Given& given, const ipc::TenantRules& rules) const {
+    const std::shared_ptr<const actors::ServedModel> served = gateway_->model();
+    const auto& model = served->language_model();
+    return model ? check_kept_blocks(given, rules, model->arena()->num_blocks()) : Ok{};
+  }
+
+  // The first stop signal; a second one is handled by the stop thread (cli/terminal/signals.h).
+  void on_stop_signal() {
+    const int number = events_.last_signal();
+    draining_ = true;
+    progress_.finish();
+    const auto drain_timeout = options_.drain_timeout;
+    spdlog::info("signal {}: finishing what runs, for at most {} ms; a second signal stops at once", number,
+                 drain_timeout.count());
+    manager_.stopping();
+    manager_.extend(drain_timeout + kStopMargin);
+    server_->drain([this] { events_.post(Event::ended); });
+  }
+
+  void on_ended() {
+    if (!draining_) {
+      spdlog::info("nobody was connected for {} ms (idle-exit)", options_.idle_exit.count());
+      manager_.stopping();
+    }
+    log_profile();
+    code_ = kExitOk;
+  }
+
+  // Logs the profile at the end of the server.
+  void log_profile() const {
+    const auto profile = profiler_ ? profiler_->snapshot() : std::nullopt;
+    if (!profile) return;
+    std::istringstream lines(profile_text(*profile));
+    for (std::string line; std::getline(lines, line);)
+      if (!line.empty()) spdlog::info("profile: {}", line);
+  }
+
+  config::Parsed parsed_;         // in effect
+  config::ServeOptions options_;  // of parsed_
+  ipc::TenantRules tenants_;      // of parsed_
+  ServiceManager& manager_;
+  EventQueue& events_;
+  std::mutex mutex_;
+  Status load_status_{Ok{}};       // written by on_loaded's thread
+  actors::StatusSnapshot health_;  // written by the io thread
+  LoadProgress progress_{log_is_on_terminal(options_), Clock::now()};
+  // On a terminal SIGHUP means that it was closed, and stops the server as SIGTERM does.
+  const bool on_terminal_;
+  bool loading_ = true;
+  double told_fraction_ = 0;
+  Clock::time_point told_at_;
+  Clock::time_point ready_at_;
+  Clock::time_point last_look_ = Clock::now();
+  bool asking_ = false;
+  bool draining_ = false;
+  std::optional<int> code_;
+  std::shared_ptr<const engine::Profiler> profiler_;  // null without --profile
+  std::unique_ptr<UsageStore> usage_;                 // null: no account is kept; outlives what reports to it
+  std::unique_ptr<actors::Gateway> gateway_;
+  std::unique_ptr<ipc::Server> server_;  // declared behind it: its streams must end before the gateway is destroyed
+  TcpAccess tcp_;  // declared last: the server is the last that holds the threads that check keys and speak TLS
+};
+
+// Runs a Service; returns its exit code. By then all threads but the stop thread have ended.
+int run_service(const config::Parsed& parsed, ServiceManager& manager, const std::shared_ptr<EventQueue>& events) {
+  try {
+    const bool on_terminal = ::isatty(STDERR_FILENO) != 0;
+    start_stop_thread(events, {.drain_timeout = parsed.options.drain_timeout, .hangup_stops = on_terminal});
+    const auto& options = parsed.options;
+    const auto num_threads = cli::num_threads(options) + kOtherThreads + (options.listen.empty() ? 0 : kTcpThreads) +
+                             options.tokenizer_threads;
+    if (const auto lack = lack_of_threads(num_threads)) return end_with(*lack);
+    return Service(parsed, manager, *events, on_terminal).run();
+  } catch (...) {
+    return end_with(ending_of(std::current_exception()));
+  }
+}
+
+}  // namespace
+
+Result<int> serve(const config::Parsed& parsed) {
+  const config::ServeOptions options(parsed.options);
+  if (options.print_limits) {
+    const auto text = limits_text(options);
+    if (!text) return text.error();
+    std::cout << *text;
+    return kExitOk;
+  }
+  ignore_closed_pipes();
+  give_back_large_buffers();
+  keep_memory_reserve();
+  ServiceManager manager;  // before a log file takes descriptor 3
+  if (auto status = start_log(options); !status) return status.error();
+  const int code = run_service(parsed, manager, std::make_shared<EventQueue>());
+  if (code == kExitOk) spdlog::info("stopped");
+  return code;
+}
+
+}  // namespace troupe::cli

@@ -1,0 +1,250 @@
+#include "cli/serve/serve_options.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <vector>
+
+#include "cli/model/model_options.h"
+#include "cli/serve/accounts.h"
+#include "cli/serve/tenant_rules.h"
+#include "cli/terminal/logging.h"
+#include "cli/terminal/text.h"
+#include "config/printable.h"
+#include "config/state_directory.h"
+#include "engine/chat/builtin_templates.h"
+#include "engine/chat/template.h"
+#include "engine/compute/step_profile.h"
+#include "engine/formats/model_file.h"
+#include "engine/model/memory_budget.h"
+#include "engine/weights/model_info.h"
+#include "ipc/http/tls_front.h"
+
+namespace troupe::cli {
+namespace {
+
+using Finder = Result<std::optional<std::uint32_t>> (*)(const std::string&);
+
+// The error of a value of this option, with where it was given.
+Error named_error(const config::Given& given, std::string_view option, const std::string& message) {
+  const auto origin = given.origins.find(option);
+  std::string source = origin == given.origins.end() ? fmt::format("--{}", option) : origin->second;
+  const bool is_flag = source.starts_with("--");
+  if (!given.file.empty() && source.starts_with(given.file + ":")) source += fmt::format(": {}", option);
+  return {is_flag ? ErrorCode::invalid_argument : ErrorCode::bad_config, fmt::format("{}: {}", source, message)};
+}
+
+// Calls `f` with each of the values that were given, one by one or separated by commas.
+template <class F>
+Status for_each_value(const std::vector<std::string>& lists, F f) {
+  for (const std::string& list : lists) {
+    std::istringstream items(list);
+    for (std::string item; std::getline(items, item, ',');)
+      if (Status done = f(item); !done) return done;
+  }
+  return Ok{};
+}
+
+// Adds the ids of an option's names to `ids`.
+Status add_named(const config::Given& given, std::string_view option, const std::vector<std::string>& lists,
+                 Finder find, std::vector<std::uint32_t>& ids) {
+  return for_each_value(lists, [&](const std::string& name) -> Status {
+    auto id = find(name);
+    if (!id) return Error{id.error().code, named_error(given, option, id.error().message).message};
+    if (!*id) return named_error(given, option, fmt::format("this system knows nobody named '{}'", name));
+    ids.push_back(**id);
+    return Ok{};
+  });
+}
+
+// Resident code and libraries, stacks, the vocabulary and the actors' own memory: 60 MiB with the embedded model,
+// 110 MiB with a vocabulary of 256,000 tokens.
+constexpr std::uint64_t kProgramBytes = 128u << 20;
+// A frame of many tiny entries takes this many times its bytes when decoded; one frame is decoded at a time.
+constexpr std::uint64_t kDecodedFactor = 30;
+// A text takes this many times its bytes while it is encoded: the worst case, one long word, with ids and answer.
+constexpr std::uint64_t kEncodedFactor = 64;
+// A connection without its large messages and its answers: four buffers of a small frame (what an HTTP client sends
+// ahead, a head and a body), its session, the kernel's part.
+constexpr std::uint64_t kConnectionBytes = 4 * ipc::kSmallFrameBytes + (16u << 10);
+// scrypt's table, of the one key that is checked at a time.
+constexpr std::uint64_t kScryptBytes = 8u << 20;
+// A request without its prompt and answer: its record, its parameters, its entries in the actors' queues.
+constexpr std::uint64_t kRequestBytes = 8u << 10;
+// Each token of a live sequence is stored in its record, in the batch, and in the executor.
+constexpr std::uint64_t kTokenBytes = 24;
+
+std::uint64_t count(std::int64_t value) { return static_cast<std::uint64_t>(value); }
+
+struct MemoryLimit {
+  std::string what;
+  std::uint64_t bytes = 0;
+  std::string from;  // the options that determine it
+};
+
+// The most memory of each kind that a server with these options uses. context: of one sequence, in tokens.
+std::vector<MemoryLimit> memory_limits(const config::ServeOptions& options, std::uint64_t context) {
+  const std::uint64_t budget = options.memory.count > 0 ? options.memory.count : engine::default_memory_budget();
+  const std::uint64_t requests = options.max_queued_requests + options.max_parked_requests + options.max_sequences;
+  return {
+      {"weights, KV cache, snapshots", budget, "memory"},
+      {"frames half read, answers unread", options.max_buffer_bytes, "max-buffer-bytes"},
+      {"a large frame, decoded", kDecodedFactor * options.max_frame_bytes, "max-frame-bytes"},
+      {"connections", kConnectionBytes * options.max_connections, "max-connections"},
+      {"TLS connections", options.tls_cert.empty() ? 0 : 2 * ipc::http::kTlsConnectionBytes * options.max_connections,
+       "max-connections, tls-cert"},
+      {"a key being checked", options.listen.empty() ? 0 : kScryptBytes, "listen"},
+      {"requests", kRequestBytes * requests, "max-queued-requests, max-parked-requests, parallel"},
+      {"prompts that wait", sizeof(std::int32_t) * options.max_queued_tokens, "max-queued-tokens"},
+      {"sequences", kTokenBytes * context * options.max_sequences, "parallel, ctx-size"},
+      {"texts that wait", options.max_queued_text_bytes, "max-queued-text-bytes"},
+      {"texts being encoded", kEncodedFactor * options.max_frame_bytes * options.tokenizer_threads,
+       "max-frame-bytes, tokenizer-threads"},
+      {"requests for vectors", options.max_embed_bytes, "max-embed-bytes"},
+      {"sessions read and saved", options.max_session_buffer_bytes, "max-session-buffer-bytes"},
+      {"the program itself", kProgramBytes, "a constant"},
+  };
+}
+
+Status add_http(const config::Given& given, const config::ServeOptions& options, ipc::HttpOptions& http) {
+  http.no_auth = options.no_auth;
+  Status added = for_each_value(options.listen, [&](const std::string& text) -> Status {
+    const auto address = ipc::parse_tcp_address(text);
+    if (!address) return named_error(given, "listen", address.error().message);
+    http.listen.push_back(*address);
+    return Ok{};
+  });
+  if (!added) return added;
+  added = for_each_value(options.allow_host, [&](const std::string& text) -> Status {
+    auto host = ipc::http::host_name(text);
+    if (!host)
+      return named_error(given, "allow-host",
+                         fmt::format("'{}' is no host name; write it without a port", Printable(text).text()));
+    http.border.allow_hosts.push_back(std::move(*host));
+    return Ok{};
+  });
+  if (!added) return added;
+  return for_each_value(options.cors_origin, [&](const std::string& text) -> Status {
+    if (!ipc::http::is_origin(text))
+      return named_error(
+          given, "cors-origin",
+          fmt::format("'{}' is no origin; write https://example.org, without a path, or *", Printable(text).text()));
+    http.border.cors_origins.push_back(text);
+    return Ok{};
+  });
+}
+
+}  // namespace
+
+Result<ipc::ServerOptions> server_options(const config::ServeOptions& options, const config::Given& given) {
+  ipc::ServerOptions server;
+  server.socket_path = options.socket;
+  server.strict_modes = !options.no_strict_modes;
+  server.allow_uids.assign(options.allow_uid.begin(), options.allow_uid.end());
+  server.allow_gids.assign(options.allow_gid.begin(), options.allow_gid.end());
+  if (Status added = add_named(given, "allow-user", options.allow_user, find_user, server.allow_uids); !added)
+    return added.error();
+  if (Status added = add_named(given, "allow-group", options.allow_group, find_group, server.allow_gids); !added)
+    return added.error();
+  auto tenants = tenant_rules(given);
+  if (!tenants) return tenants.error();
+  server.tenants = std::move(*tenants);
+  server.limits = options;
+  if (Status added = add_http(given, options, server.http); !added) return added.error();
+  return server;
+}
+
+namespace {
+
+// A name of ours, else a file, else a name in the model's file, which is not open yet.
+Result<actors::ChatTemplateChoice> read_chat_template(const std::string& option) {
+  if (option.empty()) return actors::ChatTemplateChoice{};
+  if (const auto source = engine::chat::find_builtin_template(option))
+    return actors::ChatTemplateChoice{option, std::string(*source)};
+  const bool is_path = option.find('/') != std::string::npos || std::filesystem::exists(option);
+  if (!is_path) return actors::ChatTemplateChoice{option, {}};
+  auto source = read_text(option);
+  if (!source) return source.error();
+  // Read now, so that a mistake in it is found before the model is loaded.
+  const auto parsed = engine::chat::ChatTemplate::parse(*source, option);
+  if (!parsed) return Error{ErrorCode::bad_config, "--chat-template: " + parsed.error().message};
+  if (source->empty()) return Error{ErrorCode::bad_config, "--chat-template: " + option + " is empty"};
+  return actors::ChatTemplateChoice{option, *std::move(source)};
+}
+
+Result<engine::Speculation> read_speculation(const config::SpeculationOptions& options, bool has_draft) {
+  engine::Speculation speculation;
+  if (has_draft) speculation.source = engine::DraftSource::automatic;
+  if (!options.spec_type.empty()) {
+    const auto source = engine::draft_source(options.spec_type);
+    if (!source)
+      return Error{ErrorCode::invalid_argument,
+                   fmt::format("--spec-type: '{}' is none of {}", Printable(options.spec_type).text(),
+                               fmt::join(engine::kDraftSourceNames, ", "))};
+    if (*source == engine::DraftSource::draft && !has_draft)
+      return Error{ErrorCode::invalid_argument, "--spec-type draft needs a draft model: --draft FILE"};
+    speculation.source = *source;
+  }
+  if (options.spec_draft_n_max >= 0) speculation.n_max = static_cast<std::uint32_t>(options.spec_draft_n_max);
+  if (options.spec_draft_n_min >= 0) speculation.n_min = static_cast<std::uint32_t>(options.spec_draft_n_min);
+  if (options.spec_draft_p_min >= 0) speculation.p_min = static_cast<float>(options.spec_draft_p_min);
+  return speculation;
+}
+
+}  // namespace
+
+Result<actors::GatewayOptions> gateway_options(const config::ServeOptions& options, const config::Given& given) {
+  auto named = gateway_for_model(options, given);
+  if (!named) return named.error();
+  actors::GatewayOptions& gateway = *named;
+  if (Printable(options.alias, kMaxModelNameBytes) != options.alias)
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("--alias: '{}' is not a name of at most {} bytes of UTF-8 without control characters",
+                             Printable(options.alias).text(), kMaxModelNameBytes)};
+  gateway.load.context = static_cast<std::uint32_t>(options.ctx_size);
+  gateway.load.num_blocks = static_cast<std::uint32_t>(options.kv_blocks);
+  gateway.model_alias = options.alias;
+  gateway.draft_path = options.draft;
+  auto chat_template = read_chat_template(options.chat_template);
+  if (!chat_template) return chat_template.error();
+  gateway.chat_template = *std::move(chat_template);
+  auto speculation = read_speculation(options, !options.draft.empty());
+  if (!speculation) return speculation.error();
+  gateway.speculation = *speculation;
+  gateway.num_threads = static_cast<std::uint32_t>(options.threads);
+  static_cast<config::GatewayLimits&>(gateway) = options;
+  const auto sessions = chosen_state_path(options.sessions_dir, "sessions-dir", "sessions");
+  if (sessions)
+    gateway.sessions_directory = *sessions;
+  else
+    gateway.no_sessions_because = sessions.error().message;
+  gateway.append_metrics = append_log_metrics;
+  if (options.profile) gateway.profiler = std::make_shared<engine::StepProfile>(cli::num_threads(options));
+  return named;
+}
+
+Result<std::string> limits_text(const config::ServeOptions& options) {
+  const auto path = model_path(options);
+  if (!path) return path.error();
+  const auto file = engine::open_gguf(*path);
+  if (!file) return file.error();
+  std::uint64_t context = count(options.ctx_size);
+  if (context == 0) context = engine::trained_context(**file);
+  std::string text;
+  std::uint64_t total = 0;
+  const auto add = [&](std::uint64_t bytes, const std::string& what) {
+    text += fmt::format("{:>20}  {:<10}  {}\n", bytes, human_bytes(bytes), what);
+  };
+  for (const MemoryLimit& limit : memory_limits(options, context)) {
+    add(limit.bytes, fmt::format("{} ({})", limit.what, limit.from));
+    total += limit.bytes;
+  }
+  add(total, "total");
+  return text;
+}
+
+}  // namespace troupe::cli

@@ -1,0 +1,26 @@
+// Converts the options of `troupe serve` to those of the server and the gateway, and lists the memory that they allow.
+#pragma once
+
+#include <string>
+
+#include "actors/gateway.h"
+#include "config/options/options.h"
+#include "config/result.h"
+#include "ipc/server.h"
+
+namespace troupe::cli {
+
+// Looks the names of --allow-user, --allow-group and of tenant rules up now. Error: invalid_argument (bad_config if it
+// comes from a variable or a file) for an unknown name; io if the lookup fails; as tenant_rules().
+[[nodiscard]] Result<ipc::ServerOptions> server_options(const config::ServeOptions& options,
+                                                        const config::Given& given);
+
+// Error: as gateway_for_model(), and invalid_argument for an --alias that is no name.
+[[nodiscard]] Result<actors::GatewayOptions> gateway_options(const config::ServeOptions& options,
+                                                             const config::Given& given);
+
+// --print-limits: one line for each kind of memory, its most bytes first; the last line is "total". Error: the model's
+// file cannot be read.
+[[nodiscard]] Result<std::string> limits_text(const config::ServeOptions& options);
+
+}  // namespace troupe::cli

@@ -1,0 +1,195 @@
+#include "cli/status/status_report.h"
+
+#include <fmt/format.h>
+
+#include <cctype>
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <numeric>
+#include <string_view>
+#include <utility>
+
+#include "cache/ids.h"
+#include "cli/terminal/text.h"
+#include "config/printable.h"
+
+namespace troupe::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+// Whole numbers without a fraction, as counters have them.
+ordered_json number(double value) {
+  if (value == std::trunc(value) && std::abs(value) < 0x1p53) return static_cast<std::int64_t>(value);
+  return value;
+}
+
+ordered_json to_json(const Metric& metric) {
+  constexpr const char* kKinds[] = {"counter", "gauge", "histogram"};
+  ordered_json labels = ordered_json::object();
+  for (const auto& [name, value] : metric.labels) labels[name] = value;
+  ordered_json out{{"name", metric.name},
+                   {"kind", kKinds[static_cast<std::size_t>(metric.kind)]},
+                   {"help", metric.help},
+                   {"labels", labels},
+                   {"value", number(metric.value)}};
+  if (metric.kind == MetricKind::histogram) out["counts"] = metric.counts;
+  return out;
+}
+
+// "42.1 MiB resident (at most 43.0 MiB): weights 2.02 MiB, ...", the largest first; kinds under 1 % are summed up.
+std::string memory_line(const client::ServerStatus& s) {
+  const std::uint64_t resident = s.count("resident_bytes");
+  std::string line =
+      fmt::format("{} resident (at most {}): ", human_bytes(resident), human_bytes(s.count("peak_resident_bytes")));
+  std::uint64_t rest = 0;
+  for (const client::MemoryUse& use : largest_first(s.memory)) {
+    if (use.bytes * 100 < resident)
+      rest += use.bytes;
+    else
+      line += fmt::format("{} {}, ", use.kind, human_bytes(use.bytes));
+  }
+  return line + "other " + human_bytes(rest);
+}
+
+std::vector<std::pair<std::string, std::string>> lines_of(const client::ServerStatus& s) {
+  const auto count = [&](std::string_view key) { return s.count(key); };
+  std::vector<std::string> ended;
+  for (const auto& [outcome, count] : s.requests_ended)
+    if (count > 0) ended.push_back(fmt::format("{} {}", outcome, count));
+  const bool is_loading = s.health.readiness == client::Readiness::loading;
+  const double prompt = s.value("prompt_tokens");
+  std::vector<std::pair<std::string, std::string>> lines{
+      {"health", name_of(s.health) + (is_loading ? fmt::format(" ({:.0f} %)", 100 * s.health.load_fraction) : "")},
+      {"server", fmt::format("{}, up {:.0f} s", s.server, s.value("uptime_seconds"))},
+      {"model", s.model + (s.numerics_id.empty() ? "" : fmt::format(" ({})", s.numerics_id))},
+      {"compute", fmt::format("{}, {} threads", s.kernels, s.num_threads)},
+      {"budgeted", fmt::format("weights {}, KV cache up to {}", human_bytes(s.weight_bytes), human_bytes(s.kv_bytes))},
+      {"requests", fmt::format("{} waiting, {} running, {} parked, {} received{}", count("requests_waiting"),
+                               count("requests_running"), count("requests_parked"), count("requests_received"),
+                               s.own_only ? " (yours)" : "")},
+      {"ended", ended.empty() ? "none" : fmt::format("{}", fmt::join(ended, ", "))},
+      {"tokens",
+       fmt::format("{} of prompts ({} cached, {:.1f} %), {} generated", count("prompt_tokens"), count("cached_tokens"),
+                   prompt > 0 ? 100 * s.value("cached_tokens") / prompt : 0, count("generated_tokens"))},
+  };
+  if (s.own_only) return lines;  // the server sends no more to a guest
+  lines.emplace_back("memory", memory_line(s));
+  lines.emplace_back("connections", fmt::format("{} open with {} streams; {} accepted, {} refused, {} broken",
+                                                count("connections"), count("streams"), count("connections_accepted"),
+                                                count("connections_refused"), count("connections_broken")));
+  lines.emplace_back("steps",
+                     fmt::format("{}, {:.2f} ms each, last {:.1f} s ago; {} preemptions, {} restarts", count("steps"),
+                                 count("steps") ? 1e3 * s.value("step_seconds") / s.value("steps") : 0,
+                                 s.value("last_step_age_seconds"), count("preemptions"), count("worker_restarts")));
+  lines.emplace_back("blocks",
+                     fmt::format("{} of {} tokens: {} free, {} cached, {} in use; {} published, {} evicted",
+                                 count("blocks_total"), kBlockSize, count("blocks_free"), count("blocks_cached"),
+                                 count("blocks_referenced"), count("prefix_blocks_computed"), count("evictions")));
+  if (count("window_blocks_total") > 0)
+    lines.emplace_back(
+        "windows", fmt::format("{} blocks of layers with a window: {} free, {} cached, {} in use; {} evicted",
+                               count("window_blocks_total"), count("window_blocks_free"), count("window_blocks_cached"),
+                               count("window_blocks_referenced"), count("window_block_evictions")));
+  for (const char* drafter : {"ngram", "suffix", "draft"}) {
+    const auto counted = [&](const char* what) { return count(fmt::format("spec_decode_num_{}_{}", what, drafter)); };
+    const auto tokens = counted("draft_tokens");
+    if (tokens == 0) continue;
+    lines.emplace_back(
+        fmt::format("drafts ({})", drafter),
+        fmt::format("{} of {} tokens, {} accepted ({:.1f} %)", counted("drafts"), tokens, counted("accepted_tokens"),
+                    100.0 * static_cast<double>(counted("accepted_tokens")) / static_cast<double>(tokens)));
+  }
+  if (count("snapshots_total") > 0)
+    lines.emplace_back("snapshots",
+                       fmt::format("{} of recurrent state: {} cached; {} hits, {} evicted", count("snapshots_total"),
+                                   count("snapshots_cached"), count("snapshot_hits"), count("snapshot_evictions")));
+  return lines;
+}
+
+// `kv_blocks{state="free"}` and its value.
+std::pair<std::string, std::string> line_of(const Metric& metric) {
+  std::vector<std::string> labels;
+  for (const auto& [label, value] : metric.labels) labels.push_back(fmt::format("{}=\"{}\"", label, value));
+  std::string value = number(metric.value).dump();
+  if (metric.kind == MetricKind::histogram)
+    value =
+        fmt::format("{} in {} s", std::accumulate(metric.counts.begin(), metric.counts.end(), std::uint64_t{0}), value);
+  return {labels.empty() ? metric.name : fmt::format("{}{{{}}}", metric.name, fmt::join(labels, ",")),
+          fmt::format("{}  {}", value, metric.help)};
+}
+
+}  // namespace
+
+nlohmann::ordered_json status_json(const client::ServerStatus& s, const std::vector<client::ModelDescription>& models) {
+  ordered_json ended = ordered_json::object();
+  for (const auto& [outcome, count] : s.requests_ended) ended[outcome] = count;
+  ordered_json kinds = ordered_json::object();
+  for (const client::ServerStatus::Kind& kind : s.kinds) {
+    ordered_json& ends = kinds[kind.kind] = {{"received", kind.received}, {"ended", ordered_json::object()}};
+    for (const auto& [outcome, count] : kind.ended) ends["ended"][outcome] = count;
+  }
+  ordered_json memory = ordered_json::object();
+  for (const client::MemoryUse& use : s.memory)
+    memory[use.kind] = {{"bytes", use.bytes}, {"peak_bytes", use.peak_bytes}};
+  ordered_json metrics = ordered_json::array(), histograms = ordered_json::object();
+  for (const Metric& metric : s.metrics) {
+    metrics.push_back(to_json(metric));
+    if (metric.kind == MetricKind::histogram && !metric.key.empty())
+      histograms[metric.name] = {{"counts", metric.counts}, {"sum_seconds", metric.value}};
+  }
+  ordered_json described = ordered_json::array();
+  for (const client::ModelDescription& m : models)
+    described.push_back({{"name", m.name},
+                         {"family", m.family},
+                         {"weight_types", m.weight_types},
+                         {"num_parameters", m.num_parameters},
+                         {"context", m.context},
+                         {"trained_context", m.trained_context},
+                         {"vocab_size", m.vocab_size},
+                         {"end_ids", m.end_ids},
+                         {"chat_template", m.chat_template},
+                         {"kv_bytes_per_token", m.kv_bytes_per_token},
+                         {"numerics_id", m.numerics_id}});
+  ordered_json report{{"readiness", name_of(s.health)},
+                      {"load_fraction", s.health.load_fraction},
+                      {"server", s.server},
+                      {"model", s.model},
+                      {"numerics_id", s.numerics_id},
+                      {"kernels", s.kernels},
+                      {"num_threads", s.num_threads},
+                      {"requests_ended", ended},
+                      {"kinds", kinds},
+                      {"own_only", s.own_only},
+                      {"weight_bytes", s.weight_bytes},
+                      {"kv_bytes", s.kv_bytes},
+                      {"memory", memory},
+                      {"histogram_bounds", s.histogram_bounds},
+                      {"histograms", histograms},
+                      {"models", described},
+                      {"metrics", metrics}};
+  for (const Metric& metric : s.metrics)
+    if (!metric.key.empty() && metric.kind != MetricKind::histogram) report.emplace(metric.key, number(metric.value));
+  return report;
+}
+
+std::string prediction_text(const client::ServerStatus& s) {
+  const double steps = s.value("steps");
+  const auto ms_per_step = [&](std::string_view key) { return steps > 0 ? 1e3 * s.value(key) / steps : 0; };
+  return fmt::format(
+      "cost model: steps were predicted to take {:.3f} ms on average; of the last ones, half were at most {:.1f} % off "
+      "and 95 % at most {:.1f} %. While answers run, prompts are cut so that a step takes {:.0f} ms (--max-stall)\n",
+      ms_per_step("step_predicted_seconds"), 100 * s.value("step_prediction_error_p50"),
+      100 * s.value("step_prediction_error_p95"), 1e3 * s.value("max_stall_seconds"));
+}
+
+std::string status_text(const client::ServerStatus& s, bool verbose) {
+  std::string text = aligned(lines_of(s));
+  if (!verbose) return text;
+  std::vector<std::pair<std::string, std::string>> lines;
+  for (const Metric& metric : s.metrics) lines.push_back(line_of(metric));
+  return text + "\n" + aligned(lines);
+}
+
+}  // namespace troupe::cli

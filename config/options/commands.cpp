@@ -1,0 +1,208 @@
+#include <algorithm>
+
+#include "config/assert.h"
+#include "config/options/options.h"
+
+namespace troupe::config {
+namespace {
+
+std::vector<CommandInfo> make_commands() {
+  return {
+      {Command::serve,
+       "serve",
+       "serve a model to the users of this machine",
+       "",
+       "Loads a model and serves it through a Unix socket until SIGTERM or SIGINT, which let running answers finish "
+       "(a second signal stops at once). Without -m the embedded model is served. Users share the server equally; "
+       "[[tenant]] tables in troupe.toml give users, groups and services weights and limits (operations.md).",
+       {"troupe serve", "troupe serve -m llama-3.2-1b-q4_k_m.gguf -c 8192 -t 8",
+        "troupe serve --socket /run/user/1000/my.sock --memory 8GiB --allow-gid 100",
+        "troupe serve --log-format json --log-level warn --print-config", "troupe serve --profile"}},
+      {Command::run,
+       "run",
+       "stream an answer from the server",
+       "[PROMPT...]",
+       "Sends a prompt to the server and writes the answer to stdout as it comes. The prompt is the arguments joined "
+       "by spaces, else the file of -f, else stdin. What is piped in beside arguments goes before them, with a line "
+       "end between; a loop that reads its own lines from stdin keeps them with `troupe run ... </dev/null`, and so "
+       "does a job whose stdin stays open without a byte (ssh, CI), which is an error after --stdin-timeout. Ctrl-C "
+       "cancels the request.",
+       {"troupe run Once upon a time", "troupe run -n 64 --temp 0 \"Once upon a time\"",
+        "troupe run --seed 7 --stop \"The end\" -v -f prompt.txt",
+        "troupe run \"In short, the letter says\" < letter.txt", "troupe run --choices 3 Once upon a time",
+        "troupe run --ids --json 1 424 437 261 399"}},
+      {Command::chat,
+       "chat",
+       "talk with the server's model",
+       "",
+       "Reads what you say line by line, and streams the answers. A line that ends with \\ goes on in the next; \"\"\" "
+       "begins and ends a text of several lines. Ctrl-C stops an answer, Ctrl-D or /quit ends the chat; /help lists "
+       "the "
+       "other commands. With --session the conversation is kept in a file under this name. A model without a chat "
+       "template continues the text instead.",
+       {"troupe chat", "troupe chat --system \"You are terse.\" --temp 0.3", "troupe chat --session tea"}},
+      {Command::embed,
+       "embed",
+       "get vectors of texts from the server",
+       "[TEXT...]",
+       "Asks the server for one vector for each text and writes each as a line of JSON, in their order: of an encoder "
+       "what it is made for, of a model that continues texts its hidden states, pooled. The texts are the arguments, "
+       "else the lines of the file of -f, else those of stdin. The lines of what is piped in beside arguments go "
+       "before them (</dev/null: without it).",
+       {"troupe embed \"a cat\" \"a dog\"", "troupe embed -f lines.txt --pooling mean > vectors.jsonl",
+        "troupe embed --ids \"101 7592 102\""}},
+      {Command::session,
+       "session",
+       "list and manage the conversations that the server keeps",
+       "list | save NAME | fork NAME NEW | delete NAME | inspect NAME | repair",
+       "Conversations begin with `troupe run --session NAME`, which continues them, too. list shows yours: tokens, how "
+       "many of them are saved with K and V, bytes on disk, last use. save waits until the last answer is on disk with "
+       "K and V. fork makes a second one from the same tokens. delete forgets one. inspect shows one with its origin "
+       "and how far the server's cache still has it; --anchors adds every point where it could be continued. repair is "
+       "for the server's user while no server runs: it says what is wrong in --sessions-dir, moves what cannot be used "
+       "to DIR/damaged and keeps the rest; with --dry-run it changes nothing. Its exit code is 1 if something is wrong "
+       "afterwards, with --dry-run if something is wrong at all.",
+       {"troupe session list", "troupe session fork draft second-try", "troupe session delete draft",
+        "troupe session inspect draft --anchors --json",
+        "troupe session repair --dry-run --sessions-dir /var/lib/troupe/sessions"}},
+      {Command::bench,
+       "bench",
+       "measure the speed of the engine, without a server",
+       "",
+       "Measures prefill (tokens per second of a prompt) and decoding (tokens per second for each number of sequences "
+       "at once) through the engine's executor, with fixed seeds, after a round that warms up. The median of the "
+       "rounds and their spread are printed. With --profile it also says where the time went: operations, joins, "
+       "layers, and the memory at most. With --overhead it starts a server's actors instead, without a socket, and "
+       "measures what lies between the last kernel of a step and the first of the next.",
+       {"troupe bench", "troupe bench -m tinyllama-1.1b-q8_0.gguf -p 512 -n 64 -b 1,8,32 -t 2",
+        "troupe bench -p 128 -n 32 -pg 128,32 -b 1 -d 0,512 -r 3 -o json",
+        "troupe bench --profile -p 512 -n 64 -b 1,32 -t 2", "troupe bench --overhead -b 1,8,32 -n 256 -t 1"}},
+      {Command::eval,
+       "eval",
+       "compute the logits of given tokens, or compare two runs",
+       "",
+       "Computes the logits of every position of a list of token ids, or of a text, and writes them as raw float32. "
+       "With --compare or another --compare-... it computes them a second time, with another model, KV cache or "
+       "kernels, and says how far the two lie apart; a text longer than -c is then cut into passages of -c tokens.",
+       {"troupe eval --tokens ids.json -o logits.f32", "troupe eval -m llama.gguf --tokens ids.json --greedy 24",
+        "troupe eval --tokens ids.json -o logits.f32 --kv-type f32 --kernels reference --chunk 7",
+        "troupe eval -m llama-f16.gguf --compare llama-q4_k_m.gguf -f text.txt -c 512",
+        "troupe eval -f text.txt --compare-kv-type int8 --json",
+        "troupe eval -f text.txt --kernels reference --compare-kernels scalar"}},
+      {Command::perplexity,
+       "perplexity",
+       "measure how well a model predicts a text",
+       "",
+       "Cuts the text of -f, or of stdin, into passages of -c tokens, lets the model read each from an empty cache, "
+       "and scores the tokens behind its middle, as llama-perplexity does: the result is exp of their mean negative "
+       "log likelihood, with its standard error. The estimate so far goes to stderr. Without -m the embedded model is "
+       "used.",
+       {"troupe perplexity -f text.txt", "troupe perplexity -m llama.gguf -f wiki.test.raw -c 512 --chunks 100",
+        "troupe perplexity -m llama.gguf -f wiki.test.raw -c 384 --stride 256 -ctk int8",
+        "troupe perplexity -f text.txt -c 1024 --by-position -o json"}},
+      {Command::tokenize,
+       "tokenize",
+       "turn text into token ids, or back",
+       "[TEXT...]",
+       "Uses the vocabulary of a model file directly; no server is needed. The text is the arguments joined by spaces, "
+       "else the file of -f, else stdin. What is piped in beside arguments goes before them (</dev/null: without it).",
+       {"troupe tokenize Once upon a time", "troupe tokenize --ids -f story.txt",
+        "troupe tokenize --decode 1 424 437 261 399", "troupe tokenize -m llama.gguf --special \"<s>Hello\""}},
+      {Command::inspect,
+       "inspect",
+       "show what is in a model file",
+       "[FILE]",
+       "Prints the metadata and tensors of a model file, what a token costs in the KV cache, and the longest context "
+       "that fits the memory budget.",
+       {"troupe inspect", "troupe inspect -m llama.gguf", "troupe inspect llama.gguf --memory 8GiB -c 32768"}},
+      {Command::status,
+       "status",
+       "show what the server is doing",
+       "",
+       "Asks the server for its counters: requests, tokens, cache and memory. The exit code is 0 if it is ready, "
+       "75 while it loads or drains, 1 if it failed or stands still (see --progress-timeout of serve).",
+       {"troupe status", "troupe status --json", "troupe status --prometheus", "troupe status --profile",
+        "troupe status --socket /run/troupe/troupe.sock"}},
+      {Command::top,
+       "top",
+       "watch the server at work",
+       "",
+       "Shows requests, queues, cache, speed and memory of the server, and looks again every --interval; a server that "
+       "has gone is waited for. Keys: space looks at once, s sorts by phase, age, tokens or user, j and k (or the "
+       "arrows) choose a request, c and then y cancel it, q or Ctrl-C ends. Of the requests one sees one's own; the "
+       "owner of the server and root see all of them. No prompt and no answer is shown.",
+       {"troupe top", "troupe top --interval 200ms", "troupe top --once"}},
+      {Command::usage,
+       "usage",
+       "show what each tenant has used",
+       "",
+       "Asks the server what was used, also before its last start: requests by how they ended, tokens, CPU time and "
+       "memory of the KV cache over time, for each tenant. The owner of the server and root see all tenants, others "
+       "their own. Where no server answers, the file of --usage-db is read.",
+       {"troupe usage", "troupe usage --since 7d --by day", "troupe usage --since 2026-11-01 --json",
+        "troupe usage --usage-db /var/lib/troupe/usage.db"}},
+      {Command::key,
+       "key",
+       "make, list and revoke the keys of clients that come over TCP",
+       "add NAME | list | revoke NAME",
+       "add draws a key, prints it once and keeps its hash in --keys-file: nothing can show it again. The key counts "
+       "for the tenant that --tenant names, else for a tenant of its own, whose limits --quota gives. list shows "
+       "names, "
+       "tenants and dates. revoke forgets a key. A running server reads the file again with SIGHUP (systemctl reload "
+       "troupe); answers that run then are finished.",
+       {"troupe key add ci --expires 30d", "troupe key add web-1 --tenant web",
+        "troupe key add guest --quota max-running=2,max-answer-tokens-per-minute=6000", "troupe key list --json",
+        "troupe key revoke ci"}},
+      {Command::load,
+       "load",
+       "put the server under load, and measure",
+       "[KEY:MS...]",
+       "Sends requests to the server in a closed loop (a number of clients) or an open one (a rate), and reports "
+       "latencies from the intended send times, throughput, refusals and cache hits. It can disturb the server on "
+       "purpose and verify every answer against the same request run alone. Everything random comes from --seed. "
+       "With --tenant it plays several users at once, each with a load of its own, and reports how they share the "
+       "server. Arguments are further limits of --goodput. Ctrl-C ends the run early and reports.",
+       {"troupe load --clients 8 --num-prompts 64", "troupe load --rate 5 --duration 60s --goodput ttft:500 tpot:50",
+        "troupe load --clients 64 --num-prompts 256 --prefix-len 200 --num-prefixes 8 --verify",
+        "troupe load --rate 10 --burstiness 0.5 --prompt-len lognormal:200,100 -o run.json --html run.html",
+        "troupe load --fault-cancel 0.1 --fault-disconnect 0.1 --fault-garbage 0.1 --verify --seed 7",
+        "troupe load --duration 60s --tenant A:clients=64 --tenant B:clients=1,weight=3 --compare-alone B",
+        "troupe load --tenant A:uid=1001,clients=64 --tenant B:uid=1002,rate=1,prompt-len=normal:64,16"}},
+      {Command::probe,
+       "probe",
+       "measure what this machine can do",
+       "",
+       "Measures the clock, whether CPUs are cores or siblings, the peaks of the arithmetic units, the speed of "
+       "reading memory and what waking a thread costs. The result is kept for this machine ($XDG_CACHE_HOME/troupe, "
+       "else ~/.cache/troupe) and shown when asked again; `troupe bench` prints its results as shares of it. It wants "
+       "the machine for itself, for about ten seconds, and the memory of a buffer of 2 GiB or four times the L3 cache.",
+       {"troupe probe", "troupe probe --refresh -t 2 -o json", "troupe probe --quick -m llama-3.2-1b-q4_k_m.gguf"}},
+      {Command::version,
+       "version",
+       "show the version and what this CPU can run",
+       "",
+       "Prints the version, the compiler and the kernel variants that this CPU can run.",
+       {"troupe version", "troupe version --json"}},
+  };
+}
+
+}  // namespace
+
+std::span<const CommandInfo> commands() {
+  static const std::vector<CommandInfo> list = make_commands();
+  return list;
+}
+
+const CommandInfo* find_command(std::string_view name) {
+  const auto found = std::find_if(commands().begin(), commands().end(), [&](const auto& c) { return c.name == name; });
+  return found == commands().end() ? nullptr : &*found;
+}
+
+const CommandInfo& info(Command command) {
+  const auto found =
+      std::find_if(commands().begin(), commands().end(), [&](const auto& c) { return c.command == command; });
+  TROUPE_ASSERT(found != commands().end());
+  return *found;
+}
+
+}  // namespace troupe::config

@@ -1,0 +1,91 @@
+#include "config/options/other_programs.h"
+
+#include <algorithm>
+
+#include "config/options/values.h"
+
+namespace troupe::config {
+namespace {
+
+struct Row {
+  std::uint32_t commands;  // bits as in Option
+  std::string_view names;  // between spaces
+  std::string_view advice;
+};
+
+constexpr std::uint32_t kAll = ~0u;
+constexpr std::uint32_t kServe = bit(Command::serve);
+
+constexpr Row kFlags[] = {
+    {kAll, "-ngl --n-gpu-layers --gpu-layers -dev --device -sm --split-mode -ts --tensor-split -mg --main-gpu",
+     "troupe computes on CPUs only; leave it out"},
+    {kAll, "-tp --tensor-parallel-size", "one process computes, on CPUs; leave it out"},
+    {kAll, "-fa --flash-attn", "attention is always computed block by block; leave it out"},
+    {kAll, "--mlock",
+     "weights are in the server's own memory and are not locked there; MemorySwapMax=0 of its unit keeps them out of "
+     "swap"},
+    {kAll, "--mmap --no-mmap", "the model file is read at load and not needed afterwards; leave it out"},
+    {kAll, "--numa",
+     "one team of threads computes; `numactl --cpunodebind=N --membind=N troupe ...`, or AllowedCPUs= of a unit, keeps "
+     "it on one node"},
+    {kAll, "-tb --threads-batch", "prompts and answers are computed by the same threads (-t); leave it out"},
+    {kAll, "-cb --cont-batching -nocb --no-cont-batching", "requests are always batched; leave it out"},
+    {kAll, "--cache-prompt --enable-prefix-caching", "common prompt prefixes are always computed once; leave it out"},
+    {kAll, "--gpu-memory-utilization", "--memory SIZE is the budget for weights and KV cache"},
+    {kAll, "-hf -hfr --hf-repo -hff --hf-file -mu --model-url",
+     "models are not downloaded: fetch a GGUF file, and name it with -m FILE"},
+    {kClientCommands, "--host --port",
+     "a server is reached through a Unix socket, not over TCP: --socket PATH, or TROUPE_HOST=unix:///PATH"},
+    {kAll, "--host --port", "troupe listens on a Unix socket; --listen tcp://127.0.0.1:8080 adds a TCP address"},
+    {kAll & ~bit(Command::load), "--api-key --api-key-file",
+     "on the Unix socket the kernel says who is calling (--allow-user NAME); keys for clients over TCP are made with "
+     "`troupe key add NAME`"},
+    {kAll, "-sysf --system-prompt-file", "--system takes the text itself: --system \"$(cat FILE)\""},
+    {kAll & ~bit(Command::run) & ~bit(Command::chat), "-sys --system-prompt",
+     "messages are a client's: `troupe chat --system TEXT`, `troupe run --chat --system TEXT`"},
+    {kAll & ~kServe, "--chat-template --chat-template-file",
+     "the server makes prompts of messages: `troupe serve --chat-template FILE`"},
+    {kAll, "--jinja", "chat templates are always Jinja; leave it out"},
+    {kAll, "-cnv --conversation -i --interactive -if --interactive-first", "`troupe chat` is a conversation"},
+    {kAll, "-no-cnv --no-conversation", "`troupe run` continues the text of the prompt; leave it out"},
+    {kTextCommands, "-p --prompt", "the arguments are the text: troupe run \"Once upon a time\""},
+    {kClientCommands, "-m --model", "the server has its model: `troupe serve -m FILE`"},
+    {kServe, "-ub --ubatch-size", "a step has one size: -b TOKENS"},
+    {kServe, "--metrics", "GET /metrics and `troupe status --prometheus` give them; leave it out"},
+    {kServe, "-lv --verbosity --log-verbosity", "--log-level says how much is logged"},
+    {kAll, "--lora --lora-scaled --enable-lora", "this version has no adapters"},
+    {kAll, "--grammar --grammar-file -j --json-schema", "this version has no grammars"},
+    {kAll, "--mirostat --typical --xtc-probability --dry-multiplier",
+     "this version has none of mirostat, typical, XTC and DRY sampling"},
+};
+
+constexpr Row kSubcommands[] = {
+    {kAll, "pull", "models are files here: fetch a GGUF file, then `troupe serve -m FILE`"},
+    {kAll, "list ls", "a server has one model: `troupe status` names it, `troupe inspect -m FILE` shows a file"},
+    {kAll, "ps", "`troupe status` and `troupe top` show what runs"},
+    {kAll, "stop",
+     "Ctrl-C, `kill` or `systemctl --user stop troupe.socket troupe.service` ends a server, which finishes what runs"},
+    {kAll, "show", "`troupe inspect -m FILE` shows a model"},
+    {kAll, "rm cp push create", "models are files here, and troupe keeps none of its own"},
+};
+
+bool has_word(std::string_view words, std::string_view word) {
+  const std::vector<std::string> all = split(words, ' ');
+  return std::find(all.begin(), all.end(), word) != all.end();
+}
+
+}  // namespace
+
+std::string_view advice_on_flag(Command command, std::string_view flag) {
+  for (const Row& row : kFlags)
+    if ((row.commands & bit(command)) != 0 && has_word(row.names, flag)) return row.advice;
+  return {};
+}
+
+std::string_view advice_on_subcommand(std::string_view name) {
+  for (const Row& row : kSubcommands)
+    if (has_word(row.names, name)) return row.advice;
+  return {};
+}
+
+}  // namespace troupe::config

@@ -1,0 +1,70 @@
+// Limits of a server: groups of options that its parts keep as they are. The rows of their members, with range and
+// meaning, are in option_table.cpp; option_groups.h checks a group against them.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+#include "config/options/bytes.h"
+
+namespace troupe::config {
+
+// What is computed at once.
+struct ParallelOptions {
+  std::uint32_t max_sequences = 64;
+};
+
+struct StepLimits {
+  std::uint32_t max_step_tokens = 512;
+  std::chrono::milliseconds max_stall{100};
+};
+
+// Limits of all requests together, and of one user's.
+struct StreamLimits {
+  std::uint32_t max_requests_per_user = 512;
+  std::uint32_t max_queued_requests = 1024;
+  std::uint64_t max_queued_tokens = 1u << 22;
+  std::uint32_t max_parked_requests = 1024;
+  Bytes max_embed_bytes = 64u << 20;  // while there is no such request, any one is taken
+};
+
+// Texts that wait for a text thread or are being worked on.
+struct TextLimits {
+  std::uint32_t max_queued_texts = 64;
+  Bytes max_queued_text_bytes = 64u << 20;
+  std::uint32_t tokenizer_threads = 2;
+};
+
+struct SessionLimits {
+  std::uint32_t max_sessions_per_user = 64;
+  Bytes max_session_bytes = 4ull << 30;
+  Bytes max_total_session_bytes = 64ull << 30;
+  Bytes max_session_buffer_bytes = 512ull << 20;
+};
+
+struct DrainOptions {
+  std::chrono::milliseconds drain_timeout{30'000};
+  std::chrono::milliseconds progress_timeout{60'000};
+};
+
+// What the gateway keeps.
+struct GatewayLimits : ParallelOptions, StepLimits, StreamLimits, TextLimits, SessionLimits, DrainOptions {};
+
+// What the sockets' side keeps.
+struct ConnectionLimits {
+  std::uint32_t max_connections = 256;
+  std::uint32_t max_connections_per_uid = 64;
+  std::uint32_t max_streams = 64;
+  Bytes max_frame_bytes = 4u << 20;
+  Bytes max_outbox_bytes = 16u << 20;
+  Bytes max_buffer_bytes = 512u << 20;  // at least four times max_frame_bytes
+  std::uint32_t max_frames_per_second = 20'000;
+  std::uint32_t max_questions_per_second = 1'000;
+  std::uint32_t max_refusals_per_second = 100;
+  std::chrono::milliseconds hello_timeout{5'000};
+  std::chrono::milliseconds stall_timeout{60'000};
+  std::chrono::milliseconds idle_timeout{0};
+  std::chrono::milliseconds keep_alive_timeout{75'000};
+};
+
+}  // namespace troupe::config

@@ -1,0 +1,296 @@
+// Filters of lists and dictionaries.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "engine/chat/jinja/runtime.h"
+#include "engine/chat/values/python_text.h"
+
+namespace troupe::engine::chat {
+namespace {
+
+Value generator(Runtime& runtime, std::vector<Value> items) {
+  return runtime.heap().list(std::move(items), ListForm::generator);
+}
+
+Value length_filter(Runtime& runtime, const Value& input, const CallArguments& arguments) {
+  const BoundArguments bound("length", arguments, {});
+  return Value::integer(runtime.length(input));
+}
+
+Value list_filter(Runtime& runtime, const Value& input, const CallArguments& arguments) {
+  const BoundArguments bound("list", arguments, {});
+  return runtime.heap().list(runtime.iterate(input));
+}
+
+Value first_filter(Runtime& runtime, const Value& input, const CallArguments& arguments) {
+  const BoundArguments bound("first", arguments, {});
+  if (input.is(Kind::text) && !input.text().empty()) return runtime.item(input, Value::integer(0));
+  const std::vector<Value> items = runtime.iterate(input);
+  return items.empty() ? runtime.heap().undefined("No first item, sequence was empty.") : items.front();
+}
+
+Value last_filter(Runtime& runtime, const Value& input, const CallArguments& arguments) {
+  const BoundArguments bound("last", arguments, {});
+  if (input.is(Kind::text) && !input.text().empty()) return runtime.item(input, Value::integer(-1));
+  if (input.is(Kind::list) && input.list().form == ListForm::generator)
+    throw TemplateError("'generator' object is not reversible");
+  const std::vector<Value> items = runtime.iterate(input);
+  return items.empty() ? runtime.heap().undefined("No last item, sequence was empty.") : items.back();
+}
+
+Value reverse_filter(Runtime& runtime, const Value& input, const CallArguments& arguments) {
+  const BoundArguments bound("reverse", arguments, {});
+  const Value back = Value::integer(-1);
+  if (input.is(Kind::text)) return runtime.slice(input, nullptr, nullptr, &back);
+  std::vector<Value> items = runtime.iterate(input);
+  std::reverse(items.begin(), items.end());
+  return generator(runtime, std::move(items));
+}
+
+Value join_filter(Runtime& runtime, const Value& input, const CallArguments& arguments) {
+  const BoundArguments bound("join", arguments, {"d", "attribute"});
+  const Value separator = bound[0] != nullptr ? runtime.as_text(*bound[0]) : runtime.text("");
+  Text joined;
+  bool is_first = true;
+  for (const Value& each : runtime.iterate(input)) {
+    const Value text = runtime.as_text(bound.set(1) != nullptr ? runtime.path(each, *bound.set(1)) : each);
+    runtime.heap().touch(text.text().size() + separator.text().size());
+    runtime.heap().check_room(joined.size() + text.text().size() + separator.text().size());
+    if (!is_first) joined.append(separator.text());
+    is_first = false;
+    joined.append(text.text());
+  }
+  return runtime.text(std::move(joined));
+}
+
+Value items_filter(Runtime& runtime, const Value& input, const CallArguments& arguments) {
+  const BoundArguments bound("items", arguments, {});
+  if (input.is(Kind::undefined)) return generator(runtime, {});
+  if (!input.is(Kind::map)) throw TemplateError("Can only get item pairs from a mapping.");
+  return generator(runtime, runtime.iterate(find_map_method("items")(runtime, input, {})));
+}
+
+// What items are sorted and compared by: an attribute, or several; texts without case unless it counts.
+Value key_of(Runtime& runtime, const Value& item, const Value* attribute, bool case_sensitive) {
+  const auto plain = [&](const Value& value) {
+    if (case_sensitive || !value.is(Kind::text)) return value;
+    runtime.heap().touch(value.text().size());
+    return runtime.text(change_case(value.text(), Case::lower));
+  };
+  if (attribute == nullptr) return plain(item);
+  if (!attribute->is(Kind::text) || attribute->text().bytes().find(',') == std::string::npos)
+    return plain(runtime.path(item, *attribute));
+  const std::string_view comma = ",";
+  std::vector<Value> parts;
+  for (const Text& part : split(attribute->text(), &comma, -1))
+    parts.push_back(plain(runtime.path(item, runtime.text(part))));
+  return runtime.heap().list(std::move(parts));
+}
+
+std::vector<Value> sorted(Runtime& runtime, const std::vector<Value>& items, const Value* attribute,
+                          bool case_sensitive, bool reverse) {
+  std::vector<std::pair<Value, Value>> keyed;
+  for (const Value& each : items) keyed.emplace_back(key_of(runtime, each, attribute, case_sensitive), each);
+  std::stable_sort(keyed.begin(), keyed.end(), [&](const auto& a, const auto& b) {
+    return reverse ? is_less(b.first, a.first, runtime.heap()) : is_less(a.first, b.first, runtime.heap());
+  });
+  std::vector<Value> sorted_items;
+  for (auto& each : keyed) sorted_items.push_back(std::move(each.second));
+  return sorted_items;
+}
+
+Value sort_filter(Runtime& runtime, const Value& input, const CallArguments& arguments) {
+  const BoundArguments bound("sort", arguments, {"reverse", "case_sensitive", "attribute"});
+  return runtime.heap().list(
+      sorted(runtime, runtime.iterate(input), bound.set(2), bound.boolean(1, false), bound.boolean(0, false)));
+}
+
+Value dictsort_filter(Runtime& runtime, const Value& input, const CallArguments& arguments) {
+  const BoundArguments bound("dictsort", arguments, {"case_sensitive", "by", "reverse"});
+  if (!input.is(Kind::map)) fail_type("dictsort() needs a mapping", input);
+  const std::string by = bound.optional_text(1) != nullptr ? bound.text(1).bytes() : "key";
+  if (by != "key" && by != "value") throw TemplateError("You can only sort by either \"key\" or \"value\"");
+  const Value place = Value::integer(by == "key" ? 0 : 1);
+  const std::vector<Value> pairs = runtime.iterate(find_map_method("items")(runtime, input, {}));
+  return runtime.heap().list(sorted(runtime, pairs, &place, bound.boolean(0, false), bound.boolean(2, false)));
+}
+
+Value unique_filter(Runtime& runtime, const Value& input, const CallArguments& arguments) {
+  const BoundArguments bound("unique", arguments, {"case_sensitive", "attribute"});
+  const Value seen = runtime.heap().map();
+  std::vector<Value> items;
+  for (const Value& each : runtime.iterate(input)) {
+    const Value key = key_of(runtime, each, bound.set(1), bound.boolean(0, false));
+    if (seen.map().find(key, runtime.heap()) != nullptr) continue;
+    runtime.heap().set(seen.map(), key, Value());
+    items.push_back(each);
+  }
+  return generator(runtime, std::move(items));
+}
+
+template <bool is_max>
+Value extreme_filter(Runtime& runtime, const Value& input, const CallArguments& arguments) {
+  const BoundArguments bound(is_max ? "max" : "min", arguments, {"case_sensitive", "attribute"});
+  const std::vector<Value> items = runtime.iterate(input);
+  if (items.empty()) return runtime.heap().undefined("No aggregated item, sequence was empty.");
+  const Value* best = nullptr;
+  Value best_key;
+  for (const Value& each : items) {
+    const Value key = key_of(runtime, each, bound.set(1), bound.boolean(0, false));
+    if (best != nullptr && !(is_max ? is_less(best_key, key, runtime.heap()) : is_less(key, best_key, runtime.heap())))
+      continue;
+    best = &each;
+    best_key = key;
+  }
+  return *best;
+}
+
+Value sum_filter(Runtime& runtime, const Value& input, const CallArguments& arguments) {
+  const BoundArguments bound("sum", arguments, {"attribute", "start"});
+  Value sum = bound[1] != nullptr ? *bound[1] : Value::integer(0);
+  for (const Value& each : runtime.iterate(input))
+    sum = runtime.arithmetic(Operator::add, sum, bound.set(0) != nullptr ? runtime.path(each, *bound.set(0)) : each);
+  return sum;
+}
+
+Value batch_filter(Runtime& runtime, const Value& input, const CallArguments& arguments) {
+  const BoundArguments bound("batch", arguments, {"linecount", "fill_with"});
+  const std::int64_t size = bound.integer(0, 0);
+  if (size < 1 || size > kMaxRange)
+    throw TemplateError(fmt::format("batch(): linecount must be from 1 to {}", kMaxRange));
+  std::vector<Value> batches, row;
+  for (const Value& each : runtime.iterate(input)) {
+    row.push_back(each);
+    if (static_cast<std::int64_t>(row.size()) == size) batches.push_back(runtime.heap().list(std::exchange(row, {})));
+  }
+  if (!row.empty()) {
+    if (bound.set(1) != nullptr) {
+      runtime.heap().step(static_cast<std::size_t>(size));
+      row.resize(static_cast<std::size_t>(size), *bound.set(1));
+    }
+    batches.push_back(runtime.heap().list(std::move(row)));
+  }
+  return generator(runtime, std::move(batches));
+}
+
+Value groupby_filter(Runtime& runtime, const Value& input, const CallArguments& arguments) {
+  const BoundArguments bound("groupby", arguments, {"attribute", "default", "case_sensitive"});
+  const bool case_sensitive = bound.boolean(2, false);
+  const Value& attribute = bound.required(0);
+  std::vector<Value> groups, members;
+  std::optional<Value> key;
+  const auto finish = [&] {
+    if (!key) return;
+    const Value name = runtime.path(members.front(), attribute);
+    groups.push_back(runtime.heap().list({name, runtime.heap().list(std::exchange(members, {}))}, ListForm::tuple));
+  };
+  for (const Value& each : sorted(runtime, runtime.iterate(input), &attribute, case_sensitive, false)) {
+    const Value next = key_of(runtime, each, &attribute, case_sensitive);
+    if (!key || !equals(*key, next, runtime.heap())) {
+      finish();
+      key = next;
+    }
+    members.push_back(each);
+  }
+  finish();
+  return runtime.heap().list(std::move(groups));
+}
+
+const Value* named_argument(const CallArguments& arguments, std::string_view name) {
+  for (const auto& [each, value] : arguments.named)
+    if (each == name) return &value;
+  return nullptr;
+}
+
+Value map_filter(Runtime& runtime, const Value& input, const CallArguments& arguments) {
+  std::vector<Value> items;
+  if (const Value* const attribute = named_argument(arguments, "attribute");
+      attribute && arguments.positional.empty()) {
+    const BoundArguments bound("map", arguments, {"attribute", "default"});
+    for (const Value& each : runtime.iterate(input)) items.push_back(runtime.path(each, *attribute, bound.set(1)));
+    return generator(runtime, std::move(items));
+  }
+  if (arguments.positional.empty()) throw TemplateError("map requires a filter argument");
+  const Value& name = arguments.positional[0];
+  if (!name.is(Kind::text)) fail_type("map(): the name of a filter must be str", name);
+  const CallArguments rest{{arguments.positional.begin() + 1, arguments.positional.end()}, arguments.named};
+  for (const Value& each : runtime.iterate(input)) {
+    runtime.heap().step();
+    items.push_back(runtime.filter(name.text().bytes(), each, rest));
+  }
+  return generator(runtime, std::move(items));
+}
+
+template <bool keeps, bool by_attribute>
+Value select_filter(Runtime& runtime, const Value& input, const CallArguments& arguments) {
+  constexpr std::size_t kTest = by_attribute ? 1 : 0;
+  const auto& given = arguments.positional;
+  if (by_attribute && given.empty()) throw TemplateError("Missing parameter for attribute name");
+  CallArguments rest;
+  if (given.size() > kTest) {
+    if (!given[kTest].is(Kind::text)) fail_type("the name of a test must be str", given[kTest]);
+    rest = {{given.begin() + kTest + 1, given.end()}, arguments.named};
+  }
+  std::vector<Value> items;
+  for (const Value& each : runtime.iterate(input)) {
+    runtime.heap().step();
+    const Value tested = by_attribute ? runtime.path(each, given[0]) : each;
+    const bool holds = given.size() > kTest ? runtime.test(given[kTest].text().bytes(), tested, rest) : is_true(tested);
+    if (holds == keeps) items.push_back(each);
+  }
+  return generator(runtime, std::move(items));
+}
+
+Value attr_filter(Runtime& runtime, const Value& input, const CallArguments& arguments) {
+  const BoundArguments bound("attr", arguments, {"name"});
+  return runtime.attribute(input, bound.text(0).bytes());
+}
+
+constexpr std::array<std::pair<std::string_view, Function>, 22> kSequenceFilters = {{
+    {"length", length_filter},
+    {"count", length_filter},
+    {"list", list_filter},
+    {"first", first_filter},
+    {"last", last_filter},
+    {"reverse", reverse_filter},
+    {"join", join_filter},
+    {"items", items_filter},
+    {"sort", sort_filter},
+    {"dictsort", dictsort_filter},
+    {"unique", unique_filter},
+    {"min", extreme_filter<false>},
+    {"max", extreme_filter<true>},
+    {"sum", sum_filter},
+    {"batch", batch_filter},
+    {"groupby", groupby_filter},
+    {"map", map_filter},
+    {"select", select_filter<true, false>},
+    {"reject", select_filter<false, false>},
+    {"selectattr", select_filter<true, true>},
+    {"rejectattr", select_filter<false, true>},
+    {"attr", attr_filter},
+}};
+
+constexpr std::array<std::string_view, 9> kKnownFilters = {
+    "random", "filesizeformat", "pprint", "slice", "striptags", "urlize", "urlencode", "wordwrap", "xmlattr"};
+
+}  // namespace
+
+Function find_sequence_filter(std::string_view name) {
+  const auto* const found = std::find_if(kSequenceFilters.begin(), kSequenceFilters.end(),
+                                         [&](const auto& each) { return each.first == name; });
+  return found == kSequenceFilters.end() ? nullptr : found->second;
+}
+
+Value Runtime::filter(std::string_view name, const Value& input, const CallArguments& arguments) {
+  Function function = find_text_filter(name);
+  if (function == nullptr) function = find_sequence_filter(name);
+  if (function != nullptr) return function(*this, input, arguments);
+  if (std::find(kKnownFilters.begin(), kKnownFilters.end(), name) != kKnownFilters.end())
+    throw TemplateError(fmt::format("the filter '{}' is not supported in chat templates", name));
+  throw TemplateError(fmt::format("No filter named '{}'.", name));
+}
+
+}  // namespace troupe::engine::chat

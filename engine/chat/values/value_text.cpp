@@ -1,0 +1,313 @@
+// str(), repr(), truth and order of values.
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+
+#include "config/utf8.h"
+#include "engine/chat/values/python_text.h"
+#include "engine/chat/values/value.h"
+
+namespace troupe::engine::chat {
+namespace {
+
+constexpr int kMaxContainers = 200;  // inside one another, for functions that go through them
+
+void check_depth(int depth) {
+  if (depth > kMaxContainers)
+    throw TemplateError(fmt::format("containers are nested deeper than {} levels", kMaxContainers));
+}
+
+void append_code_point_escape(std::string& out, char32_t c) {
+  const auto number = static_cast<std::uint32_t>(c);
+  if (c < 0x100)
+    out += fmt::format("\\x{:02x}", number);
+  else if (c < 0x10000)
+    out += fmt::format("\\u{:04x}", number);
+  else
+    out += fmt::format("\\U{:08x}", number);
+}
+
+std::string escape_for_repr(std::string_view character, char quote) {
+  const Utf8Char next = next_utf8(character);
+  if (next.status != Utf8Status::valid) return std::string(character);
+  const char32_t c = next.code_point;
+  std::string out;
+  if (c == '\\' || c == static_cast<unsigned char>(quote))
+    out = {'\\', static_cast<char>(c)};
+  else if (c == '\n')
+    out = "\\n";
+  else if (c == '\r')
+    out = "\\r";
+  else if (c == '\t')
+    out = "\\t";
+  else if (!is_printable(c))
+    append_code_point_escape(out, c);
+  else
+    out = character;
+  return out;
+}
+
+Text quote_text(const Text& text, Heap& heap) {
+  const std::string_view bytes = text.bytes();
+  const bool has_single = bytes.find('\'') != std::string_view::npos;
+  const char quote = has_single && bytes.find('"') == std::string_view::npos ? '"' : '\'';
+  heap.touch(bytes.size());
+  heap.check_room(bytes.size() * 2);
+  Text out;
+  const bool is_all_input =
+      text.has_input() && text.input().size() == 1 && text.input()[0].end - text.input()[0].begin == text.size();
+  out.append(std::string_view(&quote, 1), is_all_input);
+  const auto offsets = character_offsets(bytes);
+  for (std::size_t i = 0; i + 1 < offsets.size(); ++i)
+    out.append(escape_for_repr(bytes.substr(offsets[i], offsets[i + 1] - offsets[i]), quote),
+               text.is_input(offsets[i]));
+  out.append(std::string_view(&quote, 1), is_all_input);
+  return out;
+}
+
+Text repr_of(const Value& value, Heap& heap, int depth);
+
+Text repr_of_list(const List& list, Heap& heap, int depth) {
+  const bool is_tuple = list.form == ListForm::tuple;
+  Text out(is_tuple ? "(" : "[", list.from_input);
+  for (std::size_t i = 0; i < list.items.size(); ++i) {
+    if (i > 0) out.append(", ", list.from_input);
+    out.append(repr_of(list.items[i], heap, depth));
+    heap.check_room(out.size());
+  }
+  if (is_tuple && list.items.size() == 1) out.append(",", list.from_input);
+  out.append(is_tuple ? ")" : "]", list.from_input);
+  return out;
+}
+
+Text repr_of_map(const Map& map, Heap& heap, int depth) {
+  Text out("{", map.from_input);
+  bool is_first = true;
+  for (const auto& [key, value] : map.items) {
+    if (!is_first) out.append(", ", map.from_input);
+    is_first = false;
+    out.append(repr_of(key, heap, depth));
+    out.append(": ", map.from_input);
+    out.append(repr_of(value, heap, depth));
+    heap.check_room(out.size());
+  }
+  out.append("}", map.from_input);
+  return out;
+}
+
+std::string_view object_text(ObjectType type) {
+  switch (type) {
+    case ObjectType::name_space:
+      return "<Namespace>";
+    case ObjectType::loop:
+      return "<LoopContext>";
+    case ObjectType::macro:
+      return "<Macro>";
+    case ObjectType::function:
+      return "<function>";
+    case ObjectType::method:
+      return "<built-in method>";
+    case ObjectType::cycler:
+      return "<Cycler>";
+    case ObjectType::joiner:
+      return "<Joiner>";
+  }
+  return "<object>";
+}
+
+Text repr_of(const Value& value, Heap& heap, int depth) {
+  check_depth(depth);
+  heap.step();
+  switch (value.kind()) {
+    case Kind::undefined:
+      return Text("Undefined");
+    case Kind::none:
+      return Text("None", value.from_input());
+    case Kind::boolean:
+      return Text(value.boolean() ? "True" : "False", value.from_input());
+    case Kind::integer:
+      return Text(std::to_string(value.integer()), value.from_input());
+    case Kind::real:
+      return Text(real_to_text(value.real()), value.from_input());
+    case Kind::text:
+      return quote_text(value.text(), heap);
+    case Kind::list:
+      return repr_of_list(value.list(), heap, depth + 1);
+    case Kind::map:
+      return repr_of_map(value.map(), heap, depth + 1);
+    case Kind::object:
+      return Text(std::string(object_text(value.object().type)));
+  }
+  return {};
+}
+
+bool lists_equal(const List& a, const List& b, Heap& heap, int depth);
+bool maps_equal(const Map& a, const Map& b, Heap& heap, int depth);
+
+bool equals_at(const Value& a, const Value& b, Heap& heap, int depth) {
+  check_depth(depth);
+  heap.step();
+  if (a.is_number() && b.is_number())
+    return a.is_whole() && b.is_whole() ? a.integer() == b.integer() : a.as_real() == b.as_real();
+  if (a.kind() != b.kind()) return false;
+  switch (a.kind()) {
+    case Kind::undefined:
+    case Kind::none:
+      return true;
+    case Kind::text:
+      heap.touch(a.text().size());
+      return a.text().bytes() == b.text().bytes();
+    case Kind::list:
+      return lists_equal(a.list(), b.list(), heap, depth + 1);
+    case Kind::map:
+      return maps_equal(a.map(), b.map(), heap, depth + 1);
+    default:
+      return a.address() == b.address();
+  }
+}
+
+bool lists_equal(const List& a, const List& b, Heap& heap, int depth) {
+  if (&a == &b) return true;
+  if (a.form != b.form || a.items.size() != b.items.size() || a.form == ListForm::generator) return false;
+  for (std::size_t i = 0; i < a.items.size(); ++i)
+    if (!equals_at(a.items[i], b.items[i], heap, depth)) return false;
+  return true;
+}
+
+bool maps_equal(const Map& a, const Map& b, Heap& heap, int depth) {
+  if (&a == &b) return true;
+  if (a.items.size() != b.items.size()) return false;
+  for (const auto& [key, value] : a.items) {
+    const Value* const other = b.find(key, heap);
+    if (other == nullptr || !equals_at(value, *other, heap, depth)) return false;
+  }
+  return true;
+}
+
+bool less_at(const Value& a, const Value& b, Heap& heap, std::string_view symbol, int depth) {
+  check_depth(depth);
+  heap.step();
+  if (a.is_number() && b.is_number())
+    return a.is_whole() && b.is_whole() ? a.integer() < b.integer() : a.as_real() < b.as_real();
+  if (a.is(Kind::text) && b.is(Kind::text)) {
+    heap.touch(a.text().size());
+    return a.text().bytes() < b.text().bytes();
+  }
+  if (a.is(Kind::list) && b.is(Kind::list) && a.list().form == b.list().form && a.list().form <= ListForm::tuple) {
+    const auto& left = a.list().items;
+    const auto& right = b.list().items;
+    for (std::size_t i = 0; i < left.size() && i < right.size(); ++i)
+      if (!equals_at(left[i], right[i], heap, depth + 1)) return less_at(left[i], right[i], heap, symbol, depth + 1);
+    return left.size() < right.size();
+  }
+  for (const Value* each : {&a, &b})
+    if (each->is(Kind::undefined)) throw TemplateError(each->text().bytes());
+  throw TemplateError(
+      fmt::format("'{}' not supported between instances of '{}' and '{}'", symbol, type_name(a), type_name(b)));
+}
+
+}  // namespace
+
+std::string_view type_name(const Value& value) {
+  switch (value.kind()) {
+    case Kind::undefined:
+      return "Undefined";
+    case Kind::none:
+      return "NoneType";
+    case Kind::boolean:
+      return "bool";
+    case Kind::integer:
+      return "int";
+    case Kind::real:
+      return "float";
+    case Kind::text:
+      return "str";
+    case Kind::list:
+      switch (value.list().form) {
+        case ListForm::list:
+          return "list";
+        case ListForm::tuple:
+          return "tuple";
+        case ListForm::view:
+          return "dict_items";
+        case ListForm::generator:
+          return "generator";
+      }
+      return "list";
+    case Kind::map:
+      return "dict";
+    case Kind::object:
+      break;
+  }
+  switch (value.object().type) {
+    case ObjectType::name_space:
+      return "Namespace";
+    case ObjectType::loop:
+      return "LoopContext";
+    case ObjectType::macro:
+      return "Macro";
+    case ObjectType::function:
+      return "function";
+    case ObjectType::method:
+      return "builtin_function_or_method";
+    case ObjectType::cycler:
+      return "Cycler";
+    case ObjectType::joiner:
+      return "Joiner";
+  }
+  return "object";
+}
+
+bool is_true(const Value& value) {
+  switch (value.kind()) {
+    case Kind::undefined:
+    case Kind::none:
+      return false;
+    case Kind::boolean:
+    case Kind::integer:
+      return value.integer() != 0;
+    case Kind::real:
+      return value.real() != 0;
+    case Kind::text:
+      return !value.text().empty();
+    case Kind::list:
+      return value.list().form == ListForm::generator || !value.list().items.empty();
+    case Kind::map:
+      return !value.map().items.empty();
+    case Kind::object:
+      return true;
+  }
+  return true;
+}
+
+bool equals(const Value& a, const Value& b, Heap& heap) { return equals_at(a, b, heap, 0); }
+
+bool is_less(const Value& a, const Value& b, Heap& heap, std::string_view symbol) {
+  return less_at(a, b, heap, symbol, 0);
+}
+
+std::string real_to_text(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  char buffer[40];
+  const auto shortest = std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::scientific);
+  const std::string_view digits(buffer, static_cast<std::size_t>(shortest.ptr - buffer));
+  const int exponent = std::stoi(std::string(digits.substr(digits.find('e') + 1)));
+  if (exponent < -4 || exponent >= 16) return std::string(digits);
+  char plain[40];
+  const auto end = std::to_chars(plain, plain + sizeof plain, value, std::chars_format::fixed);
+  std::string text(plain, end.ptr);
+  if (text.find('.') == std::string::npos) text += ".0";
+  return text;
+}
+
+Text to_repr(const Value& value, Heap& heap) { return repr_of(value, heap, 0); }
+
+Text to_text(const Value& value, Heap& heap) {
+  if (value.is(Kind::text)) return value.text();
+  if (value.is(Kind::undefined)) return {};
+  return repr_of(value, heap, 0);
+}
+
+}  // namespace troupe::engine::chat
