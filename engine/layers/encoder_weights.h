@@ -15,9 +15,12 @@ namespace troupe::engine {
 // GELU; `nomic-bert` uses RoPE, has no biases and gates with SiLU.
 struct EncoderLayer {
   PackedMatrix q, k, v, o;
-  std::vector<float> qkv_bias, o_bias;  // [3 * dim], [dim]; or empty
-  LayerNormWeights attn_norm;           // after the residual addition, like ffn_norm
-  PackedMatrix gate, up, down;          // gate: nomic-bert only
+  // [3 * dim], [dim]; or empty. With int8 K and V the first is that of q alone, [dim]: such values are stored without
+  // their biases. K's, which nothing rotates, adds the same to all scores of a row, so it has no effect.
+  std::vector<float> qkv_bias, o_bias;
+  std::vector<float> value_bias;  // [dim], added to the results of attention; or empty: none, or within qkv_bias
+  LayerNormWeights attn_norm;     // after the residual addition, like ffn_norm
+  PackedMatrix gate, up, down;    // gate: nomic-bert only
   std::vector<float> up_bias, down_bias;
   LayerNormWeights ffn_norm;
 };
