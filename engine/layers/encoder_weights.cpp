@@ -170,6 +170,11 @@ Result<EncoderWeights> read_encoder(const ModelFile& file, const ModelOptions& o
 
 }  // namespace
 
+Status check_encoder(const ModelFile& file, const ModelOptions& options) {
+  const auto shape = read_shape(file, *read_architecture(file), options);
+  return shape ? Status(Ok{}) : shape.error();
+}
+
 Result<EncoderWeights> load_encoder(const ModelFile& file, const ModelOptions& options) {
   return read_with_cache(file, options, [&](kernels::Layout ternary, WeightsCache& cache) {
     return read_encoder(file, options, ternary, cache);
