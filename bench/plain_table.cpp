@@ -30,6 +30,7 @@ KernelTable make() {
   table.add = scalar::add;
   table.store_kv = scalar::store_kv;
   table.attend_split = scalar::attend_split;
+  table.score_offsets = scalar::score_offsets;
   table.merge_partial = scalar::merge_partial;
   table.finish_attention = scalar::finish_attention;
   table.arg_max = scalar::arg_max;

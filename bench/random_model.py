@@ -49,6 +49,14 @@ def projection(scale=1.0):
         count, np.float32)
 
 
+def of_norm(norm, size):
+    """Vectors of `size` values, each of this norm; all of a tensor's are drawn at once."""
+    def values(random, first, count, shape):
+        vectors = random.standard_normal((count // size, size), np.float32)
+        return (vectors * (np.float32(norm) / np.linalg.norm(vectors, axis=1, keepdims=True))).reshape(count)
+    return values
+
+
 def ssm_decay(random, first, count, shape):
     """Mamba: -1, -2, ... -state in every channel, as trained from."""
     return -1.0 - (np.arange(first, first + count) % shape[-1]).astype(np.float32)
@@ -98,8 +106,8 @@ class Model:
         """One that stays F32 whatever the type of the file, as converters have it."""
         self.tensors.append((name, shape, F32, values))
 
-    def bias(self, name, size):
-        self.single(name + ".bias", size, values=normal(0.1))
+    def bias(self, name, size, values=None):
+        self.single(name + ".bias", size, values=values or normal(0.1))
 
     def layer_norm(self, name, size):
         self.single(name + ".weight", size)
@@ -129,7 +137,8 @@ def decoder(model, g):
         for name, rows in (("attn_q", heads * hd), ("attn_k", kv * hd), ("attn_v", kv * hd)):
             model.matrix(b + name, rows, d)
             if model.arch == "qwen2":
-                model.bias(b + name, rows)
+                large = name == "attn_k" and g["key_bias"]
+                model.bias(b + name, rows, of_norm(g["key_bias"], hd) if large else None)
         model.matrix(b + "attn_output", d, heads * hd)
         if model.arch in ("gemma3", "olmoe"):
             model.single(b + "attn_q_norm.weight", hd if model.arch == "gemma3" else heads * hd)
@@ -340,9 +349,9 @@ GEOMETRIES = {
     "rwkv6-world-1b6": (rwkv6, "rwkv6", dict(layers=24, d=2048, head_dim=64, ff=7168, mix_rank=32, decay_rank=64,
                                              rescale=6, vocab=65536)),
     "qwen2.5-0.5b": (decoder, "qwen2", dict(layers=24, d=896, ff=4864, heads=14, kv=2, head_dim=64, vocab=151936,
-                                            context=32768, rope=1e6, eps=1e-6, tied=True)),
+                                            context=32768, rope=1e6, eps=1e-6, tied=True, key_bias=0)),
     "qwen2.5-3b": (decoder, "qwen2", dict(layers=36, d=2048, ff=11008, heads=16, kv=2, head_dim=128, vocab=151936,
-                                          context=32768, rope=1e6, eps=1e-6, tied=True)),
+                                          context=32768, rope=1e6, eps=1e-6, tied=True, key_bias=0)),
     "llama-3.2-1b": (decoder, "llama", dict(layers=16, d=2048, ff=8192, heads=32, kv=8, head_dim=64, vocab=128256,
                                             context=131072, rope=5e5, eps=1e-5, tied=True, llama3_rope=LLAMA_3_ROPE)),
     "gemma-3-1b": (decoder, "gemma3", dict(layers=26, d=1152, ff=6912, heads=4, kv=1, head_dim=256, vocab=262144,
@@ -419,10 +428,11 @@ def add_vocabulary(model, path, size):
     model.metadata.update(found)
 
 
-def describe(name, layers=0, experts=0, vocab=0):
+def describe(name, layers=0, experts=0, vocab=0, key_bias=0):
     family, arch, geometry = GEOMETRIES[name]
     geometry = dict(geometry)
-    for key, value in (("layers", layers), ("experts", experts), ("vocab", vocab)):
+    for key, value in (("layers", layers), ("experts", experts), ("vocab", vocab),
+                       ("key_bias", key_bias)):
         if value and key in geometry:
             geometry[key] = value
     model = Model(arch, name)
@@ -474,12 +484,15 @@ def main():
     parser.add_argument("--layers", type=int, default=0, help="fewer or more layers than the real model")
     parser.add_argument("--experts", type=int, default=0, help="fewer experts, where there are any")
     parser.add_argument("--vocab-size", type=int, default=0, help="a smaller vocabulary")
+    parser.add_argument("--key-bias", type=float, default=0, metavar="NORM",
+                        help="the norm of the biases of each K head, if any; trained models have some of 300")
     parser.add_argument("--list", action="store_true", help="print name, type and shape of the tensors, write nothing")
     arguments = parser.parse_args()
     if not arguments.list and not arguments.out:
         parser.error("name the file to write, or use --list")
 
-    model, vocab = describe(arguments.geometry, arguments.layers, arguments.experts, arguments.vocab_size)
+    model, vocab = describe(arguments.geometry, arguments.layers, arguments.experts, arguments.vocab_size,
+                            arguments.key_bias)
     parameters = sum(math.prod(shape) for _, shape, _, _ in model.tensors)
     if arguments.list:
         for name, shape, kind, _ in model.tensors:

@@ -20,7 +20,6 @@ Result<std::shared_ptr<LoadedModel>> LoadedModel::load(const std::string& path, 
   loaded->weight_heap_bytes_ = heap_growth(heap_before);
   const ModelInfo& info = (*model)->info();
   const CacheSpec& cache = (*model)->cache_spec();
-  if (const Status same = opened->check_vocabulary(info.vocab_size); !same) return same.error();
   const std::uint64_t fixed = (*model)->weight_bytes() + opened->expected_vocabulary;
   const auto plan = plan_cache(cache, info.context, options, opened->budget - std::min(opened->budget, fixed));
   if (!plan) {

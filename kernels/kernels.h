@@ -197,6 +197,9 @@ inline constexpr std::size_t kPartialValues = 16;
 struct AttentionRow {
   const float* q = nullptr;  // [head_dim]
   float* partial = nullptr;  // [partial_floats(head_dim)], 64-byte aligned
+  // [kSplitPositions], added to the products of q and k before these are scaled: the part of K that is kept apart from
+  // the blocks (ScoreOffsets). Only with i8; null: none. Values of positions that the row does not see do not matter.
+  const float* offsets = nullptr;
   // The row sees positions [first_seen, num_seen) of the split, at least one.
   std::uint32_t num_seen = 0;
   std::uint32_t first_seen = 0;
@@ -221,6 +224,14 @@ struct AttentionSplit {
 };
 using AttendSplit = void(const AttentionSplit& split);
 [[nodiscard]] std::size_t attention_scratch_bytes(std::size_t head_dim);
+
+// The products of one query row with a part of K that is not in the blocks: for each of `num_blocks` blocks
+// out[block * 32 + slot] = sum over d of q[block * head_dim + d] * part[d * 32 + slot], in ascending d.
+//
+//   q     [num_blocks][head_dim]: the row, made ready for each block
+//   part  [head_dim][32 positions]: the same for all blocks
+//   out   [num_blocks][32 positions]; any alignment, as the others
+using ScoreOffsets = void(const float* q, const float* part, std::size_t head_dim, std::size_t num_blocks, float* out);
 
 // Merges the next partial into `total`.
 using MergePartial = void(const float* partial, std::size_t head_dim, float* total);
@@ -271,6 +282,7 @@ using ExpTile = float(const float* x, float max, float inv_temperature, float* o
   X(owner, Add, add)                          \
   X(owner, StoreKv, store_kv)                 \
   X(owner, AttendSplit, attend_split)         \
+  X(owner, ScoreOffsets, score_offsets)       \
   X(owner, MergePartial, merge_partial)       \
   X(owner, FinishAttention, finish_attention) \
   X(owner, ArgMax, arg_max)                   \
@@ -299,7 +311,7 @@ struct KernelTable {
 };
 
 // Raised whenever any recipe changes its bits; part of numerics_id.
-inline constexpr std::uint32_t kRecipeVersion = 5;
+inline constexpr std::uint32_t kRecipeVersion = 6;
 
 // Every built-in table, best last, and those that this CPU (and operating system) can run; then registered ones
 // (register_table.h). A span stays valid, without later additions.

@@ -87,6 +87,7 @@ void attend_split(const AttentionSplit& split) {
       const std::byte* k = split.blocks[p / kBlockPositions] + split.kv_head * shape.head_bytes();
       double sum = 0;
       for (std::size_t d = 0; d < dim; ++d) sum += row.q[d] * get(k, d * kBlockPositions + slot, slot);
+      if (row.offsets) sum += row.offsets[p];
       scores[p] = sum * split.scale;
       if (split.soft_cap != 0.0f) scores[p] = split.soft_cap * std::tanh(scores[p] / split.soft_cap);
       max = std::max(max, scores[p]);
@@ -105,6 +106,16 @@ void attend_split(const AttentionSplit& split) {
         value += scores[p] * get(v, slot * dim + d, slot);
       }
       values[d] = static_cast<float>(value);
+    }
+  }
+}
+
+void score_offsets(const float* q, const float* part, std::size_t head_dim, std::size_t num_blocks, float* out) {
+  for (std::size_t block = 0; block < num_blocks; ++block, q += head_dim, out += kBlockPositions) {
+    for (std::size_t slot = 0; slot < kBlockPositions; ++slot) {
+      double sum = 0;
+      for (std::size_t d = 0; d < head_dim; ++d) sum += static_cast<double>(q[d]) * part[d * kBlockPositions + slot];
+      out[slot] = static_cast<float>(sum);
     }
   }
 }

@@ -35,6 +35,7 @@ GeluMul gelu_mul;
 Relu2Mul relu2_mul;
 SoftCap soft_cap;
 AttendSplit attend_split;
+ScoreOffsets score_offsets;
 MergePartial merge_partial;
 ExpTile exp_tile;
 extern const RecurrentKernels recurrent;

@@ -5,6 +5,7 @@
 #include <iostream>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cache/ids.h"
 #include "cli/model/model_options.h"
@@ -15,6 +16,7 @@
 #include "engine/formats/model_file.h"
 #include "engine/model.h"
 #include "engine/model/encoder.h"
+#include "engine/model/file_verdict.h"
 #include "engine/model/load_choices.h"
 #include "engine/model/memory_budget.h"
 #include "engine/tokenizers/tokenizer.h"
@@ -183,29 +185,41 @@ Cost cost_of(const engine::ModelFile& file, const engine::LoadOptions& options, 
   return cost;
 }
 
-struct VocabularyFacts {
+struct Verdict {
+  std::optional<Error> refusal;    // why no command serves, evaluates or tokenizes with the file
   std::vector<TokenId> end_ids;    // the tokens that end an answer
   std::vector<std::string> notes;  // metadata_notes()
 };
 
-// Empty if the vocabulary cannot be read, which is no error here: then the note says why.
-VocabularyFacts vocabulary_facts(const engine::ModelFile& file, const Cost& cost) {
-  const auto tokenizer = engine::make_tokenizer_within(file, cost.memory);
-  if (!tokenizer) return {.end_ids = {}, .notes = {tokenizer.error().message}};
-  auto end_ids = engine::find_end_ids(file, tokenizer->get(), std::numeric_limits<std::int32_t>::max());
-  if (!end_ids) return {.end_ids = {}, .notes = {end_ids.error().message}};
-  return {.end_ids = std::move(*end_ids), .notes = engine::metadata_notes(file, tokenizer->get())};
+// What the budget has no room for is a note, not a refusal: this command is asked for how much a model needs.
+Verdict verdict_on(const engine::ModelFile& file, const Cost& cost, std::uint32_t context) {
+  Verdict verdict;
+  engine::ModelOptions options;
+  options.context = context;
+  auto tokenizer = engine::judge_file(file, options, cost.memory);
+  if (!tokenizer) {
+    if (tokenizer.error().code != ErrorCode::out_of_memory) verdict.refusal = tokenizer.error();
+    tokenizer = engine::make_tokenizer_within(file, cost.memory);  // shown as far as it can be
+  }
+  if (!tokenizer) {
+    if (!verdict.refusal) verdict.notes.push_back(tokenizer.error().message);
+    return verdict;
+  }
+  if (auto end_ids = engine::find_end_ids(file, tokenizer->get(), std::numeric_limits<std::int32_t>::max()))
+    verdict.end_ids = std::move(*end_ids);
+  verdict.notes = engine::metadata_notes(file, tokenizer->get());
+  return verdict;
 }
 
-void print_json(const engine::ModelFile& file, const Cost& cost) {
-  const VocabularyFacts vocabulary = vocabulary_facts(file, cost);
+void print_json(const engine::ModelFile& file, const Cost& cost, const Verdict& verdict) {
   ordered_json object{{"path", file.path()},
                       {"file_bytes", file.file_bytes()},
                       {"num_parameters", engine::count_parameters(file)},
                       {"weight_types", engine::describe_types(file)},
                       {"family", served_by(file)},
-                      {"end_ids", vocabulary.end_ids},
-                      {"notes", vocabulary.notes},
+                      {"refused", verdict.refusal ? ordered_json(verdict.refusal->message) : ordered_json()},
+                      {"end_ids", verdict.end_ids},
+                      {"notes", verdict.notes},
                       {"memory_budget", cost.memory},
                       {"weight_bytes", cost.weights},
                       {"vocabulary_bytes", cost.vocabulary},
@@ -239,9 +253,8 @@ void print_json(const engine::ModelFile& file, const Cost& cost) {
   write_json(object, std::cout);
 }
 
-void print_text(const engine::ModelFile& file, const Cost& cost) {
-  const VocabularyFacts vocabulary = vocabulary_facts(file, cost);
-  const std::string ends = fmt::format("{}", fmt::join(vocabulary.end_ids, ", "));
+void print_text(const engine::ModelFile& file, const Cost& cost, const Verdict& verdict) {
+  const std::string ends = fmt::format("{}", fmt::join(verdict.end_ids, ", "));
   std::vector<std::pair<std::string, std::string>> lines{
       {"file", fmt::format("{}, {}", file.path(), human_bytes(file.file_bytes()))},
       {"family", served_by(file)},
@@ -251,7 +264,8 @@ void print_text(const engine::ModelFile& file, const Cost& cost) {
       {"answers end at", ends.empty() ? "no token that is known" : "token " + ends},
       {"memory budget", human_bytes(cost.memory)},
   };
-  for (const std::string& note : vocabulary.notes) lines.emplace_back("note", note);
+  if (verdict.refusal) lines.emplace_back("refused", verdict.refusal->message);
+  for (const std::string& note : verdict.notes) lines.emplace_back("note", note);
   for (const KvCost& kv : cost.kv) {
     std::string text = fmt::format("{} bytes per token", kv.bytes_per_token);
     if (kv.window_bytes != 0)
@@ -299,10 +313,12 @@ Result<int> inspect(const config::InspectOptions& options, const config::Given& 
   const auto file = engine::open_gguf(*path);
   if (!file) return file.error();
   const Cost cost = cost_of(**file, *load, **kernels);
+  const Verdict verdict = verdict_on(**file, cost, load->context);
   if (options.json)
-    print_json(**file, cost);
+    print_json(**file, cost, verdict);
   else
-    print_text(**file, cost);
+    print_text(**file, cost, verdict);
+  if (verdict.refusal) return *verdict.refusal;
   return kExitOk;
 }
 

@@ -12,6 +12,7 @@
 #include "cli/terminal/text.h"
 #include "config/printable.h"
 #include "engine/formats/model_file.h"
+#include "engine/model/file_verdict.h"
 #include "engine/model/memory_budget.h"
 #include "engine/tokenizers/tokenizer.h"
 
@@ -21,7 +22,8 @@ namespace {
 Result<std::shared_ptr<const engine::Tokenizer>> open_vocabulary(const std::string& path) {
   const auto file = engine::open_gguf(path);
   if (!file) return file.error();
-  auto tokenizer = engine::make_tokenizer_within(**file, engine::default_memory_budget());
+  const engine::ModelOptions options;
+  auto tokenizer = engine::judge_file(**file, options, engine::default_memory_budget());
   if (!tokenizer) return tokenizer.error();
   if (!*tokenizer)
     return Error{ErrorCode::unsupported, path + ": the file has no vocabulary: it can be used with token ids only"};

@@ -28,17 +28,21 @@ std::size_t row_bytes(std::size_t max_rows) { return divide_up(max_rows * sizeof
 
 }  // namespace
 
-std::size_t AttentionBuffers::bytes(std::size_t max_rows, std::size_t max_totals, std::uint32_t head_dim) {
-  return row_bytes(max_rows) + 2 * max_totals * kernels::partial_floats(head_dim) * sizeof(float) +
-         kernels::attention_scratch_bytes(head_dim);
+std::size_t AttentionBuffers::bytes(std::size_t max_rows, std::size_t max_totals, std::uint32_t head_dim,
+                                    bool key_biases) {
+  const std::size_t partials = 2 * max_totals * kernels::partial_floats(head_dim);
+  const std::size_t offsets = key_biases ? max_rows * kSplitPositions + kSplitBlocks * head_dim : 0;
+  return row_bytes(max_rows) + (partials + offsets) * sizeof(float) + kernels::attention_scratch_bytes(head_dim);
 }
 
 AttentionBuffers::AttentionBuffers(std::byte* memory, std::size_t max_rows, std::size_t max_totals,
-                                   std::uint32_t head_dim)
+                                   std::uint32_t head_dim, bool key_biases)
     : rows(reinterpret_cast<kernels::AttentionRow*>(memory)),
       totals(reinterpret_cast<float*>(memory + row_bytes(max_rows))),
       partials(totals + max_totals * kernels::partial_floats(head_dim)),
-      kernel(reinterpret_cast<std::byte*>(partials + max_totals * kernels::partial_floats(head_dim))) {}
+      offsets(partials + max_totals * kernels::partial_floats(head_dim)),
+      kernel(reinterpret_cast<std::byte*>(offsets + (key_biases ? max_rows * kSplitPositions : 0))),
+      turned(reinterpret_cast<float*>(kernel + kernels::attention_scratch_bytes(head_dim))) {}
 
 AttentionPlan::AttentionPlan(const kernels::KernelTable& kernels, const kernels::KvShape& shape,
                              std::uint32_t num_heads, const AttentionRule& rule, Team& team, Workspace& workspace)
@@ -238,11 +242,14 @@ void AttentionPlan::count_bytes() {
 
 void AttentionPlan::take_buffers() {
   max_rows_ = std::max(max_rows_, max_whole_rows_);
-  buffer_bytes_ = AttentionBuffers::bytes(max_rows_, max_whole_rows_, shape_.head_dim);
+  const std::size_t bytes = AttentionBuffers::bytes(max_rows_, max_whole_rows_, shape_.head_dim, rule_.key_biases);
+  buffer_bytes_ = divide_up(bytes, 64) * 64;
   all_buffers_ = workspace_.take<std::byte>(Slot::attention_buffers, team_.num_threads() * buffer_bytes_, rule_.group);
 }
 
-void AttentionPlan::attend(const float* q, float* out, std::size_t stride) {
+void AttentionPlan::attend(const float* q, float* out, std::size_t stride, const KvBiases& biases) {
+  TROUPE_ASSERT(!biases.keys || rule_.key_biases);
+  biases_ = biases;
   q_ = q;
   out_ = out;
   stride_ = stride;
@@ -252,7 +259,7 @@ void AttentionPlan::attend(const float* q, float* out, std::size_t stride) {
   // Item i goes to chunk i % num_chunks, so that each chunk has long and short items.
   team_.parallel_for(num_chunks, [&](std::size_t chunk, std::uint32_t thread) {
     const AttentionBuffers buffers(all_buffers_.data() + thread * buffer_bytes_, max_rows_, max_whole_rows_,
-                                   shape_.head_dim);
+                                   shape_.head_dim, rule_.key_biases);
     for (std::size_t i = chunk; i < num_items_; i += num_chunks) {
       if (items_[i].num_members == 0)
         run_whole(items_[i], buffers);
@@ -280,6 +287,7 @@ bool AttentionPlan::set_seen(std::uint32_t split, std::uint32_t position, kernel
 
 void AttentionPlan::attend_split(const Item& item, std::uint32_t split, const std::byte* const* blocks,
                                  std::size_t num_rows, const AttentionBuffers& buffers) const {
+  if (biases_.keys) set_offsets(item, split, num_rows, buffers);
   kernels_.attend_split({.shape = shape_,
                          .kv_head = item.kv_head,
                          .blocks = blocks + split * kSplitBlocks,
@@ -288,6 +296,32 @@ void AttentionPlan::attend_split(const Item& item, std::uint32_t split, const st
                          .scale = rule_.scale,
                          .soft_cap = rule_.soft_cap,
                          .scratch = buffers.kernel});
+}
+
+void AttentionPlan::set_offsets(const Item& item, std::uint32_t split, std::size_t num_rows,
+                                const AttentionBuffers& buffers) const {
+  const std::size_t head_dim = shape_.head_dim;
+  const float* const keys = biases_.keys + item.kv_head * head_dim * kernels::kBlockPositions;
+  const RopeTable& turns = *biases_.turns;
+  for (std::size_t i = 0; i < num_rows; ++i) {
+    kernels::AttentionRow& row = buffers.rows[i];
+    const std::uint32_t begin = row.first_seen / kernels::kBlockPositions, end = blocks_for(row.num_seen);
+    for (std::uint32_t block = begin; block < end; ++block) {
+      float* const turned = buffers.turned + (block - begin) * head_dim;
+      std::copy_n(row.q, head_dim, turned);
+      const std::uint32_t turn = split * kSplitBlocks + block;
+      kernels_.rope(turned, turns.cos(turn), turns.sin(turn), turns.rotated());
+    }
+    float* const offsets = buffers.offsets + i * kSplitPositions;
+    kernels_.score_offsets(buffers.turned, keys, head_dim, end - begin, offsets + begin * kernels::kBlockPositions);
+    row.offsets = offsets;
+  }
+}
+
+void AttentionPlan::finish(const float* total, std::uint32_t row, std::uint32_t head) const {
+  float* const out = out_of(row, head);
+  kernels_.finish_attention(total, shape_.head_dim, out);
+  if (biases_.values) kernels_.add(out, biases_.values + head / group_ * shape_.head_dim, shape_.head_dim);
 }
 
 // Tokens that see nothing of a split are the first ones (the split begins after them) or the last ones (it lies before
@@ -316,9 +350,8 @@ void AttentionPlan::run_whole(const Item& item, const AttentionBuffers& buffers)
     }
   }
   for (std::uint32_t i = 0; i < item.num_tokens * group_; ++i)
-    kernels_.finish_attention(
-        buffers.totals + i * partial_floats_, shape_.head_dim,
-        out_of(sequence.first_row + item.first_token + i / group_, item.kv_head * group_ + i % group_));
+    finish(buffers.totals + i * partial_floats_, sequence.first_row + item.first_token + i / group_,
+           item.kv_head * group_ + i % group_);
 }
 
 void AttentionPlan::run_splits(const Item& item, const AttentionBuffers& buffers) {
@@ -350,8 +383,7 @@ void AttentionPlan::merge(const Member& member, std::uint32_t kv_head) {
     float* total = partial(member, kv_head, first, row);
     for (std::uint32_t split = first + 1; split <= position / kSplitPositions; ++split)
       kernels_.merge_partial(partial(member, kv_head, split, row), shape_.head_dim, total);
-    kernels_.finish_attention(total, shape_.head_dim,
-                              out_of(sequence.first_row + row / group_, kv_head * group_ + row % group_));
+    finish(total, sequence.first_row + row / group_, kv_head * group_ + row % group_);
   }
 }
 

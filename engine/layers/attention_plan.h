@@ -12,6 +12,7 @@
 
 #include "cache/ids.h"
 #include "engine/compute/team.h"
+#include "engine/layers/rope_table.h"
 #include "engine/memory/workspace.h"
 #include "kernels/kernels.h"
 
@@ -34,6 +35,7 @@ struct AttentionRule {
   float soft_cap = 0.0f;     // of scaled scores; 0: none
   std::uint32_t window = 0;  // a row at position p attends to p - window + 1 to p; 0: all up to p
   GroupId group = 0;         // of the layers: a step has a plan, with its own buffers, for each
+  bool key_biases = false;   // whether a layer has KvBiases::keys
 
   // The first position that a row at `position` attends to.
   std::uint32_t first_seen(std::uint32_t position) const {
@@ -41,16 +43,32 @@ struct AttentionRule {
   }
 };
 
+// Biases of one layer's K and V that its blocks do not hold: an int8 code has 1/254 of the largest value of a head as
+// its error, so that a large bias would cost the digits of all else.
+//
+// V's bias is added to the result, as the weights of a row add up to 1. K's is rotated with K, so its products with a
+// query depend on the position. They are made block by block: the query is turned back by the block's first position
+// and multiplied with the bias rotated by 0 to 31, which is the same for all blocks.
+struct KvBiases {
+  const float* keys = nullptr;       // [kv heads][head_dim][kBlockPositions]; null: none
+  const RopeTable* turns = nullptr;  // row b turns back by b blocks
+  const float* values = nullptr;     // [kv heads * head_dim]; null: none
+};
+
 // The buffers of one thread, in one piece of memory: for work items of at most `max_rows` query rows, of which at most
 // `max_totals` have their partials merged at once.
 struct AttentionBuffers {
-  AttentionBuffers(std::byte* memory, std::size_t max_rows, std::size_t max_totals, std::uint32_t head_dim);
-  static std::size_t bytes(std::size_t max_rows, std::size_t max_totals, std::uint32_t head_dim);
+  AttentionBuffers(std::byte* memory, std::size_t max_rows, std::size_t max_totals, std::uint32_t head_dim,
+                   bool key_biases = false);
+  static std::size_t bytes(std::size_t max_rows, std::size_t max_totals, std::uint32_t head_dim,
+                           bool key_biases = false);
 
   kernels::AttentionRow* rows;  // [max_rows]
   float* totals;                // [max_totals] partials
   float* partials;              // the same
+  float* offsets;               // with key_biases: [max_rows][kSplitPositions]
   std::byte* kernel;
+  float* turned;  // with key_biases: one query row for each block of a split
 };
 
 class AttentionPlan {
@@ -64,7 +82,7 @@ class AttentionPlan {
   void make(std::span<const SequencePlace> sequences, std::span<const std::byte* const> blocks);
 
   // Computes one layer: q and out of row r begin at r * stride, heads side by side.
-  void attend(const float* q, float* out, std::size_t stride);
+  void attend(const float* q, float* out, std::size_t stride, const KvBiases& biases = {});
 
   // Bytes of K and V read by all attend() calls so far.
   std::uint64_t kv_bytes_read() const { return kv_bytes_read_; }
@@ -102,6 +120,10 @@ class AttentionPlan {
   // Computes the partials of `num_rows` rows for one split of an item; `blocks` are those of its sequences.
   void attend_split(const Item& item, std::uint32_t split, const std::byte* const* blocks, std::size_t num_rows,
                     const AttentionBuffers& buffers) const;
+  // Sets the offsets of an item's rows for one split: their products with K's bias.
+  void set_offsets(const Item& item, std::uint32_t split, std::size_t num_rows, const AttentionBuffers& buffers) const;
+  // Writes the result of one row and head.
+  void finish(const float* total, std::uint32_t row, std::uint32_t head) const;
   std::uint32_t num_splits(std::uint32_t sequence) const {
     return static_cast<std::uint32_t>(divide_up(end_position(sequence), kernels::kSplitPositions));
   }
@@ -152,6 +174,7 @@ class AttentionPlan {
   std::size_t max_rows_ = 0;        // per item
   std::size_t max_whole_rows_ = 0;  // per whole item
 
+  KvBiases biases_;
   const float* q_ = nullptr;
   float* out_ = nullptr;
   std::size_t stride_ = 0;

@@ -59,7 +59,8 @@ void DecoderPass::list_blocks(const KvArenas& arenas) {
     const AttentionRule rule{.scale = weights_.attention_scale,
                              .soft_cap = weights_.attention_cap,
                              .window = groups[group].window,
-                             .group = group};
+                             .group = group,
+                             .key_biases = weights_.turns.rotated() != 0};
     const AttentionPlan plan(kernels_, kv_shape_, info_.num_heads, rule, team_, workspace_);
     LayerGroup& layers = groups_[group].emplace(plan);
     layers.blocks = workspace_.take<const std::byte*>(Slot::blocks, num_blocks, group);
@@ -155,7 +156,7 @@ void DecoderPass::store_rows(const BlockRows& rows) {
     const std::uint32_t position = sequence.first_position + i;
     float* q = qkv_.data() + (sequence.first_row + i) * qkv_stride_;
     float* k = q + q_dim_;
-    if (!layer.qkv_bias.empty()) kernels_.add(q, layer.qkv_bias.data(), qkv_stride_);
+    if (!layer.qkv_bias.empty()) kernels_.add(q, layer.qkv_bias.data(), layer.qkv_bias.size());
     if (weights_.traits.qk_norm == QkNorm::rows) {
       kernels_.rms_norm(q, layer.q_norm.data(), q, q_dim_, info_.rms_epsilon);
       kernels_.rms_norm(k, layer.k_norm.data(), k, kv_dim_, info_.rms_epsilon);
@@ -186,7 +187,7 @@ bool DecoderPass::drop_rows_without_output() {
 void DecoderPass::attend() {
   const OperationScope scope(team_, Operation::attention, layer_);
   LayerGroup& group = this_group();
-  group.plan.attend(qkv_.data(), attention_.data(), qkv_stride_);
+  group.plan.attend(qkv_.data(), attention_.data(), qkv_stride_, weights_.biases_of(this_layer()));
   for (const std::byte*& block : group.blocks)
     if (block) block += kv_shape_.layer_bytes();
 }

@@ -191,6 +191,36 @@ void read_rope_factors(TensorReader& in, const DecoderShape& shape, RopeParams& 
   }
 }
 
+// Takes the biases of k and v out of what is added to them: an int8 cache holds K and V without. Biases of zero need no
+// second form.
+void keep_biases_apart(DecoderLayer& layer, const ModelInfo& info, RopeParams rope) {
+  const std::size_t head_dim = info.head_dim, kv_dim = info.num_kv_heads * head_dim;
+  const float* const keys = layer.qkv_bias.data() + info.num_heads * head_dim;
+  const float* const values = keys + kv_dim;
+  const auto any = [](const float* begin, const float* end) {
+    return std::any_of(begin, end, [](float x) { return x != 0.0f; });
+  };
+  if (any(values, values + kv_dim)) layer.value_bias.assign(values, values + kv_dim);
+  if (any(keys, keys + kv_dim)) {
+    rope.magnitude = 1;  // KvBiases::turns has it
+    const RopeTable table(rope, kBlockSize);
+    layer.key_bias.resize(kv_dim * kBlockSize);
+    std::vector<float> row(head_dim);
+    for (std::size_t head = 0; head < info.num_kv_heads; ++head) {
+      for (std::uint32_t slot = 0; slot < kBlockSize; ++slot) {
+        std::copy_n(keys + head * head_dim, head_dim, row.begin());
+        for (std::size_t i = 0; i < table.rotated() / 2; ++i) {
+          const double a = row[2 * i], b = row[2 * i + 1], cos = table.cos(slot)[i], sin = table.sin(slot)[i];
+          row[2 * i] = static_cast<float>(a * cos - b * sin);
+          row[2 * i + 1] = static_cast<float>(a * sin + b * cos);
+        }
+        for (std::size_t d = 0; d < head_dim; ++d) layer.key_bias[(head * head_dim + d) * kBlockSize + slot] = row[d];
+      }
+    }
+  }
+  layer.qkv_bias.resize(info.num_heads * head_dim);
+}
+
 // Packs the weights, or reads them from the cache if it has the model.
 Result<DecoderWeights> read_decoder(const ModelFile& file, const DecoderTraits& traits, const ModelOptions& options,
                                     kernels::Layout ternary, WeightsCache& cache) {
@@ -229,7 +259,19 @@ Result<DecoderWeights> read_decoder(const ModelFile& file, const DecoderTraits& 
   in.finish();
   weights.rope = RopeTable(rope, info.context);
   if (shape->local_rope) weights.local_rope = RopeTable(*shape->local_rope, info.context);
+  if (shape->layers_with_key_bias != 0) {
+    const std::uint32_t num_blocks = blocks_for(info.context);
+    weights.turns = RopeTable(rope, num_blocks, -double{kBlockSize});
+    if (shape->local_rope) weights.local_turns = RopeTable(*shape->local_rope, num_blocks, -double{kBlockSize});
+    for (DecoderLayer& layer : weights.layers) {
+      if (layer.qkv_bias.empty()) continue;
+      const bool local = layer.is_local && shape->local_rope;
+      keep_biases_apart(layer, info, local ? *shape->local_rope : rope);
+      weights.bytes += layer.key_bias.size() * sizeof(float);
+    }
+  }
   weights.bytes += weights.rope.bytes() + weights.local_rope.bytes();
+  weights.bytes += weights.turns.bytes() + weights.local_turns.bytes();
   return weights;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "config/result.h"
+#include "engine/layers/attention_plan.h"
 #include "engine/layers/mamba_mixer.h"
 #include "engine/layers/rope_table.h"
 #include "engine/weights/language_model.h"
@@ -72,11 +73,14 @@ struct DecoderLayer {
   GroupId group = 0;             // of its K and V
   std::vector<float> attn_norm;  // [dim]
   PackedMatrix q, k, v, o;
-  std::vector<float> qkv_bias;        // [(num_heads + 2 * num_kv_heads) * head_dim], or empty
-  std::vector<float> q_norm, k_norm;  // sizes as in QkNorm
-  std::vector<float> attn_sub_norm;   // [num_heads * head_dim], or empty
-  std::vector<float> attn_post_norm;  // [dim], or empty
-  std::vector<float> ffn_norm;        // [dim]
+  // What is added to q, k and v: [(num_heads + 2 * num_kv_heads) * head_dim], or empty; with an int8 cache only to q,
+  // [num_heads * head_dim], as the others are in KvBiases' form then.
+  std::vector<float> qkv_bias;
+  std::vector<float> key_bias, value_bias;  // KvBiases::keys and values; empty: none
+  std::vector<float> q_norm, k_norm;        // sizes as in QkNorm
+  std::vector<float> attn_sub_norm;         // [num_heads * head_dim], or empty
+  std::vector<float> attn_post_norm;        // [dim], or empty
+  std::vector<float> ffn_norm;              // [dim]
   FeedForward ffn;
   std::vector<float> ffn_sub_norm;   // [ffn_dim], or empty
   std::vector<float> ffn_post_norm;  // [dim], or empty
@@ -89,7 +93,10 @@ struct DecoderWeights : ModelWeights {
   std::vector<DecoderLayer> layers;
   RopeTable rope;
   RopeTable local_rope;  // of local layers; empty: as in the other layers
-  MambaShape mamba;      // of mixers; `states` has the offsets of their states
+  // KvBiases::turns for either; empty if no layer has a key_bias.
+  RopeTable turns;
+  RopeTable local_turns;
+  MambaShape mamba;  // of mixers; `states` has the offsets of their states
   StateLayout states;
   float embedding_scale = 1;
   float attention_scale = 1;
@@ -97,6 +104,11 @@ struct DecoderWeights : ModelWeights {
 
   const RopeTable& rope_of(const DecoderLayer& layer) const {
     return layer.is_local && local_rope.rotated() != 0 ? local_rope : rope;
+  }
+  KvBiases biases_of(const DecoderLayer& layer) const {
+    return {.keys = layer.key_bias.empty() ? nullptr : layer.key_bias.data(),
+            .turns = &rope_of(layer) == &local_rope ? &local_turns : &turns,
+            .values = layer.value_bias.empty() ? nullptr : layer.value_bias.data()};
   }
 };
 
@@ -122,11 +134,16 @@ struct DecoderShape {
   float attention_cap = 0;
   float logit_cap = 0;
   MambaShape mamba;
+  std::uint32_t layers_with_key_bias = 0;  // those whose KvBiases are apart
 
-  // Bytes of the RoPE tables.
+  // Bytes of the RoPE tables, and of K's biases where these are apart.
   std::uint64_t table_bytes() const {
-    return RopeTable::bytes_for(rope, info.context) +
-           (local_rope ? RopeTable::bytes_for(*local_rope, info.context) : 0);
+    return rope_bytes(info.context) + (layers_with_key_bias != 0 ? rope_bytes(blocks_for(info.context)) : 0) +
+           std::uint64_t{layers_with_key_bias} * info.num_kv_heads * info.head_dim * kBlockSize * sizeof(float);
+  }
+  std::uint64_t rope_bytes(std::uint32_t num_positions) const {
+    return RopeTable::bytes_for(rope, num_positions) +
+           (local_rope ? RopeTable::bytes_for(*local_rope, num_positions) : 0);
   }
   bool has_local() const { return std::find(local.begin(), local.end(), true) != local.end(); }
   // The cache group of a layer: that of the window if the layer is local and the context longer than the window.

@@ -110,7 +110,7 @@ std::span<const float> EncoderPass::run() {
     const EncoderLayer& layer = weights_.layers[i];
     project_and_store(layer);
     team_.parallel_for(items_.size(), [&](std::size_t item, std::uint32_t thread) {
-      attend(items_[item], {buffers_.data() + thread * buffer_bytes_, kItemRows, kItemRows, info_.head_dim});
+      attend(layer, items_[item], {buffers_.data() + thread * buffer_bytes_, kItemRows, kItemRows, info_.head_dim});
     });
     round({&layer.o}, attention_.data(), dim_);
     input_.multiply({{&layer.o, delta_.data(), dim_}});
@@ -155,7 +155,7 @@ void EncoderPass::project_and_store(const EncoderLayer& layer) {
     const BlockRows& block = block_rows_[i];
     for (std::uint32_t position = block.first; position < block.first + block.count; ++position) {
       float* const row = out + (texts_[block.text].first_row + position) * qkv_stride_;
-      if (!layer.qkv_bias.empty()) kernels_.add(row, layer.qkv_bias.data(), qkv_stride_);
+      if (!layer.qkv_bias.empty()) kernels_.add(row, layer.qkv_bias.data(), layer.qkv_bias.size());
       for (std::size_t at = 0; rope.rotated() != 0 && at < 2 * dim_; at += info_.head_dim)
         kernels_.rope(row + at, rope.cos(position), rope.sin(position), rope.rotated());
       kernels_.store_kv(kv_shape_, block.kv, position - block.first, row + dim_, row + 2 * dim_);
@@ -164,7 +164,7 @@ void EncoderPass::project_and_store(const EncoderLayer& layer) {
 }
 
 // Attention split by split as in a decoder, but every row sees the whole text.
-void EncoderPass::attend(const Item& item, const AttentionBuffers& buffers) {
+void EncoderPass::attend(const EncoderLayer& layer, const Item& item, const AttentionBuffers& buffers) {
   const SequencePlace& text = texts_[item.text];
   const std::size_t partial = kernels::partial_floats(info_.head_dim);
   const std::size_t begin = text.first_row + item.first;
@@ -184,9 +184,12 @@ void EncoderPass::attend(const Item& item, const AttentionBuffers& buffers) {
     for (std::uint32_t i = 0; split > 0 && i < item.count; ++i)
       kernels_.merge_partial(buffers.partials + i * partial, info_.head_dim, buffers.totals + i * partial);
   }
-  for (std::uint32_t i = 0; i < item.count; ++i)
-    kernels_.finish_attention(buffers.totals + i * partial, info_.head_dim,
-                              attention_.data() + (begin + i) * dim_ + item.head * info_.head_dim);
+  for (std::uint32_t i = 0; i < item.count; ++i) {
+    float* const out = attention_.data() + (begin + i) * dim_ + item.head * info_.head_dim;
+    kernels_.finish_attention(buffers.totals + i * partial, info_.head_dim, out);
+    if (!layer.value_bias.empty())
+      kernels_.add(out, layer.value_bias.data() + item.head * info_.head_dim, info_.head_dim);
+  }
 }
 
 void EncoderPass::feed_forward(const EncoderLayer& layer) {

@@ -47,7 +47,7 @@ class EncoderPass {
   void list_rows(std::span<const std::span<const TokenId>> texts);
   void embed(std::span<const std::span<const TokenId>> texts);
   void project_and_store(const EncoderLayer& layer);
-  void attend(const Item& item, const AttentionBuffers& buffers);
+  void attend(const EncoderLayer& layer, const Item& item, const AttentionBuffers& buffers);
   void feed_forward(const EncoderLayer& layer);
   // residual = norm(residual + delta + bias), rounded for `consumers`.
   void add_and_norm(const std::vector<float>& bias, const LayerNormWeights& norm,

@@ -62,7 +62,8 @@ Result<EncoderShape> read_shape(const ModelFile& file, const std::string& family
 }
 
 // Reads q, k and v from three tensors, or from one joined tensor.
-void read_qkv(TensorReader& in, const std::string& prefix, const EncoderShape& shape, EncoderLayer& layer) {
+void read_qkv(TensorReader& in, const std::string& prefix, const EncoderShape& shape, kernels::KvType kv_type,
+              EncoderLayer& layer) {
   const std::uint64_t dim = shape.info.dim;
   const bool joined = in.has(prefix + "attn_qkv.weight");
   PackedMatrix* const matrices[] = {&layer.q, &layer.k, &layer.v};
@@ -87,13 +88,16 @@ void read_qkv(TensorReader& in, const std::string& prefix, const EncoderShape& s
   if (shape.rotates && !layer.qkv_bias.empty()) {
     in.fail({ErrorCode::unsupported, in.file().path() + ": biases in front of a rotation are not supported"});
   }
+  if (in.failed() || layer.qkv_bias.empty() || kv_type != kernels::KvType::i8) return;
+  layer.value_bias.assign(layer.qkv_bias.end() - static_cast<std::ptrdiff_t>(dim), layer.qkv_bias.end());
+  layer.qkv_bias.resize(dim);
 }
 
-EncoderLayer read_layer(TensorReader& in, const EncoderShape& shape, std::uint32_t index) {
+EncoderLayer read_layer(TensorReader& in, const EncoderShape& shape, kernels::KvType kv_type, std::uint32_t index) {
   const std::string prefix = fmt::format("blk.{}.", index);
   const std::uint64_t dim = shape.info.dim, ffn_dim = shape.info.ffn_dim;
   EncoderLayer layer;
-  read_qkv(in, prefix, shape, layer);
+  read_qkv(in, prefix, shape, kv_type, layer);
   layer.o = in.matrix(prefix + "attn_output.weight", dim, dim);
   layer.o_bias = in.optional_vector(prefix + "attn_output.bias", dim);
   layer.attn_norm = read_layer_norm(in, prefix + "attn_output_norm", dim);
@@ -151,7 +155,7 @@ Result<EncoderWeights> read_encoder(const ModelFile& file, const ModelOptions& o
   weights.token_type = read_token_type(in, info.dim);
   weights.embedding_norm = read_layer_norm(in, "token_embd_norm", info.dim);
   for (std::uint32_t i = 0; i < info.num_layers && !in.failed(); ++i)
-    weights.layers.push_back(read_layer(in, *shape, i));
+    weights.layers.push_back(read_layer(in, *shape, options.kv_type, i));
   in.refuse_unknown_tensors();
   if (in.failed()) return in.error();
   for (const EncoderLayer& layer : weights.layers) {
@@ -165,6 +169,11 @@ Result<EncoderWeights> read_encoder(const ModelFile& file, const ModelOptions& o
 }
 
 }  // namespace
+
+Status check_encoder(const ModelFile& file, const ModelOptions& options) {
+  const auto shape = read_shape(file, *read_architecture(file), options);
+  return shape ? Status(Ok{}) : shape.error();
+}
 
 Result<EncoderWeights> load_encoder(const ModelFile& file, const ModelOptions& options) {
   return read_with_cache(file, options, [&](kernels::Layout ternary, WeightsCache& cache) {

@@ -15,9 +15,12 @@ namespace troupe::engine {
 // GELU; `nomic-bert` uses RoPE, has no biases and gates with SiLU.
 struct EncoderLayer {
   PackedMatrix q, k, v, o;
-  std::vector<float> qkv_bias, o_bias;  // [3 * dim], [dim]; or empty
-  LayerNormWeights attn_norm;           // after the residual addition, like ffn_norm
-  PackedMatrix gate, up, down;          // gate: nomic-bert only
+  // [3 * dim], [dim]; or empty. With int8 K and V the first is that of q alone, [dim]: such values are stored without
+  // their biases. K's, which nothing rotates, adds the same to all scores of a row, so it has no effect.
+  std::vector<float> qkv_bias, o_bias;
+  std::vector<float> value_bias;  // [dim], added to the results of attention; or empty: none, or within qkv_bias
+  LayerNormWeights attn_norm;     // after the residual addition, like ffn_norm
+  PackedMatrix gate, up, down;    // gate: nomic-bert only
   std::vector<float> up_bias, down_bias;
   LayerNormWeights ffn_norm;
 };
@@ -34,6 +37,9 @@ struct EncoderWeights : ModelWeights {
 // The longest text, in tokens, even if a file claims more: attention time grows with its square, and the activations of
 // a whole text, 40 KiB per token of a base model, come on top of the memory budget.
 inline constexpr std::uint32_t kMaxEncoderTokens = 8192;
+
+// The errors of load_encoder that metadata can show. `options`: the context.
+[[nodiscard]] Status check_encoder(const ModelFile& file, const ModelOptions& options);
 
 // Errors: bad_model, unsupported (with the feature's name), out_of_memory, invalid_argument (context).
 [[nodiscard]] Result<EncoderWeights> load_encoder(const ModelFile& file, const ModelOptions& options);

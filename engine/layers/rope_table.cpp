@@ -47,15 +47,16 @@ Status check_rope_memory(const ModelFile& file, const ModelOptions& options, std
                            file.path(), context, bytes >> 20, options.memory >> 20)};
 }
 
-RopeTable::RopeTable(const RopeParams& params, std::uint32_t num_positions)
+RopeTable::RopeTable(const RopeParams& params, std::uint32_t num_positions, double step)
     : rotated_(params.rotated), values_(std::size_t{num_positions} * params.rotated) {
   const std::uint32_t num_pairs = rotated_ / 2;
   const std::vector<double> frequencies = rope_frequencies(params);
   for (std::uint32_t position = 0; position < num_positions; ++position) {
     float* row = values_.data() + std::size_t{position} * rotated_;
     for (std::uint32_t i = 0; i < num_pairs; ++i) {
-      row[i] = static_cast<float>(params.magnitude * std::cos(position * frequencies[i]));
-      row[num_pairs + i] = static_cast<float>(params.magnitude * std::sin(position * frequencies[i]));
+      const double angle = position * step * frequencies[i];
+      row[i] = static_cast<float>(params.magnitude * std::cos(angle));
+      row[num_pairs + i] = static_cast<float>(params.magnitude * std::sin(angle));
     }
   }
 }

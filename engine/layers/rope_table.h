@@ -42,8 +42,8 @@ struct RopeParams {
 class RopeTable {
  public:
   RopeTable() = default;
-  // O(num_positions * rotated).
-  RopeTable(const RopeParams& params, std::uint32_t num_positions);
+  // Row i is for position i * step. O(num_positions * rotated).
+  RopeTable(const RopeParams& params, std::uint32_t num_positions, double step = 1);
 
   std::uint32_t rotated() const { return rotated_; }
   const float* cos(std::uint32_t position) const { return row(position); }

@@ -235,6 +235,11 @@ Result<DecoderShape> read_decoder_shape(const ModelFile& file, const DecoderTrai
   meta.refuse_unless("attention.causal", {true}, "a token sees those before it, as a model that continues texts must");
   if (traits.mamba2) shape.mamba = read_mamba_shape(meta, true);
   if (meta.failed()) return meta.error();
+  // Where q and k are normed after their biases, K has none that could be kept apart.
+  if (options.kv_type == kernels::KvType::i8 && traits.qk_norm == QkNorm::none) {
+    for (std::uint32_t i = 0; i < info.num_layers; ++i)
+      if (file.find_tensor(fmt::format("blk.{}.attn_q.bias", i))) ++shape.layers_with_key_bias;
+  }
   return shape;
 }
 

@@ -27,7 +27,6 @@ Result<std::shared_ptr<const Encoder>> Encoder::load(const std::string& path, co
   if (!opened) return opened.error();
   auto weights = load_encoder(*opened->file, opened->options);
   if (!weights) return weights.error();
-  if (const Status same = opened->check_vocabulary(weights->info.vocab_size); !same) return same.error();
   auto encoder = std::shared_ptr<Encoder>(new Encoder());
   encoder->kernels_ = opened->options.kernels;
   encoder->numerics_id_ = make_numerics_id(*encoder->kernels_, weights->cache, weights->content_hash);

@@ -7,8 +7,8 @@
 
 #include "engine/formats/metadata.h"
 #include "engine/memory/process_memory.h"
+#include "engine/model/file_verdict.h"
 #include "engine/model/memory_budget.h"
-#include "engine/weights/model_info.h"
 #include "kernels/cpu/cpu_features.h"
 
 namespace troupe::engine {
@@ -59,12 +59,6 @@ Result<Ternary> choose_ternary(std::optional<Ternary> ternary) {
                fmt::format("TROUPE_TERNARY: '{}' is none of auto, multiply, lookup and trits", wanted)};
 }
 
-Status OpenedModel::check_vocabulary(std::uint32_t num_embeddings) const {
-  if (!tokenizer || tokenizer->size() == num_embeddings) return Ok{};
-  return Error{ErrorCode::bad_model, fmt::format("{}: the vocabulary has {} tokens, but the embedding has {} rows",
-                                                 file->path(), tokenizer->size(), num_embeddings)};
-}
-
 Result<OpenedModel> open_model(const std::string& path, const LoadOptions& options,
                                Status (*check)(const ModelFile& file)) {
   const auto table = choose_kernels(options.kernels, options.notes);
@@ -73,16 +67,24 @@ Result<OpenedModel> open_model(const std::string& path, const LoadOptions& optio
   if (!ternary) return ternary.error();
   auto file = open_gguf(path);
   if (!file) return file.error();
-  if (const Status whole = refuse_shard(**file); !whole) return whole.error();
   if (check)
     if (const Status passed = check(**file); !passed) return passed.error();
   OpenedModel opened;
+  opened.options = {.kernels = *table,
+                    .ternary = *ternary,
+                    .kv_type = options.kv_type,
+                    .state_type = options.state_type,
+                    .snapshot_every = options.snapshot_every,
+                    .context = options.context,
+                    .weights_cache = options.weights_cache,
+                    .memory_policy = options.memory_policy,
+                    .progress = options.progress,
+                    .notes = options.notes};
   opened.budget = options.memory ? options.memory : default_memory_budget();
   opened.expected_vocabulary = expected_vocabulary_bytes(**file);
   const std::uint64_t estimate = opened.expected_vocabulary + packed_weight_bytes(**file, **table);
-  if (const Status fits = check_budget(**file, **table, opened.budget); !fits) return fits.error();
   const std::uint64_t heap_before = process_memory().heap_used;
-  auto tokenizer = make_tokenizer(**file);
+  auto tokenizer = judge_file(**file, opened.options, opened.budget);
   if (!tokenizer) return tokenizer.error();
   opened.vocabulary_bytes = heap_growth(heap_before);
   opened.tokenizer = std::move(*tokenizer);
@@ -91,18 +93,8 @@ Result<OpenedModel> open_model(const std::string& path, const LoadOptions& optio
       options.notes({.warning = true, .text = fmt::format("{}: {}", path, note)});
   opened.file = std::move(*file);
   if (!options.team) opened.own_team = std::make_unique<Team>(default_num_threads());
-  opened.options = {.kernels = *table,
-                    .ternary = *ternary,
-                    .kv_type = options.kv_type,
-                    .state_type = options.state_type,
-                    .snapshot_every = options.snapshot_every,
-                    .context = options.context,
-                    .memory = std::max<std::uint64_t>(opened.budget - estimate, 1),
-                    .team = options.team ? options.team : opened.own_team.get(),
-                    .weights_cache = options.weights_cache,
-                    .memory_policy = options.memory_policy,
-                    .progress = options.progress,
-                    .notes = options.notes};
+  opened.options.team = options.team ? options.team : opened.own_team.get();
+  opened.options.memory = std::max<std::uint64_t>(opened.budget - estimate, 1);
   return opened;
 }
 

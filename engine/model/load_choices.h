@@ -31,12 +31,9 @@ struct OpenedModel {
   std::uint64_t vocabulary_bytes = 0;          // heap bytes that the tokenizer took
   std::unique_ptr<Team> own_team;              // if the options have none
   ModelOptions options;                        // for load_model() and load_encoder()
-
-  // Error: bad_model if the tokenizer has another number of tokens than the embedding.
-  [[nodiscard]] Status check_vocabulary(std::uint32_t num_embeddings) const;
 };
-// A model that cannot fit the memory budget is refused before anything is built or packed. `check`: a further
-// condition, called once the file is open; may be null. Errors as LoadedModel::load.
+// A file that judge_file() refuses is refused before anything is packed. `check`: a further condition, called once the
+// file is open; may be null. Errors as LoadedModel::load.
 [[nodiscard]] Result<OpenedModel> open_model(const std::string& path, const LoadOptions& options,
                                              Status (*check)(const ModelFile& file) = nullptr);
 

@@ -32,7 +32,10 @@ Result<std::shared_ptr<const Tokenizer>> make_tokenizer(const ModelFile& file) {
   Metadata keys(file, "tokenizer.ggml");
   const std::string model = keys.string("model");
   if (keys.failed()) return keys.error();
-  if (model.empty() || model == "no_vocab" || model == "none") return std::shared_ptr<const Tokenizer>();
+  if (model.empty() || model == "no_vocab" || model == "none") {
+    if (const auto ends = find_end_ids(file, nullptr, 0); !ends) return ends.error();
+    return std::shared_ptr<const Tokenizer>();
+  }
   if (model == "llama") return make_sentencepiece(file);
   if (model == "gpt2") return make_byte_pair(file);
   if (model == "rwkv") return make_rwkv_world(file);

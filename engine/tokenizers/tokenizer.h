@@ -79,7 +79,8 @@ class Tokenizer {
 };
 
 // Builds the tokenizer described by the file's tokenizer.ggml.* metadata. A file without one ("no_vocab", "none") gives
-// a null pointer. Errors: bad_model, also of find_chat_templates, or unsupported with the list of known ones.
+// a null pointer. Errors: bad_model, also of find_chat_templates and find_end_ids, or unsupported with the list of
+// known ones.
 [[nodiscard]] Result<std::shared_ptr<const Tokenizer>> make_tokenizer(const ModelFile& file);
 
 // The tokens that end an answer, ascending: the vocabulary's, or without one (null) the eos id in the file's metadata,

@@ -296,6 +296,9 @@ void weigh_row(const Work<Kv>& work, const Group& group, std::size_t r) {
     return _mm512_loadu_ps(work.split.blocks[p / kPositions] + offset + work.elements_bytes +
                            p % kPositions * sizeof(float));
   };
+  const auto with_offsets = [&](__m512 score, std::size_t p, __m512 by) {
+    return Kv::kScaled && row.offsets ? _mm512_fmadd_ps(_mm512_loadu_ps(row.offsets + p), by, score) : score;
+  };
   // int8: scaled here, because each position has its own scale; f16 without a cap: scaled below, after the subtraction.
   const auto scaled = [&](std::size_t p) {
     const __m512 score = _mm512_load_ps(scores + p);
@@ -303,9 +306,10 @@ void weigh_row(const Work<Kv>& work, const Group& group, std::size_t r) {
       const float cap = work.split.soft_cap;
       const __m512 by = _mm512_set1_ps(work.split.scale / cap);
       const __m512 part = _mm512_mul_ps(score, Kv::kScaled ? _mm512_mul_ps(scales_at(p, work.k_offset), by) : by);
-      return _mm512_mul_ps(tanh_avx512(part), _mm512_set1_ps(cap * kLog2E));
+      return _mm512_mul_ps(tanh_avx512(with_offsets(part, p, by)), _mm512_set1_ps(cap * kLog2E));
     }
-    return Kv::kScaled ? _mm512_mul_ps(score, _mm512_mul_ps(scales_at(p, work.k_offset), scale)) : score;
+    if (!Kv::kScaled) return score;
+    return with_offsets(_mm512_mul_ps(score, _mm512_mul_ps(scales_at(p, work.k_offset), scale)), p, scale);
   };
   const std::size_t begin = work.first_block * kPositions, end = group.num_blocks() * kPositions;
   const auto seen_lanes = [&](std::size_t p) {

@@ -107,6 +107,7 @@ void weigh_row(const Tile<Kv>& tile, std::size_t r) {
         _mm256_andnot_si256(_mm256_cmpgt_epi32(hidden, position), _mm256_cmpgt_epi32(count, position));
     const __m256 scales = Kv::kScaled ? _mm256_mul_ps(scales_at(p, tile.k_offset), scale) : scale;
     __m256 scaled = _mm256_mul_ps(_mm256_load_ps(weights + p), scales);
+    if (Kv::kScaled && row.offsets) scaled = _mm256_fmadd_ps(_mm256_loadu_ps(row.offsets + p), scale, scaled);
     if (cap != 0.0f)
       scaled = _mm256_mul_ps(_mm256_set1_ps(cap), tanh_avx2(_mm256_mul_ps(scaled, _mm256_set1_ps(1.0f / cap))));
     const __m256 score = _mm256_blendv_ps(lowest, scaled, _mm256_castsi256_ps(is_seen));
@@ -230,7 +231,40 @@ void attend(const AttentionSplit& split) {
   if (num_rows - row == 1) attend_tile<Kv, 1>(split, row);
 }
 
+// N blocks of score_offsets.
+template <std::size_t N>
+void offsets_of_blocks(const float* q, const float* part, std::size_t dim, float* out) {
+  for (std::size_t first = 0; first < kPositions; first += 16) {
+    __m256 sums[N][2];
+#pragma GCC unroll 4
+    for (std::size_t n = 0; n < N; ++n) sums[n][0] = sums[n][1] = _mm256_setzero_ps();
+    const float* from = part + first;
+    for (std::size_t d = 0; d < dim; ++d, from += kPositions) {
+      const __m256 low = _mm256_loadu_ps(from), high = _mm256_loadu_ps(from + 8);
+#pragma GCC unroll 4
+      for (std::size_t n = 0; n < N; ++n) {
+        const __m256 x = _mm256_set1_ps(q[n * dim + d]);
+        sums[n][0] = _mm256_fmadd_ps(x, low, sums[n][0]);
+        sums[n][1] = _mm256_fmadd_ps(x, high, sums[n][1]);
+      }
+    }
+#pragma GCC unroll 4
+    for (std::size_t n = 0; n < N; ++n) {
+      _mm256_storeu_ps(out + n * kPositions + first, sums[n][0]);
+      _mm256_storeu_ps(out + n * kPositions + first + 8, sums[n][1]);
+    }
+  }
+}
+
 }  // namespace
+
+void score_offsets(const float* q, const float* part, std::size_t head_dim, std::size_t num_blocks, float* out) {
+  std::size_t block = 0;
+  for (; block + 4 <= num_blocks; block += 4)
+    offsets_of_blocks<4>(q + block * head_dim, part, head_dim, out + block * kPositions);
+  for (; block < num_blocks; ++block)
+    offsets_of_blocks<1>(q + block * head_dim, part, head_dim, out + block * kPositions);
+}
 
 void attend_split(const AttentionSplit& split) {
   switch (split.shape.type) {

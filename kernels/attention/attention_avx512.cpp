@@ -99,6 +99,8 @@ void score_block(const Tile<Kv>& tile, std::size_t block, const std::byte* next,
       const __mmask16 seen = lanes_below(first, tile.rows[r].num_seen) &
                              static_cast<__mmask16>(~lanes_below(first, tile.rows[r].first_seen));
       __m512 score = _mm512_mask_mul_ps(lowest, seen, scores[r][half], scales);
+      if (Kv::kScaled && tile.rows[r].offsets)
+        score = _mm512_mask3_fmadd_ps(_mm512_loadu_ps(tile.rows[r].offsets + first), scale, score, seen);
       if (cap != 0.0f)
         score = _mm512_mask_mul_ps(lowest, seen, _mm512_set1_ps(cap),
                                    tanh_avx512(_mm512_mul_ps(score, _mm512_set1_ps(1.0f / cap))));
@@ -302,7 +304,39 @@ void store_codes(const KvShape& shape, std::byte* layer_block, std::uint32_t slo
   }
 }
 
+// N blocks of score_offsets.
+template <std::size_t N>
+void offsets_of_blocks(const float* q, const float* part, std::size_t dim, float* out) {
+  __m512 sums[N][2];
+#pragma GCC unroll 8
+  for (std::size_t n = 0; n < N; ++n) sums[n][0] = sums[n][1] = _mm512_setzero_ps();
+  for (std::size_t d = 0; d < dim; ++d, part += kPositions) {
+    const __m512 low = _mm512_loadu_ps(part), high = _mm512_loadu_ps(part + 16);
+#pragma GCC unroll 8
+    for (std::size_t n = 0; n < N; ++n) {
+      const __m512 x = _mm512_set1_ps(q[n * dim + d]);
+      sums[n][0] = _mm512_fmadd_ps(x, low, sums[n][0]);
+      sums[n][1] = _mm512_fmadd_ps(x, high, sums[n][1]);
+    }
+  }
+#pragma GCC unroll 8
+  for (std::size_t n = 0; n < N; ++n) {
+    _mm512_storeu_ps(out + n * kPositions, sums[n][0]);
+    _mm512_storeu_ps(out + n * kPositions + 16, sums[n][1]);
+  }
+}
+
 }  // namespace
+
+void score_offsets(const float* q, const float* part, std::size_t head_dim, std::size_t num_blocks, float* out) {
+  std::size_t block = 0;
+  for (; block + 8 <= num_blocks; block += 8)
+    offsets_of_blocks<8>(q + block * head_dim, part, head_dim, out + block * kPositions);
+  for (; block + 4 <= num_blocks; block += 4)
+    offsets_of_blocks<4>(q + block * head_dim, part, head_dim, out + block * kPositions);
+  for (; block < num_blocks; ++block)
+    offsets_of_blocks<1>(q + block * head_dim, part, head_dim, out + block * kPositions);
+}
 
 void attend_split(const AttentionSplit& split) {
   switch (split.shape.type) {

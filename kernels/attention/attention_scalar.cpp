@@ -47,6 +47,7 @@ void attend_row(const AttentionSplit& split, const AttentionRow& row) {
     for (std::size_t d = 0; d < dim; ++d)
       score += row.q[d] * Kv::load(k + (d * kBlockPositions + p % kBlockPositions) * Kv::kBytes);
     weights[p] = score * (scale_of(k, p) * split.scale);
+    if (row.offsets) weights[p] += row.offsets[p] * split.scale;
     if (split.soft_cap != 0.0f) weights[p] = split.soft_cap * tanh_scalar(weights[p] * (1.0f / split.soft_cap));
     max = std::max(max, weights[p]);
   }
@@ -129,6 +130,14 @@ void attend_split(const AttentionSplit& split) {
         attend_row<I8>(split, row);
         break;
     }
+  }
+}
+
+void score_offsets(const float* q, const float* part, std::size_t head_dim, std::size_t num_blocks, float* out) {
+  for (std::size_t block = 0; block < num_blocks; ++block, q += head_dim, out += kBlockPositions) {
+    std::fill(out, out + kBlockPositions, 0.0f);
+    for (std::size_t d = 0; d < head_dim; ++d)
+      for (std::size_t slot = 0; slot < kBlockPositions; ++slot) out[slot] += q[d] * part[d * kBlockPositions + slot];
   }
 }
 

@@ -96,7 +96,9 @@ TEST_CASE("a model of a family that is not served ends with 65 and the families 
   CHECK_THAT(serve.err, Contains("architecture 'fitnet'"));
   CHECK_THAT(serve.err, Contains("llama"));
   CHECK_THAT(serve.err, Contains("bitnet"));
-  CHECK_THAT(invoke({"inspect", model}).out, Contains("none (there are "));
+  const Finished inspect = invoke({"inspect", model});
+  CHECK(inspect.code == 65);
+  CHECK_THAT(inspect.out, Contains("none (there are "));
 }
 
 TEST_CASE("a model that may not be read ends with 77") {
@@ -309,8 +311,9 @@ TEST_CASE("inspect counts what layers with windows and recurrent layers keep for
   bytes.replace(bytes.find(key), key.size(), "bitnet.block_kount");
   const TempFolder folder;
   const Finished incomplete = invoke({"inspect", folder.write("incomplete.gguf", bytes)});
-  CHECK(incomplete.code == 0);
+  CHECK(incomplete.code == 65);
   CHECK_THAT(incomplete.out, Contains("unknown: ") && Contains("'bitnet.block_count' is missing"));
+  CHECK_THAT(incomplete.out, Contains("refused ") && Contains("bitnet.embedding_length"));
 }
 
 TEST_CASE("tokenize gives ids and pieces, and decodes them back") {

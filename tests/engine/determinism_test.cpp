@@ -262,6 +262,24 @@ TEST_CASE("sequences that share a prefix with a window give the same bits as alo
   }
 }
 
+// Their products with queries are made block by block, from the first block that a row attends to.
+TEST_CASE(
+    "biases apart from an int8 cache change no bits in any batch, after any history and on any number of threads") {
+  for (const std::uint32_t window : {0u, 300u, 100u}) {
+    PlainDecoder plain;
+    plain.biases = true;
+    plain.key_bias = 10;
+    plain.context = 1024;
+    plain.more_metadata = [=](GgufWriter& w, const std::string& prefix) {
+      w.add(prefix + "attention.sliding_window", window);
+    };
+    const TemporaryFile file(plain.bytes());
+    for (const kernels::KernelTable* table : variants_to_try())
+      check_model(file.path(), std::string(table->name), kernels::KvType::i8);
+    check_crowd(file.path(), window == 0 ? 8 + 8 + 8 + 4 + 1 : window == 300 ? 2 + 8 + 8 + 4 + 1 : 3 + 3 + 4 + 1, true);
+  }
+}
+
 // 8 sequences after the same 1,000 tokens: int8, read once for all, against float16, read by each.
 TEST_CASE("a step over a shared prefix reads at most half the bytes that its sequences would read alone") {
   constexpr std::uint32_t kShared = 992, kOwn = 8, kSequences = 8;

@@ -14,13 +14,11 @@
 #include <utility>
 #include <vector>
 
-#include "engine/layers/encoder_weights.h"
 #include "engine/model.h"
 #include "engine/model/encoder.h"
+#include "engine/model/file_verdict.h"
 #include "engine/model/load_choices.h"
 #include "engine/tokenizers/tokenizer.h"
-#include "engine/weights/model_info.h"
-#include "kernels/kernels.h"
 #include "tests/engine/metadata_file.h"
 
 namespace troupe::test {
@@ -49,7 +47,7 @@ struct MetadataCase {
   std::map<std::string, engine::MetadataValue> with{};  // what the key needs beside it
 };
 
-inline MetadataFile metadata_model(const std::string& name) {
+inline MetadataFile metadata_alone(const std::string& name) {
   const auto put = [](MetadataFile& file, const std::string& family,
                       const std::map<std::string, engine::MetadataValue>& values) {
     file["general.architecture"] = family;
@@ -129,6 +127,13 @@ inline MetadataFile metadata_model(const std::string& name) {
     put(file, name, decoder_with({{"attention.sliding_window", whole(16)}}));
   else
     put(file, name, decoder);
+  return file;
+}
+
+// That of a file with tensors.
+inline MetadataFile metadata_model(const std::string& name) {
+  MetadataFile file = metadata_alone(name);
+  file.add_tensor();
   return file;
 }
 
@@ -223,20 +228,12 @@ inline std::string metadata_verdict(const engine::ModelFile& file) {
     if (why.starts_with(file.path())) why.erase(0, file.path().size());
     return "refused" + why;
   };
-  if (const Status whole = engine::refuse_shard(file); !whole) return refused(whole.error());
   engine::ModelOptions options;
-  options.kernels = &kernels::best_table();
+  const auto tokenizer = engine::judge_file(file, options, std::uint64_t{1} << 30);
+  if (!tokenizer) return refused(tokenizer.error());
   std::string text = "taken:";
-  if (engine::is_encoder(file)) {
-    // Its tensors are missing, which is found after the metadata.
-    const auto encoder = engine::load_encoder(file, options);
-    if (!encoder && encoder.error().message.find("token_embd.weight") == std::string::npos)
-      return refused(encoder.error());
-  } else {
-    const auto family = engine::find_family(file);
-    if (!family) return refused(family.error());
-    const auto outline = (*family)->outline(file, options);
-    if (!outline) return refused(outline.error());
+  if (!engine::is_encoder(file)) {
+    const auto outline = (*engine::find_family(file))->outline(file, options);
     const engine::ModelInfo& info = outline->info;
     text += fmt::format(" {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", info.family, info.num_layers, info.dim,
                         info.ffn_dim, info.num_heads, info.num_kv_heads, info.head_dim, info.trained_context,
@@ -245,8 +242,6 @@ inline std::string metadata_verdict(const engine::ModelFile& file) {
     for (const engine::CacheGroup& group : outline->cache.groups)
       text += fmt::format(" ({} {} {})", group.num_layers, group.window, group.bytes_per_block);
   }
-  const auto tokenizer = engine::make_tokenizer(file);
-  if (!tokenizer) return refused(tokenizer.error());
   const auto ends = engine::find_end_ids(file, tokenizer->get(), 1000);
   if (!ends) return refused(ends.error());
   const auto templates = engine::find_chat_templates(file);

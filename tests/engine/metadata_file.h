@@ -27,6 +27,10 @@ class MetadataFile final : public engine::ModelFile {
 
   engine::MetadataValue& operator[](const std::string& key) { return metadata_[key]; }
   void remove(const std::string& key) { metadata_.erase(key); }
+  // A tensor that no model reads: without any the file would be a vocabulary, and no model.
+  void add_tensor() {
+    tensors_.push_back({.name = "other", .type = kernels::WeightType::f32, .shape = {1}, .bytes = {}});
+  }
 
  private:
   std::string path_ = "by-hand.gguf";

@@ -193,6 +193,7 @@ std::string verdict_of(const MetadataFile& file, const std::string& key, const W
   GgufWriter w;
   copy_metadata(file, w);
   w.add_raw(key, written.type, written.payload);
+  w.add_tensor("other", {1}, 0, std::string(4, '\0'));
   const TemporaryFile on_disk(w.bytes());
   const auto opened = engine::open_gguf(on_disk.path());
   return opened ? metadata_verdict(**opened) : "refused: " + opened.error().message;

@@ -18,6 +18,7 @@ namespace troupe::test {
 struct PlainDecoder {
   std::string family = "llama";
   std::uint32_t layers = 2, dim = 64, heads = 4, kv_heads = 2, head_dim = 16, ffn = 96, vocab = 96, context = 512;
+  double key_bias = 0.5, value_bias = 0.5;  // deviations
   bool biases = false, fused = false, sub_norms = false, post_norms = false;
   bool halves = false;  // rotates i with i + rotated / 2
   std::uint32_t rotated = 16;
@@ -131,6 +132,9 @@ struct PlainDecoder {
     for (float& value : values) value *= 3;
     return values;
   }
+  double bias_deviation(const std::string& name) const {
+    return name.ends_with("attn_k") ? key_bias : name.ends_with("attn_v") ? value_bias : 0.5;
+  }
   static void add(Row& x, const Row& y) {
     for (std::size_t i = 0; i < x.size(); ++i) x[i] += y[i];
   }
@@ -169,7 +173,7 @@ struct PlainDecoder {
       out = project(name + ".weight", x, rows);
     }
     if (biases) {
-      const auto& bias = tensor(name + ".bias", rows, 0.5);
+      const auto& bias = tensor(name + ".bias", rows, bias_deviation(name));
       for (std::size_t i = 0; i < rows; ++i) out[i] += bias[i];
     }
     if (*which == 'v' || qk_norm == Norms::none) return out;
@@ -289,7 +293,7 @@ struct PlainDecoder {
     } else {
       for (const auto& [name, rows] : {std::pair{"attn_q", q}, {"attn_k", kv}, {"attn_v", kv}}) {
         put_matrix(blk + name + ".weight", rows, dim);
-        if (biases) put(blk + name + ".bias", {rows}, tensor(blk + name + ".bias", rows, 0.5));
+        if (biases) put(blk + name + ".bias", {rows}, tensor(blk + name + ".bias", rows, bias_deviation(name)));
       }
     }
     if (qk_norm != Norms::none) {

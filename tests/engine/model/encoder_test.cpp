@@ -220,6 +220,43 @@ std::string copy_of(const std::string& family, const std::map<std::string, Metad
 
 }  // namespace
 
+TEST_CASE("a bias of K has no effect on an encoder's vectors, however large, with an int8 cache either") {
+  const auto file = open_gguf(model_path("bert"));
+  REQUIRE(file);
+  test::GgufWriter out;
+  test::copy_metadata(**file, out);
+  std::size_t num_changed = 0;
+  for (const TensorInfo& tensor : (*file)->tensors()) {
+    std::string bytes = test::to_string(tensor.bytes);
+    if (tensor.name.ends_with("attn_k.bias")) {
+      std::vector<float> bias(tensor.columns());
+      for (std::size_t i = 0; i < bias.size(); ++i) bias[i] = i % 3 == 0 ? 100.0f : -70.0f;
+      bytes.assign(reinterpret_cast<const char*>(bias.data()), bias.size() * sizeof(float));
+      ++num_changed;
+    }
+    out.add_tensor(tensor.name, tensor.shape, tensor.file_type().gguf_number, bytes);
+  }
+  REQUIRE(num_changed > 0);
+  const test::TemporaryFile changed(out.bytes());
+  const auto expected = expectations("bert");
+  const auto ids = expected.at("ids").get<Texts>();
+  Team team(2);
+  for (const kernels::KernelTable* table : test::variants_here()) {
+    LoadOptions options;
+    options.kernels = std::string(table->name);
+    options.kv_type = kernels::KvType::i8;
+    const auto encoder = Encoder::load(changed.path(), options);
+    if (!encoder) FAIL(encoder.error().message);
+    const std::size_t dim = (*encoder)->info().dim;
+    const auto rows = encode(**encoder, team, ids, {Pooling::mean, true});
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      INFO(table->name << ", text " << i);
+      REQUIRE(cosine(std::span(rows).subspan(i * dim, dim),
+                     expected.at("vectors").at("mean")[i].get<std::vector<float>>()) >= 0.999);
+    }
+  }
+}
+
 TEST_CASE("an encoder reads 8,192 tokens at most, whatever its file claims") {
   const test::TemporaryFile file(copy_of("nomic-bert", {{"nomic-bert.context_length", std::int64_t{1} << 20}}));
   LoadOptions options;

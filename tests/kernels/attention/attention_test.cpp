@@ -42,6 +42,7 @@ struct Query {
   const float* q = nullptr;
   std::uint32_t num_positions = 0;  // it sees the last `window` of so many
   std::uint32_t window = 1u << 30;
+  const float* offsets = nullptr;  // of all positions, in whole splits
   std::uint32_t first() const { return num_positions - std::min(window, num_positions); }
 };
 
@@ -69,6 +70,7 @@ std::vector<float> attend(const KernelTable& table, const Cache& cache, std::uin
       float* const total = totals.as<float>() + i * floats;
       rows.push_back({.q = queries[i].q,
                       .partial = has_total[i] ? partials.as<float>() + i * floats : total,
+                      .offsets = queries[i].offsets ? queries[i].offsets + begin : nullptr,
                       .num_seen = seen,
                       .first_seen = std::max(queries[i].first(), begin) - begin});
       merged.push_back(has_total[i] ? total : nullptr);
@@ -99,6 +101,7 @@ std::vector<double> exact_row(const Cache& cache, std::size_t head, const Query&
   for (std::size_t p = query.first(); p < query.num_positions; ++p) {
     const auto k = cache.at(p).k;
     for (std::size_t d = 0; d < dim; ++d) scores[p] += query.q[d] * static_cast<double>(k[head * dim + d]);
+    if (query.offsets) scores[p] += query.offsets[p];
     scores[p] *= kScale;
     if (soft_cap != 0) scores[p] = soft_cap * std::tanh(scores[p] / soft_cap);
     max = std::max(max, scores[p]);
@@ -226,6 +229,67 @@ TEST_CASE("a soft cap bends every score before the softmax") {
             REQUIRE(std::memcmp(alone.data(), out.data() + i * head_dim, head_dim * sizeof(float)) == 0);
           }
         }
+}
+
+TEST_CASE("offsets are added to the scores of an int8 cache, and those of unseen positions are not read") {
+  for (const KernelTable* table : variants_here())
+    for (const float cap : {0.0f, 5.0f})
+      for (const std::uint32_t window : {40u, 1000u})
+        for (const std::uint32_t positions : {17u, 290u}) {
+          const std::uint32_t head_dim = 48, num_tokens = 12;
+          const Cache cache(*table, {.type = KvType::i8, .num_kv_heads = 2, .head_dim = head_dim}, positions, 1);
+          const std::vector<float> q = random_floats(num_tokens * 3 * head_dim, 82, 3.0f);
+          auto queries = last_tokens(q, head_dim, 3, num_tokens, positions, window);
+          std::vector<std::vector<float>> offsets;
+          for (std::size_t i = 0; i < queries.size(); ++i) {
+            offsets.push_back(random_floats(2 * kSplitPositions, static_cast<std::uint32_t>(90 + i), 20.0f));
+            for (std::size_t p = 0; p < offsets[i].size(); ++p)
+              if (p < queries[i].first() || p >= queries[i].num_positions) offsets[i][p] = std::nanf("");
+          }
+          for (std::size_t i = 0; i < queries.size(); ++i)
+            if (i % 4 != 3) queries[i].offsets = offsets[i].data();
+          const std::vector<float> out = attend(*table, cache, 1, queries, cap);
+          INFO(table->name << " cap " << cap << " window " << window << " positions " << positions);
+          for (std::size_t i = 0; i < queries.size(); ++i) {
+            const std::vector<double> expected = exact_row(cache, 1, queries[i], cap);
+            const double allowed = table->name == "amx" ? 3e-4 : 1e-5;
+            for (std::size_t d = 0; d < head_dim; ++d)
+              REQUIRE(std::fabs(out[i * head_dim + d] - expected[d]) <= allowed);
+            const std::vector<float> alone = attend(*table, cache, 1, {queries[i]}, cap);
+            REQUIRE(std::memcmp(alone.data(), out.data() + i * head_dim, head_dim * sizeof(float)) == 0);
+          }
+        }
+}
+
+TEST_CASE("score_offsets: each block's products, with the same bits for any number of blocks") {
+  for (const KernelTable* table : variants_here())
+    for (const std::size_t dim : {1u, 8u, 48u, 100u, 128u}) {
+      const std::vector<float> q = random_floats(kSplitBlocks * dim, 83, 3.0f);
+      const std::vector<float> part = random_floats(dim * kBlockPositions, 84, 100.0f);
+      INFO(table->name << " dim " << dim);
+      std::vector<float> alone(kSplitPositions);
+      for (std::size_t block = 0; block < kSplitBlocks; ++block) {
+        table->score_offsets(q.data() + block * dim, part.data(), dim, 1, alone.data() + block * kBlockPositions);
+        for (std::size_t slot = 0; slot < kBlockPositions; ++slot) {
+          double expected = 0, size = 0;
+          for (std::size_t d = 0; d < dim; ++d) {
+            const double product = static_cast<double>(q[block * dim + d]) * part[d * kBlockPositions + slot];
+            expected += product;
+            size += std::fabs(product);
+          }
+          // Each of at most 128 additions rounds by 2^-24 of the sum so far.
+          REQUIRE(std::fabs(alone[block * kBlockPositions + slot] - expected) <= size * 1e-5);
+        }
+      }
+      for (std::size_t count = 0; count <= kSplitBlocks; ++count) {
+        std::vector<float> out(kSplitPositions, 7.0f);
+        table->score_offsets(q.data(), part.data(), dim, count, out.data());
+        const std::size_t written = count * kBlockPositions;
+        REQUIRE(std::memcmp(out.data(), alone.data(), written * sizeof(float)) == 0);
+        REQUIRE(std::count(out.begin() + static_cast<std::ptrdiff_t>(written), out.end(), 7.0f) ==
+                static_cast<std::ptrdiff_t>(kSplitPositions - written));
+      }
+    }
 }
 
 TEST_CASE("store_kv rounds to the KV type like every other variant and touches only its slot") {

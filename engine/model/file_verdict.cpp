@@ -1,0 +1,43 @@
+#include "engine/model/file_verdict.h"
+
+#include <fmt/format.h>
+
+#include "engine/layers/encoder_weights.h"
+#include "engine/model/encoder.h"
+#include "engine/model/memory_budget.h"
+#include "engine/weights/model_info.h"
+
+namespace troupe::engine {
+namespace {
+
+Status check_model(const ModelFile& file, const ModelOptions& options) {
+  if (is_encoder(file)) return check_encoder(file, options);
+  const auto family = find_family(file);
+  if (!family) return family.error();
+  const auto outline = (*family)->outline(file, options);
+  return outline ? Status(Ok{}) : outline.error();
+}
+
+Status check_size(const ModelFile& file, const Tokenizer& tokenizer) {
+  const TensorInfo* const embedding = file.find_tensor("token_embd.weight");
+  if (!embedding || tokenizer.size() == embedding->rows()) return Ok{};
+  return Error{ErrorCode::bad_model, fmt::format("{}: the vocabulary has {} tokens, but the embedding has {} rows",
+                                                 file.path(), tokenizer.size(), embedding->rows())};
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Tokenizer>> judge_file(const ModelFile& file, const ModelOptions& options,
+                                                    std::uint64_t budget) {
+  if (const Status whole = refuse_shard(file); !whole) return whole.error();
+  if (!file.tensors().empty())
+    if (const Status model = check_model(file, options); !model) return model.error();
+  if (options.kernels)
+    if (const Status fits = check_budget(file, *options.kernels, budget); !fits) return fits.error();
+  auto tokenizer = make_tokenizer_within(file, budget);
+  if (!tokenizer || !*tokenizer) return tokenizer;
+  if (const Status same = check_size(file, **tokenizer); !same) return same.error();
+  return tokenizer;
+}
+
+}  // namespace troupe::engine
