@@ -122,18 +122,19 @@ CancelFlag answered(const std::function<void(Answer)>& done, End end) {
   return std::make_shared<std::atomic<bool>>(false);
 }
 
-// Checks the options without loading the model.
-Status check_options(const GatewayOptions& options) {
-  const auto file = engine::open_gguf(options.model_path);
+// Checks the options without loading the model. Returns its file, open.
+Result<std::shared_ptr<const engine::ModelFile>> check_options(const GatewayOptions& options) {
+  auto file = engine::open_gguf(options.model_path);
   if (!file) return file.error();
-  if (Status checked = config::check_ranges<config::GatewayLimits>(options); !checked) return checked;
+  if (Status checked = config::check_ranges<config::GatewayLimits>(options); !checked) return checked.error();
   if (const auto kernels = engine::choose_kernels(options.load.kernels); !kernels) return kernels.error();
-  return Ok{};
+  return file;
 }
 
 class GatewayImpl final : public Gateway {
  public:
-  GatewayImpl(GatewayOptions options, std::optional<KillPlan> kills);
+  // file: of options.model_path.
+  GatewayImpl(GatewayOptions options, std::shared_ptr<const engine::ModelFile> file, std::optional<KillPlan> kills);
   ~GatewayImpl() override;
 
   RequestId submit(Request request, std::shared_ptr<StreamSink> sink) override;
@@ -220,7 +221,8 @@ GatewayOptions with_defaults(GatewayOptions options) {
   return options;
 }
 
-GatewayImpl::GatewayImpl(GatewayOptions options, std::optional<KillPlan> kills)
+GatewayImpl::GatewayImpl(GatewayOptions options, std::shared_ptr<const engine::ModelFile> file,
+                         std::optional<KillPlan> kills)
     : options_(with_defaults(std::move(options))),
       cpus_(plan_cpus(usable_cpus(), options_.num_threads)),
       sessions_(options_, options_, cpus_.rest, [](const std::string& problem) { spdlog::warn("{}", problem); }),
@@ -258,6 +260,7 @@ GatewayImpl::GatewayImpl(GatewayOptions options, std::optional<KillPlan> kills)
                                                     .compute = *compute_,
                                                     .faults = faults_},
                                       {.path = options_.model_path,
+                                       .file = std::move(file),
                                        .alias = options_.model_alias,
                                        .draft_path = options_.draft_path,
                                        .chat_template = options_.chat_template,
@@ -471,7 +474,8 @@ CancelFlag GatewayImpl::tokenize_chat(TextRequest request, ChatPrompt chat, OnTo
 }  // namespace
 
 Result<std::unique_ptr<Gateway>> Gateway::start(GatewayOptions options) {
-  if (const Status usable = check_options(options); !usable) return usable.error();
+  auto file = check_options(options);
+  if (!file) return file.error();
   std::optional<KillPlan> kills;
   if (const char* text = std::getenv("TROUPE_TEST_KILL")) {
     auto plan = parse_kill_plan(text);
@@ -482,7 +486,9 @@ Result<std::unique_ptr<Gateway>> Gateway::start(GatewayOptions options) {
   // them for ever. So it is built on a thread that catches nothing: an exception ends the process by std::terminate
   // where it is thrown, before any destructor runs.
   std::unique_ptr<Gateway> gateway;
-  std::thread([&] { gateway = std::make_unique<GatewayImpl>(std::move(options), std::move(kills)); }).join();
+  std::thread([&] {
+    gateway = std::make_unique<GatewayImpl>(std::move(options), *std::move(file), std::move(kills));
+  }).join();
   return gateway;
 }
 

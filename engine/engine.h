@@ -28,30 +28,12 @@
 
 namespace troupe::engine {
 
-struct LoadOptions {
-  std::string kernels{};             // a variant's name; empty: TROUPE_KERNELS, else the best this CPU has
-  std::optional<Ternary> ternary{};  // none: TROUPE_TERNARY, else the fastest one
-  kernels::KvType kv_type = kernels::KvType::f16;
-  StateType state_type = StateType::f32;
-  std::uint32_t snapshot_every = 512;  // positions between snapshots of a recurrent state, a multiple of kBlockSize
-  std::uint32_t context = 0;           // longest sequence; 0: the trained context
-  std::uint64_t memory = 0;            // bytes for weights and cache together (memory_budget.h); 0: 60 % of available
-  std::uint32_t num_blocks = 0;        // KV blocks; 0: as the memory budget allows, at most max_sequences full contexts
-  std::uint32_t num_snapshots = 0;     // of states; 0: chosen from the memory budget (memory_budget.h)
-  std::uint32_t max_sequences = 64;
-  Team* team = nullptr;                 // used for packing; null: a temporary one
-  WeightsCacheOptions weights_cache{};  // packed weights on disk; none if its directory is empty
-  // Allocates weights, KV cache and step buffers; not null.
-  std::shared_ptr<MemoryPolicy> memory_policy = system_memory();
-  std::function<void(double fraction)> progress{};
-  LoadNotes notes{};  // lines for the log, from the thread that loads
-};
-
 // Weights, vocabulary and KV memory of one model. Immutable except for the arenas' contents.
 class LoadedModel {
  public:
   // Throws Stopped soon after options.team is stopped, bad_alloc if memory beside the weights runs out.
   static Result<std::shared_ptr<LoadedModel>> load(const std::string& path, const LoadOptions& options);
+  static Result<std::shared_ptr<LoadedModel>> load(std::shared_ptr<const ModelFile> file, const LoadOptions& options);
 
   const Model& model() const { return *model_; }
   const ModelInfo& info() const { return model_->info(); }

@@ -11,7 +11,15 @@
 namespace troupe::engine {
 
 Result<std::shared_ptr<LoadedModel>> LoadedModel::load(const std::string& path, const LoadOptions& options) {
-  auto opened = open_model(path, options);
+  auto file = open_gguf(path);
+  if (!file) return file.error();
+  return load(*std::move(file), options);
+}
+
+Result<std::shared_ptr<LoadedModel>> LoadedModel::load(std::shared_ptr<const ModelFile> file,
+                                                       const LoadOptions& options) {
+  const std::string path = file->path();
+  auto opened = open_model(std::move(file), options);
   if (!opened) return opened.error();
   auto loaded = std::shared_ptr<LoadedModel>(new LoadedModel());
   const std::uint64_t heap_before = process_memory().heap_used;
@@ -40,7 +48,7 @@ Result<std::shared_ptr<LoadedModel>> LoadedModel::load(const std::string& path, 
     loaded->snapshot_every_ = options.snapshot_every;
     loaded->num_states_ = plan->num_states;
   }
-  loaded->kernels_ = opened->options.kernels;
+  loaded->kernels_ = &kernels_of(opened->options);
   auto end_ids = find_end_ids(*opened->file, opened->tokenizer.get(), info.vocab_size);
   if (!end_ids) return end_ids.error();
   loaded->end_ids_ = std::move(*end_ids);

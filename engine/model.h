@@ -146,20 +146,30 @@ enum class Ternary : std::uint8_t {
 [[nodiscard]] std::string_view name(Ternary ternary);
 [[nodiscard]] std::optional<Ternary> find_ternary(std::string_view name);  // "auto", "multiply", "lookup", "trits"
 
-struct ModelOptions {
-  const kernels::KernelTable* kernels = nullptr;
-  Ternary ternary = Ternary::automatic;
+// How a model is loaded, and what for.
+struct LoadOptions {
+  std::string kernels{};             // a variant's name; empty: TROUPE_KERNELS, else the best this CPU has
+  std::optional<Ternary> ternary{};  // none: TROUPE_TERNARY, else the fastest one
   kernels::KvType kv_type = kernels::KvType::f16;
   StateType state_type = StateType::f32;
-  std::uint32_t snapshot_every = 512;  // a multiple of kBlockSize
-  std::uint32_t context = 0;           // 0: the trained context
-  std::uint64_t memory = 0;            // limit in bytes for tables beside the weights; 0: no limit
-  Team* team = nullptr;                // packs weights in parallel
-  WeightsCacheOptions weights_cache;
-  std::shared_ptr<MemoryPolicy> memory_policy = system_memory();  // for matrices
-  std::function<void(double fraction)> progress;                  // may be empty
-  LoadNotes notes;                                                // may be empty
+  std::uint32_t snapshot_every = 512;  // positions between snapshots of a recurrent state, a multiple of kBlockSize
+  std::uint32_t context = 0;           // longest sequence; 0: the trained context
+  // Bytes for weights and cache together (memory_budget.h); 0: 60 % of what is available. For a family: for tables
+  // beside the weights; 0: any number.
+  std::uint64_t memory = 0;
+  std::uint32_t num_blocks = 0;     // KV blocks; 0: as the memory budget allows, at most max_sequences full contexts
+  std::uint32_t num_snapshots = 0;  // of states; 0: chosen from the memory budget (memory_budget.h)
+  std::uint32_t max_sequences = 64;
+  Team* team = nullptr;                 // used for packing; null: a temporary one
+  WeightsCacheOptions weights_cache{};  // packed weights on disk; none if its directory is empty
+  // Allocates weights, KV cache and step buffers; not null.
+  std::shared_ptr<MemoryPolicy> memory_policy = system_memory();
+  std::function<void(double fraction)> progress{};
+  LoadNotes notes{};  // lines for the log, from the thread that loads
 };
+
+// The variant that options.kernels names, which is there (asserted); open_model() writes down the one that it chooses.
+[[nodiscard]] const kernels::KernelTable& kernels_of(const LoadOptions& options);
 
 // The description of a model from its file's metadata only; no tensor is read.
 struct ModelOutline {
@@ -173,8 +183,8 @@ struct Family {
   std::string_view name;
   bool (*accepts)(const ModelFile& file);
   // Uses only the options that affect the cache. Errors: those of load that metadata can show.
-  Result<ModelOutline> (*outline)(const ModelFile& file, const ModelOptions& options);
-  Result<std::unique_ptr<Model>> (*load)(const ModelFile& file, const ModelOptions& options);
+  Result<ModelOutline> (*outline)(const ModelFile& file, const LoadOptions& options);
+  Result<std::unique_ptr<Model>> (*load)(const ModelFile& file, const LoadOptions& options);
 };
 
 // All families, in the order in which accepts() is called.
@@ -183,6 +193,6 @@ struct Family {
 // families).
 [[nodiscard]] Result<const Family*> find_family(const ModelFile& file);
 // Loads with that family. Error: as find_family, or from the family's load.
-[[nodiscard]] Result<std::unique_ptr<Model>> load_model(const ModelFile& file, const ModelOptions& options);
+[[nodiscard]] Result<std::unique_ptr<Model>> load_model(const ModelFile& file, const LoadOptions& options);
 
 }  // namespace troupe::engine

@@ -43,15 +43,14 @@ void log_chat_template(const ServedModel& served) {
     spdlog::info("messages are refused: {}", served.chat_problem());
 }
 
-Result<ServedModel> load_served(const std::string& path, const engine::LoadOptions& options) {
-  const auto file = engine::open_gguf(path);
-  if (!file) return file.error();
-  if (engine::is_encoder(**file)) {
-    auto encoder = engine::Encoder::load(path, options);
+Result<ServedModel> load_served(const std::shared_ptr<const engine::ModelFile>& file,
+                                const engine::LoadOptions& options) {
+  if (engine::is_encoder(*file)) {
+    auto encoder = engine::Encoder::load(file, options);
     if (!encoder) return encoder.error();
     return ServedModel(*std::move(encoder));
   }
-  auto model = engine::LoadedModel::load(path, options);
+  auto model = engine::LoadedModel::load(file, options);
   if (!model) return model.error();
   return ServedModel(*std::move(model));
 }
@@ -166,7 +165,14 @@ void ModelUnit::load() {
       if (!loaded) return failed(loaded.error());
       draft = *std::move(loaded);
     }
-    auto served = load_served(source_.path, options);
+    std::shared_ptr<const engine::ModelFile> file = std::exchange(source_.file, nullptr);
+    if (!file) {
+      auto opened = engine::open_gguf(source_.path);
+      if (!opened) return failed(opened.error());
+      file = *std::move(opened);
+    }
+    auto served = load_served(file, options);
+    file.reset();
     if (!served) return failed(served.error());
     if (draft) {
       const std::string drafting =

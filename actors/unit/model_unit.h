@@ -30,11 +30,12 @@ class MemoryBudget {
 
 // Where a unit's model comes from.
 struct ModelSource {
-  std::string path;                    // empty: the model is given to ModelUnit::serve()
-  std::string alias;                   // what clients call it; empty: general.name or the file's stem
-  std::string draft_path{};            // of a draft model; empty: none
-  ChatTemplateChoice chat_template{};  // instead of the model's own
-  engine::LoadOptions load;            // `team`, `memory` and `progress` are filled in by the unit
+  std::string path;                                 // empty: the model is given to ModelUnit::serve()
+  std::shared_ptr<const engine::ModelFile> file{};  // of path, if it is open already
+  std::string alias;                                // what clients call it; empty: general.name or the file's stem
+  std::string draft_path{};                         // of a draft model; empty: none
+  ChatTemplateChoice chat_template{};               // instead of the model's own
+  engine::LoadOptions load;                         // `team`, `memory` and `progress` are filled in by the unit
 };
 
 // Its actors are a subtree: nothing outside of the unit has the address of one. Thread-safe, except for construction,
@@ -87,7 +88,7 @@ class ModelUnit {
   void measure(const ServedModel& served, double load_seconds);
   void set_loaded(ServedModel model, const std::string& name);
 
-  const ModelSource source_;
+  ModelSource source_;  // its file goes once it is loaded
   MemoryBudget& budget_;
   std::uint64_t taken_bytes_ = 0;  // of the budget
   const ServerContext server_;

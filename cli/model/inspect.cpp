@@ -111,7 +111,7 @@ class Planner {
 
   // The model as it would be served with this KV type and context.
   Result<engine::ModelOutline> outline(kernels::KvType type, std::uint32_t context) const {
-    engine::ModelOptions options;
+    engine::LoadOptions options;
     options.kv_type = type;
     options.state_type = options_.state_type;
     options.snapshot_every = options_.snapshot_every;
@@ -194,7 +194,7 @@ struct Verdict {
 // What the budget has no room for is a note, not a refusal: this command is asked for how much a model needs.
 Verdict verdict_on(const engine::ModelFile& file, const Cost& cost, std::uint32_t context) {
   Verdict verdict;
-  engine::ModelOptions options;
+  engine::LoadOptions options;
   options.context = context;
   auto tokenizer = engine::judge_file(file, options, cost.memory);
   if (!tokenizer) {

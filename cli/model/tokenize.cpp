@@ -22,7 +22,7 @@ namespace {
 Result<std::shared_ptr<const engine::Tokenizer>> open_vocabulary(const std::string& path) {
   const auto file = engine::open_gguf(path);
   if (!file) return file.error();
-  const engine::ModelOptions options;
+  const engine::LoadOptions options;
   auto tokenizer = engine::judge_file(**file, options, engine::default_memory_budget());
   if (!tokenizer) return tokenizer.error();
   if (!*tokenizer)

@@ -52,7 +52,7 @@ Result<const Family*> find_family(const ModelFile& file) {
                                                    file.path(), Printable(*architecture).text(), known)};
 }
 
-Result<std::unique_ptr<Model>> load_model(const ModelFile& file, const ModelOptions& options) {
+Result<std::unique_ptr<Model>> load_model(const ModelFile& file, const LoadOptions& options) {
   const auto family = find_family(file);
   if (!family) return family.error();
   return (*family)->load(file, options);

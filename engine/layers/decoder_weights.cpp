@@ -154,7 +154,7 @@ StateLayout states_of(const DecoderShape& shape, const DecoderTraits& traits) {
   return traits.mamba2 ? shape.mamba.state_layout(shape.info.num_layers) : StateLayout{};
 }
 
-CacheSpec cache_spec_of(const DecoderShape& shape, const StateLayout& states, const ModelOptions& options) {
+CacheSpec cache_spec_of(const DecoderShape& shape, const StateLayout& states, const LoadOptions& options) {
   const ModelInfo& info = shape.info;
   const kernels::KvShape kv{.type = options.kv_type, .num_kv_heads = info.num_kv_heads, .head_dim = info.head_dim};
   CacheSpec spec;
@@ -222,7 +222,7 @@ void keep_biases_apart(DecoderLayer& layer, const ModelInfo& info, RopeParams ro
 }
 
 // Packs the weights, or reads them from the cache if it has the model.
-Result<DecoderWeights> read_decoder(const ModelFile& file, const DecoderTraits& traits, const ModelOptions& options,
+Result<DecoderWeights> read_decoder(const ModelFile& file, const DecoderTraits& traits, const LoadOptions& options,
                                     kernels::Layout ternary, WeightsCache& cache) {
   auto shape = read_decoder_shape(file, traits, options);
   if (!shape) return shape.error();
@@ -230,7 +230,7 @@ Result<DecoderWeights> read_decoder(const ModelFile& file, const DecoderTraits& 
   if (const Status fits = check_rope_memory(file, options, shape->info.context, table_bytes); !fits)
     return fits.error();
   DecoderWeights weights;
-  weights.kernels = options.kernels;
+  weights.kernels = &kernels_of(options);
   weights.info = shape->info;
   weights.traits = traits;
   weights.attention_scale = shape->attention_scale;
@@ -277,7 +277,7 @@ Result<DecoderWeights> read_decoder(const ModelFile& file, const DecoderTraits& 
 
 }  // namespace
 
-Result<ModelOutline> outline_decoder(const ModelFile& file, const DecoderTraits& traits, const ModelOptions& options) {
+Result<ModelOutline> outline_decoder(const ModelFile& file, const DecoderTraits& traits, const LoadOptions& options) {
   const auto shape = read_decoder_shape(file, traits, options);
   if (!shape) return shape.error();
   return ModelOutline{.info = shape->info,
@@ -285,7 +285,7 @@ Result<ModelOutline> outline_decoder(const ModelFile& file, const DecoderTraits&
                       .table_bytes = shape->table_bytes()};
 }
 
-Result<DecoderWeights> load_decoder(const ModelFile& file, const DecoderTraits& traits, const ModelOptions& options) {
+Result<DecoderWeights> load_decoder(const ModelFile& file, const DecoderTraits& traits, const LoadOptions& options) {
   return read_with_cache(file, options, [&](kernels::Layout ternary, WeightsCache& cache) {
     return read_decoder(file, traits, options, ternary, cache);
   });

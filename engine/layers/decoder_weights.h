@@ -115,11 +115,11 @@ struct DecoderWeights : ModelWeights {
 // Reads, checks and packs. The file's pages are dropped tensor by tensor. Errors: bad_model, unsupported (with the
 // feature's name), out_of_memory, invalid_argument (context).
 [[nodiscard]] Result<DecoderWeights> load_decoder(const ModelFile& file, const DecoderTraits& traits,
-                                                  const ModelOptions& options);
+                                                  const LoadOptions& options);
 
 // The outline from metadata only.
 [[nodiscard]] Result<ModelOutline> outline_decoder(const ModelFile& file, const DecoderTraits& traits,
-                                                   const ModelOptions& options);
+                                                   const LoadOptions& options);
 
 // Sizes from the metadata, checked against each other but not yet against tensors.
 struct DecoderShape {
@@ -150,6 +150,6 @@ struct DecoderShape {
   GroupId group_of(std::uint32_t layer) const { return info.window != 0 && local[layer] ? 1 : 0; }
 };
 [[nodiscard]] Result<DecoderShape> read_decoder_shape(const ModelFile& file, const DecoderTraits& traits,
-                                                      const ModelOptions& options);
+                                                      const LoadOptions& options);
 
 }  // namespace troupe::engine

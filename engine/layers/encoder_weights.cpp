@@ -29,7 +29,7 @@ void refuse_scaled_positions(Metadata& meta, std::int64_t head_dim) {
     meta.refuse_unless(factor, {0, 1}, "an encoder's positions are not scaled");
 }
 
-Result<EncoderShape> read_shape(const ModelFile& file, const std::string& family, const ModelOptions& options) {
+Result<EncoderShape> read_shape(const ModelFile& file, const std::string& family, const LoadOptions& options) {
   Metadata meta(file, family);
   EncoderShape shape;
   shape.info = read_model_info(file, family, meta, options);
@@ -127,7 +127,7 @@ std::vector<float> read_token_type(TensorReader& in, std::uint64_t dim) {
   return all;
 }
 
-Result<EncoderWeights> read_encoder(const ModelFile& file, const ModelOptions& options, kernels::Layout ternary,
+Result<EncoderWeights> read_encoder(const ModelFile& file, const LoadOptions& options, kernels::Layout ternary,
                                     WeightsCache& cache) {
   const std::string family = *read_architecture(file);
   auto shape = read_shape(file, family, options);
@@ -136,7 +136,7 @@ Result<EncoderWeights> read_encoder(const ModelFile& file, const ModelOptions& o
   if (const Status fits = check_rope_memory(file, options, shape->info.context, table_bytes); !fits)
     return fits.error();
   EncoderWeights weights;
-  weights.kernels = options.kernels;
+  weights.kernels = &kernels_of(options);
   weights.epsilon = shape->epsilon;
   weights.info = shape->info;
   ModelInfo& info = weights.info;
@@ -170,12 +170,12 @@ Result<EncoderWeights> read_encoder(const ModelFile& file, const ModelOptions& o
 
 }  // namespace
 
-Status check_encoder(const ModelFile& file, const ModelOptions& options) {
+Status check_encoder(const ModelFile& file, const LoadOptions& options) {
   const auto shape = read_shape(file, *read_architecture(file), options);
   return shape ? Status(Ok{}) : shape.error();
 }
 
-Result<EncoderWeights> load_encoder(const ModelFile& file, const ModelOptions& options) {
+Result<EncoderWeights> load_encoder(const ModelFile& file, const LoadOptions& options) {
   return read_with_cache(file, options, [&](kernels::Layout ternary, WeightsCache& cache) {
     return read_encoder(file, options, ternary, cache);
   });

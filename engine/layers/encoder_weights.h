@@ -39,9 +39,9 @@ struct EncoderWeights : ModelWeights {
 inline constexpr std::uint32_t kMaxEncoderTokens = 8192;
 
 // The errors of load_encoder that metadata can show. `options`: the context.
-[[nodiscard]] Status check_encoder(const ModelFile& file, const ModelOptions& options);
+[[nodiscard]] Status check_encoder(const ModelFile& file, const LoadOptions& options);
 
 // Errors: bad_model, unsupported (with the feature's name), out_of_memory, invalid_argument (context).
-[[nodiscard]] Result<EncoderWeights> load_encoder(const ModelFile& file, const ModelOptions& options);
+[[nodiscard]] Result<EncoderWeights> load_encoder(const ModelFile& file, const LoadOptions& options);
 
 }  // namespace troupe::engine

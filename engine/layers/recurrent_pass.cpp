@@ -57,7 +57,7 @@ void RecurrentPass::add_projection(const PackedMatrix& matrix, const float* x, s
   delta_pending_ = true;
 }
 
-CacheSpec state_cache_spec(const StateLayout& layout, const ModelOptions& options) {
+CacheSpec state_cache_spec(const StateLayout& layout, const LoadOptions& options) {
   CacheSpec spec;
   spec.kv_type = options.kv_type;
   spec.state_type = options.state_type;

@@ -161,6 +161,6 @@ void RecurrentPass::multiply_made(const Make& make, std::initializer_list<Produc
 }
 
 // A cache spec with states only: the blocks of group 0 have no bytes.
-[[nodiscard]] CacheSpec state_cache_spec(const StateLayout& layout, const ModelOptions& options);
+[[nodiscard]] CacheSpec state_cache_spec(const StateLayout& layout, const LoadOptions& options);
 
 }  // namespace troupe::engine

@@ -38,7 +38,7 @@ std::vector<double> rope_frequencies(const RopeParams& params) {
   return frequencies;
 }
 
-Status check_rope_memory(const ModelFile& file, const ModelOptions& options, std::uint32_t context,
+Status check_rope_memory(const ModelFile& file, const LoadOptions& options, std::uint32_t context,
                          std::uint64_t bytes) {
   if (options.memory == 0 || bytes <= options.memory) return Ok{};
   return Error{ErrorCode::out_of_memory,

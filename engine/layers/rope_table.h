@@ -34,7 +34,7 @@ struct RopeParams {
 [[nodiscard]] std::vector<double> rope_frequencies(const RopeParams& params);
 
 // Error: out_of_memory if tables of `bytes` for `context` tokens are more than options.memory, unless that is 0.
-[[nodiscard]] Status check_rope_memory(const ModelFile& file, const ModelOptions& options, std::uint32_t context,
+[[nodiscard]] Status check_rope_memory(const ModelFile& file, const LoadOptions& options, std::uint32_t context,
                                        std::uint64_t bytes);
 
 // cos and sin of every angle of every position, times the magnitude.

@@ -39,8 +39,8 @@ Family decoder_family() {
   return {.name = name,
           .accepts = [](const ModelFile& file) { return architecture_is(file, name); },
           .outline = [](const ModelFile& file,
-                        const ModelOptions& options) { return outline_decoder(file, traits(), options); },
-          .load = [](const ModelFile& file, const ModelOptions& options) -> Result<std::unique_ptr<Model>> {
+                        const LoadOptions& options) { return outline_decoder(file, traits(), options); },
+          .load = [](const ModelFile& file, const LoadOptions& options) -> Result<std::unique_ptr<Model>> {
             auto weights = load_decoder(file, traits(), options);
             if (!weights) return weights.error();
             return std::unique_ptr<Model>(std::make_unique<DecoderModel>(std::move(*weights)));

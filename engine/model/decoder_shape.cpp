@@ -210,7 +210,7 @@ void read_heads(Metadata& meta, ModelInfo& info) {
 }  // namespace
 
 Result<DecoderShape> read_decoder_shape(const ModelFile& file, const DecoderTraits& traits,
-                                        const ModelOptions& options) {
+                                        const LoadOptions& options) {
   Metadata meta(file, traits.family);
   DecoderShape shape;
   shape.info = read_model_info(file, traits.family, meta, options);

@@ -20,15 +20,21 @@ constexpr std::size_t kRowsPerPass = 1024;
 bool is_encoder(const ModelFile& file) { return architecture_is(file, "bert") || architecture_is(file, "nomic-bert"); }
 
 Result<std::shared_ptr<const Encoder>> Encoder::load(const std::string& path, const LoadOptions& options) {
-  auto opened = open_model(path, options, [](const ModelFile& file) -> Status {
-    if (is_encoder(file)) return Ok{};
-    return Error{ErrorCode::unsupported, file.path() + ": this is no encoder; bert and nomic-bert are"};
-  });
+  auto file = open_gguf(path);
+  if (!file) return file.error();
+  return load(*std::move(file), options);
+}
+
+Result<std::shared_ptr<const Encoder>> Encoder::load(std::shared_ptr<const ModelFile> file,
+                                                     const LoadOptions& options) {
+  if (!is_encoder(*file))
+    return Error{ErrorCode::unsupported, file->path() + ": this is no encoder; bert and nomic-bert are"};
+  auto opened = open_model(std::move(file), options);
   if (!opened) return opened.error();
   auto weights = load_encoder(*opened->file, opened->options);
   if (!weights) return weights.error();
   auto encoder = std::shared_ptr<Encoder>(new Encoder());
-  encoder->kernels_ = opened->options.kernels;
+  encoder->kernels_ = &kernels_of(opened->options);
   encoder->numerics_id_ = make_numerics_id(*encoder->kernels_, weights->cache, weights->content_hash);
   encoder->tokenizer_ = std::move(opened->tokenizer);
   encoder->vocabulary_bytes_ = opened->vocabulary_bytes;

@@ -25,6 +25,7 @@ class Encoder final : public TextVectors {
   // Ignores the `options` about sequences (number and type of KV blocks). Errors as LoadedModel::load; unsupported if
   // the file is no encoder. Throws as LoadedModel::load.
   static Result<std::shared_ptr<const Encoder>> load(const std::string& path, const LoadOptions& options);
+  static Result<std::shared_ptr<const Encoder>> load(std::shared_ptr<const ModelFile> file, const LoadOptions& options);
   ~Encoder() override;
 
   const ModelInfo& info() const override;

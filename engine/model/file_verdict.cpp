@@ -10,7 +10,7 @@
 namespace troupe::engine {
 namespace {
 
-Status check_model(const ModelFile& file, const ModelOptions& options) {
+Status check_model(const ModelFile& file, const LoadOptions& options) {
   if (is_encoder(file)) return check_encoder(file, options);
   const auto family = find_family(file);
   if (!family) return family.error();
@@ -27,13 +27,13 @@ Status check_size(const ModelFile& file, const Tokenizer& tokenizer) {
 
 }  // namespace
 
-Result<std::shared_ptr<const Tokenizer>> judge_file(const ModelFile& file, const ModelOptions& options,
+Result<std::shared_ptr<const Tokenizer>> judge_file(const ModelFile& file, const LoadOptions& options,
                                                     std::uint64_t budget) {
   if (const Status whole = refuse_shard(file); !whole) return whole.error();
   if (!file.tensors().empty())
     if (const Status model = check_model(file, options); !model) return model.error();
-  if (options.kernels)
-    if (const Status fits = check_budget(file, *options.kernels, budget); !fits) return fits.error();
+  if (!options.kernels.empty())
+    if (const Status fits = check_budget(file, kernels_of(options), budget); !fits) return fits.error();
   auto tokenizer = make_tokenizer_within(file, budget);
   if (!tokenizer || !*tokenizer) return tokenizer;
   if (const Status same = check_size(file, **tokenizer); !same) return same.error();

@@ -18,7 +18,7 @@ namespace troupe::engine {
 // Errors: bad_model, unsupported, invalid_argument (context), out_of_memory.
 // `options`: those that affect the cache; the context may be refused. With options.kernels, for which weights are to be
 // packed, these must fit the budget (in bytes), else the vocabulary alone must.
-[[nodiscard]] Result<std::shared_ptr<const Tokenizer>> judge_file(const ModelFile& file, const ModelOptions& options,
+[[nodiscard]] Result<std::shared_ptr<const Tokenizer>> judge_file(const ModelFile& file, const LoadOptions& options,
                                                                   std::uint64_t budget);
 
 }  // namespace troupe::engine

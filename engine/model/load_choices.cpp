@@ -59,39 +59,28 @@ Result<Ternary> choose_ternary(std::optional<Ternary> ternary) {
                fmt::format("TROUPE_TERNARY: '{}' is none of auto, multiply, lookup and trits", wanted)};
 }
 
-Result<OpenedModel> open_model(const std::string& path, const LoadOptions& options,
-                               Status (*check)(const ModelFile& file)) {
+Result<OpenedModel> open_model(std::shared_ptr<const ModelFile> file, const LoadOptions& options) {
   const auto table = choose_kernels(options.kernels, options.notes);
   if (!table) return table.error();
   const auto ternary = choose_ternary(options.ternary);
   if (!ternary) return ternary.error();
-  auto file = open_gguf(path);
-  if (!file) return file.error();
-  if (check)
-    if (const Status passed = check(**file); !passed) return passed.error();
   OpenedModel opened;
-  opened.options = {.kernels = *table,
-                    .ternary = *ternary,
-                    .kv_type = options.kv_type,
-                    .state_type = options.state_type,
-                    .snapshot_every = options.snapshot_every,
-                    .context = options.context,
-                    .weights_cache = options.weights_cache,
-                    .memory_policy = options.memory_policy,
-                    .progress = options.progress,
-                    .notes = options.notes};
+  opened.options = options;
+  opened.options.kernels = (*table)->name;
+  opened.options.ternary = *ternary;
   opened.budget = options.memory ? options.memory : default_memory_budget();
-  opened.expected_vocabulary = expected_vocabulary_bytes(**file);
-  const std::uint64_t estimate = opened.expected_vocabulary + packed_weight_bytes(**file, **table);
+  opened.expected_vocabulary = expected_vocabulary_bytes(*file);
+  const std::uint64_t estimate = opened.expected_vocabulary + packed_weight_bytes(*file, **table);
+  opened.options.memory = 0;
   const std::uint64_t heap_before = process_memory().heap_used;
-  auto tokenizer = judge_file(**file, opened.options, opened.budget);
+  auto tokenizer = judge_file(*file, opened.options, opened.budget);
   if (!tokenizer) return tokenizer.error();
   opened.vocabulary_bytes = heap_growth(heap_before);
   opened.tokenizer = std::move(*tokenizer);
   if (options.notes)
-    for (const std::string& note : metadata_notes(**file, opened.tokenizer.get()))
-      options.notes({.warning = true, .text = fmt::format("{}: {}", path, note)});
-  opened.file = std::move(*file);
+    for (const std::string& note : metadata_notes(*file, opened.tokenizer.get()))
+      options.notes({.warning = true, .text = fmt::format("{}: {}", file->path(), note)});
+  opened.file = std::move(file);
   if (!options.team) opened.own_team = std::make_unique<Team>(default_num_threads());
   opened.options.team = options.team ? options.team : opened.own_team.get();
   opened.options.memory = std::max<std::uint64_t>(opened.budget - estimate, 1);

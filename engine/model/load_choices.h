@@ -30,12 +30,10 @@ struct OpenedModel {
   std::uint64_t expected_vocabulary = 0;       // bytes, an upper bound
   std::uint64_t vocabulary_bytes = 0;          // heap bytes that the tokenizer took
   std::unique_ptr<Team> own_team;              // if the options have none
-  ModelOptions options;                        // for load_model() and load_encoder()
+  LoadOptions options;  // for load_model() and load_encoder(): with the variant and the team that were chosen
 };
-// A file that judge_file() refuses is refused before anything is packed. `check`: a further condition, called once the
-// file is open; may be null. Errors as LoadedModel::load.
-[[nodiscard]] Result<OpenedModel> open_model(const std::string& path, const LoadOptions& options,
-                                             Status (*check)(const ModelFile& file) = nullptr);
+// A file that judge_file() refuses is refused before anything is packed. Errors as LoadedModel::load.
+[[nodiscard]] Result<OpenedModel> open_model(std::shared_ptr<const ModelFile> file, const LoadOptions& options);
 
 // What was taken otherwise than the file has it, or guessed: Tokenizer::notes() (the tokenizer may be null), and keys
 // that only describe the model and are no text.

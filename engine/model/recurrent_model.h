@@ -62,7 +62,7 @@ class RecurrentModel final : public LanguageModel {
 };
 
 template <class F>
-typename F::Weights read_recurrent_shape(Metadata& meta, const ModelFile& file, const ModelOptions& options) {
+typename F::Weights read_recurrent_shape(Metadata& meta, const ModelFile& file, const LoadOptions& options) {
   typename F::Weights weights;
   weights.info = read_model_info(file, F::kName, meta, options);
   F::read_shape(meta, weights);
@@ -72,7 +72,7 @@ typename F::Weights read_recurrent_shape(Metadata& meta, const ModelFile& file, 
 
 // The outline from metadata only.
 template <class F>
-Result<ModelOutline> outline_recurrent(const ModelFile& file, const ModelOptions& options) {
+Result<ModelOutline> outline_recurrent(const ModelFile& file, const LoadOptions& options) {
   Metadata meta(file, F::kName);
   auto weights = read_recurrent_shape<F>(meta, file, options);
   if (meta.failed()) return meta.error();
@@ -81,12 +81,12 @@ Result<ModelOutline> outline_recurrent(const ModelFile& file, const ModelOptions
 
 // Errors as load_decoder.
 template <class F>
-Result<std::unique_ptr<Model>> load_recurrent(const ModelFile& file, const ModelOptions& options) {
+Result<std::unique_ptr<Model>> load_recurrent(const ModelFile& file, const LoadOptions& options) {
   using Weights = typename F::Weights;
   auto loaded = read_with_cache(file, options, [&](kernels::Layout ternary, WeightsCache& cache) -> Result<Weights> {
     Metadata meta(file, F::kName);
     Weights weights = read_recurrent_shape<F>(meta, file, options);
-    weights.kernels = options.kernels;
+    weights.kernels = &kernels_of(options);
     if (meta.failed()) return meta.error();
     const auto vocab_size = vocabulary_size(file);
     if (!vocab_size) return vocab_size.error();

@@ -4,9 +4,17 @@
 
 #include <algorithm>
 
+#include "config/assert.h"
 #include "engine/weights/tensor_reader.h"
 
 namespace troupe::engine {
+
+const kernels::KernelTable& kernels_of(const LoadOptions& options) {
+  const kernels::KernelTable* const table = kernels::find_table(options.kernels);
+  TROUPE_ASSERT(table);
+  return *table;
+}
+
 namespace {
 
 std::optional<Pooling> read_pooling(Metadata& meta) {
@@ -24,7 +32,7 @@ std::optional<Pooling> read_pooling(Metadata& meta) {
 }  // namespace
 
 ModelInfo read_model_info(const ModelFile& file, const std::string& family, Metadata& meta,
-                          const ModelOptions& options) {
+                          const LoadOptions& options) {
   ModelInfo info;
   info.name = model_name(file);
   info.family = family;

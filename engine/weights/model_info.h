@@ -21,7 +21,7 @@ inline constexpr std::int64_t kMaxContext = 1 << 24;
 // Reads name, weight types and parameters; layers, dimension, contexts and pooling. The families read the rest. An
 // options.context above kMaxContext is an invalid_argument.
 [[nodiscard]] ModelInfo read_model_info(const ModelFile& file, const std::string& family, Metadata& meta,
-                                        const ModelOptions& options);
+                                        const LoadOptions& options);
 
 // Error: bad_model if the file names none.
 [[nodiscard]] Result<std::string> read_architecture(const ModelFile& file);

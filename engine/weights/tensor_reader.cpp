@@ -75,7 +75,7 @@ Result<AlignedMemory> convert_rows(Team& team, const TensorInfo& tensor, std::sp
 }  // namespace
 
 TensorReader::TensorReader(const ModelFile& file, std::string_view family, bool scale_tensors,
-                           const ModelOptions& options, kernels::Layout ternary, WeightsCache& cache,
+                           const LoadOptions& options, kernels::Layout ternary, WeightsCache& cache,
                            ModelWeights& weights)
     : file_(file),
       family_(family),
@@ -218,7 +218,7 @@ Result<PackedMatrix> TensorReader::pack(const TensorInfo& tensor, std::span<cons
   if (how.multiplied && is_ternary_choice(form.type))
     form.layout = kernels::ternary_layout_for(ternary_, form.type, file_rows.data(), form.rows, form.k);
   else if (how.multiplied)
-    form.layout = kernels::layout_for(*options_.kernels, form.type, file_rows.data(), form.rows, form.k);
+    form.layout = kernels::layout_for(kernels_of(options_), form.type, file_rows.data(), form.rows, form.k);
   auto packed = PackedMatrix::pack(*options_.team, form, file_rows, options_.memory_policy);
   if (!packed && packed.error().code == ErrorCode::bad_model) return Error{ErrorCode::bad_model, not_finite(tensor)};
   return packed;
@@ -226,7 +226,7 @@ Result<PackedMatrix> TensorReader::pack(const TensorInfo& tensor, std::span<cons
 
 // The preferred layout; the weights may not allow it.
 kernels::Layout TensorReader::wanted_layout(kernels::WeightType type) const {
-  return is_ternary_choice(type) ? ternary_ : options_.kernels->layout(type);
+  return is_ternary_choice(type) ? ternary_ : kernels_of(options_).layout(type);
 }
 // Whether ternary_ applies. Panels mean no choice: the kernels' preferred layout is used.
 bool TensorReader::is_ternary_choice(kernels::WeightType type) const {

@@ -47,7 +47,7 @@ struct MatrixReading {
 class TensorReader {
  public:
   // `scale_tensors`: a matrix may have a tensor "NAME.scale" of one element. All arguments must outlive the reader.
-  TensorReader(const ModelFile& file, std::string_view family, bool scale_tensors, const ModelOptions& options,
+  TensorReader(const ModelFile& file, std::string_view family, bool scale_tensors, const LoadOptions& options,
                kernels::Layout ternary, WeightsCache& cache, ModelWeights& weights);
 
   bool failed() const { return error_.has_value(); }
@@ -95,7 +95,7 @@ class TensorReader {
   const ModelFile& file_;
   const std::string family_;
   const bool scale_tensors_;
-  const ModelOptions& options_;
+  const LoadOptions& options_;
   const kernels::Layout ternary_;  // panels, lookup or trits
   WeightsCache& cache_;
   ModelWeights& weights_;
@@ -122,11 +122,11 @@ class TensorReader {
 // Calls read(layout of ternary weights, weights cache) -> Result<...>, and again if the cache turns out to be damaged:
 // the first result is then discarded. Error of its own: bad_model, if the file changed meanwhile.
 template <class Read>
-auto read_with_cache(const ModelFile& file, const ModelOptions& options, const Read& read)
+auto read_with_cache(const ModelFile& file, const LoadOptions& options, const Read& read)
     -> decltype(read(kernels::Layout(), std::declval<WeightsCache&>())) {
   const auto ternary = choose_ternary_layout(file, options);
   if (!ternary) return ternary.error();
-  WeightsCache cache(options.weights_cache, file, options.kernels->name, *ternary, *options.team, options.notes);
+  WeightsCache cache(options.weights_cache, file, options.kernels, *ternary, *options.team, options.notes);
   const bool cached = cache.has_model();
   auto weights = read(*ternary, cache);
   // The cache file was dropped as damaged: read again, this time packing and writing a new one.

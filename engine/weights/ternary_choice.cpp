@@ -156,7 +156,7 @@ std::vector<TernaryTime> time_ternary(const kernels::KernelTable& kernels, Team&
   return best;
 }
 
-Result<Layout> choose_ternary_layout(const ModelFile& file, const ModelOptions& options) {
+Result<Layout> choose_ternary_layout(const ModelFile& file, const LoadOptions& options) {
   const TensorInfo* largest = nullptr;
   std::uint64_t bytes = 0;
   for (const TensorInfo& tensor : file.tensors()) {
@@ -165,24 +165,24 @@ Result<Layout> choose_ternary_layout(const ModelFile& file, const ModelOptions& 
     if (!largest || tensor.bytes.size() > largest->bytes.size()) largest = &tensor;
   }
   if (!largest) return Layout::panels;
-  if (options.ternary != Ternary::automatic) {
-    const Way& way = way_of(options.ternary);
-    if (has_way(*options.kernels, way)) return way.layout;
+  if (options.ternary.value_or(Ternary::automatic) != Ternary::automatic) {
+    const Way& way = way_of(*options.ternary);
+    if (has_way(kernels_of(options), way)) return way.layout;
     return Error{ErrorCode::unsupported,
                  fmt::format("the kernels '{}' have no {} for ternary weights; use --ternary auto, or --kernels with "
                              "another variant",
-                             options.kernels->name, way.words)};
+                             options.kernels, way.words)};
   }
-  if (num_ways(*options.kernels) == 1 || bytes < kWorthMeasuring) return Layout::panels;
+  if (num_ways(kernels_of(options)) == 1 || bytes < kWorthMeasuring) return Layout::panels;
   const auto say = [&](const std::string& text) {
     if (options.notes) options.notes({.warning = false, .text = "ternary weights: " + text});
   };
   for (auto way = std::rbegin(kWays); way != std::rend(kWays); ++way)
-    if (WeightsCache::has_file(options.weights_cache, file, options.kernels->name, way->layout)) {
+    if (WeightsCache::has_file(options.weights_cache, file, options.kernels, way->layout)) {
       say(fmt::format("{}, as they were kept", way->words));
       return way->layout;
     }
-  const auto times = time_ternary(*options.kernels, *options.team, largest->type, largest->columns());
+  const auto times = time_ternary(kernels_of(options), *options.team, largest->type, largest->columns());
   const Layout chosen = fastest(times);
   say(times_text(times, chosen));
   return chosen;

@@ -22,6 +22,6 @@ struct TernaryTime {
 // these or the file has no ternary weights. Measures, with a note in the log, only if the options name no layout, the
 // weights cache has none, and the weights do not fit the CPU caches (then all layouts are equally fast). Error:
 // unsupported, if the options name a layout that the kernels do not have.
-[[nodiscard]] Result<kernels::Layout> choose_ternary_layout(const ModelFile& file, const ModelOptions& options);
+[[nodiscard]] Result<kernels::Layout> choose_ternary_layout(const ModelFile& file, const LoadOptions& options);
 
 }  // namespace troupe::engine

@@ -228,7 +228,7 @@ inline std::string metadata_verdict(const engine::ModelFile& file) {
     if (why.starts_with(file.path())) why.erase(0, file.path().size());
     return "refused" + why;
   };
-  engine::ModelOptions options;
+  engine::LoadOptions options;
   const auto tokenizer = engine::judge_file(file, options, std::uint64_t{1} << 30);
   if (!tokenizer) return refused(tokenizer.error());
   std::string text = "taken:";

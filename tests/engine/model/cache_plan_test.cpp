@@ -164,7 +164,7 @@ TEST_CASE("an outline from metadata alone has the cache layout and plan of the l
       REQUIRE(file);
       const auto family = engine::find_family(**file);
       REQUIRE(family);
-      engine::ModelOptions metadata;
+      engine::LoadOptions metadata;
       metadata.kv_type = load.kv_type;
       metadata.state_type = load.state_type;
       metadata.context = context;

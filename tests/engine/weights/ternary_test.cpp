@@ -140,8 +140,8 @@ TEST_CASE("a large model is measured once, with a note of the result") {
   for (const std::string& kernels : variants()) {
     engine::Team team(2);
     std::string note;
-    engine::ModelOptions options;
-    options.kernels = kernels::find_table(kernels);
+    engine::LoadOptions options;
+    options.kernels = kernels;
     options.team = &team;
     options.notes = [&](const engine::LoadNote& said) { note += said.text; };
     const auto chosen = engine::choose_ternary_layout(**file, options);
