@@ -11,6 +11,7 @@
 #include <random>
 #include <string_view>
 
+#include "actors/gateway.h"
 #include "actors/unit/actor_base.h"
 #include "actors/unit/messages.h"
 #include "config/result.h"

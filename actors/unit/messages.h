@@ -22,6 +22,7 @@
 #include "actors/requests/status_snapshot.h"
 #include "actors/serving/cache_question.h"
 #include "actors/serving/open_questions.h"
+#include "actors/serving/served_model.h"
 #include "actors/serving/stream_table.h"
 
 namespace troupe::actors {

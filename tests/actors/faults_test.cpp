@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "actors/saboteur.h"
+#include "actors/unit/supervisor.h"
 #include "tests/actors/clients.h"
 
 namespace troupe::actors {

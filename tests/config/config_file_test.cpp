@@ -110,7 +110,7 @@ TEST_CASE("options of other subcommands in the file are checked and not used") {
   const TempFolder folder;
   const auto parsed = parse_with(folder.write("t.toml", "temp = 0.1\nthreads = 2\n"));
   REQUIRE(parsed);
-  CHECK(parsed->options.temp == Options{}.temp);
+  CHECK(parsed->options.temperature == Options{}.temperature);
   CHECK(parsed->origins.count("temp") == 0);
   CHECK(parsed->options.threads == 2);
 }

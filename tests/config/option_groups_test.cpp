@@ -79,18 +79,18 @@ TEST_CASE("numbers without a sign have no negative values in their range") {
 
 TEST_CASE("an option of the server is its member and row, and the place that uses it") {
   for (const std::string name :
-       {"max_refusals_per_second", "max_questions_per_second", "max_frames_per_second", "stall_timeout", "idle_timeout",
-        "keep_alive_timeout", "progress_timeout", "max_sessions_per_user", "max_embed_bytes", "max_queued_texts"}) {
+       {"max_refusals_per_second", "max_frames_per_second", "idle_timeout", "keep_alive_timeout", "progress_timeout",
+        "max_sessions_per_user", "max_embed_bytes", "max_queued_texts"}) {
     const auto places = places_of(name);
     INFO(name << ":" << listed(places));
     CHECK(places.size() <= 4);  // the member, the row, a use, and where a second part of the server uses it
-    CHECK(places.contains("config/server_limits"));
-    CHECK(places.contains("config/option_table"));
+    CHECK(places.contains("config/options/server_limits"));
+    CHECK(places.contains("config/options/option_table"));
   }
 }
 
 TEST_CASE("a number of the sampler is in seven places at most") {
-  for (const std::string name : {"min_p", "top_p", "presence_penalty", "repeat_penalty"}) {
+  for (const std::string name : {"min_p", "presence_penalty", "frequency_penalty", "repeat_penalty"}) {
     const auto places = places_of(name);
     INFO(name << ":" << listed(places));
     CHECK(places.size() <= 7);

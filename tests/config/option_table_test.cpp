@@ -57,7 +57,7 @@ TEST_CASE("a subcommand's options are what was parsed") {
   const auto parsed = parse(Command::load, arguments, {.variables = {}, .system_file = "/nonexistent"});
   REQUIRE(parsed);
   const LoadOptions options(parsed->options);
-  CHECK(options.temp == 0.5);
+  CHECK(options.temperature == 0.5);
   CHECK(options.rate == 3);
   CHECK(options.socket == "s");
   CHECK(options.top_k == 40);

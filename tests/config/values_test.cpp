@@ -96,7 +96,7 @@ TEST_CASE("a value of every type reaches its field") {
   CHECK(assigned("stop", {"a,b", "c"}, options).empty());
   CHECK(options.json);
   CHECK(options.ctx_size == 4096);
-  CHECK(options.temp == 0.5);
+  CHECK(options.temperature == 0.5);
   CHECK(options.memory == Bytes{std::uint64_t{2} << 30});
   CHECK(options.timeout == std::chrono::milliseconds(250));
   CHECK(options.seed == 18446744073709551615u);

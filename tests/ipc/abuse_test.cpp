@@ -47,7 +47,7 @@ TEST_CASE("even of two connections the last is kept for the server's own user") 
     WARN("skipped: only root can act as another user");
     return;
   }
-  FakeServer server({.allow_uids = {23456}, .max_connections = 2});
+  FakeServer server({.allow_uids = {23456}, .limits = {.max_connections = 2}});
   server.let_others_reach();
   RawClient first(server.path());
   first.hello();

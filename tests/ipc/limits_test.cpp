@@ -91,7 +91,7 @@ TEST_CASE("a connection without a Hello is ended after the hello timeout") {
   FakeServer server;
   RawClient client(server.path());
   REQUIRE(client.send_bytes(std::string(2, '\0')));  // half a header does not count
-  REQUIRE(server.server->reconfigure({.hello_timeout = milliseconds(40)}));
+  REQUIRE(server.server->reconfigure({.limits = {.hello_timeout = milliseconds(40)}}));
   const v1::Refused refused = client.last_words();
   REQUIRE(refused.field() == "hello");
   REQUIRE(refused.limit() == 40);
@@ -102,7 +102,7 @@ TEST_CASE("a connection that asks for nothing is ended after the idle timeout, a
   Bystander bystander(server);
   RawClient client(server.path());
   client.hello();
-  REQUIRE(server.server->reconfigure({.idle_timeout = milliseconds(40)}));
+  REQUIRE(server.server->reconfigure({.limits = {.idle_timeout = milliseconds(40)}}));
   const v1::Refused refused = client.last_words();
   REQUIRE(refused.field() == "idle_timeout");
   REQUIRE(refused.limit() == 40);

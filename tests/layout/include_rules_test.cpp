@@ -164,6 +164,18 @@ TEST_CASE("inside a folder, too, knowledge flows one way") {
     }
 }
 
+TEST_CASE("a folder has no more files than can be looked through") {
+  constexpr std::size_t kMost = 27;
+  for (const auto& [folder, allowed] : kMayReach) {
+    std::map<fs::path, std::size_t> num_files;
+    for (const fs::path& file : sources_of(folder)) ++num_files[file.parent_path()];
+    for (const auto& [path, count] : num_files) {
+      INFO(fs::relative(path, kRoot).string());
+      CHECK(count <= kMost);
+    }
+  }
+}
+
 TEST_CASE("a library is known only in its folders, however it is included") {
   for (const auto& [folder, allowed] : kMayReach)
     for (const fs::path& file : sources_of(folder))

@@ -283,7 +283,7 @@ TEST_CASE("http: a client that does not send its head or its body in time is tol
   second.get("/health");
   CHECK(second.expect().status == 200);
   second.send("GET /health HTT");
-  REQUIRE(server.server->reconfigure({.hello_timeout = milliseconds(60), .stall_timeout = milliseconds(60)}));
+  REQUIRE(server.server->reconfigure({.limits = {.hello_timeout = milliseconds(60), .stall_timeout = milliseconds(60)}}));
   const HttpResponse late = head.expect();
   CHECK(late.status == 408);
   CHECK(late.field("Connection") == "close");
