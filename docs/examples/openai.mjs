@@ -6,7 +6,7 @@ import { Agent, fetch } from 'undici';
 const dispatcher = new Agent({ connect: { socketPath: process.argv[2] } });
 const client = new OpenAI({
   baseURL: 'http://localhost/v1',
-  apiKey: 'none',  // the kernel says who is asking
+  apiKey: 'none',  // the kernel says which user is asking
   fetch: (url, options) => fetch(url, { ...options, dispatcher }),
 });
 

@@ -75,7 +75,7 @@ TEST_CASE("troupe usage: a server with a damaged file serves and says what is mi
 
   ServerProcess off({"--usage-db", "off"});
   const Finished refused = off.call({"usage"});
-  CHECK(refused.code == 1);
+  CHECK(refused.code == 2);
   CHECK_THAT(refused.err, Contains("--usage-db off"));
   CHECK(off.call({"usage", "--since", "never"}).code == 2);
 }
