@@ -25,6 +25,7 @@
 #include "config/folders.h"
 #include "config/options/option_groups.h"
 #include "engine/model/load_choices.h"
+#include "engine/model/memory_budget.h"
 #include "engine/sampling/sampler.h"
 
 namespace troupe::actors {
@@ -474,6 +475,8 @@ CancelFlag GatewayImpl::tokenize_chat(TextRequest request, ChatPrompt chat, OnTo
 }  // namespace
 
 Result<std::unique_ptr<Gateway>> Gateway::start(GatewayOptions options) {
+  // Before the model's file is open: where descriptors are few, there is then one to read the machine's files with.
+  if (options.load.memory == 0) options.load.memory = engine::default_memory_budget();
   auto file = check_options(options);
   if (!file) return file.error();
   std::optional<KillPlan> kills;

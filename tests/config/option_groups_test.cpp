@@ -55,7 +55,7 @@ TEST_CASE("a group is checked against the ranges of its rows") {
   CHECK(wrong.error().code == ErrorCode::invalid_argument);
   CHECK(wrong.error().message == "parallel is 0; it must be 1 to 4096");
   CHECK(check_ranges(ConnectionLimits{.max_frame_bytes = 1}).error().message ==
-        "max_frame_bytes is 1; it must be 1KiB to 16MiB");
+        "max_frame_bytes is 1; it must be 4KiB to 16MiB");
   CHECK_FALSE(check_ranges(ConnectionLimits{.hello_timeout = std::chrono::milliseconds(0)}));
 }
 
