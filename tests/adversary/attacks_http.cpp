@@ -81,6 +81,8 @@ void http(Assault& assault) {
   swarm.on_room = [&](Link& link) {
     if (link.unsent() > kMostUnsent) return;
     if (kind == "questions") link.send(get(kPaths[++link.counter % kPaths.size()]));
+    if (kind == "health") link.send(get("/health"));
+    if (kind == "models") link.send(get("/v1/models"));
     if (kind == "smuggled") link.send(smuggled(random));
     if (kind == "bodies" || kind == "chunks") send_more(link, kind);
     if (kind == "heads") send_field(link);

@@ -136,6 +136,7 @@ void storm(Assault& assault) {
   swarm.on_room = [&](Link& link) {
     if (link.counter++ > 0) return;
     if (kind == "half") link.send(tokenize_frame(1, words(1000, link.number)).substr(0, 500));
+    if (kind == "broken") link.send(std::string(8, '\0'));  // refused, as http:kind=smuggled
     if (kind == "prefix") link.send(hello_frame().substr(0, 1 + link.number % 3));
     if (kind == "slow") link.send(hello_frame() + tokenize_frame(1, words(4000, link.number)));
   };
