@@ -13,7 +13,8 @@ namespace troupe::engine::chat {
 namespace {
 
 Error error_of(ErrorCode code, std::string_view name, const TemplateError& error) {
-  const std::string where = error.line() > 0 ? fmt::format(", line {}", error.line()) : "";
+  const Place at = error.place();
+  const std::string where = at.line > 0 ? fmt::format(", line {}, column {}", at.line, at.column) : "";
   return {code, fmt::format("chat template '{}'{}: {}", name, where,
                             error.message().empty() ? "an error without a message"
                                                     : Printable(error.message(), kMaxErrorText).text())};

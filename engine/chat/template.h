@@ -42,7 +42,7 @@ struct RenderedPrompt {
 // Immutable; every call may come from any thread.
 class ChatTemplate {
  public:
-  // name: for messages. Error: bad_model, with the line of the source.
+  // name: for messages. Error: bad_model, with line and column of the source.
   [[nodiscard]] static Result<std::shared_ptr<const ChatTemplate>> parse(std::string_view source, std::string name,
                                                                          const Limits& limits = {});
   ~ChatTemplate();

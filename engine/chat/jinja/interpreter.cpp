@@ -47,7 +47,7 @@ Interpreter::Flow Interpreter::run(const Body& body) {
       const Flow flow = run_statement(*statement);
       if (flow != Flow::next_statement) return flow;
     } catch (TemplateError& error) {
-      if (error.line() == 0) error.set_line(statement->line);
+      if (error.place().line == 0) error.set_place(statement->place);
       throw;
     }
   }

@@ -15,7 +15,7 @@ Value Interpreter::evaluate(const Expression& expression) {
   try {
     return evaluate_kind(expression);
   } catch (TemplateError& error) {
-    if (error.line() == 0) error.set_line(expression.line);
+    if (error.place().line == 0) error.set_place(expression.place);
     throw;
   }
 }
@@ -141,8 +141,9 @@ Value Interpreter::evaluate_comparison(const Chain& chain) {
 Value Interpreter::evaluate_conditional(const Conditional& conditional) {
   if (is_true(evaluate(*conditional.condition))) return evaluate(*conditional.then);
   if (conditional.otherwise) return evaluate(*conditional.otherwise);
-  return heap().undefined(fmt::format(
-      "the inline if-expression on line {} evaluated to false and no else section was defined.", conditional.line));
+  return heap().undefined(
+      fmt::format("the inline if-expression on line {} evaluated to false and no else section was defined.",
+                  conditional.place.line));
 }
 
 Value Interpreter::evaluate_slice(const Slice& part) {

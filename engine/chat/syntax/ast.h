@@ -35,10 +35,10 @@ enum class ExpressionKind : std::uint8_t {
 };
 
 struct Expression {
-  Expression(ExpressionKind kind, int line) : kind(kind), line(line) {}
+  Expression(ExpressionKind kind, Place place) : kind(kind), place(place) {}
   virtual ~Expression() = default;
   ExpressionKind kind;
-  int line;
+  Place place;
 };
 using ExpressionPtr = std::unique_ptr<const Expression>;
 
@@ -61,11 +61,11 @@ enum class Operator : std::uint8_t {
 };
 
 struct Literal : Expression {
-  Literal(Value value, int line) : Expression(ExpressionKind::literal, line), value(std::move(value)) {}
+  Literal(Value value, Place place) : Expression(ExpressionKind::literal, place), value(std::move(value)) {}
   Value value;
 };
 struct Name : Expression {
-  Name(std::string name, int line) : Expression(ExpressionKind::name, line), name(std::move(name)) {}
+  Name(std::string name, Place place) : Expression(ExpressionKind::name, place), name(std::move(name)) {}
   std::string name;
 };
 // list, tuple; logical_and, logical_or, concatenation of two or more.
@@ -74,37 +74,38 @@ struct Items : Expression {
   std::vector<ExpressionPtr> items;
 };
 struct Dictionary : Expression {
-  explicit Dictionary(int line) : Expression(ExpressionKind::dictionary, line) {}
+  explicit Dictionary(Place place) : Expression(ExpressionKind::dictionary, place) {}
   std::vector<std::pair<ExpressionPtr, ExpressionPtr>> items;
 };
 // negate, plus, logical_not
 struct Unary : Expression {
-  Unary(ExpressionKind kind, ExpressionPtr operand, int line) : Expression(kind, line), operand(std::move(operand)) {}
+  Unary(ExpressionKind kind, ExpressionPtr operand, Place place)
+      : Expression(kind, place), operand(std::move(operand)) {}
   ExpressionPtr operand;
 };
 // first op1 operand1 op2 operand2 ...: from the left, or all must hold (comparison)
 struct Chain : Expression {
-  Chain(ExpressionKind kind, ExpressionPtr first, int line) : Expression(kind, line), first(std::move(first)) {}
+  Chain(ExpressionKind kind, ExpressionPtr first, Place place) : Expression(kind, place), first(std::move(first)) {}
   ExpressionPtr first;
   std::vector<std::pair<Operator, ExpressionPtr>> rest;
 };
 struct Conditional : Expression {
-  explicit Conditional(int line) : Expression(ExpressionKind::conditional, line) {}
+  explicit Conditional(Place place) : Expression(ExpressionKind::conditional, place) {}
   ExpressionPtr condition, then, otherwise;  // otherwise: may be null
 };
 struct Attribute : Expression {
-  Attribute(ExpressionPtr object, std::string name, int line)
-      : Expression(ExpressionKind::attribute, line), object(std::move(object)), name(std::move(name)) {}
+  Attribute(ExpressionPtr object, std::string name, Place place)
+      : Expression(ExpressionKind::attribute, place), object(std::move(object)), name(std::move(name)) {}
   ExpressionPtr object;
   std::string name;
 };
 struct Subscript : Expression {
-  Subscript(ExpressionPtr object, ExpressionPtr index, int line)
-      : Expression(ExpressionKind::subscript, line), object(std::move(object)), index(std::move(index)) {}
+  Subscript(ExpressionPtr object, ExpressionPtr index, Place place)
+      : Expression(ExpressionKind::subscript, place), object(std::move(object)), index(std::move(index)) {}
   ExpressionPtr object, index;
 };
 struct Slice : Expression {
-  explicit Slice(int line) : Expression(ExpressionKind::slice, line) {}
+  explicit Slice(Place place) : Expression(ExpressionKind::slice, place) {}
   ExpressionPtr object, start, stop, step;  // the last three: may be null
 };
 struct Arguments {
@@ -112,7 +113,7 @@ struct Arguments {
   std::vector<std::pair<std::string, ExpressionPtr>> named;
 };
 struct Call : Expression {
-  explicit Call(int line) : Expression(ExpressionKind::call, line) {}
+  explicit Call(Place place) : Expression(ExpressionKind::call, place) {}
   ExpressionPtr callee;
   Arguments arguments;
 };
@@ -142,29 +143,29 @@ enum class StatementKind : std::uint8_t {
 };
 
 struct Statement {
-  Statement(StatementKind kind, int line) : kind(kind), line(line) {}
+  Statement(StatementKind kind, Place place) : kind(kind), place(place) {}
   virtual ~Statement() = default;
   StatementKind kind;
-  int line;
+  Place place;
 };
 using Body = std::vector<std::unique_ptr<const Statement>>;
 
 struct TextOutput : Statement {
-  TextOutput(std::string text, int line) : Statement(StatementKind::text, line), text(std::move(text)) {}
+  TextOutput(std::string text, Place place) : Statement(StatementKind::text, place), text(std::move(text)) {}
   Text text;
 };
 struct Output : Statement {
-  Output(ExpressionPtr expression, int line)
-      : Statement(StatementKind::output, line), expression(std::move(expression)) {}
+  Output(ExpressionPtr expression, Place place)
+      : Statement(StatementKind::output, place), expression(std::move(expression)) {}
   ExpressionPtr expression;
 };
 struct Condition : Statement {
-  explicit Condition(int line) : Statement(StatementKind::condition, line) {}
+  explicit Condition(Place place) : Statement(StatementKind::condition, place) {}
   std::vector<std::pair<ExpressionPtr, Body>> branches;
   Body otherwise;
 };
 struct Loop : Statement {
-  explicit Loop(int line) : Statement(StatementKind::loop, line) {}
+  explicit Loop(Place place) : Statement(StatementKind::loop, place) {}
   ExpressionPtr target;  // Name, or a tuple of targets
   ExpressionPtr items;
   ExpressionPtr filter;  // may be null
@@ -190,12 +191,12 @@ struct Macro : Statement {
   bool uses_varargs = false, uses_kwargs = false, uses_caller = false;
 };
 struct CallBlock : Statement {
-  explicit CallBlock(int line) : Statement(StatementKind::call_block, line) {}
+  explicit CallBlock(Place place) : Statement(StatementKind::call_block, place) {}
   ExpressionPtr call;  // a Call
   std::unique_ptr<const Macro> body;
 };
 struct FilterBlock : Statement {
-  explicit FilterBlock(int line) : Statement(StatementKind::filter_block, line) {}
+  explicit FilterBlock(Place place) : Statement(StatementKind::filter_block, place) {}
   ExpressionPtr filter;
   Body body;
 };

@@ -45,12 +45,17 @@ class Lexer {
   }
 
  private:
-  [[noreturn]] void fail(std::string_view what) const { throw TemplateError(std::string(what), line_); }
+  [[noreturn]] void fail(std::string_view what) const { throw TemplateError(std::string(what), place_); }
 
-  void add(TokenType type, std::string text) { tokens_.push_back({type, line_, std::move(text)}); }
+  void add(TokenType type, std::string text) { tokens_.push_back({type, place_, std::move(text)}); }
 
   void take(std::size_t count) {
-    line_ += static_cast<int>(std::count(rest_.begin(), rest_.begin() + static_cast<std::ptrdiff_t>(count), '\n'));
+    for (const char c : rest_.substr(0, count)) {
+      if (c == '\n')
+        place_ = {place_.line + 1, 1};
+      else if ((static_cast<unsigned char>(c) & 0xC0) != 0x80)  // the first byte of a character
+        ++place_.column;
+    }
     if (count > 0) begins_line_ = rest_[count - 1] == '\n';
     rest_.remove_prefix(count);
   }
@@ -292,7 +297,7 @@ class Lexer {
 
   std::string text_;
   std::string_view rest_;  // of text_
-  int line_ = 1;
+  Place place_{1, 1};
   bool begins_line_ = true;  // whether what was taken last ended a line
   std::string brackets_;     // those that must close
   std::vector<Token> tokens_;

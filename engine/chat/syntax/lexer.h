@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/chat/values/value.h"
+
 namespace troupe::engine::chat {
 
 enum class TokenType : std::uint8_t {
@@ -24,7 +26,7 @@ enum class TokenType : std::uint8_t {
 
 struct Token {
   TokenType type;
-  int line;
+  Place place;
   std::string text;
   bool is(TokenType wanted, std::string_view content) const { return type == wanted && text == content; }
   bool is_op(std::string_view symbol) const { return is(TokenType::op, symbol); }

@@ -30,13 +30,13 @@ class TemplateParser : private ExpressionParser {
     const Level level(*this);
     Body body;
     while (now().type != TokenType::end) {
-      const int line = now().line;
+      const Place place = now().place;
       if (now().type == TokenType::data) {
-        body.push_back(std::make_unique<TextOutput>(take().text, line));
+        body.push_back(std::make_unique<TextOutput>(take().text, place));
       } else if (now().type == TokenType::variable_begin) {
         take();
         begin_tag();
-        body.push_back(std::make_unique<Output>(parse_tuple(), line));
+        body.push_back(std::make_unique<Output>(parse_tuple(), place));
         expect(TokenType::variable_end, "'}}'");
       } else {
         expect(TokenType::block_begin, "a tag");
@@ -46,7 +46,7 @@ class TemplateParser : private ExpressionParser {
         expect(TokenType::block_end, "'%}'");
       }
     }
-    if (!ends.empty()) fail(now().line, fmt::format("unexpected end of template, expected '{}'", ends.back()));
+    if (!ends.empty()) fail(now().place, fmt::format("unexpected end of template, expected '{}'", ends.back()));
     return body;
   }
 
@@ -65,31 +65,32 @@ class TemplateParser : private ExpressionParser {
   StatementPtr parse_statement() {
     if (now().type != TokenType::name) fail_unexpected("the name of a tag");
     const Token& tag = take();
-    if (tag.text == "if") return parse_if(tag.line);
-    if (tag.text == "for") return parse_for(tag.line);
-    if (tag.text == "set") return parse_set(tag.line);
-    if (tag.text == "macro") return parse_macro(tag.line);
-    if (tag.text == "call") return parse_call_block(tag.line);
-    if (tag.text == "filter") return parse_filter_block(tag.line);
-    if (tag.text == "with") return parse_with(tag.line);
+    if (tag.text == "if") return parse_if(tag.place);
+    if (tag.text == "for") return parse_for(tag.place);
+    if (tag.text == "set") return parse_set(tag.place);
+    if (tag.text == "macro") return parse_macro(tag.place);
+    if (tag.text == "call") return parse_call_block(tag.place);
+    if (tag.text == "filter") return parse_filter_block(tag.place);
+    if (tag.text == "with") return parse_with(tag.place);
     if (tag.text == "generation") {
-      auto scope = std::make_unique<With>(StatementKind::scope, tag.line);
+      auto scope = std::make_unique<With>(StatementKind::scope, tag.place);
       scope->body = parse_only_block("endgeneration");
       return scope;
     }
     if (tag.text == "break" || tag.text == "continue") return parse_jump(tag);
     for (const std::string_view known : {"block", "extends", "include", "import", "from", "print", "autoescape", "do"})
-      if (tag.text == known) fail(tag.line, fmt::format("the tag '{}' is not supported in chat templates", known));
-    fail(tag.line, fmt::format("Encountered unknown tag '{}'.", tag.text));
+      if (tag.text == known) fail(tag.place, fmt::format("the tag '{}' is not supported in chat templates", known));
+    fail(tag.place, fmt::format("Encountered unknown tag '{}'.", tag.text));
   }
 
   StatementPtr parse_jump(const Token& tag) {
-    if (loops_ == 0) fail(tag.line, fmt::format("'{}' outside of a loop", tag.text));
-    return std::make_unique<Jump>(tag.text == "break" ? StatementKind::leave_loop : StatementKind::next_item, tag.line);
+    if (loops_ == 0) fail(tag.place, fmt::format("'{}' outside of a loop", tag.text));
+    return std::make_unique<Jump>(tag.text == "break" ? StatementKind::leave_loop : StatementKind::next_item,
+                                  tag.place);
   }
 
-  StatementPtr parse_if(int line) {
-    auto made = std::make_unique<Condition>(line);
+  StatementPtr parse_if(Place place) {
+    auto made = std::make_unique<Condition>(place);
     while (true) {
       ExpressionPtr condition = parse_tuple(false);
       made->branches.emplace_back(std::move(condition), parse_block({"elif", "else", "endif"}));
@@ -99,13 +100,13 @@ class TemplateParser : private ExpressionParser {
     }
   }
 
-  StatementPtr parse_for(int line) {
-    auto loop = std::make_unique<Loop>(line);
+  StatementPtr parse_for(Place place) {
+    auto loop = std::make_unique<Loop>(place);
     loop->target = parse_target(false, "in");
     expect_name("in");
     loop->items = parse_tuple(false, "recursive");
     if (take_name("if")) loop->filter = parse_expression();
-    if (now().is_name("recursive")) fail(line, "recursive loops are not supported in chat templates");
+    if (now().is_name("recursive")) fail(place, "recursive loops are not supported in chat templates");
     ++loops_;
     loop->body = parse_block({"endfor", "else"});
     --loops_;
@@ -113,11 +114,11 @@ class TemplateParser : private ExpressionParser {
     return loop;
   }
 
-  StatementPtr parse_set(int line) {
+  StatementPtr parse_set(Place place) {
     ExpressionPtr target = parse_target(true);
     const bool is_block = !now().is_op("=");
     auto made =
-        std::make_unique<Assignment>(is_block ? StatementKind::block_assignment : StatementKind::assignment, line);
+        std::make_unique<Assignment>(is_block ? StatementKind::block_assignment : StatementKind::assignment, place);
     made->target = std::move(target);
     if (is_block) {
       if (now().is_op("|")) made->value = parse_filters(nullptr, false);
@@ -135,12 +136,12 @@ class TemplateParser : private ExpressionParser {
     while (!now().is_op(")")) {
       if (!parameters.empty()) expect_op(",");
       Parameter parameter;
-      const int line = now().line;
+      const Place place = now().place;
       parameter.name = expect_identifier();
       if (take_op("="))
         parameter.fallback = parse_expression();
       else if (!parameters.empty() && parameters.back().fallback)
-        fail(line, "non-default argument follows default argument");
+        fail(place, "non-default argument follows default argument");
       parameters.push_back(std::move(parameter));
     }
     take();
@@ -160,35 +161,35 @@ class TemplateParser : private ExpressionParser {
     names_.merge(outside);
   }
 
-  StatementPtr parse_macro(int line) {
-    auto macro = std::make_unique<Macro>(StatementKind::macro, line);
+  StatementPtr parse_macro(Place place) {
+    auto macro = std::make_unique<Macro>(StatementKind::macro, place);
     macro->name = expect_identifier();
     macro->parameters = parse_parameters();
     parse_macro_body(*macro, "endmacro");
     return macro;
   }
 
-  StatementPtr parse_call_block(int line) {
-    auto made = std::make_unique<CallBlock>(line);
-    auto body = std::make_unique<Macro>(StatementKind::macro, line);
+  StatementPtr parse_call_block(Place place) {
+    auto made = std::make_unique<CallBlock>(place);
+    auto body = std::make_unique<Macro>(StatementKind::macro, place);
     body->name = "caller";
     if (now().is_op("(")) body->parameters = parse_parameters();
     made->call = parse_expression();
-    if (made->call->kind != ExpressionKind::call) fail(line, "expected call");
+    if (made->call->kind != ExpressionKind::call) fail(place, "expected call");
     parse_macro_body(*body, "endcall");
     made->body = std::move(body);
     return made;
   }
 
-  StatementPtr parse_filter_block(int line) {
-    auto made = std::make_unique<FilterBlock>(line);
+  StatementPtr parse_filter_block(Place place) {
+    auto made = std::make_unique<FilterBlock>(place);
     made->filter = parse_filters(nullptr, true);
     made->body = parse_only_block("endfilter");
     return made;
   }
 
-  StatementPtr parse_with(int line) {
-    auto made = std::make_unique<With>(StatementKind::with, line);
+  StatementPtr parse_with(Place place) {
+    auto made = std::make_unique<With>(StatementKind::with, place);
     while (now().type != TokenType::block_end) {
       if (!made->assignments.empty()) expect_op(",");
       ExpressionPtr target = parse_target(false);

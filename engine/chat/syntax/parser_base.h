@@ -39,7 +39,7 @@ class ExpressionParser {
   void expect_name(std::string_view name);
   void expect(TokenType type, std::string_view what);
   std::string expect_identifier();
-  [[noreturn]] void fail(int line, std::string_view what) const;
+  [[noreturn]] void fail(Place place, std::string_view what) const;
   [[noreturn]] void fail_unexpected(std::string_view expected) const;
 
   // One expression, without a comma outside of brackets.
@@ -77,7 +77,7 @@ class ExpressionParser {
   ExpressionPtr parse_postfix(ExpressionPtr node);
   ExpressionPtr parse_filters_and_tests(ExpressionPtr node);
   ExpressionPtr parse_subscript(ExpressionPtr object);
-  ExpressionPtr parse_slice(ExpressionPtr object, ExpressionPtr start, int line);
+  ExpressionPtr parse_slice(ExpressionPtr object, ExpressionPtr start, Place place);
   ExpressionPtr parse_call(ExpressionPtr callee);
   ExpressionPtr parse_test(ExpressionPtr input);
   ExpressionPtr parse_single_target(bool with_member);

@@ -11,9 +11,9 @@ namespace {
 
 constexpr std::uint32_t kMaxChained = 1000;  // members, calls and filters in one tag
 
-ExpressionPtr literal(Value value, int line) { return std::make_unique<Literal>(std::move(value), line); }
-ExpressionPtr text_literal(std::string text, int line) {
-  return literal(Value::text(std::make_shared<const TextCell>(Text(std::move(text)), nullptr)), line);
+ExpressionPtr literal(Value value, Place place) { return std::make_unique<Literal>(std::move(value), place); }
+ExpressionPtr text_literal(std::string text, Place place) {
+  return literal(Value::text(std::make_shared<const TextCell>(Text(std::move(text)), nullptr)), place);
 }
 
 std::optional<Operator> comparison_of(const Token& token) {
@@ -35,8 +35,8 @@ ExpressionPtr parse_chain(ExpressionKind kind, ExpressionPtr first, Next next, M
   std::unique_ptr<Chain> chain;
   while (const std::optional<Operator> op = match()) {
     if (!chain) {
-      const int line = first->line;
-      chain = std::make_unique<Chain>(kind, std::move(first), line);
+      const Place place = first->place;
+      chain = std::make_unique<Chain>(kind, std::move(first), place);
     }
     chain->rest.emplace_back(*op, next());
   }
@@ -48,7 +48,7 @@ ExpressionPtr parse_items(ExpressionKind kind, ExpressionPtr first, Next next, M
   std::unique_ptr<Items> items;
   while (match()) {
     if (!items) {
-      items = std::make_unique<Items>(kind, first->line);
+      items = std::make_unique<Items>(kind, first->place);
       items->items.push_back(std::move(first));
     }
     items->items.push_back(next());
@@ -76,16 +76,16 @@ bool begins_test_argument(const Token& token) {
 void ExpressionParser::enter() {
   if (++nesting_ > limits_.max_nesting) {
     --nesting_;
-    fail(now().line, fmt::format("nested deeper than {} levels", limits_.max_nesting));
+    fail(now().place, fmt::format("nested deeper than {} levels", limits_.max_nesting));
   }
 }
 
 void ExpressionParser::count_chained() {
   if (++num_chained_ > kMaxChained)
-    fail(now().line, fmt::format("more than {} members, calls and filters in one tag", kMaxChained));
+    fail(now().place, fmt::format("more than {} members, calls and filters in one tag", kMaxChained));
 }
 
-void ExpressionParser::fail(int line, std::string_view what) const { throw TemplateError(std::string(what), line); }
+void ExpressionParser::fail(Place place, std::string_view what) const { throw TemplateError(std::string(what), place); }
 
 void ExpressionParser::fail_unexpected(std::string_view expected) const {
   const Token& token = now();
@@ -93,7 +93,7 @@ void ExpressionParser::fail_unexpected(std::string_view expected) const {
                                  : token.type == TokenType::block_end    ? "%}"
                                  : token.type == TokenType::variable_end ? "}}"
                                                                          : std::string_view(token.text);
-  fail(token.line, fmt::format("expected {}, got '{}'", expected, found));
+  fail(token.place, fmt::format("expected {}, got '{}'", expected, found));
 }
 
 bool ExpressionParser::take_op(std::string_view symbol) {
@@ -130,7 +130,7 @@ ExpressionPtr ExpressionParser::parse_conditional() {
   ExpressionPtr node = parse_or();
   while (now().is_name("if")) {
     count_chained();
-    auto made = std::make_unique<Conditional>(take().line);
+    auto made = std::make_unique<Conditional>(take().place);
     made->then = std::move(node);
     made->condition = parse_or();
     if (take_name("else")) made->otherwise = parse_expression();
@@ -152,8 +152,8 @@ ExpressionPtr ExpressionParser::parse_and() {
 ExpressionPtr ExpressionParser::parse_not() {
   if (!now().is_name("not")) return parse_comparison();
   const Level level(*this);
-  const int line = take().line;
-  return std::make_unique<Unary>(ExpressionKind::logical_not, parse_not(), line);
+  const Place place = take().place;
+  return std::make_unique<Unary>(ExpressionKind::logical_not, parse_not(), place);
 }
 
 ExpressionPtr ExpressionParser::parse_comparison() {
@@ -209,12 +209,12 @@ ExpressionPtr ExpressionParser::parse_power() {
 
 ExpressionPtr ExpressionParser::parse_unary(bool with_filters) {
   const Level level(*this);
-  const int line = now().line;
+  const Place place = now().place;
   ExpressionPtr node;
   if (take_op("-"))
-    node = std::make_unique<Unary>(ExpressionKind::negate, parse_unary(false), line);
+    node = std::make_unique<Unary>(ExpressionKind::negate, parse_unary(false), place);
   else if (take_op("+"))
-    node = std::make_unique<Unary>(ExpressionKind::plus, parse_unary(false), line);
+    node = std::make_unique<Unary>(ExpressionKind::plus, parse_unary(false), place);
   else
     node = parse_primary();
   node = parse_postfix(std::move(node));
@@ -223,19 +223,19 @@ ExpressionPtr ExpressionParser::parse_unary(bool with_filters) {
 
 ExpressionPtr ExpressionParser::parse_primary() {
   const Token& token = now();
-  const int line = token.line;
+  const Place place = token.place;
   if (token.type == TokenType::name) {
     const std::string name = take().text;
-    if (name == "true" || name == "True") return literal(Value::boolean(true), line);
-    if (name == "false" || name == "False") return literal(Value::boolean(false), line);
-    if (name == "none" || name == "None") return literal(Value(), line);
+    if (name == "true" || name == "True") return literal(Value::boolean(true), place);
+    if (name == "false" || name == "False") return literal(Value::boolean(false), place);
+    if (name == "none" || name == "None") return literal(Value(), place);
     names_.insert(name);
-    return std::make_unique<Name>(name, line);
+    return std::make_unique<Name>(name, place);
   }
   if (token.type == TokenType::string) {
     std::string text;
     while (now().type == TokenType::string) text += take().text;
-    return text_literal(std::move(text), line);
+    return text_literal(std::move(text), place);
   }
   if (token.type == TokenType::integer || token.type == TokenType::real) return parse_number();
   if (token.is_op("(")) {
@@ -255,16 +255,16 @@ ExpressionPtr ExpressionParser::parse_number() {
   if (token.type == TokenType::real) {
     double value = 0;
     std::from_chars(token.text.data(), end, value);
-    return literal(Value::real(value), token.line);
+    return literal(Value::real(value), token.place);
   }
   std::int64_t value = 0;
   if (std::from_chars(token.text.data(), end, value).ec != std::errc())
-    fail(token.line, "an integer does not fit 64 bits");
-  return literal(Value::integer(value), token.line);
+    fail(token.place, "an integer does not fit 64 bits");
+  return literal(Value::integer(value), token.place);
 }
 
 ExpressionPtr ExpressionParser::parse_list() {
-  auto list = std::make_unique<Items>(ExpressionKind::list, take().line);
+  auto list = std::make_unique<Items>(ExpressionKind::list, take().place);
   while (!now().is_op("]")) {
     if (!list->items.empty()) expect_op(",");
     if (now().is_op("]")) break;
@@ -275,7 +275,7 @@ ExpressionPtr ExpressionParser::parse_list() {
 }
 
 ExpressionPtr ExpressionParser::parse_dictionary() {
-  auto made = std::make_unique<Dictionary>(take().line);
+  auto made = std::make_unique<Dictionary>(take().place);
   while (!now().is_op("}")) {
     if (!made->items.empty()) expect_op(",");
     if (now().is_op("}")) break;
@@ -288,7 +288,7 @@ ExpressionPtr ExpressionParser::parse_dictionary() {
 }
 
 ExpressionPtr ExpressionParser::parse_tuple(bool with_condition, std::string_view end_name, bool in_parentheses) {
-  auto tuple = std::make_unique<Items>(ExpressionKind::tuple, now().line);
+  auto tuple = std::make_unique<Items>(ExpressionKind::tuple, now().place);
   bool has_comma = false;
   const auto at_end = [&] {
     return now().type == TokenType::variable_end || now().type == TokenType::block_end || now().is_op(")") ||
@@ -307,14 +307,14 @@ ExpressionPtr ExpressionParser::parse_tuple(bool with_condition, std::string_vie
 
 ExpressionPtr ExpressionParser::parse_postfix(ExpressionPtr node) {
   while (true) {
-    const int line = now().line;
+    const Place place = now().place;
     if (take_op(".")) {
       count_chained();
       if (now().type == TokenType::integer) {
         ExpressionPtr index = parse_number();
-        node = std::make_unique<Subscript>(std::move(node), std::move(index), line);
+        node = std::make_unique<Subscript>(std::move(node), std::move(index), place);
       } else {
-        node = std::make_unique<Attribute>(std::move(node), expect_identifier(), line);
+        node = std::make_unique<Attribute>(std::move(node), expect_identifier(), place);
       }
     } else if (now().is_op("[")) {
       node = parse_subscript(std::move(node));
@@ -341,22 +341,22 @@ ExpressionPtr ExpressionParser::parse_filters_and_tests(ExpressionPtr node) {
 
 ExpressionPtr ExpressionParser::parse_subscript(ExpressionPtr object) {
   count_chained();
-  const int line = take().line;
+  const Place place = take().place;
   ExpressionPtr first;
   if (!now().is_op(":")) first = parse_expression();
-  if (now().is_op(":")) return parse_slice(std::move(object), std::move(first), line);
+  if (now().is_op(":")) return parse_slice(std::move(object), std::move(first), place);
   if (now().is_op(",")) {
-    auto tuple = std::make_unique<Items>(ExpressionKind::tuple, line);
+    auto tuple = std::make_unique<Items>(ExpressionKind::tuple, place);
     tuple->items.push_back(std::move(first));
     while (take_op(",")) tuple->items.push_back(parse_expression());
     first = std::move(tuple);
   }
   expect_op("]");
-  return std::make_unique<Subscript>(std::move(object), std::move(first), line);
+  return std::make_unique<Subscript>(std::move(object), std::move(first), place);
 }
 
-ExpressionPtr ExpressionParser::parse_slice(ExpressionPtr object, ExpressionPtr start, int line) {
-  auto slice = std::make_unique<Slice>(line);
+ExpressionPtr ExpressionParser::parse_slice(ExpressionPtr object, ExpressionPtr start, Place place) {
+  auto slice = std::make_unique<Slice>(place);
   slice->object = std::move(object);
   slice->start = std::move(start);
   expect_op(":");
@@ -375,14 +375,14 @@ Arguments ExpressionParser::parse_arguments() {
     is_first = false;
     if (now().is_op(")")) break;
     if (now().is_op("*") || now().is_op("**"))
-      fail(now().line, "arguments from a list or a dictionary (* and **) are not supported");
+      fail(now().place, "arguments from a list or a dictionary (* and **) are not supported");
     if (now().type == TokenType::name && ahead().is_op("=")) {
       std::string name = take().text;
       take();
       arguments.named.emplace_back(std::move(name), parse_expression());
       continue;
     }
-    if (!arguments.named.empty()) fail(now().line, "invalid syntax for function call expression");
+    if (!arguments.named.empty()) fail(now().place, "invalid syntax for function call expression");
     arguments.positional.push_back(parse_expression());
   }
   take();
@@ -391,7 +391,7 @@ Arguments ExpressionParser::parse_arguments() {
 
 ExpressionPtr ExpressionParser::parse_call(ExpressionPtr callee) {
   count_chained();
-  auto call = std::make_unique<Call>(now().line);
+  auto call = std::make_unique<Call>(now().place);
   call->callee = std::move(callee);
   call->arguments = parse_arguments();
   return call;
@@ -408,7 +408,7 @@ ExpressionPtr ExpressionParser::parse_filters(ExpressionPtr input, bool begins_i
     count_chained();
     if (!begins_inline) take();
     begins_inline = false;
-    auto filter = std::make_unique<Applied>(ExpressionKind::filter, now().line);
+    auto filter = std::make_unique<Applied>(ExpressionKind::filter, now().place);
     filter->name = parse_dotted_name();
     filter->input = std::move(input);
     if (now().is_op("(")) filter->arguments = parse_arguments();
@@ -419,14 +419,14 @@ ExpressionPtr ExpressionParser::parse_filters(ExpressionPtr input, bool begins_i
 
 ExpressionPtr ExpressionParser::parse_test(ExpressionPtr input) {
   count_chained();
-  auto test = std::make_unique<Applied>(ExpressionKind::test, take().line);
+  auto test = std::make_unique<Applied>(ExpressionKind::test, take().place);
   test->is_negated = take_name("not");
   test->name = parse_dotted_name();
   test->input = std::move(input);
   if (now().is_op("(")) {
     test->arguments = parse_arguments();
   } else if (begins_test_argument(now())) {
-    if (now().is_name("is")) fail(now().line, "You cannot chain multiple tests with is");
+    if (now().is_name("is")) fail(now().place, "You cannot chain multiple tests with is");
     const Level level(*this);
     test->arguments.positional.push_back(parse_postfix(parse_primary()));
   }
@@ -434,7 +434,7 @@ ExpressionPtr ExpressionParser::parse_test(ExpressionPtr input) {
 }
 
 ExpressionPtr ExpressionParser::parse_single_target(bool with_member) {
-  const int line = now().line;
+  const Place place = now().place;
   if (take_op("(")) {
     const Level level(*this);
     ExpressionPtr inner = parse_target(with_member);
@@ -443,17 +443,17 @@ ExpressionPtr ExpressionParser::parse_single_target(bool with_member) {
   }
   std::string name = expect_identifier();
   if (name == "true" || name == "false" || name == "none" || name == "True" || name == "False" || name == "None")
-    fail(line, fmt::format("can't assign to '{}'", name));
-  ExpressionPtr target = std::make_unique<Name>(std::move(name), line);
-  if (with_member && take_op(".")) target = std::make_unique<Attribute>(std::move(target), expect_identifier(), line);
+    fail(place, fmt::format("can't assign to '{}'", name));
+  ExpressionPtr target = std::make_unique<Name>(std::move(name), place);
+  if (with_member && take_op(".")) target = std::make_unique<Attribute>(std::move(target), expect_identifier(), place);
   return target;
 }
 
 ExpressionPtr ExpressionParser::parse_target(bool with_member, std::string_view end_name) {
-  const int line = now().line;
+  const Place place = now().place;
   ExpressionPtr first = parse_single_target(with_member);
   if (!now().is_op(",")) return first;
-  auto tuple = std::make_unique<Items>(ExpressionKind::tuple, line);
+  auto tuple = std::make_unique<Items>(ExpressionKind::tuple, place);
   tuple->items.push_back(std::move(first));
   while (take_op(",")) {
     if (now().type != TokenType::name && !now().is_op("(")) break;

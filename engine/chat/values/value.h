@@ -22,19 +22,24 @@
 
 namespace troupe::engine::chat {
 
+// Where something stands in a template's source: line and character, both from 1; 0: not known.
+struct Place {
+  int line = 0;
+  int column = 0;
+};
+
 // Thrown while a template is read or rendered; the doors (template.h) make it an Error.
 class TemplateError : public std::exception {
  public:
-  explicit TemplateError(std::string message, int line = 0) : message_(std::move(message)), line_(line) {}
+  explicit TemplateError(std::string message, Place place = {}) : message_(std::move(message)), place_(place) {}
   const char* what() const noexcept override { return message_.c_str(); }
   const std::string& message() const { return message_; }
-  // Of the source; 0 as long as it is not known.
-  int line() const { return line_; }
-  void set_line(int line) { line_ = line; }
+  Place place() const { return place_; }
+  void set_place(Place place) { place_ = place; }
 
  private:
   std::string message_;
-  int line_ = 0;
+  Place place_;
 };
 
 enum class Kind : std::uint8_t {

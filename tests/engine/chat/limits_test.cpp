@@ -99,15 +99,19 @@ TEST_CASE("a macro keeps the names of the place that defined it, after that plac
                  "{% set ns.f = ns.f + [m] %}{% endfor %}{% for f in ns.f %}{{ f() }}{% endfor %}") == "012");
 }
 
-TEST_CASE("errors name the template and the line, and are one line whatever a template says") {
-  CHECK(rendered("a\nb {{ 1 +\n }}") == "error: chat template 't', line 3: expected an expression, got '}}'");
-  CHECK(rendered("a\n{{ x.y }}") == "error: chat template 't', line 2: 'x' is undefined");
-  CHECK(rendered("{{ raise_exception('one\ntwo\x01') }}") == "error: chat template 't', line 1: one\\ntwo\\x01");
+TEST_CASE("errors name the template, the line and the column, and are one line whatever a template says") {
+  CHECK(rendered("a\nb {{ 1 +\n }}") == "error: chat template 't', line 3, column 2: expected an expression, got '}}'");
+  CHECK(rendered("a\n{{ x.y }}") == "error: chat template 't', line 2, column 5: 'x' is undefined");
+  CHECK(rendered("{{ raise_exception('one\ntwo\x01') }}") ==
+        "error: chat template 't', line 1, column 19: one\\ntwo\\x01");
   CHECK(rendered("{{ raise_exception('x' * 5000) }}").size() < 1100);
   CHECK(rendered("{% include 'x' %}") ==
-        "error: chat template 't', line 1: the tag 'include' is not supported in chat templates");
+        "error: chat template 't', line 1, column 4: the tag 'include' is not supported in chat templates");
+  CHECK(rendered("\xC3\xA4\xE4\xB8\x96{% if %}") ==
+        "error: chat template 't', line 1, column 9: expected an expression, got '%}'");
+  CHECK(rendered("a\r\nb\rc{{ 'x") == "error: chat template 't', line 3, column 5: a string has no end");
   CHECK(rendered("{{ [1] | random }}") ==
-        "error: chat template 't', line 1: the filter 'random' is not supported in chat templates");
+        "error: chat template 't', line 1, column 10: the filter 'random' is not supported in chat templates");
 }
 
 TEST_CASE("rendering ends when another thread asks for it") {
