@@ -40,6 +40,33 @@ Value messages_value(Heap& heap, const Json& messages) {
   return list;
 }
 
+constexpr std::string_view kWhiteSpace = " \t\r\n";
+
+std::string_view trimmed(std::string_view text) {
+  const std::size_t begin = text.find_first_not_of(kWhiteSpace);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kWhiteSpace) + 1 - begin);
+}
+
+// Drops what follows the text of the last message. Templates may have trimmed it: white space behind it is kept as far
+// as the prompt has it. Looks at the last input of the prompt alone, as an earlier message may have the same text.
+void end_with_last_message(std::vector<PromptSegment>& segments, const Json& messages) {
+  const auto& list = std::get<Json::List>(messages.value);
+  const Json* const member = list.empty() ? nullptr : list.back().find("content");
+  const std::string content = member != nullptr && member->text() != nullptr ? *member->text() : "";
+  const std::string_view text = trimmed(content);
+  if (text.empty()) throw TemplateError("the last message has no text that could be continued");
+  while (!segments.empty() && !segments.back().from_input) segments.pop_back();
+  const std::size_t begin = segments.empty() ? std::string::npos : segments.back().text.rfind(text);
+  if (begin == std::string::npos)
+    throw TemplateError("the prompt does not end with the text of the last message, so it cannot be continued");
+  std::string& last = segments.back().text;
+  std::size_t end = begin + text.size();
+  const std::string_view space = std::string_view(content).substr(content.find_last_not_of(kWhiteSpace) + 1);
+  for (std::size_t i = 0; i < space.size() && end < last.size() && last[end] == space[i]; ++i) ++end;
+  last.resize(end);
+}
+
 std::vector<PromptSegment> segments_of(const Text& text) {
   std::vector<PromptSegment> segments;
   std::size_t at = 0;
@@ -90,7 +117,9 @@ Result<RenderedPrompt> ChatTemplate::render(const ChatInput& input, const std::a
     interpreter.set_variable("add_generation_prompt", Value::boolean(input.add_generation_prompt));
     interpreter.set_variable("bos_token", heap.text(input.bos_token));
     interpreter.set_variable("eos_token", heap.text(input.eos_token));
-    return RenderedPrompt{segments_of(interpreter.render(parsed_->body))};
+    RenderedPrompt prompt{segments_of(interpreter.render(parsed_->body))};
+    if (input.continue_final_message) end_with_last_message(prompt.segments, input.messages);
+    return prompt;
   } catch (const TemplateError& error) {
     return error_of(ErrorCode::invalid_argument, name_, error);
   }

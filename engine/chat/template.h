@@ -29,6 +29,7 @@ struct ChatInput {
   Json messages;  // a list of objects with `role`, `content` and what else the template knows
   Json tools;     // null: `tools` is not defined
   bool add_generation_prompt = true;
+  bool continue_final_message = false;  // the prompt ends with the last message's text, not with the marks after it
   std::string bos_token, eos_token;
   Json::Object variables;                                   // more of them: enable_thinking, documents
   std::function<std::string(std::string_view format)> now;  // strftime_now(); empty: calling it is an error
