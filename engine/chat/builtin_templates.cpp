@@ -74,6 +74,18 @@ constexpr std::string_view kPhi3 =
 {%- endfor -%}
 {%- if add_generation_prompt -%}{{ '<|assistant|>\n' }}{%- endif -%})";
 
+// RWKV World has no control tokens of turns: an empty line ends one.
+constexpr std::string_view kRwkv =
+    R"({%- for message in messages -%}
+{%- if message.role == 'system' -%}{{ 'System: ' + message.content | trim + '\n\n' }}
+{%- elif message.role == 'assistant' -%}{{ 'Assistant: ' + message.content.split('</think>')[-1] | trim + '\n\n' }}
+{%- else -%}{{ 'User: ' + message.content | trim + '\n\n' }}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{ 'Assistant:' }}
+{%- if enable_thinking is defined -%}{{ ' <think>' if enable_thinking else ' <think>\n</think>' }}{%- endif -%}
+{%- endif -%})";
+
 constexpr std::string_view kVicuna =
     R"({%- for message in messages -%}
 {%- if message.role == 'system' -%}{{ message.content | trim + '\n\n' }}
@@ -89,7 +101,7 @@ constexpr std::string_view kZephyr =
 {%- endfor -%}
 {%- if add_generation_prompt -%}{{ '<|assistant|>\n' }}{%- endif -%})";
 
-constexpr std::array<BuiltinTemplate, 10> kTemplates = {{
+constexpr std::array<BuiltinTemplate, 11> kTemplates = {{
     {"alpaca", kAlpaca},
     {"chatml", kChatml},
     {"deepseek", kDeepseek},
@@ -98,6 +110,7 @@ constexpr std::array<BuiltinTemplate, 10> kTemplates = {{
     {"llama3", kLlama3},
     {"mistral", kMistral},
     {"phi3", kPhi3},
+    {"rwkv", kRwkv},
     {"vicuna", kVicuna},
     {"zephyr", kZephyr},
 }};

@@ -118,6 +118,20 @@ TEST_CASE("templates by name mark the turns of a conversation, and nothing of wh
   CHECK(find_builtin_template("chatml"));
 }
 
+TEST_CASE("rwkv by name is what its models expect") {
+  const auto made = ChatTemplate::parse(*find_builtin_template("rwkv"), "rwkv");
+  REQUIRE(made);
+  ChatInput input;
+  input.messages = test::json(R"([{"role":"system","content":"S"},{"role":"user","content":" U "},)"
+                              R"({"role":"assistant","content":"<think>hm</think> A"},{"role":"user","content":"V"}])");
+  const std::string turns = "System: S\n\nUser: U\n\nAssistant: A\n\nUser: V\n\nAssistant:";
+  CHECK((*made)->render(input)->text() == turns);
+  input.variables = {{"enable_thinking", true}};
+  CHECK((*made)->render(input)->text() == turns + " <think>");
+  input.variables = {{"enable_thinking", false}};
+  CHECK((*made)->render(input)->text() == turns + " <think>\n</think>");
+}
+
 TEST_CASE("chatml by name is what its models expect") {
   const auto made = ChatTemplate::parse(*find_builtin_template("chatml"), "chatml");
   ChatInput input;
