@@ -8,6 +8,7 @@
 #include "config/assert.h"
 #include "engine/engine.h"
 #include "engine/memory/workspace.h"
+#include "engine/tokenizers/reasoning_limit.h"
 
 namespace troupe::engine {
 namespace {
@@ -27,7 +28,12 @@ struct Sequence {
   std::uint32_t num_prompt = 0;
   std::uint32_t num_computed = 0;
   Sampler sampler;
+  std::optional<ReasoningLimit> reasoning;
 
+  // The token that has to come next; nothing: any.
+  std::optional<TokenId> forced_token() const {
+    return reasoning ? reasoning->next(std::span(tokens).subspan(num_prompt)) : std::nullopt;
+  }
   std::uint32_t num_known() const { return static_cast<std::uint32_t>(tokens.size()); }
   float* live_state() const { return reinterpret_cast<float*>(state.data()); }
 };
@@ -103,7 +109,8 @@ void Executor::open(SequenceSpec spec) {
                     .kept_state = {},
                     .num_prompt = spec.num_prompt_tokens,
                     .num_computed = spec.num_cached,
-                    .sampler = Sampler(state_->model.kernels(), std::move(spec.sampling), state_->model.end_ids())};
+                    .sampler = Sampler(state_->model.kernels(), std::move(spec.sampling), state_->model.end_ids()),
+                    .reasoning = {}};
   TROUPE_ASSERT(sequence.tables.size() == state_->model.arenas().size());
   for (const BlockTable& table : sequence.tables) TROUPE_ASSERT(table.size() == sequence.tables[0].size());
   for (GroupId group = 0; group < spec.copy_from.size(); ++group) {
@@ -114,6 +121,11 @@ void Executor::open(SequenceSpec spec) {
   }
   state_->begin_state(sequence, spec);
   if (sequence.num_prompt == 0) sequence.num_prompt = sequence.num_known();
+  // A draft need not keep to the budget: it is verified.
+  const SamplingParams& params = sequence.sampler.params();
+  if (params.reasoning_budget && !params.is_proposing && state_->model.tokenizer())
+    sequence.reasoning.emplace(state_->model.tokenizer(), *params.reasoning_budget,
+                               std::span(sequence.tokens).first(sequence.num_prompt));
   for (const TokenId token : sequence.tokens) {
     TROUPE_ASSERT(token >= 0 && static_cast<std::uint32_t>(token) < info.vocab_size);
     sequence.sampler.accept(token);
@@ -434,11 +446,13 @@ void Executor::State::sample_all(const StepBatch& batch, StepResult& result) {
 SampledToken Executor::State::sample_row(const Draw& draw, const StepItem& item, std::size_t index,
                                          std::span<float> logits) const {
   const std::size_t row = draw.first_row + index;
-  if (all_greedy) return {.id = static_cast<TokenId>(largest[row].index), .logprob = 0, .top = {}};
+  const std::optional<TokenId> forced = draw.sequence->forced_token();
+  if (all_greedy) return {.id = forced.value_or(static_cast<TokenId>(largest[row].index)), .logprob = 0, .top = {}};
   const std::size_t vocab_size = model.info().vocab_size;
   const std::span<float> own = logits.subspan(row * vocab_size, vocab_size);
   Sampler& sampler = draw.sequence->sampler;
   const std::uint64_t position = draw.sequence->num_known();
+  sampler.force(forced);
   if (index == item.draft.size() || !sampler.params().accepts_by_rejection) return sampler.sample(own, position);
   Proposal proposal{.id = item.draft[index]};
   if (!item.draft_distributions.empty()) proposal.distribution = item.draft_distributions[index];

@@ -126,7 +126,7 @@ SampledToken Sampler::draw(std::span<float> logits, std::uint64_t position, cons
     for (const TokenId id : end_ids_) logits[static_cast<std::size_t>(id)] = kExcluded;
 
   SampledToken token;
-  token.id = choose(logits, position, proposal);
+  token.id = forced_ ? *forced_ : choose(logits, position, proposal);
   if (params_.is_proposing) add_distribution(token);
   if (wants_logprobs) add_logprobs(token);
   return token;

@@ -18,6 +18,12 @@
 
 namespace troupe::engine {
 
+// How many tokens a model may write between two markers before its answer (tokenizers/reasoning_limit.h).
+struct ReasoningBudget {
+  std::uint32_t num_tokens = 0;
+  std::string open, close;
+};
+
 // The sampling parameters of a request. The defaults are neutral: the model's own distribution.
 struct SamplingParams {
   float temperature = 1.0f;         // 0: greedy, the likeliest token (lowest id among equals)
@@ -32,9 +38,10 @@ struct SamplingParams {
   std::uint64_t seed = 0;    // key of the draws; the caller draws one if the request has none
   std::uint32_t choice = 0;  // index among the n answers to one request: each has different draws
   std::uint32_t max_tokens = std::numeric_limits<std::uint32_t>::max();
-  std::vector<TokenId> stop_ids = {};  // a sampled one ends the sequence; it is not emitted
-  bool ignore_eos = false;             // end-of-generation tokens are never drawn
-  std::int32_t num_logprobs = -1;      // -1: none; n: of the chosen token and the n likeliest ones
+  std::vector<TokenId> stop_ids = {};                 // a sampled one ends the sequence; it is not emitted
+  bool ignore_eos = false;                            // end-of-generation tokens are never drawn
+  std::optional<ReasoningBudget> reasoning_budget{};  // none: as long as the model likes
+  std::int32_t num_logprobs = -1;                     // -1: none; n: of the chosen token and the n likeliest ones
   // Of a draft model's sequence: its draws are independent of those of the sequence that it proposes tokens for, and
   // SampledToken::distribution is filled.
   bool is_proposing = false;
@@ -108,6 +115,9 @@ class Sampler {
   // returns the likeliest token.
   [[nodiscard]] SampledToken sample_proposed(std::span<float> logits, std::uint64_t position, const Proposal& proposal);
 
+  // The token of the next draw, whatever is likely; nothing: it is drawn. Only without is_proposing.
+  void force(std::optional<TokenId> id) { forced_ = id; }
+
   const SamplingParams& params() const { return params_; }
   // Whether the token is just the argmax of the raw logits, without logprobs: then sample() need not be called.
   bool is_plain_greedy() const;
@@ -126,6 +136,7 @@ class Sampler {
   SamplingParams params_;
   std::vector<TokenId> end_ids_;
   bool has_penalties_ = false;
+  std::optional<TokenId> forced_;
   std::vector<TokenId> history_;  // only kept if penalties need it
   // Scratch, kept between calls.
   Candidates candidates_;

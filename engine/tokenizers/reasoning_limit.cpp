@@ -1,0 +1,61 @@
+#include "engine/tokenizers/reasoning_limit.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+namespace troupe::engine {
+namespace {
+
+constexpr std::string_view kWhiteSpace = " \t\r\n";
+constexpr std::size_t kMaxTailTokens = 32;  // of a prompt, among which its opening marker is looked for
+
+std::string_view without_space_behind(std::string_view text) {
+  return text.substr(0, text.find_last_not_of(kWhiteSpace) + 1);
+}
+
+}  // namespace
+
+ReasoningLimit::ReasoningLimit(std::shared_ptr<const Tokenizer> tokenizer, ReasoningBudget budget,
+                               std::span<const TokenId> prompt)
+    : tokenizer_(std::move(tokenizer)), budget_(std::move(budget)) {
+  close_ = tokenizer_->encode(budget_.close, {.add_special = false, .parse_special = true});
+  // SentencePiece vocabularies put a space before a text.
+  if (close_.size() > 1 && text_of(std::span(close_).first(1)).find_first_not_of(' ') == std::string::npos)
+    close_.erase(close_.begin());
+  const std::string tail = text_of(prompt.last(std::min(prompt.size(), kMaxTailTokens)));
+  begins_open_ = without_space_behind(tail).ends_with(budget_.open);
+}
+
+std::string ReasoningLimit::text_of(std::span<const TokenId> ids) const {
+  std::string text;
+  for (const TokenId id : ids) text += tokenizer_->raw_piece(id);
+  return text;
+}
+
+std::optional<std::size_t> ReasoningLimit::begin_of(std::span<const TokenId> answer) const {
+  if (begins_open_) return 0;
+  std::string text;
+  for (std::size_t i = 0; i < answer.size(); ++i) {
+    text += tokenizer_->raw_piece(answer[i]);
+    const std::size_t begin = text.find_first_not_of(kWhiteSpace);
+    if (begin == std::string::npos) continue;
+    const std::string_view rest = std::string_view(text).substr(begin);
+    if (rest.starts_with(budget_.open)) return i + 1;
+    if (!std::string_view(budget_.open).starts_with(rest)) break;
+  }
+  return std::nullopt;
+}
+
+std::optional<TokenId> ReasoningLimit::next(std::span<const TokenId> answer) const {
+  if (answer.size() < budget_.num_tokens) return std::nullopt;
+  const auto begin = begin_of(answer);
+  if (!begin || answer.size() - *begin < budget_.num_tokens) return std::nullopt;
+  const auto reasoning = answer.subspan(*begin, budget_.num_tokens),
+             after = answer.subspan(*begin + budget_.num_tokens);
+  if (after.size() >= close_.size() || !std::equal(after.begin(), after.end(), close_.begin())) return std::nullopt;
+  if (text_of(reasoning).find(budget_.close) != std::string::npos) return std::nullopt;
+  return close_[after.size()];
+}
+
+}  // namespace troupe::engine
