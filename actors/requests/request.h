@@ -54,6 +54,8 @@ struct ChatMessage {
   std::string content;
   std::string name{};       // of a user or a tool; empty: the message has none
   std::string reasoning{};  // of an assistant, for templates that show it again (reasoning_content); empty: none
+  // Further members that the template may know: a JSON object ("{\"tool_call_id\": \"a\"}"). Empty: none.
+  std::string members{};
   bool operator==(const ChatMessage&) const = default;
 };
 
@@ -64,6 +66,9 @@ struct ChatPrompt {
   // Further variables of the template: a JSON object ("{\"enable_thinking\": false}"), at most kMaxChatVariableBytes.
   // `tools` and `documents` are variables. Empty: none.
   std::string variables{};
+  // The prompt ends with the text of the last message, which the answer goes on with. add_generation_prompt is false
+  // then, but for an assistant's last message without a text.
+  bool continue_final_message = false;
   bool operator==(const ChatPrompt&) const = default;
 };
 
@@ -97,6 +102,13 @@ struct Request {
 
   WorkKind kind() const { return embed ? WorkKind::embed : WorkKind::generate; }
 };
+
+// The markers around what models think before they answer.
+inline constexpr const char* kReasoningOpen = "<think>";
+inline constexpr const char* kReasoningClose = "</think>";
+[[nodiscard]] inline engine::ReasoningBudget reasoning_budget(std::uint32_t num_tokens) {
+  return {.num_tokens = num_tokens, .open = kReasoningOpen, .close = kReasoningClose};
+}
 
 // Bytes of the texts or the conversation, or of the ids (4 each) that a request sends.
 [[nodiscard]] std::uint64_t input_bytes(const Request& request);
@@ -201,7 +213,7 @@ inline std::uint64_t input_bytes(const Request& request) {
   const ChatPrompt& chat = std::get<ChatPrompt>(request.prompt);
   std::uint64_t bytes = chat.variables.size();
   for (const ChatMessage& each : chat.messages)
-    bytes += each.role.size() + each.content.size() + each.name.size() + each.reasoning.size();
+    bytes += each.role.size() + each.content.size() + each.name.size() + each.reasoning.size() + each.members.size();
   return bytes;
 }
 

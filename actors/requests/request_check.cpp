@@ -108,9 +108,6 @@ std::optional<End> check_shape(const Request& request) {
   }
   if (chat != nullptr) {
     if (auto wrong = check_chat(*chat)) return wrong;
-    if (!request.session.empty())
-      return refusal(Outcome::unsupported, "session",
-                     "messages are a whole conversation; leave out the session, or continue it with text");
   }
   if (auto wrong = check_stop_strings(request.stop_strings)) return wrong;
   if (auto wrong = check_speculation(request.speculation)) return wrong;

@@ -7,6 +7,8 @@
 #include <utility>
 #include <variant>
 
+#include "actors/sessions/sessions.h"
+
 namespace troupe::actors {
 namespace {
 
@@ -53,25 +55,64 @@ std::uint64_t content_of(const Request& request) {
   return std::max<std::uint64_t>(hash, 1);
 }
 
+namespace {
+
+using engine::chat::Json;
+
+bool is_blank(std::string_view text) { return text.find_first_not_of(" \t\r\n") == std::string_view::npos; }
+
+// A template that does not know developers, whose messages OpenAI's newer clients send as those of the system, would
+// leave them out or refuse them.
+std::string role_for(const std::string& role, const engine::chat::ChatTemplate& chat_template) {
+  const bool is_unknown = role == "developer" && chat_template.source().find(role) == std::string::npos;
+  return is_unknown ? "system" : role;
+}
+
+Result<Json::Object> read_object(const std::string& text, std::string_view what) {
+  auto object = engine::chat::parse_json(text);
+  if (object && object->object() != nullptr) return *object->object();
+  return Error{ErrorCode::invalid_argument,
+               std::string(what) + " must be a JSON object" + (object ? "" : ": " + object.error().message)};
+}
+
+Result<Json> message_of(const ChatMessage& from, const engine::chat::ChatTemplate& chat_template) {
+  Json::Object message = {{"role", role_for(from.role, chat_template)}, {"content", from.content}};
+  if (!from.name.empty()) message.emplace_back("name", from.name);
+  if (!from.reasoning.empty()) message.emplace_back("reasoning_content", from.reasoning);
+  if (from.members.empty()) return Json(std::move(message));
+  auto members = read_object(from.members, "a message's further members");
+  if (!members) return members.error();
+  for (auto& [name, value] : *members) {
+    if (std::ranges::any_of(message, [&](const auto& each) { return each.first == name; }))
+      return Error{ErrorCode::invalid_argument, "a message's further members have '" + name + "' a second time"};
+    message.emplace_back(std::move(name), std::move(value));
+  }
+  return Json(std::move(message));
+}
+
+}  // namespace
+
 Result<engine::chat::RenderedPrompt> render(const ChatPrompt& chat, const engine::chat::ChatTemplate& chat_template,
                                             const engine::Tokenizer& tokenizer, const std::atomic<bool>* interrupt) {
   engine::chat::ChatInput input;
-  engine::chat::Json::List messages;
+  // To continue an answer that has no text yet is to begin it.
+  const ChatMessage& last = chat.messages.back();
+  const bool begins_answer = chat.continue_final_message && chat.messages.size() > 1 && last.role == "assistant" &&
+                             is_blank(last.content) && last.members.empty();
+  Json::List messages;
   messages.reserve(chat.messages.size());
-  for (const ChatMessage& each : chat.messages) {
-    engine::chat::Json::Object message = {{"role", each.role}, {"content", each.content}};
-    if (!each.name.empty()) message.emplace_back("name", each.name);
-    if (!each.reasoning.empty()) message.emplace_back("reasoning_content", each.reasoning);
-    messages.emplace_back(std::move(message));
+  for (const ChatMessage& each : std::span(chat.messages).first(chat.messages.size() - (begins_answer ? 1 : 0))) {
+    auto message = message_of(each, chat_template);
+    if (!message) return message.error();
+    messages.push_back(*std::move(message));
   }
   input.messages = std::move(messages);
-  input.add_generation_prompt = chat.add_generation_prompt;
+  input.continue_final_message = chat.continue_final_message && !begins_answer;
+  input.add_generation_prompt = begins_answer || (chat.add_generation_prompt && !chat.continue_final_message);
   if (!chat.variables.empty()) {
-    auto variables = engine::chat::parse_json(chat.variables);
-    if (!variables || variables->object() == nullptr)
-      return Error{ErrorCode::invalid_argument, "the template's variables must be a JSON object" +
-                                                    (variables ? "" : ": " + variables.error().message)};
-    input.variables = *variables->object();
+    auto variables = read_object(chat.variables, "the template's variables");
+    if (!variables) return variables.error();
+    input.variables = *std::move(variables);
   }
   if (const auto bos = tokenizer.bos()) input.bos_token = tokenizer.raw_piece(*bos);
   if (const auto eos = tokenizer.eos()) input.eos_token = tokenizer.raw_piece(*eos);
@@ -80,6 +121,33 @@ Result<engine::chat::RenderedPrompt> render(const ChatPrompt& chat, const engine
     return engine::chat::format_time(format, floor<seconds>(system_clock::now()));
   };
   return chat_template.render(input, interrupt);
+}
+
+Result<engine::chat::RenderedPrompt> render_next_turn(const ChatPrompt& chat,
+                                                      const engine::chat::ChatTemplate& chat_template,
+                                                      const engine::Tokenizer& tokenizer,
+                                                      const std::atomic<bool>* interrupt) {
+  // Stands for the last answer. It comes first, so the same text in a later message changes nothing.
+  constexpr const char* kAnswer = "troupe-answer-8f31c6d2";
+  ChatPrompt whole = chat;
+  whole.messages.insert(whole.messages.begin(),
+                        {{.role = "user", .content = "-"}, {.role = "assistant", .content = kAnswer}});
+  auto prompt = render(whole, chat_template, tokenizer, interrupt);
+  if (!prompt) return prompt;
+  auto& segments = prompt->segments;
+  for (auto it = segments.begin(); it != segments.end(); ++it) {
+    const std::size_t at = it->from_input ? it->text.find(kAnswer) : std::string::npos;
+    if (at == std::string::npos) continue;
+    it->text.erase(0, at + std::string_view(kAnswer).size());
+    segments.erase(segments.begin(), it->text.empty() ? it + 1 : it);
+    if (segments.empty()) break;
+    return prompt;
+  }
+  return Error{
+      ErrorCode::invalid_argument,
+      "chat template '" + chat_template.name() +
+          "' does not write earlier answers, so messages cannot continue a session; send text, or all messages "
+          "without a session"};
 }
 
 Encoding::Encoding(std::shared_ptr<const Request> request, std::shared_ptr<const ServedModel> model)
@@ -121,7 +189,9 @@ void Encoding::encode_some(const std::atomic<bool>* interrupt) {
 
 void Encoding::encode_chat(const ChatPrompt& chat, const engine::EncodeOptions& options) {
   const engine::Tokenizer& tokenizer = *model_->tokenizer();
-  const auto prompt = render(chat, *model_->chat_template(), tokenizer, options.interrupt);
+  const bool continues = request_->turn && !request_->turn->is_new();
+  const auto prompt =
+      (continues ? render_next_turn : render)(chat, *model_->chat_template(), tokenizer, options.interrupt);
   if (!prompt) {
     refusal_ = prompt.error();
     return;

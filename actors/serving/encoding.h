@@ -34,6 +34,13 @@ namespace troupe::actors {
                                                           const engine::Tokenizer& tokenizer,
                                                           const std::atomic<bool>* interrupt);
 
+// Likewise for messages that continue a session: what the template writes after an answer, beginning with the marks
+// that end it. The session's own tokens, reasoning included, stay as they are, so this does not depend on them.
+[[nodiscard]] Result<engine::chat::RenderedPrompt> render_next_turn(const ChatPrompt& chat,
+                                                                    const engine::chat::ChatTemplate& chat_template,
+                                                                    const engine::Tokenizer& tokenizer,
+                                                                    const std::atomic<bool>* interrupt);
+
 // The encoding of all texts of one request, at once or in parts. For one thread at a time.
 class Encoding {
  public:

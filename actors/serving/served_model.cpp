@@ -39,11 +39,21 @@ Status ServedModel::choose_chat_template(const ChatTemplateChoice& choice) {
     return Ok{};
   }
   const auto& own = model_->chat_templates();
-  const auto found = std::find_if(own.begin(), own.end(), [&](const auto& each) { return each.first == choice.name; });
+  // The one without a name is called default, as in tokenizer_config.json.
+  const std::string_view name = choice.name == "default" ? "" : choice.name;
+  auto found = std::ranges::find(own, name, [](const auto& each) { return std::string_view(each.first); });
+  if (found == own.end() && name.empty())
+    found = std::ranges::find(own, "default", [](const auto& each) { return std::string_view(each.first); });
   if (found == own.end()) {
-    if (!choice.name.empty())
-      return Error{ErrorCode::invalid_argument,
-                   fmt::format("the model's file has no chat template '{}'", Printable(choice.name).text())};
+    if (!choice.name.empty()) {
+      std::vector<std::string> names;
+      for (const auto& each : own) names.push_back(Printable(each.first.empty() ? "default" : each.first).text());
+      return Error{
+          ErrorCode::invalid_argument,
+          fmt::format("--chat-template: '{}' is no file, none of troupe's templates, and the model's file has {}",
+                      Printable(choice.name).text(),
+                      names.empty() ? "none" : fmt::format("only {}", fmt::join(names, ", ")))};
+    }
     chat_problem_ = "this model has no chat template" + kRemedy;
     return Ok{};
   }

@@ -58,15 +58,19 @@ class Chat {
     history_.system = options.system;
   }
 
-  // Continues the conversation of this file, and keeps it there.
-  Status keep_in(const std::string& path) {
-    file_ = path;
+  // Continues the conversation of this name, if there is one, and keeps it in its file from then on.
+  Status keep_as(const std::string& name) {
+    auto path = session_file(name);
+    if (!path) return path.error();
     std::error_code ignored;
-    if (!std::filesystem::exists(path, ignored)) return Ok{};
-    auto loaded = load_history(path);
-    if (!loaded) return loaded.error();
-    history_ = *std::move(loaded);
-    if (!options_.system.empty()) history_.system = options_.system;
+    if (std::filesystem::exists(*path, ignored)) {
+      auto loaded = load_history(*path);
+      if (!loaded) return loaded.error();
+      history_ = *std::move(loaded);
+      if (!options_.system.empty()) history_.system = options_.system;
+    }
+    session_ = name;
+    file_ = *std::move(path);
     return Ok{};
   }
 
@@ -105,7 +109,9 @@ class Chat {
 
   Status take(std::string_view line) {
     if (!lines_.is_open()) {
-      const auto command = parse_command(line);
+      // A paste may begin with a slash.
+      const auto command = line.find('\n') == std::string_view::npos ? parse_command(line)
+                                                                     : Result<std::optional<CommandLine>>(std::nullopt);
       if (!command) return report(command.error());
       if (*command) return obey(**command);
       if (line.starts_with("//")) line.remove_prefix(1);
@@ -147,6 +153,12 @@ class Chat {
         if (!history_.drop_answer() && (history_.turns.empty() || history_.turns.back().role != "user"))
           return report({ErrorCode::invalid_argument, "there is no answer yet"});
         return answer();
+      case ChatCommand::undo:
+        if (!history_.drop_turn()) return report({ErrorCode::invalid_argument, "nothing has been said yet"});
+        tell_turns();
+        return keep();
+      case ChatCommand::session:
+        return use_session(line.argument);
       case ChatCommand::set: {
         const auto shown = set_setting(settings_, line.argument);
         if (!shown) return report(shown.error());
@@ -160,6 +172,16 @@ class Chat {
     return Ok{};
   }
 
+  Status use_session(const std::string& name) {
+    if (!name.empty()) {
+      if (const Status kept = keep_as(name); !kept) return report(kept.error());
+      if (const Status kept = keep(); !kept) return kept;
+    }
+    std::cerr << (session_.empty() ? "  this conversation has no name; /session NAME gives it one\n"
+                                   : fmt::format("  {}: {} turns in {}\n", session_, history_.turns.size(), file_));
+    return Ok{};
+  }
+
   Status use_file(const CommandLine& line) {
     if (line.argument.empty()) return report({ErrorCode::invalid_argument, "name a file"});
     if (line.command == ChatCommand::save) {
@@ -169,9 +191,11 @@ class Chat {
     auto loaded = load_history(line.argument);
     if (!loaded) return report(loaded.error());
     history_ = *std::move(loaded);
-    tell(fmt::format("{} turns\n", history_.turns.size()));
+    tell_turns();
     return keep();
   }
+
+  void tell_turns() const { tell(fmt::format("{} turns\n", history_.turns.size())); }
 
   // Into the file of --session.
   Status keep() {
@@ -265,7 +289,7 @@ class Chat {
   MessageLines lines_;
   ChatHistory history_;
   ChatSettings settings_;
-  std::string file_;
+  std::string session_, file_;  // empty: the conversation is not kept
   std::string stats_ = "  there is no answer yet\n";
   int code_ = kExitOk;
   bool quits_ = false;
@@ -274,11 +298,8 @@ class Chat {
 }  // namespace
 
 Result<int> chat(const config::ChatOptions& options, const config::Given&) {
-  std::string file;
   if (!options.session.empty()) {
-    auto path = session_file(options.session);
-    if (!path) return path.error();
-    file = *std::move(path);
+    if (const auto path = session_file(options.session); !path) return path.error();  // before anything is asked
   }
   EventQueue events;
   std::atomic<bool> is_answering = false, has_begun = false;
@@ -293,8 +314,8 @@ Result<int> chat(const config::ChatOptions& options, const config::Given&) {
   const auto with_template = has_template(**client, options.model_name);
   if (!with_template) return with_template.error();
   Chat chat(options, **client, events, is_answering, *with_template);
-  if (!file.empty()) {
-    if (const Status kept = chat.keep_in(file); !kept) return kept.error();
+  if (!options.session.empty()) {
+    if (const Status kept = chat.keep_as(options.session); !kept) return kept.error();
   }
   has_begun = true;
   return chat.talk();

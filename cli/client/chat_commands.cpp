@@ -21,13 +21,15 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(" \t") + 1 - begin);
 }
 
-constexpr std::array<std::pair<std::string_view, ChatCommand>, 10> kCommands = {{
+constexpr std::array<std::pair<std::string_view, ChatCommand>, 12> kCommands = {{
     {"set", ChatCommand::set},
     {"system", ChatCommand::system},
     {"save", ChatCommand::save},
     {"load", ChatCommand::load},
     {"clear", ChatCommand::clear},
     {"regen", ChatCommand::regenerate},
+    {"undo", ChatCommand::undo},
+    {"session", ChatCommand::session},
     {"stats", ChatCommand::stats},
     {"help", ChatCommand::help},
     {"quit", ChatCommand::quit},
@@ -141,13 +143,15 @@ std::string_view chat_help() {
   return "  /set NAME VALUE   temp, top-k, seed, predict, ...; without arguments: shows all\n"
          "  /system TEXT      what the model is told first; without TEXT: nothing\n"
          "  /regen            another answer instead of the last\n"
+         "  /undo             takes back what was said last, and its answer\n"
          "  /clear            begins a new conversation\n"
          "  /save FILE, /load FILE\n"
+         "  /session NAME     continues the conversation of this name, or keeps this one as it; without NAME: shows "
+         "it\n"
          "  /stats            tokens and times of the last answer\n"
          "  /quit             or Ctrl-D\n"
-         "A line that ends with \\ goes on in the next; \"\"\" begins and ends a text of several lines; // begins a "
-         "text "
-         "with a slash. Ctrl-C stops an answer.\n";
+         "A line that ends with \\ goes on in the next; \"\"\" begins and ends a text of several lines, as "
+         "a paste is one; // begins a text with a slash. Ctrl-C stops an answer.\n";
 }
 
 }  // namespace troupe::cli

@@ -29,7 +29,7 @@ class MessageLines {
   bool is_open_ = false;   // after a backslash
 };
 
-enum class ChatCommand { set, system, save, load, clear, regenerate, stats, help, quit };
+enum class ChatCommand { set, system, save, load, clear, regenerate, undo, session, stats, help, quit };
 
 struct CommandLine {
   ChatCommand command;

@@ -70,6 +70,13 @@ bool ChatHistory::drop_answer() {
   return true;
 }
 
+bool ChatHistory::drop_turn() {
+  const auto last = std::find_if(turns.rbegin(), turns.rend(), [](const auto& each) { return each.role == "user"; });
+  if (last == turns.rend()) return false;
+  turns.erase(last.base() - 1, turns.end());
+  return true;
+}
+
 Status save_history(const ChatHistory& history, const std::string& path) {
   ordered_json messages = ordered_json::array();
   for (const client::Message& each : history.turns)

@@ -21,6 +21,8 @@ struct ChatHistory {
   std::string story() const;
   // Drops the last answer, so that it can be asked for again. False: there is none.
   bool drop_answer();
+  // Drops what a user said last, and all after it. False: there is nothing.
+  bool drop_turn();
 };
 
 // A file of JSON: {"system": ..., "messages": [{"role", "content"}]}. Written with mode 0600, whole or not at all.

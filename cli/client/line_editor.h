@@ -17,7 +17,8 @@ class LineEditor {
 
   bool is_terminal() const { return terminal_ != nullptr; }
   // The next line without its end; nothing at the end of the input. At a terminal Ctrl-C gives an empty line, and
-  // `was_interrupted` says so then. Lines longer than kMaxLineBytes are cut into several.
+  // `was_interrupted` says so then; what is pasted is a part of one line, with its ends of lines. Lines longer than
+  // kMaxLineBytes are cut into several.
   std::optional<std::string> read(const std::string& prompt);
   bool was_interrupted() const { return was_interrupted_; }
 

@@ -13,6 +13,8 @@
 #include "cli/terminal/exit_code.h"
 #include "cli/terminal/output.h"
 #include "cli/terminal/text.h"
+#include "config/printable.h"
+#include "engine/chat/template.h"
 #include "engine/formats/model_file.h"
 #include "engine/model.h"
 #include "engine/model/encoder.h"
@@ -211,6 +213,48 @@ Verdict verdict_on(const engine::ModelFile& file, const Cost& cost, std::uint32_
   return verdict;
 }
 
+struct NamedTemplate {
+  std::string name;  // "default" for that without one
+  std::string source;
+  std::string problem;  // why it cannot be used; empty: it can
+};
+
+std::vector<NamedTemplate> chat_templates(const engine::ModelFile& file) {
+  std::vector<NamedTemplate> all;
+  const auto found = engine::find_chat_templates(file);
+  if (!found) return all;  // the verdict says so
+  for (const auto& [key, source] : *found) {
+    const std::string name = key.empty() ? "default" : key;
+    const auto parsed = engine::chat::ChatTemplate::parse(source, name);
+    all.push_back({name, source, parsed ? "" : parsed.error().message});
+  }
+  return all;
+}
+
+std::string summary_of(const NamedTemplate& chat_template) {
+  return fmt::format("{}, {} bytes{}", Printable(chat_template.name).text(), chat_template.source.size(),
+                     chat_template.problem.empty() ? "" : "; it cannot be used: " + chat_template.problem);
+}
+
+// The source alone, so that it can be a file for serve --chat-template; of several each after a comment with its name.
+Result<int> print_chat_templates(const engine::ModelFile& file, bool as_json) {
+  const auto templates = chat_templates(file);
+  if (templates.empty() && !as_json)
+    return Error{ErrorCode::invalid_argument,
+                 file.path() + " has no chat template; serve takes one with --chat-template"};
+  if (as_json) {
+    ordered_json object = ordered_json::object();
+    for (const NamedTemplate& each : templates) object[each.name] = each.source;
+    write_json(object, std::cout);
+    return kExitOk;
+  }
+  for (const NamedTemplate& each : templates) {
+    if (templates.size() > 1) std::cout << "{#- " << Printable(each.name).text() << " #}\n";
+    std::cout << each.source << (each.source.ends_with('\n') ? "" : "\n");
+  }
+  return kExitOk;
+}
+
 void print_json(const engine::ModelFile& file, const Cost& cost, const Verdict& verdict) {
   ordered_json object{{"path", file.path()},
                       {"file_bytes", file.file_bytes()},
@@ -219,6 +263,7 @@ void print_json(const engine::ModelFile& file, const Cost& cost, const Verdict& 
                       {"family", served_by(file)},
                       {"refused", verdict.refusal ? ordered_json(verdict.refusal->message) : ordered_json()},
                       {"end_ids", verdict.end_ids},
+                      {"chat_templates", ordered_json::array()},
                       {"notes", verdict.notes},
                       {"memory_budget", cost.memory},
                       {"weight_bytes", cost.weights},
@@ -228,6 +273,11 @@ void print_json(const engine::ModelFile& file, const Cost& cost, const Verdict& 
                       {"num_sequences", ordered_json::object()},
                       {"metadata", ordered_json::object()},
                       {"tensors", ordered_json::array()}};
+  for (const NamedTemplate& each : chat_templates(file))
+    object["chat_templates"].push_back(
+        {{"name", each.name},
+         {"bytes", each.source.size()},
+         {"problem", each.problem.empty() ? ordered_json() : ordered_json(each.problem)}});
   for (const KvCost& kv : cost.kv) {
     object["kv_bytes_per_token"][kv.type] = kv.bytes_per_token;
     object["longest_context"][kv.type] = kv.longest_context;
@@ -262,8 +312,9 @@ void print_text(const engine::ModelFile& file, const Cost& cost, const Verdict& 
                               engine::describe_types(file), human_bytes(cost.weights))},
       {"trained context", fmt::format("{} tokens", cost.trained)},
       {"answers end at", ends.empty() ? "no token that is known" : "token " + ends},
-      {"memory budget", human_bytes(cost.memory)},
   };
+  for (const NamedTemplate& each : chat_templates(file)) lines.emplace_back("chat template", summary_of(each));
+  lines.emplace_back("memory budget", human_bytes(cost.memory));
   if (verdict.refusal) lines.emplace_back("refused", verdict.refusal->message);
   for (const std::string& note : verdict.notes) lines.emplace_back("note", note);
   for (const KvCost& kv : cost.kv) {
@@ -312,6 +363,7 @@ Result<int> inspect(const config::InspectOptions& options, const config::Given& 
   if (!path) return path.error();
   const auto file = engine::open_gguf(*path);
   if (!file) return file.error();
+  if (options.show_chat_template) return print_chat_templates(**file, options.json);
   const Cost cost = cost_of(**file, *load, **kernels);
   const Verdict verdict = verdict_on(**file, cost, load->context);
   if (options.json)

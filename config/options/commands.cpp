@@ -114,7 +114,8 @@ std::vector<CommandInfo> make_commands() {
        "[FILE]",
        "Prints the metadata and tensors of a model file, what a token costs in the KV cache, and the longest context "
        "that fits the memory budget.",
-       {"troupe inspect", "troupe inspect -m llama.gguf", "troupe inspect llama.gguf --memory 8GiB -c 32768"}},
+       {"troupe inspect", "troupe inspect -m llama.gguf", "troupe inspect llama.gguf --memory 8GiB -c 32768",
+        "troupe inspect llama.gguf --chat-template > mine.jinja"}},
       {Command::status,
        "status",
        "show what the server is doing",

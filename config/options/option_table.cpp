@@ -454,6 +454,8 @@ std::span<const Option> option_table() {
       {&TokenTextOptions::ids, "ids", "", kInputOutput, "", kAny,
        "token ids instead of text: as the prompt (run), as the texts (embed), as the whole output (tokenize)"},
       {&JsonOptions::json, "json", "", kInputOutput, "", kAny, "print JSON"},
+      {&ShowTemplateOptions::show_chat_template, "show-chat-template", "--chat-template", kInputOutput, "", kAny,
+       "print the file's chat templates alone, as they are"},
       {&AnchorOptions::anchors, "anchors", "", kInputOutput, "", kAny, "inspect: print all anchors"},
       {&AnchorOptions::dry_run, "dry-run", "", kInputOutput, "", kAny,
        "repair: say what would be done, and do nothing"},

@@ -141,6 +141,10 @@ struct ServerOptions {
   bool print_limits = false;
 };
 
+struct ShowTemplateOptions {  // inspect
+  bool show_chat_template = false;
+};
+
 struct TcpOptions {               // serve
   std::string tls_cert, tls_key;  // PEM files; empty: no TLS
 };
@@ -320,10 +324,10 @@ struct Options
     : Joined<HelpOptions, ConfigOptions, EngineOptions, ContextOptions, ProfileOptions, SocketOptions, RequestOptions,
              TokenTextOptions, EndsOptions, RawOptions, JsonOptions, FormatOptions, SessionsDirOptions, ServerOptions,
              GatewayLimits, ConnectionLimits, LogOptions, AnswerOptions, ConversationOptions, ChatFlagOptions,
-             AnchorOptions, VerboseOptions, VectorOptions, StatusFormatOptions, ScreenOptions, CaseOptions,
-             MachineOptions, PaceOptions, PromptOptions, FaultOptions, LoadTenantOptions, GoalOptions, ReportOptions,
-             PassageOptions, LogitsOptions, DecodeOptions, SpeculationOptions, UsageFileOptions, PeriodOptions,
-             KeysFileOptions, KeyOptions, TcpOptions> {};
+             ShowTemplateOptions, AnchorOptions, VerboseOptions, VectorOptions, StatusFormatOptions, ScreenOptions,
+             CaseOptions, MachineOptions, PaceOptions, PromptOptions, FaultOptions, LoadTenantOptions, GoalOptions,
+             ReportOptions, PassageOptions, LogitsOptions, DecodeOptions, SpeculationOptions, UsageFileOptions,
+             PeriodOptions, KeysFileOptions, KeyOptions, TcpOptions> {};
 
 // The options of a subcommand.
 template <class... Groups>
@@ -344,7 +348,8 @@ using RunOptions = Configured<SocketOptions, RequestOptions, SpeculationOptions,
 using BenchOptions = Configured<EngineOptions, ContextOptions, ProfileOptions, CaseOptions, FormatOptions>;
 using EvalOptions = Configured<EngineOptions, ContextOptions, LogitsOptions, TextOptions, JsonOptions>;
 using TokenizeOptions = Configured<ModelOptions, TokenTextOptions, EndsOptions, RawOptions, DecodeOptions>;
-using InspectOptions = Configured<ModelOptions, FitOptions, ContextOptions, ParallelOptions, JsonOptions>;
+using InspectOptions =
+    Configured<ModelOptions, FitOptions, ContextOptions, ParallelOptions, ShowTemplateOptions, JsonOptions>;
 using StatusOptions = Configured<SocketOptions, StatusFormatOptions, VerboseOptions, JsonOptions>;
 using TopOptions = Configured<SocketOptions, ScreenOptions>;
 using VersionOptions = OptionSet<HelpOptions, JsonOptions>;

@@ -43,7 +43,7 @@ constexpr Row kFlags[] = {
     {kAll, "-sysf --system-prompt-file", "--system takes the text itself: --system \"$(cat FILE)\""},
     {kAll & ~bit(Command::run) & ~bit(Command::chat), "-sys --system-prompt",
      "messages are a client's: `troupe chat --system TEXT`, `troupe run --chat --system TEXT`"},
-    {kAll & ~kServe, "--chat-template --chat-template-file",
+    {kAll & ~kServe & ~bit(Command::inspect), "--chat-template --chat-template-file",
      "the server makes prompts of messages: `troupe serve --chat-template FILE`"},
     {kAll, "--jinja", "chat templates are always Jinja; leave it out"},
     {kAll, "-cnv --conversation -i --interactive -if --interactive-first", "`troupe chat` is a conversation"},

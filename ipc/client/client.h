@@ -56,13 +56,15 @@ struct Message {
   std::string content{};    ///< UTF-8; never becomes a control token
   std::string name{};       ///< of a user or a tool; empty: none
   std::string reasoning{};  ///< of an assistant, for templates that show it again; empty: none
+  std::string members{};    ///< a JSON object of further members that the template knows: tool_calls, tool_call_id
 };
 
 /// A conversation that the model's chat template makes a prompt of; refused (unsupported) by a model without one.
 struct Conversation {
-  std::vector<Message> messages{};    ///< 1 to 16,384
-  bool add_generation_prompt = true;  ///< the prompt ends where the assistant's answer begins
-  std::string variables{};            ///< a JSON object of further variables of the template; empty: none
+  std::vector<Message> messages{};      ///< 1 to 16,384
+  bool add_generation_prompt = true;    ///< the prompt ends where the assistant's answer begins
+  std::string variables{};              ///< a JSON object of further variables of the template; empty: none
+  bool continue_final_message = false;  ///< the answer goes on with the last message's text; no generation prompt then
 };
 
 /// How steps verify proposed tokens together; never changes an answer. Absent fields: as the server was started.
@@ -95,7 +97,9 @@ struct Request {
   /// The conversation to continue, or to begin: its tokens come before the prompt, and the answer becomes part of it.
   /// Letters, digits, ".", "_" and "-", at most 64; empty: none. n must be 1.
   std::string session{};
-  Speculation speculation{};       ///< what drafts tokens for it
+  Speculation speculation{};  ///< what drafts tokens for it
+  /// Tokens that the model may think with (<think>) before </think> comes; as many as it likes if absent.
+  std::optional<std::uint32_t> reasoning_budget{};
   bool session_recompute = false;  ///< also if it was computed under another numerics_id of this model
 };
 

@@ -138,7 +138,8 @@ Status check_text(const Request& request) {
   if (const auto* const chat = std::get_if<Conversation>(&request.prompt)) {
     if (!is_utf8(chat->variables)) return not_utf8("the template's variables");
     for (const Message& each : chat->messages)
-      if (!is_utf8(each.role) || !is_utf8(each.content) || !is_utf8(each.name) || !is_utf8(each.reasoning))
+      if (!is_utf8(each.role) || !is_utf8(each.content) || !is_utf8(each.name) || !is_utf8(each.reasoning) ||
+          !is_utf8(each.members))
         return not_utf8("a message");
   }
   if (!is_utf8(request.model)) return not_utf8("the model's name");
@@ -172,9 +173,11 @@ v1::ClientFrame to_frame(std::uint64_t stream, const Request& request) {
       message.set_content(each.content);
       message.set_name(each.name);
       message.set_reasoning(each.reasoning);
+      message.set_members(each.members);
     }
     messages.set_add_generation_prompt(chat->add_generation_prompt);
     messages.set_variables(chat->variables);
+    messages.set_continue_final_message(chat->continue_final_message);
   } else {
     const auto& ids = std::get<std::vector<TokenId>>(request.prompt);
     out.mutable_token_ids()->mutable_ids()->Add(ids.begin(), ids.end());
@@ -189,6 +192,7 @@ v1::ClientFrame to_frame(std::uint64_t stream, const Request& request) {
   out.set_cache_scope(request.cache_scope);
   out.set_session(request.session);
   out.set_session_recompute(request.session_recompute);
+  if (request.reasoning_budget) out.set_reasoning_budget(*request.reasoning_budget);
   const Speculation& speculation = request.speculation;
   if (!speculation.type.empty()) out.mutable_speculation()->set_type(speculation.type);
   if (speculation.n_max) out.mutable_speculation()->set_n_max(*speculation.n_max);

@@ -27,9 +27,11 @@ actors::ChatPrompt to_chat(v1::Messages& messages) {
     chat.messages.push_back({.role = std::move(*each.mutable_role()),
                              .content = std::move(*each.mutable_content()),
                              .name = std::move(*each.mutable_name()),
-                             .reasoning = std::move(*each.mutable_reasoning())});
+                             .reasoning = std::move(*each.mutable_reasoning()),
+                             .members = std::move(*each.mutable_members())});
   chat.add_generation_prompt = !messages.has_add_generation_prompt() || messages.add_generation_prompt();
   chat.variables = std::move(*messages.mutable_variables());
+  chat.continue_final_message = messages.continue_final_message();
   return chat;
 }
 
@@ -239,6 +241,8 @@ RequestOrRefusal to_request(v1::Generate& generate, const scheduler::Tenant& ten
   request.cache_scope = generate.cache_scope();
   request.credit = generate.has_credit() ? generate.credit() : kImplicitCredit;
   request.num_choices = generate.has_n() ? generate.n() : 1;
+  if (generate.has_reasoning_budget())
+    request.sampling.reasoning_budget = actors::reasoning_budget(generate.reasoning_budget());
   if (generate.has_speculation()) request.speculation = to_choice(generate.speculation());
   request.session = generate.session();
   request.session_recompute = generate.session_recompute();

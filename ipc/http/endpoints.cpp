@@ -59,13 +59,15 @@ scheduler::Outcome outcome_of(const api::ApiError& error) {
 actors::ChatPrompt chat_prompt(api::Conversation&& conversation) {
   actors::ChatPrompt chat{.messages = {},
                           .add_generation_prompt = conversation.add_generation_prompt,
-                          .variables = std::move(conversation.template_arguments)};
+                          .variables = std::move(conversation.template_arguments),
+                          .continue_final_message = conversation.continue_final_message};
   chat.messages.reserve(conversation.messages.size());
   for (api::ChatMessage& message : conversation.messages)
     chat.messages.push_back({.role = std::move(message.role),
                              .content = std::move(message.content),
                              .name = std::move(message.name).value_or(""),
-                             .reasoning = std::move(message.reasoning_content).value_or("")});
+                             .reasoning = std::move(message.reasoning_content).value_or(""),
+                             .members = std::move(message.members)});
   return chat;
 }
 

@@ -67,6 +67,14 @@ bool ends_within(std::string_view prompt, const api::ReasoningMarkers& markers) 
   return last != std::string_view::npos && prompt.substr(0, last + 1).ends_with(markers.open);
 }
 
+// Whether the message that an answer goes on with has begun reasoning, and not ended it.
+bool continues_reasoning(const api::Conversation& conversation, const api::ReasoningMarkers& markers) {
+  if (!conversation.continue_final_message || conversation.messages.empty()) return false;
+  const std::string& text = conversation.messages.back().content;
+  const std::size_t open = text.rfind(markers.open);
+  return open != std::string::npos && text.find(markers.close, open) == std::string::npos;
+}
+
 // The answer keeps what it says of the request; the prompt only if it is echoed.
 void submit_call(ApiCall& call, api::AnswerFacts facts, Exchange& exchange) {
   std::vector<actors::Request> requests;
@@ -87,10 +95,11 @@ void begin_answer(const std::shared_ptr<ApiCall>& call, Exchange& exchange) {
     return refuse_with(std::move(*error), api::Dialect::openai)(exchange);
   api::AnswerFacts facts = facts_of(*call, exchange.gateway());
   if (!call->conversation) return submit_call(*call, std::move(facts), exchange);
+  facts.reasoning_open = continues_reasoning(*call->conversation, facts.reasoning);
   actors::ChatPrompt chat = chat_prompt(std::move(*call->conversation));
   call->request.prompt = chat;
   const std::string& model = call->request.model;
-  if (!may_open_reasoning(exchange.gateway(), model, facts.reasoning))
+  if (facts.reasoning_open || !may_open_reasoning(exchange.gateway(), model, facts.reasoning))
     return submit_call(*call, std::move(facts), exchange);
   exchange.render(model, std::move(chat), call->request.num_choices,
                   [call, facts = std::move(facts)](Exchange& then, actors::Rendered rendered) mutable {

@@ -2,6 +2,7 @@
 #include "actors/gateway.h"
 #include "engine/chat/builtin_templates.h"
 #include "tests/actors/gateway_fixture.h"
+#include "tests/support/temp_folder.h"
 
 namespace troupe::actors {
 namespace {
@@ -91,6 +92,76 @@ TEST_CASE("variables and the choice of no generation prompt reach the template")
   CHECK_THAT(wrong.message, Catch::Contains("must be a JSON object"));
 }
 
+TEST_CASE("the last message is continued, and an assistant's without text is begun") {
+  const auto gateway = start(with_template(kTurns));
+  const auto continued = [&](std::vector<ChatMessage> messages) {
+    ChatPrompt prompt{std::move(messages)};
+    prompt.continue_final_message = true;
+    const Rendered answer = applied(*gateway, prompt);
+    return std::holds_alternative<End>(answer) ? std::get<End>(answer).message : std::get<std::string>(answer);
+  };
+  CHECK(continued({{"user", "a"}, {"assistant", "Sure,"}}) == "<s>user: a</s>assistant: Sure,");
+  CHECK(continued({{"user", "a"}, {"assistant", " "}}) == "<s>user: a</s>assistant:");
+  CHECK(continued({{"user", "a b"}}) == "<s>user: a b");
+  CHECK_THAT(continued({{"user", ""}}), Catch::Contains("no text that could be continued"));
+  Request same = greedy("", 8), asked = chat({{"user", "a"}, {"assistant", "Once upon"}});
+  std::get<ChatPrompt>(asked.prompt).continue_final_message = true;
+  same.prompt =
+      tokenized(*gateway, "<s>user: a</s>assistant: Once upon", {.add_special = false, .parse_special = true});
+  CHECK(run(*gateway, asked).ids == run(*gateway, same).ids);
+}
+
+TEST_CASE("reasoning ends by its marker once its budget is used up, greedy, drawn, and with drafts") {
+  const auto gateway = start(with_template("{% for m in messages %}{{ m.content }}{% endfor %}<think>"));
+  for (const float temperature : {0.0f, 1.0f}) {
+    Request request = chat({{"user", "Once upon a time"}}, 24);
+    request.sampling.temperature = temperature;
+    request.sampling.ignore_eos = true;
+    request.has_seed = true;
+    const Answered free = run(*gateway, request);
+    request.sampling.reasoning_budget = reasoning_budget(6);
+    const Answered limited = run(*gateway, request);
+    INFO(limited.text);
+    const std::size_t end = limited.text.find("</think>");
+    REQUIRE(end != std::string::npos);
+    CHECK(limited.text.substr(0, end) == free.text.substr(0, end));
+    CHECK(limited.text.find("</think>", end + 1) == std::string::npos);
+    CHECK(limited.ids.size() == 24);
+    CHECK(std::equal(limited.ids.begin(), limited.ids.begin() + 6, free.ids.begin()));
+    for (const auto source : {engine::DraftSource::ngram, engine::DraftSource::suffix}) {
+      request.speculation.source = source;
+      CHECK(run(*gateway, request).ids == limited.ids);
+    }
+    request.speculation = {};
+    request.prompt = "Once upon a time";  // no reasoning: nothing to end
+    CHECK(run(*gateway, request).text.find("</think>") == std::string::npos);
+  }
+}
+
+TEST_CASE("a developer's message is the system's for a template that does not know developers") {
+  const std::string roles = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}";
+  const auto rendered = [](const std::string& source) {
+    const auto gateway = start(with_template(source));
+    return std::get<std::string>(applied(*gateway, {{{"developer", "Be terse."}, {"user", "Hi"}}}));
+  };
+  CHECK(rendered(roles) == "[system]Be terse.[user]Hi");
+  CHECK(rendered(roles + "{# knows developer #}") == "[developer]Be terse.[user]Hi");
+}
+
+TEST_CASE("further members of a message reach the template as input") {
+  const auto gateway = start(with_template("{% for m in messages %}{{ m | tojson }}{% endfor %}"));
+  ChatMessage call{.role = "assistant", .content = ""}, result{.role = "tool", .content = "42"};
+  call.members = R"({"tool_calls": [{"function": {"name": "f", "arguments": {"x": 1}}}]})";
+  result.members = R"({"tool_call_id": "a"})";
+  CHECK(std::get<std::string>(applied(*gateway, {{call, result}})) ==
+        R"({"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": {"x": 1}}}]})"
+        R"({"role": "tool", "content": "42", "tool_call_id": "a"})");
+  for (const char* wrong : {"[1]", "{", R"({"content": "x"})"}) {
+    call.members = wrong;
+    CHECK(std::get<End>(applied(*gateway, {{call}})).outcome == Outcome::invalid_argument);
+  }
+}
+
 TEST_CASE("what the template refuses is refused in its words, once") {
   const auto gateway = start(with_template(kTurns));
   const std::string long_text(8192, 'x');  // on a text thread, too
@@ -130,15 +201,54 @@ TEST_CASE("a model without a chat template refuses messages and says what to do"
   CHECK(gateway->models()[0].chat_template == nullptr);
 }
 
-TEST_CASE("conversations without a message, with a message without a role, or in a session are refused") {
+TEST_CASE("conversations without a message, or with a message without a role, are refused") {
   const auto gateway = start(with_template(kTurns));
   CHECK(run(*gateway, chat({})).end.outcome == Outcome::invalid_argument);
   CHECK(run(*gateway, chat({{"", "x"}})).end.outcome == Outcome::invalid_argument);
   CHECK(run(*gateway, chat(std::vector<ChatMessage>(kMaxChatMessages + 1, {"user", "x"}))).end.outcome ==
         Outcome::invalid_argument);
-  Request in_session = chat({{"user", "x"}});
-  in_session.session = "talk";
-  CHECK(run(*gateway, in_session).end.outcome == Outcome::unsupported);
+}
+
+TEST_CASE("messages continue a session behind its last answer, and its tokens stay") {
+  const troupe::test::TempFolder folder;
+  GatewayOptions options = with_template(kTurns);
+  options.sessions_directory = folder.path("sessions");
+  const auto gateway = start(options);
+  const auto ids_of = [&](const std::string& text) {
+    return tokenized(*gateway, text, {.add_special = false, .parse_special = true});
+  };
+  std::vector<TokenId> all;
+  const auto say = [&](std::vector<ChatMessage> messages, const std::string& written) {
+    Request request = chat(std::move(messages), 6);
+    request.sampling.ignore_eos = true;
+    request.session = "talk";
+    const Answered answered = run(*gateway, request);
+    INFO(answered.end.message);
+    const std::vector<TokenId> ids = ids_of(written);
+    all.insert(all.end(), ids.begin(), ids.end());
+    CHECK(answered.end.usage.prompt_tokens == all.size());
+    Request same = greedy("", 6);
+    same.sampling.ignore_eos = true;
+    same.prompt = all;
+    CHECK(answered.ids == run(*gateway, same).ids);
+    all.insert(all.end(), answered.ids.begin(), answered.ids.end());
+  };
+  say({{"user", "Once upon a time"}}, "<s>user: Once upon a time</s>assistant:");
+  say({{"user", "And then?"}}, "</s>user: And then?</s>assistant:");
+  say({{"user", "a"}, {"assistant", "b"}, {"user", "c"}}, "</s>user: a</s>assistant: b</s>user: c</s>assistant:");
+}
+
+TEST_CASE("a template that does not write earlier answers cannot continue a session by messages") {
+  const troupe::test::TempFolder folder;
+  GatewayOptions options = with_template("{{ messages[-1].content }}:");
+  options.sessions_directory = folder.path("sessions");
+  const auto gateway = start(options);
+  Request request = chat({{"user", "Once"}}, 2);
+  request.session = "talk";
+  CHECK(scheduler::info(run(*gateway, request).end.outcome).kind == scheduler::OutcomeKind::done);
+  const End refused = run(*gateway, request).end;
+  CHECK(refused.outcome == Outcome::invalid_argument);
+  CHECK_THAT(refused.message, Catch::Contains("does not write earlier answers"));
 }
 
 TEST_CASE("a template that cannot be used keeps a server from starting only if it was asked for") {
@@ -150,7 +260,7 @@ TEST_CASE("a template that cannot be used keeps a server from starting only if i
   (*gateway)->on_loaded(loaded.callback());
   const Status status = loaded.wait();
   REQUIRE_FALSE(status);
-  CHECK_THAT(status.error().message, Catch::Contains("no chat template 'nope'"));
+  CHECK_THAT(status.error().message, Catch::Contains("'nope' is no file"));
 }
 
 }  // namespace

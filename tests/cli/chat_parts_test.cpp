@@ -46,6 +46,20 @@ TEST_CASE("a slash and a letter begin a command, other slashes do not") {
   CHECK_THAT(parse_command("/sett x").error().message, Contains("no command /sett"));
 }
 
+TEST_CASE("a turn that is taken back takes its answer along") {
+  ChatHistory history;
+  CHECK_FALSE(history.drop_turn());
+  history.turns = {{"user", "a"}, {"assistant", "b"}, {"user", "c"}, {"assistant", "d"}};
+  CHECK(history.drop_turn());
+  REQUIRE(history.turns.size() == 2);
+  CHECK(history.turns.back().content == "b");
+  history.turns.push_back({"user", "not answered"});
+  CHECK(history.drop_turn());
+  CHECK(history.turns.size() == 2);
+  CHECK(history.drop_turn());
+  CHECK(history.turns.empty());
+}
+
 TEST_CASE("settings are numbers in their range, and are listed") {
   ChatSettings settings;
   CHECK_THAT(*set_setting(settings, ""), Contains("temp") && Contains("(unset)"));

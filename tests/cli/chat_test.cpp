@@ -5,12 +5,15 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/process.h"
 
 using namespace troupe::test;
 using Catch::Matchers::Contains;
+using nlohmann::ordered_json;
 
 namespace {
 
@@ -20,6 +23,54 @@ std::string answer_to(ServerProcess& server, const std::string& text, const std:
   const Finished finished = server.call({"run", "--temp", "0", "-n", count, text});
   REQUIRE(finished.code == 0);
   return finished.out;
+}
+
+// `troupe chat` at a terminal: what is typed, and what its screen (stderr) and its answers (stdout) show.
+class TerminalChat {
+ public:
+  explicit TerminalChat(ServerProcess& server, std::vector<std::string> options = {},
+                        std::map<std::string, std::string> environment = {}) {
+    master_ = ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    REQUIRE(master_ >= 0);
+    REQUIRE(::grantpt(master_) == 0);
+    REQUIRE(::unlockpt(master_) == 0);
+    const int slave = ::open(::ptsname(master_), O_RDWR | O_NOCTTY);
+    REQUIRE(slave >= 0);
+    options.insert(options.begin(), {"chat", "--temp", "0"});
+    Spawn child = server.spawn(options);
+    child.environment.merge(environment);
+    child.environment["TERM"] = "xterm";
+    child.in = slave;
+    child.err_on_terminal = true;
+    process_ = std::make_unique<Process>(child);
+    ::close(slave);
+    REQUIRE(process_->wait_for_err("Ctrl-D ends"));
+    REQUIRE(process_->wait_for_err("> "));  // from here on Ctrl-C is a key
+  }
+  ~TerminalChat() { ::close(master_); }
+
+  Process& process() { return *process_; }
+  void type(const std::string& text) const {
+    REQUIRE(::write(master_, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
+  }
+  // Until the screen shows this.
+  void type_for(const std::string& text, const std::string& shown) {
+    type(text);
+    REQUIRE(process_->wait_for_err(shown));
+  }
+  Finished quit() {
+    type("/quit\r");
+    return process_->wait();
+  }
+
+ private:
+  int master_ = -1;
+  std::unique_ptr<Process> process_;
+};
+
+ordered_json conversation_in(const std::string& path) {
+  std::ifstream file(path);
+  return ordered_json::parse(file, nullptr, /*allow_exceptions=*/false);
 }
 
 }  // namespace
@@ -53,37 +104,67 @@ TEST_CASE("chat with a model that has no template says so and continues the text
 
 TEST_CASE("at a terminal Ctrl-C drops a line that is edited and stops an answer, and the chat goes on") {
   ServerProcess server;
-  const int master = ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
-  REQUIRE(master >= 0);
-  REQUIRE(::grantpt(master) == 0);
-  REQUIRE(::unlockpt(master) == 0);
-  const int slave = ::open(::ptsname(master), O_RDWR | O_NOCTTY);
-  REQUIRE(slave >= 0);
-  Spawn child = server.spawn({"chat", "--temp", "0"});
-  child.environment["TERM"] = "xterm";
-  child.in = slave;
-  child.err_on_terminal = true;
-  Process chat(child);
-  ::close(slave);
-  const auto type = [&](const std::string& text) {
-    REQUIRE(::write(master, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
-  };
-  REQUIRE(chat.wait_for_err("Ctrl-D ends"));
-  REQUIRE(chat.wait_for_err("\n> "));  // from here on Ctrl-C is a key
-  type("dropped\x03");
-  REQUIRE(chat.wait_for_err("^C"));
-  type("/set predict 100000\r");
-  REQUIRE(chat.wait_for_err("100000"));
-  type("Once upon a time\r");
-  REQUIRE(chat.wait_for_out(" "));
-  chat.signal(SIGINT);
-  REQUIRE(chat.wait_for_err("(stopped)"));
-  type("/quit\r");
-  const Finished finished = chat.wait();
+  TerminalChat chat(server);
+  chat.type_for("dropped\x03", "^C");
+  chat.type_for("/set predict 100000\r", "100000");
+  chat.type("Once upon a time\r");
+  REQUIRE(chat.process().wait_for_out(" "));
+  chat.process().signal(SIGINT);
+  REQUIRE(chat.process().wait_for_err("(stopped)"));
+  const Finished finished = chat.quit();
   INFO(finished.err);
   CHECK(finished.code == 0);
   CHECK(finished.out.find("dropped") == std::string::npos);
-  ::close(master);
+}
+
+TEST_CASE("at a terminal what is pasted is one message, and Enter says it") {
+  const TempFolder folder;
+  ServerProcess server;
+  TerminalChat chat(server, {"-n", "3"});
+  const std::string file = folder.path("talk.json"), again = folder.path("again.json");
+  chat.type("\x1b[200~/one\rtwo\r\n\r\tfour \xC3\xA4\nfive\x1b[201~ and more\r");
+  chat.type("/save " + file + "\r");
+  chat.type_for("/session\r", "has no name");
+  const Finished finished = chat.quit();
+  INFO(finished.err);
+  REQUIRE(finished.code == 0);
+  const auto saved = conversation_in(file);
+  REQUIRE(saved["messages"].size() == 2);
+  CHECK(saved["messages"][0]["content"] == "/one\ntwo\n\n\tfour \xC3\xA4\nfive and more");
+}
+
+TEST_CASE("at a terminal: two turns, another answer, one taken back, saved, loaded, and resumed by name") {
+  const TempFolder folder;
+  ServerProcess server;
+  const std::map<std::string, std::string> home = {{"XDG_STATE_HOME", folder.path()}};
+  const std::string file = folder.path("talk.json"), undone = folder.path("undone.json");
+  const std::string kept = folder.path("troupe/chats/tea.json");
+  {
+    TerminalChat chat(server, {"-n", "4"}, home);
+    chat.type("Once upon a time\r");
+    chat.type(" and then\r");
+    chat.type("/regen\r");
+    chat.type("/save " + file + "\r");
+    chat.type_for("/undo\r", "2 turns");
+    chat.type("/save " + undone + "\r");
+    chat.type_for("/load " + file + "\r", "4 turns");
+    chat.type_for("/session tea\r", "tea: 4 turns in ");
+    const Finished finished = chat.quit();
+    INFO(finished.err);
+    REQUIRE(finished.code == 0);
+    const auto saved = conversation_in(file), before = conversation_in(undone);
+    REQUIRE(saved["messages"].size() == 4);
+    CHECK(before["messages"].size() == 2);
+    const auto content = [&](std::size_t i) { return saved["messages"][i]["content"].get<std::string>(); };
+    CHECK(finished.out == content(1) + "\n" + content(3) + "\n" + content(3) + "\n");  // greedy: /regen says the same
+    CHECK(conversation_in(kept) == saved);
+  }
+  TerminalChat chat(server, {"-n", "4", "--session", "tea"}, home);
+  REQUIRE(chat.process().wait_for_err("4 turns so far"));
+  chat.type_for("/undo\r/undo\r", "0 turns");
+  chat.type_for("/undo\r", "nothing has been said yet");
+  CHECK(chat.quit().code == 0);
+  CHECK(conversation_in(kept)["messages"].empty());
 }
 
 TEST_CASE("chat --session keeps the conversation between two runs") {

@@ -12,6 +12,7 @@ const model = (await client.models.list()).data[0].id;
 const messages = [{ role: 'system', content: 'Tell stories.' }, { role: 'user', content: 'Of a little fox' }];
 const chat = { model, messages, max_completion_tokens: 24, seed: 7, temperature: 0.8 };
 const endless = { model, prompt: 'Once', max_tokens: 800, n: 16, stream: true, ignore_eos: true };
+const cancelled = () => main.metric('troupe:request_success_total', 'finished_reason="cancelled"');
 after(() => Promise.all([main, encoders, narrow].map((each) => each.close())));
 
 test('chat: one answer, and the same with the same seed', async () => {
@@ -71,6 +72,51 @@ test('chat: reasoning is beside the answer', async () => {
   assert.equal(text, whole.choices[0].message.reasoning_content);
 });
 
+// The prompt that the template makes.
+const rendered = async (body) => {
+  const headers = { 'content-type': 'application/json', authorization: `Bearer ${key}` };
+  const answer = await main.fetch(`${main.baseURL}/apply-template`, { method: 'POST', headers, body: JSON.stringify(body) });
+  assert.equal(answer.status, 200);
+  return (await answer.json()).prompt;
+};
+
+test('chat: answers as completions do to the rendered text, with control tokens parsed', async () => {
+  const answer = await client.chat.completions.create(chat);
+  const same = await client.completions.create({ model, prompt: await rendered({ messages }), max_tokens: 24, seed: 7,
+    temperature: 0.8, parse_special: true });
+  assert.equal(answer.choices[0].message.content, same.choices[0].text);
+  assert.equal(answer.usage.prompt_tokens, same.usage.prompt_tokens);
+});
+
+test('chat: goes on with the last message', async () => {
+  const begun = [...messages, { role: 'assistant', content: 'The little fox' }];
+  const prompt = await rendered({ messages: begun, continue_final_message: true });
+  assert.ok(prompt.endsWith('The little fox'));
+  const answer = await client.chat.completions.create({ ...chat, messages: begun, continue_final_message: true });
+  const same = await client.completions.create({ model, prompt, max_tokens: 24, seed: 7, temperature: 0.8 });
+  assert.equal(answer.choices[0].message.content, same.choices[0].text);
+});
+
+test('chat: reasoning ends once its tokens are used up, and the answer follows', async () => {
+  const asked = { ...chat, reasoning_effort: 'high', ignore_eos: true, thinking_token_budget: 5 };
+  const answer = await client.chat.completions.create(asked);
+  assert.ok(answer.choices[0].message.reasoning_content.length > 0);
+  assert.ok(answer.choices[0].message.content.length > 0);
+  const free = await client.chat.completions.create({ ...asked, thinking_token_budget: undefined });
+  assert.ok(free.choices[0].message.reasoning_content.startsWith(answer.choices[0].message.reasoning_content));
+});
+
+test('chat: a stream that is left is cancelled on the server', async () => {
+  const before = await cancelled();
+  const stream = await client.chat.completions.create({ ...chat, max_completion_tokens: 800, n: 16, stream: true, ignore_eos: true });
+  for await (const chunk of stream) {
+    assert.equal(chunk.object, 'chat.completion.chunk');
+    stream.controller.abort();
+    break;
+  }
+  await main.until((value) => value > before, 'troupe:request_success_total', 'finished_reason="cancelled"');
+});
+
 test('completions: whole, and as a stream of the same text', async () => {
   const asked = { model, prompt: 'Once upon a time', max_tokens: 32, seed: 3, logprobs: 2, stop: ['dragon'] };
   const whole = await client.completions.create(asked);
@@ -123,8 +169,6 @@ test('responses: whole, and as events that the client puts together', async () =
   assert.equal(reasoned.output[0].type, 'reasoning');
   await client.responses.stream({ ...asked, reasoning: { effort: 'high' } }).finalResponse();
 });
-
-const cancelled = () => main.metric('troupe:request_success_total', 'finished_reason="cancelled"');
 
 test('abort: an answer that is left, or aborted, is cancelled on the server', async () => {
   for (const leave of [(stream) => stream.controller.abort(), () => {}]) {

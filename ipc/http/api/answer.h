@@ -19,8 +19,8 @@
 namespace troupe::ipc::api {
 
 struct ReasoningMarkers {
-  std::string open = "<think>";
-  std::string close = "</think>";
+  std::string open = actors::kReasoningOpen;
+  std::string close = actors::kReasoningClose;
 };
 
 struct AnswerFacts {

@@ -29,16 +29,18 @@ struct ApiContext {
 
 // One turn of a conversation, as a chat template sees it.
 struct ChatMessage {
-  std::string role;     // system, developer, user, assistant
+  std::string role;     // system, developer, user, assistant, tool
   std::string content;  // text; several text parts of a message one after another
   std::optional<std::string> name{};
   std::optional<std::string> reasoning_content{};  // of an assistant's turn
+  std::string members{};                           // a JSON object: tool_calls, tool_call_id; empty: none
 };
 
 struct Conversation {
   std::vector<ChatMessage> messages;
-  bool add_generation_prompt = true;  // false: the last message is continued
-  std::string template_arguments{};   // a JSON object: chat_template_kwargs, reasoning; empty: none
+  bool add_generation_prompt = true;    // false: the prompt ends with the last message
+  bool continue_final_message = false;  // and that is continued
+  std::string template_arguments{};     // a JSON object: chat_template_kwargs, reasoning, tools; empty: none
 };
 
 // What to say about the request in its answer, as JSON text. Empty: null, or the default.

@@ -11,8 +11,7 @@ namespace troupe::ipc::api {
 namespace {
 
 // Variables that a template gets from elsewhere.
-constexpr std::array kReservedArguments{"messages", "add_generation_prompt", "tools", "documents", "bos_token",
-                                        "eos_token"};
+constexpr std::array kReservedArguments{"messages", "add_generation_prompt", "tools", "bos_token", "eos_token"};
 
 // Variables of a template, by name; a later value of a name replaces an earlier one.
 class TemplateArguments {
@@ -50,8 +49,19 @@ void set_effort(TemplateArguments& arguments, const std::string& effort) {
   if (effort != "none") arguments.set("reasoning_effort", to_json(effort));
 }
 
+void set_budget(Parsing& at, FieldReader& fields, std::string_view name) {
+  if (!fields.has(name)) return;
+  std::uint32_t tokens = 0;
+  fields.read(name, tokens);
+  auto& budget = at.call.request.sampling.reasoning_budget;
+  if (budget && budget->num_tokens != tokens)
+    return fields.refuse(name, "thinking_token_budget and reasoning.max_tokens are two names of one thing; send one");
+  budget = actors::reasoning_budget(tokens);
+}
+
 void read_openai_reasoning(Parsing& at, TemplateArguments& arguments) {
   std::string effort;
+  set_budget(at, at.fields, "thinking_token_budget");
   at.fields.read("reasoning_effort", effort);
   JsonValue* const reasoning = at.fields.find("reasoning");
   if (!reasoning) return set_effort(arguments, effort);
@@ -62,6 +72,7 @@ void read_openai_reasoning(Parsing& at, TemplateArguments& arguments) {
   at.call.echoed.reasoning = to_json(*reasoning);
   bool enabled = true;
   const bool says_enabled = fields.has("enabled");
+  set_budget(at, fields, "max_tokens");
   fields.read("enabled", enabled);
   fields.read("effort", effort);
   set_effort(arguments, effort);
@@ -84,6 +95,7 @@ void read_anthropic_thinking(Parsing& at, TemplateArguments& arguments) {
       if (budget == 0 || (at.call.endpoint == Endpoint::messages && budget >= at.call.request.sampling.max_tokens))
         return fields.refuse("budget_tokens", "thinking.budget_tokens must be at least 1 and below max_tokens");
       arguments.set("thinking_budget", std::to_string(budget));
+      at.call.request.sampling.reasoning_budget = actors::reasoning_budget(budget);
     }
   }
   at.call.show_reasoning = type != "disabled";
@@ -93,6 +105,40 @@ void read_anthropic_thinking(Parsing& at, TemplateArguments& arguments) {
   std::string effort;
   FieldReader(*output->as<JsonObject>(), at.refusal, "output_config.").read("effort", effort);
   if (!effort.empty()) arguments.set("reasoning_effort", to_json(effort));
+}
+
+// Clients send a call's arguments as text of JSON, and templates write them as an object.
+void read_arguments(FieldReader& message, JsonValue& call, const std::string& place) {
+  auto* const object = call.as<JsonObject>();
+  JsonValue* const function = object ? find_member(*object, "function") : nullptr;
+  auto* const members = function ? function->as<JsonObject>() : nullptr;
+  if (!members) return message.refuse("tool_calls", place + " must be an object with the member function");
+  JsonValue* const arguments = find_member(*members, "arguments");
+  auto* const text = arguments ? arguments->as<std::string>() : nullptr;
+  if (!text) return;
+  auto read = read_json(text->empty() ? "{}" : *text);
+  if (!read || !read->as<JsonObject>())
+    return message.refuse("tool_calls", place + ".function.arguments must be text of a JSON object" +
+                                            (read ? "" : ": " + read.error().message));
+  *arguments = *std::move(read);
+}
+
+// What only tools have. As JSON, since a template alone knows what to do with it.
+std::string read_tool_members(FieldReader& fields, const std::string& role) {
+  TemplateArguments members;
+  JsonValue* const calls = fields.find("tool_calls");
+  if (calls && !calls->as<JsonArray>()->empty()) {
+    if (role != "assistant") fields.refuse("tool_calls", "tool_calls are a part of the assistant's messages only");
+    auto& list = *calls->as<JsonArray>();
+    for (std::size_t i = 0; i < list.size(); ++i)
+      read_arguments(fields, list[i], fmt::format("{}[{}]", fields.path("tool_calls"), i));
+    members.set("tool_calls", to_json(*calls));
+  }
+  if (const JsonValue* const id = fields.find("tool_call_id")) {
+    if (role != "tool") fields.refuse("tool_call_id", "tool_call_id is a part of a tool's messages only");
+    members.set("tool_call_id", to_json(*id));
+  }
+  return members.text();
 }
 
 ChatMessage read_chat_message(FieldReader& fields) {
@@ -105,6 +151,7 @@ ChatMessage read_chat_message(FieldReader& fields) {
       fields.refuse("reasoning_content", "reasoning_content is a part of the assistant's messages only");
     fields.read("reasoning_content", message.reasoning_content.emplace());
   }
+  message.members = read_tool_members(fields, message.role);
   if (!fields.has("content") && message.role != "assistant")
     fields.refuse("content", fmt::format("{} is missing", fields.path("content")));
   return message;
@@ -176,6 +223,27 @@ void require_messages(Parsing& at, std::string_view name) {
 // Above every limit.
 constexpr std::uint32_t kAnyLogprobs = std::numeric_limits<std::int32_t>::max();
 
+void parse_continuation(Parsing& at) {
+  Conversation& conversation = *at.call.conversation;
+  at.fields.read("continue_final_message", conversation.continue_final_message);
+  if (!conversation.continue_final_message) return;
+  if (at.fields.has("add_generation_prompt") && conversation.add_generation_prompt)
+    return at.fields.refuse("continue_final_message",
+                            "continue_final_message and add_generation_prompt exclude each other; send one");
+  conversation.add_generation_prompt = false;
+}
+
+// A choice of none is kept by not telling the model of the tools.
+void parse_tools(Parsing& at) {
+  if (at.call.endpoint != Endpoint::chat_completions) return;
+  const JsonValue* const tools = at.fields.find("tools");
+  if (!tools || tools->as<JsonArray>()->empty()) return;
+  const JsonValue* const choice = at.fields.find("tool_choice");
+  const auto* const name = choice ? choice->as<std::string>() : nullptr;
+  if (!name || *name != "none")
+    at.fields.refuse("tools", "tools are not served yet; describe them in the prompt, or send tool_choice none");
+}
+
 void parse_chat_logprobs(Parsing& at) {
   at.fields.read("logprobs", at.call.logprobs);
   std::uint32_t top = 0;
@@ -225,6 +293,11 @@ void parse_template_arguments(Parsing& at) {
     read_anthropic_thinking(at, arguments);
   else
     read_openai_reasoning(at, arguments);
+  for (const char* name : {"documents", "tools"}) {
+    const JsonValue* const value = at.fields.find(name);
+    const bool reaches = value && (at.call.endpoint != Endpoint::chat_completions || std::string_view(name) != "tools");
+    if (reaches && !value->as<JsonArray>()->empty()) arguments.set(name, to_json(*value));
+  }
   if (const JsonValue* const own = at.fields.find("chat_template_kwargs")) {
     for (const JsonMember& each : *own->as<JsonObject>()) {
       if (std::ranges::find(kReservedArguments, each.key) != kReservedArguments.end())
@@ -242,6 +315,8 @@ void parse_chat(Parsing& at) {
                   [&](FieldReader& fields) { at.call.conversation->messages.push_back(read_chat_message(fields)); });
   require_messages(at, "messages");
   at.fields.read("add_generation_prompt", at.call.conversation->add_generation_prompt);
+  parse_continuation(at);
+  parse_tools(at);
   parse_template_arguments(at);
   parse_chat_logprobs(at);
 }
@@ -291,8 +366,9 @@ void parse_messages(Parsing& at) {
   });
   if (conversation.messages.size() == num_before)
     at.fields.refuse("messages", "messages is empty; send at least one message");
-  conversation.add_generation_prompt =
-      conversation.messages.empty() || conversation.messages.back().role != "assistant";
+  conversation.continue_final_message =
+      !conversation.messages.empty() && conversation.messages.back().role == "assistant";
+  conversation.add_generation_prompt = !conversation.continue_final_message;
   parse_template_arguments(at);
 }
 

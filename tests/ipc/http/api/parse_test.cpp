@@ -180,7 +180,7 @@ TEST_CASE("a conversation keeps roles, texts, names and earlier reasoning") {
   CHECK(call.conversation->add_generation_prompt);
   CHECK(refused(Endpoint::chat_completions, R"({"messages":[]})").param == "messages");
   CHECK(refused(Endpoint::chat_completions, R"({"messages":["x"]})").param == "messages");
-  CHECK(refused(Endpoint::chat_completions, R"({"messages":[{"role":"tool","content":"x"}]})").param ==
+  CHECK(refused(Endpoint::chat_completions, R"({"messages":[{"role":"function","content":"x"}]})").param ==
         "messages[0].role");
   CHECK(refused(Endpoint::chat_completions, R"({"messages":[{"role":"user"}]})").param == "messages[0].content");
   CHECK(refused(Endpoint::chat_completions, R"({"messages":[{"role":"user","content":["x"]}]})").param ==
@@ -188,6 +188,90 @@ TEST_CASE("a conversation keeps roles, texts, names and earlier reasoning") {
   CHECK(refused(Endpoint::chat_completions,
                 R"({"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}]})")
             .param == "messages[0].content[0].type");
+}
+
+TEST_CASE("a conversation keeps what tools were asked and have answered, with the arguments as an object") {
+  const auto call = taken(Endpoint::chat_completions, R"({"messages":[{"role":"user","content":"x"},
+      {"role":"assistant","content":null,"tool_calls":[{"id":"a","type":"function",
+       "function":{"name":"f","arguments":"{\"q\": [1, 2.5]}"}},
+       {"function":{"name":"g","arguments":""}},{"function":{"name":"h","arguments":{"r":1}}}]},
+      {"role":"tool","tool_call_id":"a","content":[{"type":"text","text":"42"}]}]})");
+  const auto& messages = call.conversation->messages;
+  REQUIRE(messages.size() == 3);
+  CHECK(messages[0].members.empty());
+  CHECK(messages[1].members ==
+        R"({"tool_calls":[{"id":"a","type":"function",)"
+        R"("function":{"name":"f","arguments":{"q":[1,2.5]}}},)"
+        R"({"function":{"name":"g","arguments":{}}},{"function":{"name":"h","arguments":{"r":1}}}]})");
+  CHECK(messages[2].members == R"({"tool_call_id":"a"})");
+  CHECK(messages[2].content == "42");
+  const auto wrong = [](const std::string& message) {
+    return refused(Endpoint::chat_completions, "{\"messages\":[" + message + "]}").param;
+  };
+  CHECK(wrong(R"({"role":"user","content":"x","tool_call_id":"a"})") == "messages[0].tool_call_id");
+  CHECK(wrong(R"({"role":"user","content":"x","tool_calls":[{"function":{}}]})") == "messages[0].tool_calls");
+  for (const char* calls :
+       {R"([1])", R"([{}])", R"([{"function":{"arguments":"{"}}])", R"([{"function":{"arguments":"[]"}}])"})
+    CHECK(wrong(R"({"role":"assistant","tool_calls":)" + std::string(calls) + "}") == "messages[0].tool_calls");
+  CHECK(taken(Endpoint::chat_completions, R"({"messages":[{"role":"assistant","content":"x","tool_calls":[]}]})")
+            .conversation->messages[0]
+            .members.empty());
+}
+
+TEST_CASE("tools and documents reach the template; a conversation may only have tools that are not to be called") {
+  const std::string messages = R"("messages":[{"role":"user","content":"x"}])",
+                    tools = R"("tools":[{"type":"function"}])";
+  CHECK(taken(Endpoint::apply_template, "{" + messages + "," + tools + R"(,"documents":[{"text":"d"}]})")
+            .conversation->template_arguments == R"({"documents":[{"text":"d"}],"tools":[{"type":"function"}]})");
+  CHECK(taken(Endpoint::apply_template, "{" + messages + R"(,"tools":[],"documents":[]})")
+            .conversation->template_arguments.empty());
+  CHECK(taken(Endpoint::chat_completions, chat_with(tools + R"(,"tool_choice":"none")"))
+            .conversation->template_arguments.empty());
+  CHECK(taken(Endpoint::chat_completions, chat_with(R"("chat_template_kwargs":{"documents":[1]})"))
+            .conversation->template_arguments == R"({"documents":[1]})");
+  CHECK(refused(Endpoint::chat_completions, chat_with(tools)).param == "tools");
+  CHECK(refused(Endpoint::chat_completions, chat_with(tools + R"(,"tool_choice":"auto")")).param == "tools");
+  CHECK(refused(Endpoint::chat_completions, chat_with(R"("chat_template_kwargs":{"tools":[]})")).param ==
+        "chat_template_kwargs");
+}
+
+TEST_CASE("a conversation may go on in a session") {
+  CHECK(taken(Endpoint::chat_completions, chat_with(R"("session":"tea")")).request.session == "tea");
+  CHECK(taken(Endpoint::chat_completions, chat_with(R"("troupe":{"session":"tea"})")).request.session == "tea");
+}
+
+TEST_CASE("the reasoning's budget has two names in chat, and is the thinking's of Anthropic") {
+  const auto budget = [](Endpoint endpoint, const std::string& body) {
+    const auto& set = taken(endpoint, body).request.sampling.reasoning_budget;
+    return set ? static_cast<int>(set->num_tokens) : -1;
+  };
+  CHECK(budget(Endpoint::chat_completions, chat_with(R"("thinking_token_budget":5)")) == 5);
+  CHECK(budget(Endpoint::chat_completions, chat_with(R"("reasoning":{"max_tokens":0})")) == 0);
+  CHECK(budget(Endpoint::chat_completions, chat_with(R"("reasoning_effort":"high")")) == -1);
+  CHECK(budget(Endpoint::responses, R"({"input":"x","reasoning":{"max_tokens":7,"effort":"low"}})") == 7);
+  const std::string message = R"("max_tokens":9,"messages":[{"role":"user","content":"x"}])";
+  CHECK(budget(Endpoint::messages, "{" + message + R"(,"thinking":{"type":"enabled","budget_tokens":6}})") == 6);
+  CHECK(refused(Endpoint::chat_completions, chat_with(R"("thinking_token_budget":5,"reasoning":{"max_tokens":6})"))
+            .param == "reasoning.max_tokens");
+}
+
+TEST_CASE("an answer may go on with the last message, without a generation prompt") {
+  const auto continued = [](const char* more) {
+    return *taken(Endpoint::chat_completions, chat_with(more)).conversation;
+  };
+  CHECK(continued(R"("continue_final_message":true)").continue_final_message);
+  CHECK_FALSE(continued(R"("continue_final_message":true)").add_generation_prompt);
+  CHECK(continued(R"("continue_final_message":true,"add_generation_prompt":false)").continue_final_message);
+  CHECK_FALSE(continued(R"("add_generation_prompt":false)").continue_final_message);
+  CHECK(refused(Endpoint::chat_completions, chat_with(R"("continue_final_message":true,"add_generation_prompt":true)"))
+            .param == "continue_final_message");
+  const auto prefilled = [](const char* role) {
+    return *taken(Endpoint::messages, R"({"max_tokens":1,"messages":[{"role":"user","content":"x"},{"role":")" +
+                                          std::string(role) + R"(","content":"y"}]})")
+                .conversation;
+  };
+  CHECK(prefilled("assistant").continue_final_message);
+  CHECK_FALSE(prefilled("user").continue_final_message);
 }
 
 TEST_CASE("a completion's prompt is text or ids, one of them") {
@@ -240,9 +324,7 @@ TEST_CASE("what troupe adds may stand in an object of its own, and not in both p
   CHECK(refused(Endpoint::completions, R"({"prompt":"a","troupe":{"priority":-1}})").param == "troupe.priority");
   CHECK(refused(Endpoint::completions, R"({"prompt":"a","troupe":{"deadline_ms":0}})").param == "troupe.deadline_ms");
   CHECK(refused(Endpoint::completions, R"({"prompt":"a","troupe":{"deadline":1}})").param == "troupe.deadline");
-  CHECK(
-      refused(Endpoint::chat_completions, R"({"messages":[{"role":"user","content":"x"}],"troupe":{"session":"talk"}})")
-          .param == "troupe.session");
+  CHECK(refused(Endpoint::responses, R"({"input":"x","troupe":{"session":"talk"}})").param == "troupe.session");
 }
 
 TEST_CASE("logprobs are a number in completions and a switch in chat") {
