@@ -175,4 +175,37 @@ TEST_CASE("a vocabulary without a model is shown and can be used to tokenize, an
     if (entry.path().extension() == ".gguf") check(entry.path().string());
 }
 
+TEST_CASE("inspect lists and prints a file's chat templates, and serve takes one by its name") {
+  const TempFolder folder;
+  const auto original = engine::open_gguf(TROUPE_MODELS "/tales-draft-q8_0.gguf");
+  REQUIRE(original);
+  MetadataFile metadata((*original)->metadata());
+  metadata["tokenizer.chat_template"] = std::string("{{ messages[0].content }}");
+  metadata["tokenizer.chat_template.tool_use"] = std::string("tools: {{ messages[0].content }}\n");
+  metadata["tokenizer.chat_template.broken"] = std::string("{% if %}");
+  const std::string path = folder.write("model.gguf", model_with(**original, metadata));
+
+  const Finished lists = invoke({"inspect", "-m", path});
+  CHECK(lists.code == 0);
+  CHECK_THAT(lists.out, Catch::Contains("default, 25 bytes") && Catch::Contains("tool_use, 33 bytes") &&
+                            Catch::Contains("broken, 8 bytes; it cannot be used: "));
+  const Finished prints = invoke({"inspect", "-m", path, "--chat-template"});
+  CHECK(prints.code == 0);
+  CHECK_THAT(prints.out, Catch::Contains("{#- default #}\n{{ messages[0].content }}\n") &&
+                             Catch::Contains("{#- tool_use #}\ntools: {{ messages[0].content }}\n"));
+  CHECK(invoke({"inspect", "-m", TROUPE_MODELS "/tales-draft-q8_0.gguf", "--chat-template"}).code == 2);
+
+  for (const std::string name : {"default", "tool_use", "nowhere"}) {
+    INFO(name);
+    Process server(
+        {.arguments = {"serve", "--socket", folder.path("s.sock"), "-m", path, "-c", "64", "--chat-template", name}});
+    const bool is_ready = server.wait_for_err("ready");
+    if (is_ready) server.signal(SIGTERM);
+    const Finished ended = server.wait();
+    CHECK(is_ready == (name != "nowhere"));
+    CHECK_THAT(ended.err, Catch::Contains(is_ready ? "chat template \"" + name + "\""
+                                                   : "the model's file has only broken, default, tool_use"));
+  }
+}
+
 }  // namespace troupe::test
