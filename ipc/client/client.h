@@ -98,7 +98,7 @@ struct Request {
   /// Letters, digits, ".", "_" and "-", at most 64; empty: none. n must be 1.
   std::string session{};
   Speculation speculation{};  ///< what drafts tokens for it
-  /// Tokens that the model may think with (<think>) before </think> comes; as many as it likes if absent.
+  /// Tokens of reasoning before the marker that ends it comes; as many as the model likes if absent.
   std::optional<std::uint32_t> reasoning_budget{};
   bool session_recompute = false;  ///< also if it was computed under another numerics_id of this model
 };
