@@ -82,10 +82,11 @@ Result<Json> message_of(const ChatMessage& from, const engine::chat::ChatTemplat
   if (from.members.empty()) return Json(std::move(message));
   auto members = read_object(from.members, "a message's further members");
   if (!members) return members.error();
-  for (auto& [name, value] : *members) {
-    if (std::ranges::any_of(message, [&](const auto& each) { return each.first == name; }))
-      return Error{ErrorCode::invalid_argument, "a message's further members have '" + name + "' a second time"};
-    message.emplace_back(std::move(name), std::move(value));
+  for (auto& member : *members) {
+    if (std::ranges::any_of(message, [&](const auto& each) { return each.first == member.first; }))
+      return Error{ErrorCode::invalid_argument,
+                   "a message's further members have '" + member.first + "' a second time"};
+    message.push_back(std::move(member));
   }
   return Json(std::move(message));
 }

@@ -40,7 +40,7 @@ Status ServedModel::choose_chat_template(const ChatTemplateChoice& choice) {
   }
   const auto& own = model_->chat_templates();
   // The one without a name is called default, as in tokenizer_config.json.
-  const std::string_view name = choice.name == "default" ? "" : choice.name;
+  const std::string_view name = choice.name == "default" ? std::string_view() : std::string_view(choice.name);
   auto found = std::ranges::find(own, name, [](const auto& each) { return std::string_view(each.first); });
   if (found == own.end() && name.empty())
     found = std::ranges::find(own, "default", [](const auto& each) { return std::string_view(each.first); });

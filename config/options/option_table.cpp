@@ -21,7 +21,6 @@ constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 constexpr double kHours = 3600e3;
 constexpr Range kAny{};
 constexpr Range within(double min, double max) { return {min, max, false}; }
-constexpr Range above(double min, double max) { return {min, max, true}; }
 constexpr Range range_of(const SamplingNumber& number) { return {number.min, number.max, number.above_min}; }
 
 // The last two fields of a row.
