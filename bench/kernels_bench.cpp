@@ -425,7 +425,7 @@ void register_gemms() {
                    library.package);
       continue;
     }
-    for (const std::size_t m : {1, 4, 16, 64, 512}) {
+    for (const std::size_t m : {1, 2, 4, 6, 8, 12, 16, 64, 512}) {
       const std::string name = fmt::format("gemm_f32/{}/m{}", library.name, m);
       benchmark::RegisterBenchmark(name.c_str(), gemm, library, m == 1 ? kManyRows : kFewRows, kDim, m)
           ->Unit(benchmark::kMicrosecond);
@@ -440,7 +440,7 @@ void register_matmuls(const KernelTable* table, WeightType type, const std::stri
     benchmark::RegisterBenchmark((name + "/m1_cached").c_str(), matmul, table,
                                  Product{type, layout, kCachedRows, kDim, 1})
         ->Unit(benchmark::kMicrosecond);
-  for (const std::size_t m : {1, 4, 16, 64, 512}) {
+  for (const std::size_t m : {1, 2, 4, 6, 8, 12, 16, 64, 512}) {
     if (!fast && m > 1) continue;
     const std::size_t rows = fast && m == 1 ? kManyRows : kFewRows;
     benchmark::RegisterBenchmark(fmt::format("{}/m{}", name, m).c_str(), matmul, table,

@@ -51,12 +51,18 @@ void pin_to(std::thread& thread, int cpu) {
 
 }  // namespace
 
-// A region is published by one store to `tickets`: (epoch << 32) | chunks left. A thread takes a chunk
-// by lowering the count with a compare-and-swap, so it holds a chunk of exactly the region whose epoch
-// it read; and because the region cannot end before that chunk is done, `call`, `fn` and `num_chunks`
-// may be read without a lock. A thread that comes late finds no chunk and touches nothing.
+// A region begins with a range of adjacent chunks for each thread, so that a thread reads memory in one ascending
+// stream over all of its chunks. A thread takes chunks from the front of its own range and then, one by one, from the
+// back of the others': a late thread costs one chunk.
+//
+// A chunk is taken by a compare-and-swap of a range. The region cannot end before that chunk is done, and the next one
+// is published after that; so once a thread holds a chunk, it may read `call`, `fn` and `num_chunks` without a lock. A
+// thread that comes late finds no chunk and touches nothing.
 struct Team::Shared {
-  alignas(64) std::atomic<std::uint64_t> tickets{0};
+  struct alignas(64) Range {
+    std::atomic<std::uint64_t> chunks{0};  // (begin << 32) | end: those not yet taken
+  };
+  std::vector<Range> ranges;                       // by thread
   alignas(64) std::atomic<std::uint32_t> wake{0};  // counts regions; sleepers wait on it
   alignas(64) std::atomic<std::uint32_t> done{0};  // chunks of this region that are done
   alignas(64) std::uint32_t num_chunks = 0;
@@ -85,16 +91,33 @@ struct Team::Shared {
     for (std::thread& thread : threads) thread.join();
   }
 
-  // A chunk of the current region, or nothing. O(1), lock-free.
-  bool take(std::uint32_t& chunk) {
-    std::uint64_t ticket = tickets.load(std::memory_order_acquire);
-    while (static_cast<std::uint32_t>(ticket) != 0) {
-      if (tickets.compare_exchange_weak(ticket, ticket - 1, std::memory_order_acq_rel, std::memory_order_acquire)) {
-        chunk = num_chunks - static_cast<std::uint32_t>(ticket);
+  // Takes a chunk from the front or the back of a range, if it has one. O(1), lock-free.
+  static bool take_from(Range& range, bool front, std::uint32_t& chunk) {
+    std::uint64_t chunks = range.chunks.load(std::memory_order_acquire);
+    while (true) {
+      const auto begin = static_cast<std::uint32_t>(chunks >> 32), end = static_cast<std::uint32_t>(chunks);
+      if (begin == end) return false;
+      chunk = front ? begin : end - 1;
+      const std::uint64_t rest = front ? chunks + (std::uint64_t{1} << 32) : chunks - 1;
+      if (range.chunks.compare_exchange_weak(chunks, rest, std::memory_order_acq_rel, std::memory_order_acquire))
         return true;
-      }
     }
+  }
+
+  // A chunk of the current region, or nothing. O(threads), lock-free.
+  bool take(std::uint32_t thread, std::uint32_t& chunk) {
+    if (take_from(ranges[thread], true, chunk)) return true;
+    for (std::size_t i = 1; i < ranges.size(); ++i)
+      if (take_from(ranges[(thread + i) % ranges.size()], false, chunk)) return true;
     return false;
+  }
+
+  void publish_chunks() {
+    const std::uint64_t count = num_chunks, threads = ranges.size();
+    // Rounded up: the caller's range is never empty.
+    const auto first_of = [&](std::uint64_t thread) { return (thread * count + threads - 1) / threads; };
+    for (std::uint64_t i = 0; i < threads; ++i)
+      ranges[i].chunks.store(first_of(i) << 32 | first_of(i + 1), std::memory_order_release);
   }
 
   void work(std::uint32_t thread) {
@@ -102,7 +125,7 @@ struct Team::Shared {
     std::uint32_t num_done = 0;
     std::uint32_t total = 0;
     ThreadSpan span;
-    while (take(chunk)) {
+    while (take(thread, chunk)) {
       if (num_done == 0) {
         total = num_chunks;
         if (timed) span.begin = ProfileClock::now();
@@ -124,21 +147,20 @@ struct Team::Shared {
     if (done.fetch_add(num_done, std::memory_order_acq_rel) + num_done == total) done.notify_one();
   }
 
-  bool has_chunks() const { return static_cast<std::uint32_t>(tickets.load(std::memory_order_relaxed)) != 0; }
-
   void run_thread(std::uint32_t thread) {
     kernels::set_flush_denormals();
     while (true) {
       const std::uint32_t seen = wake.load(std::memory_order_acquire);
       if (ending.load(std::memory_order_acquire)) return;
       work(thread);
-      if (!spin_until([&] { return has_chunks() || wake.load(std::memory_order_relaxed) != seen; })) wake.wait(seen);
+      if (!spin_until([&] { return wake.load(std::memory_order_relaxed) != seen; })) wake.wait(seen);
     }
   }
 };
 
 Team::Team(std::uint32_t num_threads, std::vector<int> cpus)
     : num_threads_(num_threads == 0 ? 1 : num_threads), shared_(std::make_unique<Shared>()) {
+  shared_->ranges = std::vector<Shared::Range>(num_threads_);
   shared_->times.resize(num_threads_);
   shared_->spans.resize(num_threads_);
   // Team threads block all signals, because other threads wait for them: all but the one by which a mapped model file
@@ -178,9 +200,8 @@ void Team::run(std::size_t num_chunks, Call call, void* fn) {
   shared.fn = fn;
   shared.num_chunks = static_cast<std::uint32_t>(num_chunks);
   shared.done.store(0, std::memory_order_relaxed);
-  const std::uint64_t epoch = (shared.tickets.load(std::memory_order_relaxed) >> 32) + 1;
-  shared.epoch = static_cast<std::uint32_t>(epoch);
-  shared.tickets.store((epoch << 32) | num_chunks, std::memory_order_release);
+  ++shared.epoch;
+  shared.publish_chunks();
   shared.wake.fetch_add(1, std::memory_order_acq_rel);
   shared.wake.notify_all();
   shared.work(0);

@@ -33,9 +33,9 @@ class Team {
   std::uint32_t num_threads() const { return num_threads_; }
 
   // Calls fn(chunk, thread) once for each chunk in [0, num_chunks), on any thread, in any order, and returns when all
-  // are done. Chunks are handed out dynamically: a late thread costs one chunk. fn must not depend on the thread that
-  // runs it (except for scratch space by `thread`). An exception from fn is rethrown to the caller once all chunks are
-  // done; of several exceptions one.
+  // are done. Each thread begins with chunks of its own, adjacent and ascending, and then helps the others: a late
+  // thread costs one chunk. fn must not depend on the thread that runs it (except for scratch space by `thread`). An
+  // exception from fn is rethrown to the caller once all chunks are done; of several exceptions one.
   template <class Fn>
   void parallel_for(std::size_t num_chunks, Fn&& fn) {
     using F = std::remove_reference_t<Fn>;

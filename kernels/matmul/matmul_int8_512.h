@@ -31,11 +31,6 @@ constexpr int kTileRows = 6;
 constexpr std::size_t kBlockRows = 48;
 constexpr std::size_t kBlockK = 256;
 constexpr int kMaxPanels = 2;
-// A few rows are multiplied faster than weights arrive: memory must not idle while a block is multiplied. Prefetches
-// 2-4 KiB ahead, spread over the block's runs, raise one row of Q4_K from 11.9 to 15.3 GB/s; plain reading reaches
-// 16.3.
-constexpr int kPrefetchRows = 4;
-constexpr std::size_t kPrefetchBytes = 2048;
 
 // One panel's part of a block, ready to multiply.
 struct alignas(64) Block {
@@ -43,7 +38,6 @@ struct alignas(64) Block {
   float d[kBlockK / 16][16];    // scale per run
   float min[kBlockK / 16][16];  // for types with a min
   const std::uint8_t* first;    // `lines`, or the packed lines themselves
-  const std::byte* ahead;       // address to prefetch while this block is multiplied
 };
 
 inline const std::uint8_t* bytes(const std::byte* p) { return reinterpret_cast<const std::uint8_t*>(p); }
@@ -56,26 +50,10 @@ inline __m512 signed_bytes_to_floats(const std::uint8_t* p) {
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
 }
 
-// A type defines how a block is unpacked, beside the constants of Int8Type:
-//   kPairGap  bytes between pairs of runs
-// If kAnyByte, codes with an offset are raised to an offset of 128: kStartShift does not matter.
-
-// Read in place.
-struct Q8_0 : Int8Type<Codes<scales::Halves, 8, Minus<128>>> {
-  static constexpr PanelUnit kUnit = Packing::kPanelUnit;
-  static constexpr std::size_t kPairGap = kLine;  // the scales between pairs of groups
-  template <class Dot>
-  static void unpack(const std::byte* panel, std::size_t block, std::size_t num_groups, Block& out) {
-    const std::byte* unit = panel + block * kBlockBytes;
-    out.first = bytes(unit) + kLine;
-    for (std::size_t g = 0; g < num_groups; ++g)
-      _mm512_store_ps(out.d[g], load_halves(unit + g / 2 * unit_bytes(kUnit) + g % 2 * 32));
-  }
-};
-
 // ---- Codes -----------------------------------------------------------------------------------------------------
 //
-// unpack<Dot>(from, to): unpacks the lines of a run of 32 to eight lines of bytes, raised if kAnyByte.
+// for_each_quad(from, use): calls use(q, line) for the eight quads of a run of 32; q is a constant. Codes are unsigned:
+// raised by the values' offset.
 
 inline __m512i each_byte(int value) { return _mm512_set1_epi8(static_cast<char>(value)); }
 // (a & b) | c
@@ -86,220 +64,241 @@ inline __m512i shift_left(__m512i x, int places) {
                     : _mm512_slli_epi16(x, static_cast<unsigned>(places));
 }
 
-// The addend that raises codes of this offset to an offset of 128; 0 for codes without offset.
-template <class Dot>
-inline __m512i lift_from(int offset) {
-  return Dot::kAnyByte && offset != 0 ? each_byte(kSumOffset - offset) : _mm512_setzero_si512();
-}
-
 template <int bits, class Values>
 struct UnpackCodes;
 
+// Calls use(q, nibbles) for the quads of four lines.
+template <class Use>
+[[gnu::always_inline]] inline void for_each_nibble(const std::uint8_t* from, const Use& use) {
+  const __m512i low_mask = each_byte(15);
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+    const __m512i line = load_line(from + j * kLine);
+    use(j, _mm512_and_si512(line, low_mask));
+    use(j + 4, _mm512_and_si512(_mm512_srli_epi16(line, 4), low_mask));
+  }
+}
+
+// Read in place.
+template <int offset>
+struct UnpackCodes<8, Minus<offset>> {
+  template <class Use>
+  [[gnu::always_inline]] static void for_each_quad(const std::uint8_t* from, const Use& use) {
+#pragma GCC unroll 8
+    for (int q = 0; q < 8; ++q) use(q, load_line(from + q * kLine));
+  }
+};
+
 template <int offset>
 struct UnpackCodes<4, Minus<offset>> {
-  template <class Dot>
-  static void unpack(const std::uint8_t* from, std::uint8_t* to) {
-    const __m512i low_mask = each_byte(15), lift = lift_from<Dot>(offset);
-    for (int j = 0; j < 4; ++j) {
-      const __m512i line = load_line(from + j * kLine);
-      const __m512i high = _mm512_and_si512(_mm512_srli_epi16(line, 4), low_mask);
-      _mm512_store_si512(to + j * kLine, _mm512_add_epi8(_mm512_and_si512(line, low_mask), lift));
-      _mm512_store_si512(to + (j + 4) * kLine, _mm512_add_epi8(high, lift));
-    }
-  }
-};
-
-template <int offset>
-struct UnpackCodes<5, Minus<offset>> {
-  template <class Dot>
-  static void unpack(const std::uint8_t* from, std::uint8_t* to) {
-    const __m512i low_mask = each_byte(15), bit = each_byte(16), lift = lift_from<Dot>(offset);
-    const __m512i fifths = load_line(from);
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; ++j) {  // bit q of `fifths` moves to bit 4
-      const __m512i line = load_line(from + (j + 1) * kLine);
-      const __m512i low = and_or(shift_left(fifths, 4 - j), bit, _mm512_and_si512(line, low_mask));
-      const __m512i high = and_or(shift_left(fifths, -j), bit, _mm512_and_si512(_mm512_srli_epi16(line, 4), low_mask));
-      _mm512_store_si512(to + j * kLine, _mm512_add_epi8(low, lift));
-      _mm512_store_si512(to + (j + 4) * kLine, _mm512_add_epi8(high, lift));
-    }
-  }
-};
-
-template <int offset>
-struct UnpackCodes<6, Minus<offset>> {
-  template <class Dot>
-  static void unpack(const std::uint8_t* from, std::uint8_t* to) {
-    const __m512i low_mask = each_byte(15), bits = each_byte(0x30), lift = lift_from<Dot>(offset);
-    const __m512i low_upper = load_line(from), high_upper = load_line(from + kLine);  // for quads 0-3 and 4-7
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; ++j) {
-      const __m512i line = load_line(from + (j + 2) * kLine);
-      const __m512i low = and_or(shift_left(low_upper, 4 - 2 * j), bits, _mm512_and_si512(line, low_mask));
-      const __m512i high =
-          and_or(shift_left(high_upper, 4 - 2 * j), bits, _mm512_and_si512(_mm512_srli_epi16(line, 4), low_mask));
-      _mm512_store_si512(to + j * kLine, _mm512_add_epi8(low, lift));
-      _mm512_store_si512(to + (j + 4) * kLine, _mm512_add_epi8(high, lift));
-    }
+  template <class Use>
+  [[gnu::always_inline]] static void for_each_quad(const std::uint8_t* from, const Use& use) {
+    for_each_nibble(from, use);
   }
 };
 
 // Nibbles that index a table of values.
 template <const std::int8_t (&values)[16]>
 struct UnpackCodes<4, Among<values>> {
-  static constexpr int offset = Among<values>::kOffset;
-  template <class Dot>
-  static void unpack(const std::uint8_t* from, std::uint8_t* to) {
-    const __m512i low_mask = each_byte(15);
+  template <class Use>
+  [[gnu::always_inline]] static void for_each_quad(const std::uint8_t* from, const Use& use) {
     const __m512i table =
         _mm512_add_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(values))),
-                        _mm512_add_epi8(each_byte(offset), lift_from<Dot>(offset)));
-    for (int j = 0; j < 4; ++j) {
-      const __m512i line = load_line(from + j * kLine);
-      const __m512i high = _mm512_and_si512(_mm512_srli_epi16(line, 4), low_mask);
-      _mm512_store_si512(to + j * kLine, _mm512_shuffle_epi8(table, _mm512_and_si512(line, low_mask)));
-      _mm512_store_si512(to + (j + 4) * kLine, _mm512_shuffle_epi8(table, high));
-    }
+                        each_byte(Among<values>::kOffset));
+    for_each_nibble(from, [&](int q, __m512i index) { use(q, _mm512_shuffle_epi8(table, index)); });
+  }
+};
+
+template <int offset>
+struct UnpackCodes<5, Minus<offset>> {
+  template <class Use>
+  [[gnu::always_inline]] static void for_each_quad(const std::uint8_t* from, const Use& use) {
+    const __m512i bit = each_byte(16), fifths = load_line(from);
+    for_each_nibble(from + kLine, [&](int q, __m512i low) {  // bit q of `fifths` moves to bit 4
+      use(q, and_or(shift_left(fifths, 4 - q), bit, low));
+    });
+  }
+};
+
+template <int offset>
+struct UnpackCodes<6, Minus<offset>> {
+  template <class Use>
+  [[gnu::always_inline]] static void for_each_quad(const std::uint8_t* from, const Use& use) {
+    const __m512i bits = each_byte(0x30), upper[2] = {load_line(from), load_line(from + kLine)};  // quads 0-3, 4-7
+    for_each_nibble(from + 2 * kLine,
+                    [&](int q, __m512i low) { use(q, and_or(shift_left(upper[q / 4], 4 - 2 * (q % 4)), bits, low)); });
   }
 };
 
 template <>
 struct UnpackCodes<2, Minus<0>> {
-  template <class Dot>
-  static void unpack(const std::uint8_t* from, std::uint8_t* to) {
-    const __m512i mask = each_byte(3);
+  template <class Use>
+  [[gnu::always_inline]] static void for_each_quad(const std::uint8_t* from, const Use& use) {
+    const __m512i mask = each_byte(3), lines[2] = {load_line(from), load_line(from + kLine)};
 #pragma GCC unroll 8
-    for (int q = 0; q < 8; ++q)
-      _mm512_store_si512(to + q * kLine,
-                         _mm512_and_si512(shift_left(load_line(from + q / 4 * kLine), -2 * (q % 4)), mask));
+    for (int q = 0; q < 8; ++q) use(q, _mm512_and_si512(shift_left(lines[q / 4], -2 * (q % 4)), mask));
   }
 };
 
 template <int offset>
 struct UnpackCodes<3, Minus<offset>> {
-  template <class Dot>
-  static void unpack(const std::uint8_t* from, std::uint8_t* to) {
-    const __m512i mask = each_byte(3), bit = each_byte(4), lift = lift_from<Dot>(offset);
-    const __m512i thirds = load_line(from);
-#pragma GCC unroll 8
-    for (int q = 0; q < 8; ++q) {  // bit q of `thirds` moves to bit 2
-      const __m512i two = _mm512_and_si512(shift_left(load_line(from + (1 + q / 4) * kLine), -2 * (q % 4)), mask);
-      _mm512_store_si512(to + q * kLine, _mm512_add_epi8(and_or(shift_left(thirds, 2 - q), bit, two), lift));
-    }
+  template <class Use>
+  [[gnu::always_inline]] static void for_each_quad(const std::uint8_t* from, const Use& use) {
+    const __m512i bit = each_byte(4), thirds = load_line(from);
+    UnpackCodes<2, Minus<0>>::for_each_quad(from + kLine, [&](int q, __m512i two) {  // bit q of `thirds` moves to bit 2
+      use(q, and_or(shift_left(thirds, 2 - q), bit, two));
+    });
   }
 };
 
 // ---- Scales ----------------------------------------------------------------------------------------------------
 //
-// unpack(block, unit_bytes, num_groups, out): the scales, and mins, of the units of a block.
+// Of one unit: d(run) and, for types with a min, min(run).
 
 template <class Scales>
-struct UnpackScales;
+struct UnitScales;
 
 // Float16 scales per 32 k, two to a unit.
-template <bool has_min>
-struct Halves {
-  static void unpack(const std::byte* block, std::size_t unit_bytes, std::size_t num_groups, Block& out) {
-    for (std::size_t g = 0; g < num_groups; ++g) {
-      const std::byte* unit = block + g / 2 * unit_bytes;
-      _mm512_store_ps(out.d[g], load_halves(unit + g % 2 * 32));
-      if constexpr (has_min) _mm512_store_ps(out.min[g], load_halves(unit + kLine + g % 2 * 32));
-    }
-  }
+template <>
+struct UnitScales<scales::Halves> {
+  const std::byte* unit;
+  __m512 d(std::size_t run) const { return load_halves(unit + run * 32); }
 };
 template <>
-struct UnpackScales<scales::Halves> : Halves<false> {};
-template <>
-struct UnpackScales<scales::HalvesAndMins> : Halves<true> {};
+struct UnitScales<scales::HalvesAndMins> {
+  const std::byte* unit;
+  __m512 d(std::size_t run) const { return load_halves(unit + run * 32); }
+  __m512 min(std::size_t run) const { return load_halves(unit + kLine + run * 32); }
+};
 
 // Exponents per 32 k, four to a unit. The scale is half the power of two, because kMXFP4Values are doubled. The
 // smallest two would be denormal, and are zero.
 template <>
-struct UnpackScales<scales::Powers> {
-  static void unpack(const std::byte* block, std::size_t unit_bytes, std::size_t num_groups, Block& out) {
-    for (std::size_t g = 0; g < num_groups; ++g) {
-      const auto* e = reinterpret_cast<const __m128i*>(block + g / 4 * unit_bytes + g % 4 * 16);
-      const __m512i exponents = _mm512_cvtepu8_epi32(_mm_subs_epu8(_mm_loadu_si128(e), _mm_set1_epi8(1)));
-      _mm512_store_si512(out.d[g], _mm512_slli_epi32(exponents, 23));
-    }
+struct UnitScales<scales::Powers> {
+  const std::byte* unit;
+  __m512 d(std::size_t run) const {
+    const __m128i e = _mm_loadu_si128(reinterpret_cast<const __m128i*>(unit + run * 16));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu8_epi32(_mm_subs_epu8(e, _mm_set1_epi8(1))), 23));
   }
 };
 
 // An int8 scale for each run of 8 or of 4 quads, times a float16 per 256 k.
 template <std::size_t count>
-struct UnpackScales<scales::SignedScales<count>> {
-  static void unpack(const std::byte* unit, std::size_t, std::size_t, Block& out) {
-    const __m512 d = load_halves(unit);
-    for (std::size_t run = 0; run < count; ++run)
-      _mm512_store_ps(out.d[run], _mm512_mul_ps(d, signed_bytes_to_floats(bytes(unit) + kRunScales + 16 * run)));
+struct UnitScales<scales::SignedScales<count>> {
+  explicit UnitScales(const std::byte* from) : unit(from), unit_d(load_halves(from)) {}
+  __m512 d(std::size_t run) const {
+    return _mm512_mul_ps(unit_d, signed_bytes_to_floats(bytes(unit) + kRunScales + 16 * run));
   }
+  const std::byte* unit;
+  __m512 unit_d;
 };
 
 // Q4_K, Q5_K.
 template <>
-struct UnpackScales<scales::RunsAndMins> {
-  static void unpack(const std::byte* unit, std::size_t, std::size_t, Block& out) {
-    const __m512 d = load_halves(unit), dmin = load_halves(unit + kMinOffset);
-    for (int run = 0; run < 8; ++run) {
-      _mm512_store_ps(out.d[run], _mm512_mul_ps(d, bytes_to_floats(bytes(unit) + kRunScales + 16 * run)));
-      _mm512_store_ps(out.min[run], _mm512_mul_ps(dmin, bytes_to_floats(bytes(unit) + kRunMins + 16 * run)));
-    }
+struct UnitScales<scales::RunsAndMins> {
+  explicit UnitScales(const std::byte* from)
+      : unit(from), unit_d(load_halves(from)), unit_min(load_halves(from + kMinOffset)) {}
+  __m512 d(std::size_t run) const {
+    return _mm512_mul_ps(unit_d, bytes_to_floats(bytes(unit) + kRunScales + 16 * run));
   }
+  __m512 min(std::size_t run) const {
+    return _mm512_mul_ps(unit_min, bytes_to_floats(bytes(unit) + kRunMins + 16 * run));
+  }
+  const std::byte* unit;
+  __m512 unit_d, unit_min;
 };
 
 // Q2_K: scale and min in one byte.
 template <>
-struct UnpackScales<scales::HalfRunsAndMins> {
-  static void unpack(const std::byte* unit, std::size_t, std::size_t, Block& out) {
-    const __m512 d = load_halves(unit), dmin = load_halves(unit + kMinOffset);
-    const __m512i low_mask = _mm512_set1_epi32(15);
-    for (int run = 0; run < 16; ++run) {
-      const auto* from = reinterpret_cast<const __m128i*>(bytes(unit) + kRunScales + 16 * run);
-      const __m512i both = _mm512_cvtepu8_epi32(_mm_loadu_si128(from));
-      _mm512_store_ps(out.d[run], _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_and_si512(both, low_mask))));
-      _mm512_store_ps(out.min[run], _mm512_mul_ps(dmin, _mm512_cvtepi32_ps(_mm512_srli_epi32(both, 4))));
-    }
+struct UnitScales<scales::HalfRunsAndMins> {
+  explicit UnitScales(const std::byte* from)
+      : unit(from), unit_d(load_halves(from)), unit_min(load_halves(from + kMinOffset)) {}
+  __m512i both(std::size_t run) const {
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(unit + kRunScales + 16 * run)));
   }
+  __m512 d(std::size_t run) const {
+    return _mm512_mul_ps(unit_d, _mm512_cvtepi32_ps(_mm512_and_si512(both(run), _mm512_set1_epi32(15))));
+  }
+  __m512 min(std::size_t run) const {
+    return _mm512_mul_ps(unit_min, _mm512_cvtepi32_ps(_mm512_srli_epi32(both(run), 4)));
+  }
+  const std::byte* unit;
+  __m512 unit_d, unit_min;
 };
 
 // ---- Types -----------------------------------------------------------------------------------------------------
+//
+//   kPairGap  bytes between pairs of runs of a block
+// Types with UnitScales are unpacked as above. The others, ternary, have one scale for a block:
+//   d(panel, block)            the scale
+//   lines(panel, block)        what for_each_quad reads
+//   for_each_quad(lines, use)  calls use(first, i, line) for quads first + i of a block; i is a constant
 
-template <class Packing>
-struct Units : Int8Type<Packing> {
-  static constexpr PanelUnit unit = Packing::kPanelUnit;
-  static constexpr std::size_t kPairGap = 0;
-  template <class Dot>
-  static void unpack(const std::byte* panel, std::size_t block, std::size_t num_groups, Block& out) {
-    constexpr std::size_t kUnitRuns = unit.k / 32;
-    const std::byte* from = panel + block * Units::kBlockBytes;
-    out.first = out.lines;
-    UnpackScales<typename Packing::Scales>::unpack(from, unit_bytes(unit), num_groups, out);
-    for (std::size_t g = 0; g < num_groups; ++g) {
-      const std::byte* runs = from + g / kUnitRuns * unit_bytes(unit) + unit.header;
-      UnpackCodes<Packing::kBits, typename Packing::Values>::template unpack<Dot>(
-          bytes(runs) + g % kUnitRuns * run_bytes(unit), out.lines + g * 8 * kLine);
-    }
-  }
+template <class PackingType>
+struct Units : Int8Type<PackingType> {
+  using Packing = PackingType;
+  using UnitScales = int8_512::UnitScales<typename Packing::Scales>;
+  using UnpackCodes = int8_512::UnpackCodes<Packing::kBits, typename Packing::Values>;
+  static constexpr PanelUnit kUnit = Packing::kPanelUnit;
+  static constexpr bool kInPlace = Packing::kBits == 8;
+  static constexpr std::size_t kPairGap = kInPlace ? kUnit.header : 0;
 };
 
 struct TQ : Int8Type<Ternary> {
   static constexpr std::size_t kPairGap = 0;
-  template <class Dot>
-  static void unpack(const std::byte* panel, std::size_t block, std::size_t, Block& out) {
-    const std::byte* unit = panel + block * kTQUnit;
-    out.first = out.lines;
-    _mm512_store_ps(out.d[0], load_halves(unit));
-    const __m512i mask = _mm512_set1_epi8(3);
-    for (int j = 0; j < 16; ++j) {
-      const __m512i line = load_line(bytes(unit) + kLine + j * kLine);
-      std::uint8_t* to = out.lines + j * 4 * kLine;
-      _mm512_store_si512(to, _mm512_and_si512(line, mask));
-      _mm512_store_si512(to + kLine, _mm512_and_si512(_mm512_srli_epi16(line, 2), mask));
-      _mm512_store_si512(to + 2 * kLine, _mm512_and_si512(_mm512_srli_epi16(line, 4), mask));
-      _mm512_store_si512(to + 3 * kLine, _mm512_and_si512(_mm512_srli_epi16(line, 6), mask));
+  static const std::byte* lines(const std::byte* panel, std::size_t block) { return panel + block * kTQUnit + kLine; }
+  static __m512 d(const std::byte* panel, std::size_t block) { return load_halves(panel + block * kTQUnit); }
+  template <class Use>
+  [[gnu::always_inline]] static void for_each_quad(const std::byte* lines, const Use& use) {
+    const __m512i mask = each_byte(3);
+    for (std::size_t j = 0; j < 64; j += 4, lines += kLine) {
+      const __m512i line = load_line(bytes(lines));
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) use(j, static_cast<std::size_t>(i), _mm512_and_si512(shift_left(line, -2 * i), mask));
     }
   }
 };
+
+// Adds to codes what raises their offset to 128, if any byte can be multiplied.
+template <class Dot, int offset>
+inline __m512i lift(__m512i codes) {
+  if constexpr (Dot::kAnyByte && offset != 0 && offset != kSumOffset)
+    return _mm512_add_epi8(codes, each_byte(kSumOffset - offset));
+  else
+    return codes;
+}
+
+// Makes a block of a panel ready to multiply.
+template <class Dot, class Type>
+void unpack(const std::byte* panel, std::size_t block, std::size_t num_groups, Block& out) {
+  out.first = out.lines;
+  if constexpr (requires { typename Type::UnitScales; }) {
+    constexpr PanelUnit kUnit = Type::kUnit;
+    constexpr std::size_t kUnitGroups = kUnit.k / 32, kUnitRuns = kUnit.k / 4 / Type::kRunQuads;
+    const std::byte* unit = panel + block * Type::kBlockBytes;
+    if constexpr (Type::kInPlace) out.first = bytes(unit) + kUnit.header;
+    for (std::size_t group = 0; group < num_groups; group += kUnitGroups, unit += unit_bytes(kUnit)) {
+      const typename Type::UnitScales scales(unit);
+      for (std::size_t i = 0; i < kUnitRuns; ++i) {
+        const std::size_t run = group / kUnitGroups * kUnitRuns + i;
+        _mm512_store_ps(out.d[run], scales.d(i));
+        if constexpr (Type::kHasMin) _mm512_store_ps(out.min[run], scales.min(i));
+      }
+      for (std::size_t g = 0; g < kUnitGroups && !Type::kInPlace; ++g) {
+        std::uint8_t* to = out.lines + (group + g) * 8 * kLine;
+        const std::byte* run = unit + kUnit.header + g * run_bytes(kUnit);
+        Type::UnpackCodes::for_each_quad(bytes(run), [&](int q, __m512i codes) {
+          _mm512_store_si512(to + q * kLine, lift<Dot, Type::kOffset>(codes));
+        });
+      }
+    }
+  } else {
+    _mm512_store_ps(out.d[0], Type::d(panel, block));
+    Type::for_each_quad(Type::lines(panel, block), [&](std::size_t first, std::size_t i, __m512i codes) {
+      _mm512_store_si512(out.lines + (first + i) * kLine, codes);
+    });
+  }
+}
 
 // Offsets of the parts of a prepared row, in either form.
 struct RowLayout {
@@ -319,20 +318,13 @@ RowLayout row_layout(std::size_t k) {
 inline float float_at(const std::byte* p) { return *reinterpret_cast<const float*>(p); }
 inline int int_at(const std::byte* p) { return *reinterpret_cast<const int*>(p); }
 
-// Prefetches part `part` of `num_parts` of the block ahead, for P panels.
-template <class Type, int P, std::size_t num_parts>
-inline void prefetch_part(const Block* blocks, std::size_t part) {
-  constexpr std::size_t kLines = (Type::kBlockBytes / kLine + num_parts - 1) / num_parts;
-  for (std::size_t i = part * kLines; i < (part + 1) * kLines; ++i)
-    for (int p = 0; p < P; ++p) _mm_prefetch(reinterpret_cast<const char*>(blocks[p].ahead + i * kLine), _MM_HINT_T0);
-}
-
-// The start of a run's integer sum: minus the codes' offset times the sum of the activations.
-template <class Dot, class Type>
+// The start of a run's integer sum: minus the codes' offset times the sum of the activations. `raised`: codes have the
+// offset 128.
+template <class Dot, class Type, bool raised>
 inline __m512i run_start(const std::byte* start) {
   if constexpr (Type::kStartShift < 0 || (Type::kWide && !Dot::kAnyByte))
     return _mm512_setzero_si512();
-  else if constexpr (Dot::kAnyByte)
+  else if constexpr (raised)
     return _mm512_set1_epi32(int_at(start));
   else
     return _mm512_srai_epi32(_mm512_set1_epi32(int_at(start)), Type::kStartShift);
@@ -342,6 +334,14 @@ inline __m512i run_start(const std::byte* start) {
 // on.
 #define TROUPE_UNCHECKED __attribute__((no_sanitize("undefined")))
 
+// The activations' part of a run's min: scale times the sum of their codes.
+template <class Type>
+inline __m512 scaled_sum_of(const std::byte* scaled_sum, const std::byte* start, __m512 da) {
+  if constexpr (Type::kRunQuads == 8) return _mm512_set1_ps(float_at(scaled_sum));
+  return _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_set1_epi32(int_at(start))),
+                       _mm512_mul_ps(da, _mm512_set1_ps(kPerStart)));
+}
+
 // acc[r][p] += one block, for R rows from `a` on and P panels.
 template <class Dot, class Type, int P, int R>
 TROUPE_UNCHECKED inline void multiply_tile(const Block* blocks, const std::byte* a, const RowLayout& row,
@@ -349,7 +349,6 @@ TROUPE_UNCHECKED inline void multiply_tile(const Block* blocks, const std::byte*
   constexpr std::size_t kRunsPerBlock = kBlockK / 4 / Type::kRunQuads;
   constexpr std::size_t kRunsPerScale = Type::kRunQuads == 4 ? 2 : 1;
   constexpr int kStep = Type::kRunQuads < Dot::kStepQuads ? Type::kRunQuads : Dot::kStepQuads;
-  constexpr std::size_t kParts = kBlockK / 4 / kStep;
   constexpr int kChains = Dot::template kChains<P * R>;
   __m512 sums[P][R];
   for (int p = 0; p < P; ++p)
@@ -363,12 +362,10 @@ TROUPE_UNCHECKED inline void multiply_tile(const Block* blocks, const std::byte*
     __m512i chains[P][R][kChains];
     for (int p = 0; p < P; ++p)
       for (int r = 0; r < R; ++r) {
-        chains[p][r][0] = run_start<Dot, Type>(start + r * row.stride + 4 * run);
+        chains[p][r][0] = run_start<Dot, Type, Dot::kAnyByte>(start + r * row.stride + 4 * run);
         for (int c = 1; c < kChains; ++c) chains[p][r][c] = _mm512_setzero_si512();
       }
     for (int quad = 0; quad < Type::kRunQuads; quad += kStep) {
-      if constexpr (R <= kPrefetchRows)
-        prefetch_part<Type, P, kParts>(blocks, run * (kParts / kRunsPerBlock) + static_cast<std::size_t>(quad / kStep));
       Dot::template multiply_quads<Type, kStep>(blocks, line, codes, row.stride, chains);
       line += kStep * kLine;
       codes += 4 * kStep;
@@ -377,12 +374,9 @@ TROUPE_UNCHECKED inline void multiply_tile(const Block* blocks, const std::byte*
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r) {
       const __m512 da = _mm512_set1_ps(float_at(scale + r * row.stride + run / kRunsPerScale * 4));
-      __m512 scaled_sum{};  // of activations
-      if constexpr (Type::kHasMin && kRunsPerScale == 1)
-        scaled_sum = _mm512_set1_ps(float_at(scaled_sums + r * row.stride + run * 4));
-      else if constexpr (Type::kHasMin)
-        scaled_sum = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_set1_epi32(int_at(start + r * row.stride + run * 4))),
-                                   _mm512_mul_ps(da, _mm512_set1_ps(kPerStart)));
+      __m512 scaled_sum{};
+      if constexpr (Type::kHasMin)
+        scaled_sum = scaled_sum_of<Type>(scaled_sums + r * row.stride + run * 4, start + r * row.stride + run * 4, da);
 #pragma GCC unroll 2
       for (int p = 0; p < P; ++p) {
         __m512i total = chains[p][r][0];
@@ -424,7 +418,6 @@ inline void multiply_rows(const Block* blocks, const std::byte* a, const RowLayo
 template <class Dot, class Type, int P>
 void multiply_panels(const MatrixView& matrix, std::size_t panel, const std::byte* a, const RowLayout& row,
                      std::size_t num_rows, float* out, std::size_t out_stride) {
-  constexpr std::size_t kBlocksAhead = (kPrefetchBytes + Type::kBlockBytes - 1) / Type::kBlockBytes;
   const std::size_t panel_bytes = Type::panel_bytes(matrix.k);
   Block blocks[P];
   alignas(64) float acc[kBlockRows * P * 16];
@@ -434,8 +427,7 @@ void multiply_panels(const MatrixView& matrix, std::size_t panel, const std::byt
     const std::size_t count = rest < kBlockK ? rest : kBlockK;
     for (int p = 0; p < P; ++p) {
       const std::byte* weights = matrix.body + (panel + static_cast<std::size_t>(p)) * panel_bytes;
-      blocks[p].ahead = weights + (block + kBlocksAhead) * Type::kBlockBytes;  // may be past the end: only prefetched
-      Type::template unpack<Dot>(weights, block, count / 32, blocks[p]);
+      unpack<Dot, Type>(weights, block, count / 32, blocks[p]);
     }
     constexpr std::size_t kRun = 4 * Type::kRunQuads;  // TQ's last run may be shorter: padded with zeros
     multiply_rows<Dot, Type, P>(blocks, a, row, block, (count + kRun - 1) / kRun, num_rows, acc);
@@ -451,10 +443,126 @@ void multiply_panels(const MatrixView& matrix, std::size_t panel, const std::byt
   }
 }
 
+// ---- A few rows ------------------------------------------------------------------------------------------------
+//
+// Codes are multiplied in registers as they are unpacked, panel after panel: a thread reads one stream of memory.
+//
+// Up to kFewRows rows that is faster than unpacking once for all of them: stores of unpacked codes take more time than
+// unpacking, and later tiles of rows find the panel in a cache. Nothing is prefetched: the CPU follows one ascending
+// stream by itself, and prefetches took its buffers (docs/measuring.md).
+
+constexpr int kFewTile = 4;
+constexpr std::size_t kFewRows = 12;
+
+template <int R>
+inline void store_few(const __m512 (&sums)[R], const MatrixView& matrix, std::size_t panel, float* out,
+                      std::size_t out_stride) {
+  const std::size_t n = panel * kPanelRows, width = matrix.rows - n;
+  const auto mask = static_cast<__mmask16>(width >= 16 ? 0xffff : (1u << width) - 1);
+  for (int r = 0; r < R; ++r)
+    _mm512_mask_storeu_ps(out + r * out_stride + n, mask, _mm512_mul_ps(sums[r], _mm512_set1_ps(matrix.scale)));
+}
+
+// One panel, for R rows.
+template <class Dot, class Type, int R>
+TROUPE_UNCHECKED void multiply_few(const MatrixView& matrix, std::size_t panel, const std::byte* a,
+                                   const RowLayout& row, float* out, std::size_t out_stride) {
+  constexpr PanelUnit kUnit = Type::kUnit;
+  constexpr int kRunsPerGroup = 8 / Type::kRunQuads;
+  const std::byte* unit = matrix.body + panel * Type::panel_bytes(matrix.k);
+  const std::byte *codes = a, *scale = a + row.scale, *scaled_sum = a + row.scaled_sum, *start = a + row.start;
+  __m512 sums[R];
+  for (int r = 0; r < R; ++r) sums[r] = _mm512_setzero_ps();
+  for (std::size_t k = 0; k < matrix.k; k += kUnit.k, unit += unit_bytes(kUnit)) {
+    const typename Type::UnitScales scales(unit);
+    const std::size_t groups = kUnit.k == 256 || matrix.k - k >= kUnit.k ? kUnit.k / 32 : (matrix.k - k) / 32;
+    for (std::size_t g = 0; g < groups; ++g) {
+      const std::byte* lines = unit + kUnit.header + g * run_bytes(kUnit);
+      typename Dot::template Sum<Type> products[R][2];  // of quads 0 to 3 and 4 to 7
+      Type::UnpackCodes::for_each_quad(bytes(lines), [&](int q, __m512i line) {
+#pragma GCC unroll 4
+        for (int r = 0; r < R; ++r)
+          products[r][q / 4].add(q % 4, line, _mm512_set1_epi32(int_at(codes + r * row.stride + 4 * q)));
+      });
+#pragma GCC unroll 2
+      for (int half = 0; half < kRunsPerGroup; ++half) {
+        const std::size_t run = g * kRunsPerGroup + static_cast<std::size_t>(half);
+        const __m512 d = scales.d(run);
+        __m512 min{};
+        if constexpr (Type::kHasMin) min = scales.min(run);
+#pragma GCC unroll 4
+        for (int r = 0; r < R; ++r) {
+          const std::byte* run_start_at = start + r * row.stride + 4 * half;
+          __m512i total = _mm512_add_epi32(run_start<Dot, Type, false>(run_start_at), products[r][half].total());
+          if constexpr (kRunsPerGroup == 1) total = _mm512_add_epi32(total, products[r][1].total());
+          const __m512 da = _mm512_set1_ps(float_at(scale + r * row.stride));
+          sums[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(total), _mm512_mul_ps(d, da), sums[r]);
+          if constexpr (Type::kHasMin)
+            sums[r] =
+                _mm512_fnmadd_ps(min, scaled_sum_of<Type>(scaled_sum + r * row.stride, run_start_at, da), sums[r]);
+        }
+      }
+      codes += 32;
+      scale += 4;
+      scaled_sum += 4;
+      start += 4 * kRunsPerGroup;
+    }
+  }
+  store_few<R>(sums, matrix, panel, out, out_stride);
+}
+
+// The same for ternary types.
+template <class Dot, class Type, int R>
+requires(Type::kRow256) TROUPE_UNCHECKED
+    void multiply_few(const MatrixView& matrix, std::size_t panel, const std::byte* a, const RowLayout& row, float* out,
+                      std::size_t out_stride) {
+  constexpr int kChains = 4;
+  const std::byte* weights = matrix.body + panel * Type::panel_bytes(matrix.k);
+  __m512 sums[R];
+  for (int r = 0; r < R; ++r) sums[r] = _mm512_setzero_ps();
+  for (std::size_t block = 0; block * kBlockK < matrix.k; ++block) {
+    __m512i chains[R][kChains];
+    for (int r = 0; r < R; ++r)
+      for (int c = 0; c < kChains; ++c) chains[r][c] = _mm512_setzero_si512();
+    const std::byte* codes = a + kBlockK * block;
+    Type::for_each_quad(Type::lines(weights, block), [&](std::size_t first, std::size_t i, __m512i line) {
+#pragma GCC unroll 4
+      for (int r = 0; r < R; ++r) {
+        __m512i& chain = chains[r][i % kChains];
+        chain = Dot::add_line(chain, line, _mm512_set1_epi32(int_at(codes + r * row.stride + 4 * (first + i))));
+      }
+    });
+    const __m512 d = Type::d(weights, block);
+    for (int r = 0; r < R; ++r) {
+      const std::byte* of_row = a + r * row.stride + 4 * block;
+      __m512i total = _mm512_set1_epi32(int_at(of_row + row.start));
+      for (int c = 0; c < kChains; ++c) total = _mm512_add_epi32(total, Dot::to_int32(chains[r][c]));
+      const __m512 da = _mm512_set1_ps(float_at(of_row + row.scale));
+      sums[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(total), _mm512_mul_ps(d, da), sums[r]);
+    }
+  }
+  store_few<R>(sums, matrix, panel, out, out_stride);
+}
+
+// One panel, for any number of rows.
+template <class Dot, class Type, int R = kFewTile>
+void multiply_few_rows(const MatrixView& matrix, std::size_t panel, const std::byte* a, const RowLayout& row,
+                       std::size_t num_rows, float* out, std::size_t out_stride) {
+  for (; num_rows >= R; num_rows -= R, a += R * row.stride, out += R * out_stride)
+    multiply_few<Dot, Type, R>(matrix, panel, a, row, out, out_stride);
+  if constexpr (R > 1)
+    if (num_rows > 0) multiply_few_rows<Dot, Type, R - 1>(matrix, panel, a, row, num_rows, out, out_stride);
+}
+
 template <class Dot, class Type>
 void multiply(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
               std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
   const RowLayout row = row_layout<Type>(matrix.k);
+  if (num_rows <= kFewRows) {
+    for (std::size_t panel = panel_begin; panel < panel_end; ++panel)
+      multiply_few_rows<Dot, Type>(matrix, panel, prepared, row, num_rows, out, out_stride);
+    return;
+  }
   for (std::size_t begin = 0; begin < num_rows; begin += kBlockRows) {
     const std::size_t rows = num_rows - begin < kBlockRows ? num_rows - begin : kBlockRows;
     const std::byte* a = prepared + begin * row.stride;
@@ -469,7 +577,7 @@ void multiply(const MatrixView& matrix, const std::byte* prepared, std::size_t n
 template <class Packing>
 concept Unpacked = requires {
   sizeof(UnpackCodes<Packing::kBits, typename Packing::Values>);
-  sizeof(UnpackScales<typename Packing::Scales>);
+  sizeof(UnitScales<typename Packing::Scales>);
 };
 
 // The product of a type; nullptr for numbers, and for codes or scales that are not unpacked here.
@@ -481,8 +589,6 @@ Matmul* matmul_of(WeightType type) {
       return nullptr;
     else if constexpr (kIsTernary<Packing>)
       return multiply<Dot, TQ>;
-    else if constexpr (std::is_same_v<Packing, Q8_0::Packing>)
-      return multiply<Dot, Q8_0>;
     else if constexpr (Unpacked<Packing>)
       return multiply<Dot, Units<Packing>>;
     else

@@ -60,6 +60,23 @@ struct Dot {
     }
   }
 
+  template <class Type>
+  struct Sum {
+    void add(int q, __m512i line, __m512i quad) {
+      constexpr int kQuads = Type::kNarrowQuads < 4 ? Type::kNarrowQuads : 4;  // that add up in int16
+      if constexpr (Type::kWide) {
+        const __m512i code = _mm512_xor_si512(line, _mm512_set1_epi8(-128));
+        quad = _mm512_mask_sub_epi8(quad, _mm512_movepi8_mask(code), _mm512_setzero_si512(), quad);
+        line = _mm512_abs_epi8(code);
+      }
+      const __m512i products = _mm512_maddubs_epi16(line, quad);
+      narrow = q % kQuads == 0 ? products : _mm512_add_epi16(narrow, products);
+      if (q % kQuads == kQuads - 1) sum = _mm512_add_epi32(sum, to_int32(narrow));
+    }
+    __m512i total() const { return sum; }
+    __m512i sum = _mm512_setzero_si512(), narrow = _mm512_setzero_si512();
+  };
+
   // Cannot overflow: 64 * 4 * 127 fits into int16.
   static __m512i add_line(__m512i sum, __m512i line, __m512i quad) {
     return _mm512_add_epi16(sum, _mm512_maddubs_epi16(line, quad));
@@ -73,7 +90,7 @@ Matmul* matmul_int8(WeightType type) { return matmul_of<Dot>(type); }
 
 void matmul_trits(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
                   std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
-  multiply_trits<Dot>(matrix, prepared, num_rows, out, out_stride, panel_begin, panel_end);
+  multiply<Dot, Trits>(matrix, prepared, num_rows, out, out_stride, panel_begin, panel_end);
 }
 
 }  // namespace troupe::kernels::avx512

@@ -41,6 +41,14 @@ struct Dot {
     }
   }
 
+  // Of the quads of a scale.
+  template <class Type>
+  struct Sum {
+    void add(int, __m512i line, __m512i quad) { sum = _mm512_dpbusd_epi32(sum, line, quad); }
+    __m512i total() const { return sum; }
+    __m512i sum = _mm512_setzero_si512();
+  };
+
   static __m512i add_line(__m512i sum, __m512i line, __m512i quad) { return _mm512_dpbusd_epi32(sum, line, quad); }
   static __m512i to_int32(__m512i sum) { return sum; }
 };
@@ -51,7 +59,7 @@ Matmul* matmul_int8(WeightType type) { return matmul_of<Dot>(type); }
 
 void matmul_trits(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
                   std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
-  multiply_trits<Dot>(matrix, prepared, num_rows, out, out_stride, panel_begin, panel_end);
+  multiply<Dot, Trits>(matrix, prepared, num_rows, out, out_stride, panel_begin, panel_end);
 }
 
 }  // namespace troupe::kernels::avx512vnni
