@@ -8,8 +8,13 @@
 // The variant defines how bytes are multiplied, in a struct `Dot`:
 //   kTileRows  rows of a row tile
 //   kAnyByte   any unsigned byte can be multiplied; else 8-bit codes are made signed: their sums start at zero
+//   kFewRows, kFewTernaryRows  up to so many rows codes are multiplied as they are unpacked
+//   kRowChains  sums per output of a few rows of ternary weights
 //   multiply_run<Type, R>(run, codes, stride, sums)  sums[r][h] += the integer products of one run: 8 outputs
 //              per half h, for R rows from `codes` on
+//   Sum<Type>   for one output of half a line: add(i, half line, quad) for quads 0 to 3, then total() in int32
+//   add_line(sum, half line, quad)  `sum` plus the products of ternary codes; 32 quads, of code 3 too, fit one sum
+//   to_int32(sum)                   that sum as int32
 //
 // Everything has internal linkage: each file that includes this has its own copy, in its own instruction set.
 #pragma once
@@ -26,9 +31,6 @@ using namespace layout;
 
 constexpr std::size_t kBlockRows = 48;
 constexpr std::size_t kBlockK = 256;
-// Up to some rows are multiplied faster than weights arrive from memory: prefetches this far ahead. Without it, 2 rows
-// took 1.5 times as long as one, 8 rows 1.2 times as long as they do now.
-constexpr std::size_t kPrefetchBytes = 2048;
 constexpr std::size_t kHalf = kLine / 2;  // half a line: one vector, 8 rows
 
 // One panel's part of a block, ready to multiply.
@@ -37,7 +39,6 @@ struct alignas(64) Block {
   float d[kBlockK / 16][16];              // scale per run
   float min[kBlockK / 16][16];            // for types with a min
   const std::uint8_t* run[kBlockK / 16];  // the codes of each run: in `lines` or in the packed lines
-  const std::byte* ahead;                 // address to prefetch while this block is multiplied
 };
 
 inline const std::uint8_t* bytes(const std::byte* p) { return reinterpret_cast<const std::uint8_t*>(p); }
@@ -52,29 +53,10 @@ inline __m256 signed_bytes_to_floats(const std::byte* p) {
   return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(load_8_bytes(p)));
 }
 
-// Converts the 16 scales of a group of a panel.
-inline void unpack_halves(const std::byte* from, float* to) {
-  _mm256_store_ps(to, halves_to_floats(from));
-  _mm256_store_ps(to + 8, halves_to_floats(from + 16));
-}
-
-// A type defines how a block is unpacked, beside the constants of Int8Type.
-
-// Read in place.
-struct Q8_0 : Int8Type<Codes<scales::Halves, 8, Minus<128>>> {
-  static constexpr PanelUnit kUnit = Packing::kPanelUnit;
-  static void unpack(const std::byte* panel, std::size_t block, std::size_t num_groups, Block& out) {
-    for (std::size_t g = 0; g < num_groups; ++g) {
-      const std::byte* unit = panel + (block * 4 + g / 2) * unit_bytes(kUnit);
-      unpack_halves(unit + g % 2 * 32, out.d[g]);
-      out.run[g] = bytes(unit) + kLine + g % 2 * 8 * kLine;
-    }
-  }
-};
-
 // ---- Codes -----------------------------------------------------------------------------------------------------
 //
-// unpack(from, to): unpacks the lines of a run of 32 to eight lines of bytes.
+// for_each_quad(from, use): calls use(q, half line) for the eight quads of a run of 32, for the half of each line that
+// `from` points to; q is a constant. Codes are unsigned: raised by the values' offset.
 
 inline __m256i each_byte(int value) { return _mm256_set1_epi8(static_cast<char>(value)); }
 // Shifts by -7 to 7 places, to the left or, below 0, to the right. Bits of the neighbouring byte shift in, too.
@@ -87,214 +69,234 @@ inline __m256i bits_of(__m256i x, int places, __m256i mask) { return _mm256_and_
 template <int bits, class Values>
 struct UnpackCodes;
 
+// Calls use(q, nibbles) for the quads of four lines.
+template <class Use>
+[[gnu::always_inline]] inline void for_each_nibble(const std::uint8_t* from, const Use& use) {
+  const __m256i low_mask = each_byte(15);
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+    const __m256i line = load_half_line(from + static_cast<std::size_t>(j) * kLine);
+    use(j, _mm256_and_si256(line, low_mask));
+    use(j + 4, bits_of(line, -4, low_mask));
+  }
+}
+
+// Read in place.
+template <int offset>
+struct UnpackCodes<8, Minus<offset>> {
+  template <class Use>
+  [[gnu::always_inline]] static void for_each_quad(const std::uint8_t* from, const Use& use) {
+#pragma GCC unroll 8
+    for (int q = 0; q < 8; ++q) use(q, load_half_line(from + static_cast<std::size_t>(q) * kLine));
+  }
+};
+
 template <int offset>
 struct UnpackCodes<4, Minus<offset>> {
-  static void unpack(const std::uint8_t* from, std::uint8_t* to) {
-    const __m256i low_mask = each_byte(15);
-    for (std::size_t at = 0; at < 4 * kLine; at += kHalf) {
-      const __m256i line = load_half_line(from + at);
-      store_half_line(to + at, _mm256_and_si256(line, low_mask));
-      store_half_line(to + at + 4 * kLine, bits_of(line, -4, low_mask));
-    }
-  }
-};
-
-template <int offset>
-struct UnpackCodes<5, Minus<offset>> {
-  static void unpack(const std::uint8_t* from, std::uint8_t* to) {
-    const __m256i low_mask = each_byte(15), bit = each_byte(16);
-    for (std::size_t at = 0; at < kLine; at += kHalf) {
-      const __m256i fifths = load_half_line(from + at);
-#pragma GCC unroll 4
-      for (int j = 0; j < 4; ++j) {  // bit q of `fifths` moves to bit 4
-        const std::size_t quad = static_cast<std::size_t>(j) * kLine + at;
-        const __m256i line = load_half_line(from + kLine + quad);
-        store_half_line(to + quad, _mm256_or_si256(_mm256_and_si256(line, low_mask), bits_of(fifths, 4 - j, bit)));
-        store_half_line(to + quad + 4 * kLine, _mm256_or_si256(bits_of(line, -4, low_mask), bits_of(fifths, -j, bit)));
-      }
-    }
-  }
-};
-
-template <int offset>
-struct UnpackCodes<6, Minus<offset>> {
-  static void unpack(const std::uint8_t* from, std::uint8_t* to) {
-    const __m256i low_mask = each_byte(15), bits = each_byte(0x30);
-    for (std::size_t at = 0; at < kLine; at += kHalf) {
-      const __m256i low_upper = load_half_line(from + at), high_upper = load_half_line(from + kLine + at);
-#pragma GCC unroll 4
-      for (int j = 0; j < 4; ++j) {
-        const std::size_t quad = static_cast<std::size_t>(j) * kLine + at;
-        const __m256i line = load_half_line(from + 2 * kLine + quad);
-        store_half_line(to + quad,
-                        _mm256_or_si256(_mm256_and_si256(line, low_mask), bits_of(low_upper, 4 - 2 * j, bits)));
-        store_half_line(to + quad + 4 * kLine,
-                        _mm256_or_si256(bits_of(line, -4, low_mask), bits_of(high_upper, 4 - 2 * j, bits)));
-      }
-    }
+  template <class Use>
+  [[gnu::always_inline]] static void for_each_quad(const std::uint8_t* from, const Use& use) {
+    for_each_nibble(from, use);
   }
 };
 
 // Nibbles that index a table of values.
 template <const std::int8_t (&values)[16]>
 struct UnpackCodes<4, Among<values>> {
-  static constexpr int offset = Among<values>::kOffset;
-  static void unpack(const std::uint8_t* from, std::uint8_t* to) {
-    const __m256i low_mask = each_byte(15);
-    const __m256i table = _mm256_add_epi8(
-        _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(values))), each_byte(offset));
-    for (std::size_t at = 0; at < 4 * kLine; at += kHalf) {
-      const __m256i line = load_half_line(from + at);
-      store_half_line(to + at, _mm256_shuffle_epi8(table, _mm256_and_si256(line, low_mask)));
-      store_half_line(to + at + 4 * kLine, _mm256_shuffle_epi8(table, bits_of(line, -4, low_mask)));
-    }
+  template <class Use>
+  [[gnu::always_inline]] static void for_each_quad(const std::uint8_t* from, const Use& use) {
+    const __m256i table =
+        _mm256_add_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(values))),
+                        each_byte(Among<values>::kOffset));
+    for_each_nibble(from, [&](int q, __m256i index) { use(q, _mm256_shuffle_epi8(table, index)); });
+  }
+};
+
+template <int offset>
+struct UnpackCodes<5, Minus<offset>> {
+  template <class Use>
+  [[gnu::always_inline]] static void for_each_quad(const std::uint8_t* from, const Use& use) {
+    const __m256i bit = each_byte(16), fifths = load_half_line(from);
+    for_each_nibble(from + kLine, [&](int q, __m256i low) {  // bit q of `fifths` moves to bit 4
+      use(q, _mm256_or_si256(low, bits_of(fifths, 4 - q, bit)));
+    });
+  }
+};
+
+template <int offset>
+struct UnpackCodes<6, Minus<offset>> {
+  template <class Use>
+  [[gnu::always_inline]] static void for_each_quad(const std::uint8_t* from, const Use& use) {
+    const __m256i bits = each_byte(0x30);
+    const __m256i upper[2] = {load_half_line(from), load_half_line(from + kLine)};  // of quads 0-3, 4-7
+    for_each_nibble(from + 2 * kLine, [&](int q, __m256i low) {
+      use(q, _mm256_or_si256(low, bits_of(upper[q / 4], 4 - 2 * (q % 4), bits)));
+    });
   }
 };
 
 template <>
 struct UnpackCodes<2, Minus<0>> {
-  static void unpack(const std::uint8_t* from, std::uint8_t* to) {
-    const __m256i mask = each_byte(3);
-    for (std::size_t at = 0; at < kLine; at += kHalf)
+  template <class Use>
+  [[gnu::always_inline]] static void for_each_quad(const std::uint8_t* from, const Use& use) {
+    const __m256i mask = each_byte(3), lines[2] = {load_half_line(from), load_half_line(from + kLine)};
 #pragma GCC unroll 8
-      for (int q = 0; q < 8; ++q) {
-        const auto quad = static_cast<std::size_t>(q);
-        store_half_line(to + quad * kLine + at,
-                        bits_of(load_half_line(from + quad / 4 * kLine + at), -2 * (q % 4), mask));
-      }
+    for (int q = 0; q < 8; ++q) use(q, bits_of(lines[q / 4], -2 * (q % 4), mask));
   }
 };
 
 template <int offset>
 struct UnpackCodes<3, Minus<offset>> {
-  static void unpack(const std::uint8_t* from, std::uint8_t* to) {
-    const __m256i mask = each_byte(3), bit = each_byte(4);
-    for (std::size_t at = 0; at < kLine; at += kHalf) {
-      const __m256i thirds = load_half_line(from + at);
-#pragma GCC unroll 8
-      for (int q = 0; q < 8; ++q) {  // bit q of `thirds` moves to bit 2
-        const auto quad = static_cast<std::size_t>(q);
-        const __m256i line = load_half_line(from + (1 + quad / 4) * kLine + at);
-        store_half_line(to + quad * kLine + at,
-                        _mm256_or_si256(bits_of(line, -2 * (q % 4), mask), bits_of(thirds, 2 - q, bit)));
-      }
-    }
+  template <class Use>
+  [[gnu::always_inline]] static void for_each_quad(const std::uint8_t* from, const Use& use) {
+    const __m256i bit = each_byte(4), thirds = load_half_line(from);
+    UnpackCodes<2, Minus<0>>::for_each_quad(from + kLine, [&](int q, __m256i two) {  // bit q of `thirds` moves to bit 2
+      use(q, _mm256_or_si256(two, bits_of(thirds, 2 - q, bit)));
+    });
   }
 };
 
 // ---- Scales ----------------------------------------------------------------------------------------------------
 //
-// unpack(block, unit_bytes, num_groups, out): the scales, and mins, of the units of a block.
+// Of one unit, for rows 8 * half to 8 * half + 7: d(run, half) and, for types with a min, min(run, half).
 
 template <class Scales>
-struct UnpackScales;
+struct UnitScales;
 
 // Float16 scales per 32 k, two to a unit.
-template <bool has_min>
-struct Halves {
-  static void unpack(const std::byte* block, std::size_t unit_bytes, std::size_t num_groups, Block& out) {
-    for (std::size_t g = 0; g < num_groups; ++g) {
-      const std::byte* unit = block + g / 2 * unit_bytes;
-      unpack_halves(unit + g % 2 * 32, out.d[g]);
-      if constexpr (has_min) unpack_halves(unit + kLine + g % 2 * 32, out.min[g]);
-    }
-  }
+template <>
+struct UnitScales<scales::Halves> {
+  const std::byte* unit;
+  __m256 d(std::size_t run, std::size_t half) const { return halves_to_floats(unit + run * 32 + half * 16); }
 };
 template <>
-struct UnpackScales<scales::Halves> : Halves<false> {};
-template <>
-struct UnpackScales<scales::HalvesAndMins> : Halves<true> {};
+struct UnitScales<scales::HalvesAndMins> {
+  const std::byte* unit;
+  __m256 d(std::size_t run, std::size_t half) const { return halves_to_floats(unit + run * 32 + half * 16); }
+  __m256 min(std::size_t run, std::size_t half) const { return halves_to_floats(unit + kLine + run * 32 + half * 16); }
+};
 
 // Exponents per 32 k, four to a unit. The scale is half the power of two, because kMXFP4Values are doubled. The
 // smallest two would be denormal, and are zero.
 template <>
-struct UnpackScales<scales::Powers> {
-  static void unpack(const std::byte* block, std::size_t unit_bytes, std::size_t num_groups, Block& out) {
-    for (std::size_t g = 0; g < num_groups; ++g)
-      for (std::size_t row = 0; row < kPanelRows; row += 8) {
-        const __m128i e = load_8_bytes(block + g / 4 * unit_bytes + g % 4 * 16 + row);
-        const __m256i exponents = _mm256_cvtepu8_epi32(_mm_subs_epu8(e, _mm_set1_epi8(1)));
-        _mm256_store_ps(out.d[g] + row, _mm256_castsi256_ps(_mm256_slli_epi32(exponents, 23)));
-      }
+struct UnitScales<scales::Powers> {
+  const std::byte* unit;
+  __m256 d(std::size_t run, std::size_t half) const {
+    const __m128i e = load_8_bytes(unit + run * 16 + half * 8);
+    const __m256i exponents = _mm256_cvtepu8_epi32(_mm_subs_epu8(e, _mm_set1_epi8(1)));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(exponents, 23));
   }
 };
 
 // An int8 scale for each run of 8 or of 4 quads, times a float16 per 256 k.
 template <std::size_t count>
-struct UnpackScales<scales::SignedScales<count>> {
-  static void unpack(const std::byte* unit, std::size_t, std::size_t, Block& out) {
-    for (std::size_t run = 0; run < count; ++run)
-      for (std::size_t row = 0; row < kPanelRows; row += 8)
-        _mm256_store_ps(out.d[run] + row, _mm256_mul_ps(halves_to_floats(unit + 2 * row),
-                                                        signed_bytes_to_floats(unit + kRunScales + 16 * run + row)));
+struct UnitScales<scales::SignedScales<count>> {
+  const std::byte* unit;
+  __m256 d(std::size_t run, std::size_t half) const {
+    return _mm256_mul_ps(halves_to_floats(unit + 16 * half),
+                         signed_bytes_to_floats(unit + kRunScales + 16 * run + 8 * half));
   }
 };
 
 // Q4_K, Q5_K.
 template <>
-struct UnpackScales<scales::RunsAndMins> {
-  static void unpack(const std::byte* unit, std::size_t, std::size_t, Block& out) {
-    for (std::size_t row = 0; row < kPanelRows; row += 8) {
-      const __m256 d = halves_to_floats(unit + 2 * row), dmin = halves_to_floats(unit + kMinOffset + 2 * row);
-      for (std::size_t run = 0; run < 8; ++run) {
-        _mm256_store_ps(out.d[run] + row, _mm256_mul_ps(d, bytes_to_floats(unit + kRunScales + 16 * run + row)));
-        _mm256_store_ps(out.min[run] + row, _mm256_mul_ps(dmin, bytes_to_floats(unit + kRunMins + 16 * run + row)));
-      }
-    }
+struct UnitScales<scales::RunsAndMins> {
+  const std::byte* unit;
+  __m256 d(std::size_t run, std::size_t half) const {
+    return _mm256_mul_ps(halves_to_floats(unit + 16 * half), bytes_to_floats(unit + kRunScales + 16 * run + 8 * half));
+  }
+  __m256 min(std::size_t run, std::size_t half) const {
+    return _mm256_mul_ps(halves_to_floats(unit + kMinOffset + 16 * half),
+                         bytes_to_floats(unit + kRunMins + 16 * run + 8 * half));
   }
 };
 
 // Q2_K: scale and min in one byte.
 template <>
-struct UnpackScales<scales::HalfRunsAndMins> {
-  static void unpack(const std::byte* unit, std::size_t, std::size_t, Block& out) {
-    const __m256i low_mask = _mm256_set1_epi32(15);
-    for (std::size_t row = 0; row < kPanelRows; row += 8) {
-      const __m256 d = halves_to_floats(unit + 2 * row), dmin = halves_to_floats(unit + kMinOffset + 2 * row);
-      for (std::size_t run = 0; run < 16; ++run) {
-        const __m256i both = _mm256_cvtepu8_epi32(load_8_bytes(unit + kRunScales + 16 * run + row));
-        _mm256_store_ps(out.d[run] + row, _mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_and_si256(both, low_mask))));
-        _mm256_store_ps(out.min[run] + row, _mm256_mul_ps(dmin, _mm256_cvtepi32_ps(_mm256_srli_epi32(both, 4))));
-      }
-    }
+struct UnitScales<scales::HalfRunsAndMins> {
+  const std::byte* unit;
+  __m256i both(std::size_t run, std::size_t half) const {
+    return _mm256_cvtepu8_epi32(load_8_bytes(unit + kRunScales + 16 * run + 8 * half));
+  }
+  __m256 d(std::size_t run, std::size_t half) const {
+    return _mm256_mul_ps(halves_to_floats(unit + 16 * half),
+                         _mm256_cvtepi32_ps(_mm256_and_si256(both(run, half), _mm256_set1_epi32(15))));
+  }
+  __m256 min(std::size_t run, std::size_t half) const {
+    return _mm256_mul_ps(halves_to_floats(unit + kMinOffset + 16 * half),
+                         _mm256_cvtepi32_ps(_mm256_srli_epi32(both(run, half), 4)));
   }
 };
 
 // ---- Types -----------------------------------------------------------------------------------------------------
+//
+// Types with UnitScales are unpacked as above. The others, ternary, have one scale for a block:
+//   d(panel, block, half)     the scale
+//   lines(panel, block)       what for_each_quad reads, for the first half; for the second half a line later
+//   for_each_quad(from, use)  calls use(first, i, half line) for quads first + i of a block; i is a constant
 
-template <class Packing>
-struct Units : Int8Type<Packing> {
-  static constexpr PanelUnit unit = Packing::kPanelUnit;
-  static void unpack(const std::byte* panel, std::size_t block, std::size_t num_groups, Block& out) {
-    constexpr std::size_t kUnitRuns = unit.k / 32, kRunQuads = Units::kRunQuads, kRunsPerGroup = 8 / kRunQuads;
-    const std::byte* from = panel + block * Units::kBlockBytes;
-    UnpackScales<typename Packing::Scales>::unpack(from, unit_bytes(unit), num_groups, out);
-    for (std::size_t g = 0; g < num_groups; ++g) {
-      const std::byte* runs = from + g / kUnitRuns * unit_bytes(unit) + unit.header;
-      std::uint8_t* to = out.lines + g * 8 * kLine;
-      UnpackCodes<Packing::kBits, typename Packing::Values>::unpack(bytes(runs) + g % kUnitRuns * run_bytes(unit), to);
-      for (std::size_t i = 0; i < kRunsPerGroup; ++i) out.run[g * kRunsPerGroup + i] = to + i * kRunQuads * kLine;
+template <class PackingType>
+struct Units : Int8Type<PackingType> {
+  using Packing = PackingType;
+  using UnitScales = int8_256::UnitScales<typename Packing::Scales>;
+  using UnpackCodes = int8_256::UnpackCodes<Packing::kBits, typename Packing::Values>;
+  static constexpr PanelUnit kUnit = Packing::kPanelUnit;
+  static constexpr bool kInPlace = Packing::kBits == 8;
+};
+
+struct TQ : Int8Type<Ternary> {
+  static const std::byte* lines(const std::byte* panel, std::size_t block) { return panel + block * kTQUnit + kLine; }
+  static __m256 d(const std::byte* panel, std::size_t block, std::size_t half) {
+    return halves_to_floats(panel + block * kTQUnit + 16 * half);
+  }
+  template <class Use>
+  [[gnu::always_inline]] static void for_each_quad(const std::byte* from, const Use& use) {
+    const __m256i mask = each_byte(3);
+    for (std::size_t j = 0; j < 64; j += 4, from += kLine) {
+      const __m256i line = load_half_line(bytes(from));
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) use(j, static_cast<std::size_t>(i), bits_of(line, -2 * i, mask));
     }
   }
 };
 
-struct TQ : Int8Type<Ternary> {
-  static void unpack(const std::byte* panel, std::size_t block, std::size_t, Block& out) {
-    const std::byte* unit = panel + block * kTQUnit;
-    unpack_halves(unit, out.d[0]);
-    out.run[0] = out.lines;
-    const __m256i mask = _mm256_set1_epi8(3);
-    for (std::size_t j = 0; j < 16; ++j)
-      for (std::size_t at = 0; at < kLine; at += kHalf) {
-        const __m256i line = load_half_line(bytes(unit) + kLine + j * kLine + at);
-        std::uint8_t* to = out.lines + j * 4 * kLine + at;
-        store_half_line(to, _mm256_and_si256(line, mask));
-        store_half_line(to + kLine, _mm256_and_si256(_mm256_srli_epi16(line, 2), mask));
-        store_half_line(to + 2 * kLine, _mm256_and_si256(_mm256_srli_epi16(line, 4), mask));
-        store_half_line(to + 3 * kLine, _mm256_and_si256(_mm256_srli_epi16(line, 6), mask));
+// Makes a block of a panel ready to multiply.
+template <class Type>
+void unpack(const std::byte* panel, std::size_t block, std::size_t num_groups, Block& out) {
+  if constexpr (requires { typename Type::UnitScales; }) {
+    constexpr PanelUnit kUnit = Type::kUnit;
+    constexpr std::size_t kUnitGroups = kUnit.k / 32, kGroupRuns = 8 / Type::kRunQuads;
+    const std::byte* unit = panel + block * Type::kBlockBytes;
+    for (std::size_t group = 0; group < num_groups; group += kUnitGroups, unit += unit_bytes(kUnit)) {
+      const typename Type::UnitScales scales{unit};
+      for (std::size_t i = 0; i < kUnitGroups * kGroupRuns; ++i) {
+        const std::size_t run = group * kGroupRuns + i;
+        for (std::size_t half = 0; half < 2; ++half) {
+          _mm256_store_ps(out.d[run] + 8 * half, scales.d(i, half));
+          if constexpr (Type::kHasMin) _mm256_store_ps(out.min[run] + 8 * half, scales.min(i, half));
+        }
       }
+      for (std::size_t g = 0; g < kUnitGroups; ++g) {
+        const std::byte* from = unit + kUnit.header + g * run_bytes(kUnit);
+        std::uint8_t* to = out.lines + (group + g) * 8 * kLine;
+        for (std::size_t i = 0; i < kGroupRuns; ++i)
+          out.run[(group + g) * kGroupRuns + i] = (Type::kInPlace ? bytes(from) : to) + i * Type::kRunQuads * kLine;
+        for (std::size_t at = 0; at < kLine && !Type::kInPlace; at += kHalf)
+          Type::UnpackCodes::for_each_quad(bytes(from) + at, [&](int q, __m256i codes) {
+            store_half_line(to + static_cast<std::size_t>(q) * kLine + at, codes);
+          });
+      }
+    }
+  } else {
+    out.run[0] = out.lines;
+    for (std::size_t half = 0; half < 2; ++half) {
+      _mm256_store_ps(out.d[0] + 8 * half, Type::d(panel, block, half));
+      Type::for_each_quad(Type::lines(panel, block) + kHalf * half,
+                          [&](std::size_t first, std::size_t i, __m256i codes) {
+                            store_half_line(out.lines + (first + i) * kLine + kHalf * half, codes);
+                          });
+    }
   }
-};
+}
 
 // Offsets of the parts of a prepared row, in either form.
 struct RowLayout {
@@ -332,8 +334,15 @@ inline __m256i run_start(const std::byte* start) {
     return _mm256_add_epi32(bias, _mm256_srai_epi32(broadcast_int(start), Type::kStartShift));
 }
 
+// The activations' part of a run's min: scale times the sum of their codes.
+template <class Type>
+inline __m256 scaled_sum_of(const std::byte* scaled_sum, const std::byte* start, __m256 da) {
+  if constexpr (Type::kRunQuads == 8) return broadcast_float(scaled_sum);
+  return _mm256_mul_ps(_mm256_cvtepi32_ps(broadcast_int(start)), _mm256_mul_ps(da, _mm256_set1_ps(kPerStart)));
+}
+
 // acc[r][16] += one block, for R rows from `a` on.
-template <class Dot, class Type, int R, bool prefetch>
+template <class Dot, class Type, int R>
 inline void multiply_tile(const Block& block, const std::byte* a, const RowLayout& row, std::size_t block_index,
                           std::size_t num_runs, float* acc) {
   constexpr std::size_t kRunsPerBlock = kBlockK / 4 / Type::kRunQuads;
@@ -343,11 +352,6 @@ inline void multiply_tile(const Block& block, const std::byte* a, const RowLayou
   const std::byte* scaled_sums = a + row.scaled_sum + block_index * kRunsPerBlock * 4;
   const std::byte* start = a + row.start + block_index * kRunsPerBlock * 4;
   for (std::size_t run = 0; run < num_runs; ++run, codes += 4 * Type::kRunQuads) {
-    if constexpr (prefetch) {
-      constexpr std::size_t kBytes = round_up(Type::kBlockBytes / kRunsPerBlock, kLine);
-      for (std::size_t i = run * kBytes; i < (run + 1) * kBytes; i += kLine)
-        _mm_prefetch(reinterpret_cast<const char*>(block.ahead + i), _MM_HINT_T0);
-    }
     __m256i sums[R][2];
     for (int r = 0; r < R; ++r)
       sums[r][0] = sums[r][1] = run_start<Dot, Type>(start + static_cast<std::size_t>(r) * row.stride + 4 * run);
@@ -355,12 +359,9 @@ inline void multiply_tile(const Block& block, const std::byte* a, const RowLayou
     for (int r = 0; r < R; ++r) {
       const std::size_t at = static_cast<std::size_t>(r) * row.stride;
       const __m256 da = broadcast_float(scale + at + run / kRunsPerScale * 4);
-      __m256 scaled_sum{};  // of activations
-      if constexpr (Type::kHasMin && kRunsPerScale == 1)
-        scaled_sum = broadcast_float(scaled_sums + at + run * 4);
-      else if constexpr (Type::kHasMin)
-        scaled_sum = _mm256_mul_ps(_mm256_cvtepi32_ps(broadcast_int(start + at + run * 4)),
-                                   _mm256_mul_ps(da, _mm256_set1_ps(kPerStart)));
+      __m256 scaled_sum{};
+      if constexpr (Type::kHasMin)
+        scaled_sum = scaled_sum_of<Type>(scaled_sums + at + run * 4, start + at + run * 4, da);
       for (int h = 0; h < 2; ++h) {
         float* to = acc + r * 16 + h * 8;
         const __m256 d = _mm256_mul_ps(_mm256_load_ps(block.d[run] + h * 8), da);
@@ -376,29 +377,24 @@ inline void multiply_tile(const Block& block, const std::byte* a, const RowLayou
 }
 
 // The rows after the last full row tile: R or fewer.
-template <class Dot, class Type, int R, bool prefetch>
+template <class Dot, class Type, int R>
 inline void multiply_rest(const Block& block, const std::byte* a, const RowLayout& row, std::size_t block_index,
                           std::size_t num_runs, std::size_t num_rows, float* acc) {
   if constexpr (R > 0) {
-    if (num_rows == R) return multiply_tile<Dot, Type, R, prefetch>(block, a, row, block_index, num_runs, acc);
-    multiply_rest<Dot, Type, R - 1, prefetch>(block, a, row, block_index, num_runs, num_rows, acc);
+    if (num_rows == R) return multiply_tile<Dot, Type, R>(block, a, row, block_index, num_runs, acc);
+    multiply_rest<Dot, Type, R - 1>(block, a, row, block_index, num_runs, num_rows, acc);
   }
 }
 
 template <class Dot, class Type>
 inline void multiply_rows(const Block& block, const std::byte* a, const RowLayout& row, std::size_t block_index,
                           std::size_t num_runs, std::size_t num_rows, float* acc) {
-  // The first tile prefetches: the others find the block in the cache.
   constexpr int kTile = Dot::kTileRows;
-  if (num_rows < kTile)
-    return multiply_rest<Dot, Type, kTile - 1, true>(block, a, row, block_index, num_runs, num_rows, acc);
-  multiply_tile<Dot, Type, kTile, true>(block, a, row, block_index, num_runs, acc);
-  std::size_t done = kTile;
+  std::size_t done = 0;
   for (; done + kTile <= num_rows; done += kTile)
-    multiply_tile<Dot, Type, kTile, false>(block, a + done * row.stride, row, block_index, num_runs,
-                                           acc + done * kPanelRows);
-  multiply_rest<Dot, Type, kTile - 1, false>(block, a + done * row.stride, row, block_index, num_runs, num_rows - done,
-                                             acc + done * kPanelRows);
+    multiply_tile<Dot, Type, kTile>(block, a + done * row.stride, row, block_index, num_runs, acc + done * kPanelRows);
+  multiply_rest<Dot, Type, kTile - 1>(block, a + done * row.stride, row, block_index, num_runs, num_rows - done,
+                                      acc + done * kPanelRows);
 }
 
 // One panel, for at most kBlockRows rows.
@@ -406,15 +402,13 @@ template <class Dot, class Type>
 void multiply_panel(const MatrixView& matrix, std::size_t panel, const std::byte* a, const RowLayout& row,
                     std::size_t num_rows, float* out, std::size_t out_stride) {
   const std::byte* weights = matrix.body + panel * Type::panel_bytes(matrix.k);
-  constexpr std::size_t kBlocksAhead = (kPrefetchBytes + Type::kBlockBytes - 1) / Type::kBlockBytes;
   Block block;
   alignas(64) float acc[kBlockRows * kPanelRows];
   for (std::size_t i = 0; i < num_rows * kPanelRows; i += 8) _mm256_store_ps(acc + i, _mm256_setzero_ps());
   for (std::size_t index = 0; index * kBlockK < matrix.k; ++index) {
     const std::size_t rest = matrix.k - index * kBlockK;
     const std::size_t count = rest < kBlockK ? rest : kBlockK;
-    block.ahead = weights + (index + kBlocksAhead) * Type::kBlockBytes;  // may be past the end, for prefetching only
-    Type::unpack(weights, index, count / 32, block);
+    unpack<Type>(weights, index, count / 32, block);
     constexpr std::size_t kRun = 4 * Type::kRunQuads;  // TQ's last run may be shorter: padded with zeros
     multiply_rows<Dot, Type>(block, a, row, index, (count + kRun - 1) / kRun, num_rows, acc);
   }
@@ -427,10 +421,134 @@ void multiply_panel(const MatrixView& matrix, std::size_t panel, const std::byte
       out[r * out_stride + begin + n] = acc[r * kPanelRows + n] * matrix.scale;
 }
 
+// ---- A few rows ------------------------------------------------------------------------------------------------
+//
+// Codes are multiplied in registers as they are unpacked, panel after panel: a thread reads one stream of memory. See
+// matmul_int8_512.h.
+
+template <class Dot, class Type>
+inline constexpr std::size_t kFewRows = Type::kRow256 ? Dot::kFewTernaryRows : Dot::kFewRows;
+constexpr std::size_t kFewTile = 4;
+
+template <int R>
+inline void store_few(const __m256 (&sums)[R][2], const MatrixView& matrix, std::size_t panel, float* out,
+                      std::size_t out_stride) {
+  const std::size_t begin = panel * kPanelRows;
+  const std::size_t width = matrix.rows - begin < kPanelRows ? matrix.rows - begin : kPanelRows;
+  for (std::size_t r = 0; r < R; ++r) {
+    alignas(32) float values[kPanelRows];
+    _mm256_store_ps(values, sums[r][0]);
+    _mm256_store_ps(values + 8, sums[r][1]);
+    for (std::size_t n = 0; n < width; ++n) out[r * out_stride + begin + n] = values[n] * matrix.scale;
+  }
+}
+
+// One panel, for R rows.
+template <class Dot, class Type, int R>
+void multiply_few(const MatrixView& matrix, std::size_t panel, const std::byte* a, const RowLayout& row, float* out,
+                  std::size_t out_stride) {
+  constexpr PanelUnit kUnit = Type::kUnit;
+  constexpr std::size_t kGroupRuns = 8 / Type::kRunQuads;
+  const std::byte* unit = matrix.body + panel * Type::panel_bytes(matrix.k);
+  const std::byte *codes = a, *scale = a + row.scale, *scaled_sum = a + row.scaled_sum, *start = a + row.start;
+  __m256 sums[R][2];
+  for (int r = 0; r < R; ++r) sums[r][0] = sums[r][1] = _mm256_setzero_ps();
+  for (std::size_t k = 0; k < matrix.k; k += kUnit.k, unit += unit_bytes(kUnit)) {
+    const typename Type::UnitScales scales{unit};
+    const std::size_t groups = (matrix.k - k < kUnit.k ? matrix.k - k : kUnit.k) / 32;
+    for (std::size_t g = 0; g < groups; ++g) {
+#pragma GCC unroll 2
+      for (std::size_t half = 0; half < 2; ++half) {
+        typename Dot::template Sum<Type> products[R][2];  // of quads 0 to 3 and 4 to 7
+        const std::byte* lines = unit + kUnit.header + g * run_bytes(kUnit) + half * kHalf;
+        Type::UnpackCodes::for_each_quad(bytes(lines), [&](int q, __m256i line) {
+#pragma GCC unroll 4
+          for (int r = 0; r < R; ++r)
+            products[r][q / 4].add(q % 4, line,
+                                   broadcast_int(codes + static_cast<std::size_t>(r) * row.stride + 4 * q));
+        });
+#pragma GCC unroll 2
+        for (std::size_t i = 0; i < kGroupRuns; ++i) {
+          const __m256 d = scales.d(g * kGroupRuns + i, half);
+#pragma GCC unroll 4
+          for (int r = 0; r < R; ++r) {
+            const std::size_t at = static_cast<std::size_t>(r) * row.stride;
+            __m256i total = _mm256_add_epi32(run_start<Dot, Type>(start + at + 4 * i), products[r][i].total());
+            if constexpr (kGroupRuns == 1) total = _mm256_add_epi32(total, products[r][1].total());
+            const __m256 da = broadcast_float(scale + at);
+            sums[r][half] = _mm256_fmadd_ps(float_of_sum(total), _mm256_mul_ps(d, da), sums[r][half]);
+            if constexpr (Type::kHasMin)
+              sums[r][half] =
+                  _mm256_fnmadd_ps(scales.min(g * kGroupRuns + i, half),
+                                   scaled_sum_of<Type>(scaled_sum + at, start + at + 4 * i, da), sums[r][half]);
+          }
+        }
+      }
+      codes += 32;
+      scale += 4;
+      scaled_sum += 4;
+      start += 4 * kGroupRuns;
+    }
+  }
+  store_few<R>(sums, matrix, panel, out, out_stride);
+}
+
+// The same for ternary types.
+template <class Dot, class Type, int R>
+requires(Type::kRow256) void multiply_few(const MatrixView& matrix, std::size_t panel, const std::byte* a,
+                                          const RowLayout& row, float* out, std::size_t out_stride) {
+  constexpr int kChains = Dot::kRowChains;
+  const std::byte* weights = matrix.body + panel * Type::panel_bytes(matrix.k);
+  __m256 sums[R][2];
+  for (int r = 0; r < R; ++r) sums[r][0] = sums[r][1] = _mm256_setzero_ps();
+  for (std::size_t block = 0; block * kBlockK < matrix.k; ++block) {
+    const std::byte* codes = a + kBlockK * block;
+    for (std::size_t half = 0; half < 2; ++half) {
+      __m256i chains[R][kChains];
+      for (int r = 0; r < R; ++r)
+        for (__m256i& chain : chains[r]) chain = _mm256_setzero_si256();
+      Type::for_each_quad(Type::lines(weights, block) + half * kHalf,
+                          [&](std::size_t first, std::size_t i, __m256i line) {
+#pragma GCC unroll 4
+                            for (int r = 0; r < R; ++r) {
+                              __m256i& chain = chains[r][i % kChains];
+                              const std::size_t at = static_cast<std::size_t>(r) * row.stride + 4 * (first + i);
+                              chain = Dot::add_line(chain, line, broadcast_int(codes + at));
+                            }
+                          });
+      const __m256 d = Type::d(weights, block, half);
+      for (int r = 0; r < R; ++r) {
+        const std::byte* of_row = a + static_cast<std::size_t>(r) * row.stride + 4 * block;
+        __m256i total = broadcast_int(of_row + row.start);
+        for (const __m256i chain : chains[r]) total = _mm256_add_epi32(total, Dot::to_int32(chain));
+        sums[r][half] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(total),
+                                        _mm256_mul_ps(d, broadcast_float(of_row + row.scale)), sums[r][half]);
+      }
+    }
+  }
+  store_few<R>(sums, matrix, panel, out, out_stride);
+}
+
+// One panel, for any number of rows.
+template <class Dot, class Type,
+          int R = kFewRows<Dot, Type><kFewTile ? kFewRows<Dot, Type> : kFewTile> void multiply_few_rows(
+              const MatrixView& matrix, std::size_t panel, const std::byte* a, const RowLayout& row,
+              std::size_t num_rows, float* out, std::size_t out_stride) {
+  for (; num_rows >= R; num_rows -= R, a += R * row.stride, out += R * out_stride)
+    multiply_few<Dot, Type, R>(matrix, panel, a, row, out, out_stride);
+  if constexpr (R > 1)
+    if (num_rows > 0) multiply_few_rows<Dot, Type, R - 1>(matrix, panel, a, row, num_rows, out, out_stride);
+}
+
 template <class Dot, class Type>
 void multiply(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
               std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
   const RowLayout row = row_layout<Type>(matrix.k);
+  if (num_rows <= kFewRows<Dot, Type>) {
+    for (std::size_t panel = panel_begin; panel < panel_end; ++panel)
+      multiply_few_rows<Dot, Type>(matrix, panel, prepared, row, num_rows, out, out_stride);
+    return;
+  }
   for (std::size_t begin = 0; begin < num_rows; begin += kBlockRows) {
     const std::size_t rows = num_rows - begin < kBlockRows ? num_rows - begin : kBlockRows;
     for (std::size_t panel = panel_begin; panel < panel_end; ++panel)
@@ -442,7 +560,7 @@ void multiply(const MatrixView& matrix, const std::byte* prepared, std::size_t n
 template <class Packing>
 concept Unpacked = requires {
   sizeof(UnpackCodes<Packing::kBits, typename Packing::Values>);
-  sizeof(UnpackScales<typename Packing::Scales>);
+  sizeof(UnitScales<typename Packing::Scales>);
 };
 
 // The product of a type; nullptr for numbers, and for codes or scales that are not unpacked here.
@@ -454,8 +572,6 @@ Matmul* matmul_of(WeightType type) {
       return nullptr;
     else if constexpr (kIsTernary<Packing>)
       return multiply<Dot, TQ>;
-    else if constexpr (std::is_same_v<Packing, Q8_0::Packing>)
-      return multiply<Dot, Q8_0>;
     else if constexpr (Unpacked<Packing>)
       return multiply<Dot, Units<Packing>>;
     else

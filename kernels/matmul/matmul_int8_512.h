@@ -13,6 +13,9 @@
 //   kChains<n>  int32 sums per output if n vectors of outputs are multiplied at once
 //   multiply_quads<Type, kQuads>(blocks, line, codes, stride, chains)  adds the products of kQuads quads to
 //               chains[p][r]: P panels from `line` on, R rows from `codes` on
+//   Sum<Type>   for one vector of outputs: add(i, line, quad) for quads 0 to 3, then total() in int32
+//   add_line(sum, line, quad)  `sum` plus the products of ternary codes; 32 quads, of code 3 too, fit one sum
+//   to_int32(sum)              that sum as int32
 //
 // Everything has internal linkage: each file that includes this has its own copy, in its own instruction set.
 #pragma once
@@ -278,7 +281,7 @@ void unpack(const std::byte* panel, std::size_t block, std::size_t num_groups, B
     const std::byte* unit = panel + block * Type::kBlockBytes;
     if constexpr (Type::kInPlace) out.first = bytes(unit) + kUnit.header;
     for (std::size_t group = 0; group < num_groups; group += kUnitGroups, unit += unit_bytes(kUnit)) {
-      const typename Type::UnitScales scales(unit);
+      const typename Type::UnitScales scales{unit};
       for (std::size_t i = 0; i < kUnitRuns; ++i) {
         const std::size_t run = group / kUnitGroups * kUnitRuns + i;
         _mm512_store_ps(out.d[run], scales.d(i));
@@ -474,7 +477,7 @@ TROUPE_UNCHECKED void multiply_few(const MatrixView& matrix, std::size_t panel, 
   __m512 sums[R];
   for (int r = 0; r < R; ++r) sums[r] = _mm512_setzero_ps();
   for (std::size_t k = 0; k < matrix.k; k += kUnit.k, unit += unit_bytes(kUnit)) {
-    const typename Type::UnitScales scales(unit);
+    const typename Type::UnitScales scales{unit};
     const std::size_t groups = kUnit.k == 256 || matrix.k - k >= kUnit.k ? kUnit.k / 32 : (matrix.k - k) / 32;
     for (std::size_t g = 0; g < groups; ++g) {
       const std::byte* lines = unit + kUnit.header + g * run_bytes(kUnit);

@@ -16,7 +16,8 @@ using namespace int8_256;
 
 struct Dot {
   static constexpr int kTileRows = 4;
-  static constexpr int kRowChains = 1;  // one is enough: an addition takes one cycle
+  static constexpr std::size_t kFewRows = 2, kFewTernaryRows = 12;
+  static constexpr int kRowChains = 2;
   static constexpr bool kAnyByte = false;
 
   template <class Type, int R>
@@ -50,7 +51,24 @@ struct Dot {
     }
   }
 
-  // Cannot overflow: 64 * 4 * 127 fits into int16.
+  template <class Type>
+  struct Sum {
+    void add(int q, __m256i line, __m256i quad) {
+      constexpr int kQuads = Type::kNarrowQuads < 4 ? Type::kNarrowQuads : 4;  // that add up in int16
+      if constexpr (Type::kWide) {
+        const __m256i code = _mm256_xor_si256(line, _mm256_set1_epi8(-128));
+        quad = _mm256_sign_epi8(quad, code);
+        line = _mm256_abs_epi8(code);
+      }
+      const __m256i products = _mm256_maddubs_epi16(line, quad);
+      narrow = q % kQuads == 0 ? products : _mm256_add_epi16(narrow, products);
+      if (q % kQuads == kQuads - 1) sum = _mm256_add_epi32(sum, to_int32(narrow));
+    }
+    __m256i total() const { return sum; }
+    __m256i sum = _mm256_setzero_si256(), narrow = _mm256_setzero_si256();
+  };
+
+  // Cannot overflow: 32 * 6 * 127 fits into int16.
   static __m256i add_line(__m256i sum, __m256i half, __m256i quad) {
     return _mm256_add_epi16(sum, _mm256_maddubs_epi16(half, quad));
   }
@@ -63,7 +81,7 @@ Matmul* matmul_int8(WeightType type) { return matmul_of<Dot>(type); }
 
 void matmul_trits(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
                   std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
-  multiply_trits<Dot>(matrix, prepared, num_rows, out, out_stride, panel_begin, panel_end);
+  multiply<Dot, Trits>(matrix, prepared, num_rows, out, out_stride, panel_begin, panel_end);
 }
 
 }  // namespace troupe::kernels::avx2

@@ -77,7 +77,7 @@ struct Dot {
     __m512i sum = _mm512_setzero_si512(), narrow = _mm512_setzero_si512();
   };
 
-  // Cannot overflow: 64 * 4 * 127 fits into int16.
+  // Cannot overflow: 32 * 6 * 127 fits into int16.
   static __m512i add_line(__m512i sum, __m512i line, __m512i quad) {
     return _mm512_add_epi16(sum, _mm512_maddubs_epi16(line, quad));
   }

@@ -14,6 +14,7 @@ using namespace int8_256;
 struct Dot {
   static constexpr int kTileRows =
       6;  // 12 sums, which hide the latency, 2 vectors of codes, 1 of activations: 15 of 16
+  static constexpr std::size_t kFewRows = 4, kFewTernaryRows = 1;
   static constexpr int kRowChains = 4;
   static constexpr bool kAnyByte = true;
 
@@ -50,6 +51,13 @@ struct Dot {
       }
   }
 
+  template <class Type>
+  struct Sum {
+    void add(int, __m256i line, __m256i quad) { sum = _mm256_dpbusd_avx_epi32(sum, line, quad); }
+    __m256i total() const { return sum; }
+    __m256i sum = _mm256_setzero_si256();
+  };
+
   static __m256i add_line(__m256i sum, __m256i half, __m256i quad) { return _mm256_dpbusd_avx_epi32(sum, half, quad); }
   static __m256i to_int32(__m256i sum) { return sum; }
 };
@@ -60,7 +68,7 @@ Matmul* matmul_int8(WeightType type) { return matmul_of<Dot>(type); }
 
 void matmul_trits(const MatrixView& matrix, const std::byte* prepared, std::size_t num_rows, float* out,
                   std::size_t out_stride, std::size_t panel_begin, std::size_t panel_end) {
-  multiply_trits<Dot>(matrix, prepared, num_rows, out, out_stride, panel_begin, panel_end);
+  multiply<Dot, Trits>(matrix, prepared, num_rows, out, out_stride, panel_begin, panel_end);
 }
 
 }  // namespace troupe::kernels::avxvnni
