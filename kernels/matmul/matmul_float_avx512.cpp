@@ -11,6 +11,8 @@ namespace {
 using namespace layout;
 
 constexpr int kTileRows = 12;
+// With fewer, a single row would wait for the latency of its additions.
+constexpr int kSingleRowPanels = 4;
 
 template <class Number>
 struct Vectors;
@@ -45,12 +47,12 @@ void multiply_tile(const MatrixView& matrix, std::size_t panel, const std::byte*
     for (int r = 0; r < R; ++r) sums[p][r] = _mm512_setzero_ps();
   for (std::size_t k = 0; k < matrix.k; ++k, weights += Type::kBytes, a += 4) {
     __m512 w[P];
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int p = 0; p < P; ++p) w[p] = Type::load(weights + static_cast<std::size_t>(p) * panel_bytes);
 #pragma GCC unroll 12
     for (int r = 0; r < R; ++r) {
       const __m512 x = _mm512_set1_ps(*reinterpret_cast<const float*>(a + static_cast<std::size_t>(r) * stride));
-#pragma GCC unroll 2
+#pragma GCC unroll 4
       for (int p = 0; p < P; ++p) sums[p][r] = _mm512_fmadd_ps(w[p], x, sums[p][r]);
     }
   }
@@ -107,6 +109,8 @@ void multiply(const MatrixView& matrix, const std::byte* prepared, std::size_t n
     const std::size_t rows = num_rows - begin < block ? num_rows - begin : block;
     const std::byte* a = prepared + begin * stride;
     std::size_t panel = panel_begin;
+    for (; rows == 1 && panel + kSingleRowPanels <= panel_end; panel += kSingleRowPanels)
+      multiply_tile<Type, kSingleRowPanels, 1>(matrix, panel, a, stride, out + begin * out_stride, out_stride);
     for (; panel + 2 <= panel_end; panel += 2)
       multiply_panels<Type, 2>(matrix, panel, a, stride, rows, out + begin * out_stride, out_stride);
     if (panel < panel_end)
