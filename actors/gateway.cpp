@@ -24,7 +24,7 @@
 #include "config/assert.h"
 #include "config/folders.h"
 #include "config/options/option_groups.h"
-#include "engine/model/load_choices.h"
+#include "engine/model/kernel_choice.h"
 #include "engine/model/memory_budget.h"
 #include "engine/sampling/sampler.h"
 

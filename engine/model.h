@@ -147,8 +147,13 @@ enum class Ternary : std::uint8_t {
 [[nodiscard]] std::optional<Ternary> find_ternary(std::string_view name);  // "auto", "multiply", "lookup", "trits"
 
 // How a model is loaded, and what for.
+// What the kernel variant is chosen for where none is named (engine/model/kernel_choice.h).
+enum class Optimize : std::uint8_t { automatic, latency, throughput, measure };
+[[nodiscard]] std::optional<Optimize> find_optimize(std::string_view name);  // "auto", "latency", ...
+
 struct LoadOptions {
-  std::string kernels{};             // a variant's name; empty: TROUPE_KERNELS, else the best this CPU has
+  std::string kernels{};  // a variant's name; empty: TROUPE_KERNELS, else by `optimize`
+  Optimize optimize = Optimize::automatic;
   std::optional<Ternary> ternary{};  // none: TROUPE_TERNARY, else the fastest one
   kernels::KvType kv_type = kernels::KvType::f16;
   StateType state_type = StateType::f32;

@@ -19,6 +19,7 @@
 #include "engine/model.h"
 #include "engine/model/encoder.h"
 #include "engine/model/file_verdict.h"
+#include "engine/model/kernel_choice.h"
 #include "engine/model/load_choices.h"
 #include "engine/model/memory_budget.h"
 #include "engine/tokenizers/tokenizer.h"
@@ -357,12 +358,12 @@ Result<int> inspect(const config::InspectOptions& options, const config::Given& 
   if (!load) return load.error();
   load->context = static_cast<std::uint32_t>(options.ctx_size);
   load->max_sequences = options.max_sequences;
-  const auto kernels = engine::choose_kernels(load->kernels);
-  if (!kernels) return kernels.error();
   const auto path = model_path(engine);
   if (!path) return path.error();
   const auto file = engine::open_gguf(*path);
   if (!file) return file.error();
+  const auto kernels = engine::choose_kernels(**file, *load, nullptr);
+  if (!kernels) return kernels.error();
   if (options.show_chat_template) return print_chat_templates(**file, options.json);
   const Cost cost = cost_of(**file, *load, **kernels);
   const Verdict verdict = verdict_on(**file, cost, load->context);

@@ -9,7 +9,7 @@
 
 #include "config/state_directory.h"
 #include "engine/machine/probe_file.h"
-#include "engine/model/load_choices.h"
+#include "engine/model/kernel_choice.h"
 
 namespace troupe::cli {
 namespace {
@@ -52,7 +52,8 @@ Result<engine::LoadOptions> load_options(const config::EngineOptions& options, c
   if (const auto kernels = engine::choose_kernels(options.kernels); !kernels)
     return config::bad_value(given, "kernels", kernels.error().message);
   load.kernels = options.kernels;
-  load.ternary = engine::find_ternary(options.ternary);  // found: the option table allows only known names
+  load.optimize = *engine::find_optimize(options.optimize);  // found: the option table allows only known names
+  load.ternary = engine::find_ternary(options.ternary);      // likewise
   load.kv_type = kv_type_of(options.kv_type);
   load.state_type = *engine::find_state_type(options.state_type);  // likewise
   load.snapshot_every = static_cast<std::uint32_t>(options.state_snapshot_every);

@@ -88,7 +88,11 @@ std::span<const Option> option_table() {
       {&ServerOptions::kv_blocks, "kv-blocks", "--num-gpu-blocks-override", kModel, "N", within(0, 1 << 30),
        "KV blocks of 32 tokens; 0: what the memory budget leaves"},
       {&FitOptions::kernels, "kernels", "", kModel, "VARIANT", kAny,
-       "kernel variant, as `troupe version` lists them; none: the best this CPU has"},
+       "kernel variant, as `troupe version` lists them; none: by --optimize"},
+      {&FitOptions::optimize, "optimize", "", kModel, "auto|latency|throughput|measure", kAny,
+       "what the kernel variant is chosen for: the speed of one stream, or of many; measure: the fastest for one row "
+       "and eight, measured once and kept beside the probe; auto: throughput. Answers of two variants differ in their "
+       "last bits"},
       {&EngineOptions::ternary, "ternary", "", kModel, "auto|multiply|lookup|trits", kAny,
        "how ternary weights are multiplied: with multiply-adds (2.1 bits per weight), by sums in lookup tables (1.75) "
        "or with multiply-adds of packed trits (1.6); answers are the same; auto: measured at load"},

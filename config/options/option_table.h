@@ -40,6 +40,7 @@ struct FitOptions {
   std::string state_type = "f32";
   Bytes memory;  // 0: 60 % of what is available
   std::string kernels;
+  std::string optimize = "auto";
 };
 
 // A model that this process loads to compute with it.

@@ -189,15 +189,18 @@ std::optional<MachineProbe> kept_probe() {
 }
 
 Status save_probe(const fs::path& folder, const MachineProbe& probe) {
+  return replace_file(probe_path(folder, probe.machine), to_json(probe));
+}
+
+Status replace_file(const fs::path& path, const std::string& text) {
   std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) return system_error("cannot make " + folder.string(), error.value());
-  const fs::path path = probe_path(folder, probe.machine);
+  fs::create_directories(path.parent_path(), error);
+  if (error) return system_error("cannot make " + path.parent_path().string(), error.value());
   fs::path temporary = path;
   temporary += fmt::format(".{}", ::getpid());
   {
     std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
-    out << to_json(probe);
+    out << text;
     out.flush();
     if (!out) {
       const Error failed = cannot_write(temporary, errno);

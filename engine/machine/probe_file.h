@@ -29,5 +29,7 @@ namespace troupe::engine {
 
 // Writes a temporary file and renames it: a reader sees the old or the new file. Creates the folder. Error: io.
 [[nodiscard]] Status save_probe(const std::filesystem::path& folder, const MachineProbe& probe);
+// The same for any text.
+[[nodiscard]] Status replace_file(const std::filesystem::path& path, const std::string& text);
 
 }  // namespace troupe::engine

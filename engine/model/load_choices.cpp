@@ -8,47 +8,11 @@
 #include "engine/formats/metadata.h"
 #include "engine/memory/process_memory.h"
 #include "engine/model/file_verdict.h"
+#include "engine/model/kernel_choice.h"
 #include "engine/model/memory_budget.h"
-#include "kernels/cpu/cpu_features.h"
 
 namespace troupe::engine {
-namespace {
-
-// The best variant that can run. Logs a warning if the CPU has AMX but it cannot be used, because the only symptom
-// would be lower speed.
-const kernels::KernelTable* best_kernels(const LoadNotes& notes) {
-  const kernels::KernelTable& best = kernels::best_table();
-  const std::string refusal = kernels::amx_refusal();
-  if (notes && !refusal.empty())
-    notes({.warning = true, .text = fmt::format("kernels {} in place of amx: {}", best.name, refusal)});
-  return &best;
-}
-
-// Why a variant cannot be chosen. `table`: the one that this CPU cannot run; null if no variant is called `name`.
-std::string why_not(const std::string& name, const kernels::KernelTable* table) {
-  std::string supported;
-  for (const kernels::KernelTable* each : kernels::supported_tables())
-    supported += (supported.empty() ? "" : ", ") + std::string(each->name);
-  if (!table) return fmt::format("there is no variant '{}'; this CPU can run {}", name, supported);
-  const std::string refusal = name == "amx" ? kernels::amx_refusal() : "";
-  if (!refusal.empty()) return fmt::format("'amx' cannot run here: {}; what can run is {}", refusal, supported);
-  return fmt::format("this CPU cannot run '{}'; it can run {}", name, supported);
-}
-
-}  // namespace
-
 std::string mebibytes(std::uint64_t bytes) { return fmt::format("{} MiB", (bytes + (1u << 20) - 1) >> 20); }
-
-Result<const kernels::KernelTable*> choose_kernels(std::string name, const LoadNotes& notes) {
-  if (name.empty()) {
-    const char* wanted = std::getenv("TROUPE_KERNELS");
-    if (!wanted || *wanted == '\0') return best_kernels(notes);
-    name = wanted;
-  }
-  const kernels::KernelTable* table = kernels::find_table(name);
-  if (table && kernels::is_supported(*table)) return table;
-  return Error{table ? ErrorCode::unsupported : ErrorCode::invalid_argument, why_not(name, table)};
-}
 
 Result<Ternary> choose_ternary(std::optional<Ternary> ternary) {
   if (ternary) return *ternary;
@@ -60,7 +24,9 @@ Result<Ternary> choose_ternary(std::optional<Ternary> ternary) {
 }
 
 Result<OpenedModel> open_model(std::shared_ptr<const ModelFile> file, const LoadOptions& options) {
-  const auto table = choose_kernels(options.kernels, options.notes);
+  std::unique_ptr<Team> own_team = options.team ? nullptr : std::make_unique<Team>(default_num_threads());
+  Team* const team = options.team ? options.team : own_team.get();
+  const auto table = choose_kernels(*file, options, team);
   if (!table) return table.error();
   const auto ternary = choose_ternary(options.ternary);
   if (!ternary) return ternary.error();
@@ -81,8 +47,8 @@ Result<OpenedModel> open_model(std::shared_ptr<const ModelFile> file, const Load
     for (const std::string& note : metadata_notes(*file, opened.tokenizer.get()))
       options.notes({.warning = true, .text = fmt::format("{}: {}", file->path(), note)});
   opened.file = std::move(file);
-  if (!options.team) opened.own_team = std::make_unique<Team>(default_num_threads());
-  opened.options.team = options.team ? options.team : opened.own_team.get();
+  opened.own_team = std::move(own_team);
+  opened.options.team = team;
   opened.options.memory = std::max<std::uint64_t>(opened.budget - estimate, 1);
   return opened;
 }

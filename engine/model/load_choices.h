@@ -1,4 +1,5 @@
-// The beginning of loading any model: kernel variant, way of multiplying ternary weights, file, budget, tokenizer.
+// The beginning of loading any model: way of multiplying ternary weights, file, budget, tokenizer. The kernel variant:
+// kernel_choice.h.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +16,6 @@ namespace troupe::engine {
 // Formats a number of bytes for messages ("12 MiB").
 [[nodiscard]] std::string mebibytes(std::uint64_t bytes);
 
-// The variant of this name; for an empty name that of TROUPE_KERNELS, else the best that can run, of which `notes` says
-// so if AMX is refused. The error names those that can run: invalid_argument for an unknown name, unsupported for one
-// that cannot run here.
-[[nodiscard]] Result<const kernels::KernelTable*> choose_kernels(std::string name, const LoadNotes& notes = {});
 // Without a value: TROUPE_TERNARY, else automatic. Error: invalid_argument.
 [[nodiscard]] Result<Ternary> choose_ternary(std::optional<Ternary> ternary);
 

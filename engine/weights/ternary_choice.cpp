@@ -3,16 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <cstring>
 #include <deque>
 #include <iterator>
-#include <limits>
 #include <vector>
 
-#include "engine/compute/team.h"
-#include "engine/memory/aligned_memory.h"
+#include "engine/weights/timed_product.h"
 #include "engine/weights/weights_cache.h"
 
 namespace troupe::engine {
@@ -21,12 +17,7 @@ namespace {
 using kernels::Layout;
 
 constexpr std::uint64_t kWorthMeasuring = 32u << 20;  // bytes of ternary weights
-constexpr std::size_t kProbeBytes = 8u << 20;         // of the measured matrix, read from memory
-constexpr int kProbeRuns = 7;
-constexpr std::size_t kProbeRows[] = {1, 8};  // a single stream, and a batch: the sum of both times decides
-constexpr std::size_t kMostRows = 8;
 constexpr double kLeastGain = 0.98;  // another layout must take less than this share of the time of multiply-adds
-constexpr std::size_t kProbeChunksPerThread = 8;
 
 // The ways to multiply ternary weights, with their names in the option and the log; multiply-adds, which all kernels
 // have, first.
@@ -50,64 +41,6 @@ bool has_way(const kernels::KernelTable& kernels, const Way& way) {
 std::ptrdiff_t num_ways(const kernels::KernelTable& kernels) {
   return std::ranges::count_if(kWays, [&](const Way& way) { return has_way(kernels, way); });
 }
-
-// A layout to measure: a matrix of equal panels.
-class Candidate {
- public:
-  Candidate(const kernels::KernelTable& kernels, Team& team, kernels::WeightType type, Layout layout, std::size_t k,
-            std::size_t num_panels)
-      : kernels_(kernels), team_(team), activation_(kernels.activation(type, layout)), k_(k) {
-    const std::size_t panel_bytes = kernels::packed_bytes(type, layout, kernels::kPanelRows, k);
-    body_ = AlignedMemory::allocate(num_panels * panel_bytes);
-    prepared_ = AlignedMemory::allocate(kernels::prepared_bytes(activation_, k, kMostRows) + 64);
-    if (!is_there()) return;
-    const kernels::WeightTypeInfo& t = kernels::info(type);
-    // These bytes hold no code 3; scales, the last two bytes of TQ's groups, are a small number.
-    const std::vector<std::byte> rows(kernels::kPanelRows * k / t.group_size * t.group_bytes, std::byte{0x24});
-    team.parallel_for(num_panels, [&](std::size_t panel, std::uint32_t) {
-      kernels::pack_panels(type, layout, rows.data(), kernels::kPanelRows, k, 0, 1, body_.data() + panel * panel_bytes);
-    });
-    view_ = {.type = type, .layout = layout, .rows = num_panels * kernels::kPanelRows, .k = k, .body = body_.data()};
-    x_.assign(kMostRows * k, 1.0f);
-    out_.resize(kMostRows * view_.rows);
-  }
-
-  bool is_there() const { return body_.data() != nullptr && prepared_.data() != nullptr; }
-
-  double seconds() {
-    double sum = 0;
-    for (const std::size_t rows : kProbeRows) {
-      for_each_chunk([&](std::size_t begin, std::size_t end) {
-        const kernels::MatrixView panels = kernels::panel_range(view_, begin, end);
-        kernels::leave_caches(panels.body, kernels::packed_bytes(panels.type, panels.layout, panels.rows, k_));
-      });
-      const auto begin = std::chrono::steady_clock::now();
-      kernels_.prepare[static_cast<std::size_t>(activation_)](x_.data(), k_, k_, 0, rows, prepared_.data());
-      for_each_chunk([&](std::size_t first, std::size_t end) {
-        kernels_.matmul(view_.type, view_.layout)(view_, prepared_.data(), rows, out_.data(), view_.rows, first, end);
-      });
-      sum += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    }
-    return sum;
-  }
-
- private:
-  template <class Work>
-  void for_each_chunk(const Work& work) {
-    const std::size_t chunks = team_.num_threads() * kProbeChunksPerThread, panels = view_.num_panels();
-    team_.parallel_for(chunks, [&](std::size_t chunk, std::uint32_t) {
-      work(chunk * panels / chunks, (chunk + 1) * panels / chunks);
-    });
-  }
-
-  const kernels::KernelTable& kernels_;
-  Team& team_;
-  kernels::Activation activation_;
-  std::size_t k_;
-  AlignedMemory body_, prepared_;
-  kernels::MatrixView view_;
-  std::vector<float> x_, out_;
-};
 
 // The fastest layout, but multiply-adds unless the gain is large enough.
 Layout fastest(const std::vector<TernaryTime>& times) {
@@ -141,19 +74,17 @@ std::optional<Ternary> find_ternary(std::string_view wanted) {
 
 std::vector<TernaryTime> time_ternary(const kernels::KernelTable& kernels, Team& team, kernels::WeightType type,
                                       std::size_t k) {
-  const std::size_t num_panels =
-      std::max<std::size_t>(1, kProbeBytes / kernels::packed_bytes(type, Layout::panels, kernels::kPanelRows, k));
-  std::vector<TernaryTime> best;
-  std::deque<Candidate> candidates;
+  std::vector<TernaryTime> times;
+  std::deque<TimedProduct> products;
   for (const Way& way : kWays) {
     if (!has_way(kernels, way) || !kernels::has_layout(type, way.layout, k)) continue;
-    const Candidate& candidate = candidates.emplace_back(kernels, team, type, way.layout, k, num_panels);
-    if (!candidate.is_there()) return {{Layout::panels, 0}};  // the model will not fit either; its load reports it
-    best.push_back({way.layout, std::numeric_limits<double>::infinity()});
+    if (!products.emplace_back(kernels, team, type, way.layout, k).is_there())
+      return {{Layout::panels, 0}};  // the model will not fit either; its load reports it
+    times.push_back({way.layout, 0});
   }
-  for (int run = 0; run < kProbeRuns + 1; ++run)  // the first round warms up
-    for (std::size_t i = 0; i < best.size(); ++i) best[i].seconds = std::min(best[i].seconds, candidates[i].seconds());
-  return best;
+  time_in_turn(products);
+  for (std::size_t i = 0; i < times.size(); ++i) times[i].seconds = products[i].seconds();
+  return times;
 }
 
 Result<Layout> choose_ternary_layout(const ModelFile& file, const LoadOptions& options) {
