@@ -5,7 +5,8 @@ Each round runs `troupe bench`, then each peer's llama-bench (prefill and decodi
 llama-batched-bench (decoding of several at once), with the same files, lengths, threads and kind of KV cache. Medians
 over the rounds are compared; the spread is half the range. Ratios of one run on one machine mean something; absolute
 figures depend on what else the machine does: watch the stolen time. Where `troupe probe` has measured the machine, the
-last column says which share of its limit troupe reached.
+last columns say which share of its limit each program reached. Rows below their goals are named: a ratio to a peer, and
+for single streams a share of the limit.
 
 examples:
   bench/compare.py --troupe build/release/troupe --peer llama.cpp/build/bin/llama-bench -m tiny-q8_0.gguf -p 512 -n 64
@@ -14,11 +15,13 @@ examples:
       --peer-env amx:LD_LIBRARY_PATH=b2/bin -m tiny-q8_0.gguf -b 1,8,32 --save-baseline speed.json
   bench/compare.py ... -p 0 -n 32 -b 1 -d 8192 --kv-type f16         # decoding with 8,192 tokens in the cache
   bench/compare.py ... --baseline speed.json                         # ends with 1 if a ratio has lost more than 10 %
+  bench/compare.py ... --baseline auto      # the same with this machine's own file, which the first run writes
 
 exit codes: 0 done, 1 a ratio fell behind the baseline, 2 wrong usage, or a program that is missing, fails or prints
 nonsense
 """
 import argparse
+import hashlib
 import json
 import os
 import statistics
@@ -82,7 +85,11 @@ def parse_arguments():
     add("--kernels", metavar="VARIANT", help="troupe's (TROUPE_KERNELS); default: the best")
     add("-o", "--output", choices=["md", "json"], default="md")
     add("--save-baseline", metavar="FILE", help="write the whole result, for --baseline")
-    add("--baseline", metavar="FILE", help="compare the ratios with those of this earlier result")
+    add("--baseline", metavar="FILE", help="compare the ratios with those of this earlier result; auto: one for this "
+        "kind of machine, beside its probe, written by the first run")
+    add("--min-ratio", type=float, default=1.0, metavar="RATIO", help="goal, to each peer (default: 1)")
+    add("--min-share", type=float, default=80, metavar="PERCENT",
+        help="goal for one stream, of the limit (default: 80)")
     add("--max-loss", type=float, default=10, metavar="PERCENT", help="of a ratio, with --baseline (default: 10)")
     options = parser.parse_args()
     if not options.peer and not options.peer_batched:
@@ -172,6 +179,7 @@ class Samples:
         self.speeds = {}  # (program, work, batch) -> tokens per second of each round
         self.shares = {}  # (work, batch) -> of troupe: share of the machine's limit in each round
         self.limits = {}  # (work, batch) -> the limit: "read", or a unit's name; the same in all rounds
+        self.machine = None  # as the probe identifies it, if there is one
         self.peak_rss = {}  # program -> bytes
         self.steal, self.others = {}, {}  # program -> percent of the CPUs' time in each run
 
@@ -201,6 +209,7 @@ def measure_troupe(options, model, depth, samples):
                options.kv_type, "-o", "json"], environment)
     try:
         report = json.loads(run.out)
+        samples.machine = (report.get("probe") or {}).get("machine")
         for row in report["results"]:
             work = ("prefill", 1) if row["n_prompt"] else ("decode", row["batch_size"])
             samples.add("troupe", *work, float(row["median_ts"]))
@@ -270,10 +279,12 @@ def row_of(options, peer, model, depth, work, samples):
     ours, theirs = figures("troupe"), figures(peer.name)
     length = options.prompt if kind == "prefill" else options.gen
     shares = samples.shares.get(work)
+    share = statistics.median(shares) if shares else None
+    ratio = ours["median"] / theirs["median"]
     return {"model": os.path.basename(model), "work": kind, "length": length, "batch": batch, "depth": depth,
            "kv_type": options.kv_type, "threads": options.threads, "peer": peer.name, "troupe_ts": ours,
-           "peer_ts": theirs, "ratio": ours["median"] / theirs["median"],
-            "share": statistics.median(shares) if shares else None, "limit": samples.limits.get(work)}
+           "peer_ts": theirs, "ratio": ratio, "share": share, "peer_share": share and share / ratio,
+           "limit": samples.limits.get(work)}
 
 
 def compare(options, peers, model, depth):
@@ -305,7 +316,7 @@ def compare(options, peers, model, depth):
             print(f"the machine was busy while {program} ran: stolen {figures['steal_percent_median']:.0f} %, other "
                   f"processes {figures['others_percent_median']:.0f} % of the CPUs' time; threads that wait for each "
                   "other suffer most", file=sys.stderr)
-    return rows, {"model": os.path.basename(model), "depth": depth, "programs": programs}
+    return rows, {"model": os.path.basename(model), "depth": depth, "programs": programs, "machine": samples.machine}
 
 
 def key_of(row):
@@ -349,11 +360,43 @@ def losses(rows, baseline, max_loss):
     return good
 
 
+def baseline_of_machine(runs):
+    """The path of the file for this kind of machine, beside what `troupe probe` keeps."""
+    machine = next((run["machine"] for run in runs if run["machine"]), None)
+    if machine is None:
+        raise Failure("--baseline auto needs a probe of this machine: run `troupe probe` once")
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(cache):
+        cache = os.path.join(os.path.expanduser("~"), ".cache")
+    identity = "\n".join(str(machine.get(key)) for key in ("cpu", "revision", "cpus"))
+    name = f"compare-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json"
+    return os.path.join(cache, "troupe", name)
+
+
+def save(path, report):
+    try:
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(report, file, indent=2)
+    except OSError as error:
+        raise Failure(f"{path}: {error.strerror}") from error
+
+
+def name_rows_below_goals(rows, options):
+    for row in rows:
+        if row["ratio"] < options.min_ratio:
+            print(f"BELOW: {key_of(row)}: {row['ratio']:.2f}, goal {options.min_ratio:.2f}", file=sys.stderr)
+        one_stream = row["work"] == "decode" and row["batch"] == 1
+        if one_stream and row["share"] is not None and 100 * row["share"] < options.min_share:
+            print(f"BELOW: {key_of(row)}: {100 * row['share']:.0f} % of {row['limit']}, goal {options.min_share:.0f} %",
+                  file=sys.stderr)
+
+
 def print_markdown(report):
     if any(row["share"] is None for row in report["rows"]):
         print("no limits to compare with: run `troupe probe`", file=sys.stderr)
     print("| model | work | peer | troupe tok/s | peer tok/s | ratio | troupe x batch 1 | peer x batch 1 | troupe "
-          "of the limit |\n|---|---|---|---:|---:|---:|---:|---:|---:|")
+          "of the limit | peer |\n|---|---|---|---:|---:|---:|---:|---:|---:|---:|")
 
     def speed(figures):
         return f"{figures['median']:.1f} ± {figures['spread']:.1f}"
@@ -364,7 +407,8 @@ def print_markdown(report):
     for row in report["rows"]:
         batch = f" x{row['batch']}" if row["work"] == "decode" else ""
         depth = f" @ d{row['depth']}" if row["depth"] else ""
-        share = "unknown" if row["share"] is None else f"{100 * row['share']:.0f} % of {row['limit']}"
+        known = row["share"] is not None
+        share = f"{100 * row['share']:.0f} % of {row['limit']} | {100 * row['peer_share']:.0f} %" if known else "unknown | "
         print(f"| {row['model']} | {row['work']} {row['length']}{batch}{depth} | {row['peer']} | "
               f"{speed(row['troupe_ts'])} | {speed(row['peer_ts'])} | {row['ratio']:.2f} | {times(row['troupe_ts'])} | "
               f"{times(row['peer_ts'])} | {share} |")
@@ -382,7 +426,8 @@ def print_markdown(report):
 def main():
     options = parse_arguments()
     check_files(options)
-    baseline = read_baseline(options.baseline) if options.baseline else None
+    own = options.baseline == "auto"
+    baseline = read_baseline(options.baseline) if options.baseline and not own else None
     peers = all_peers(options)
     rows, runs = [], []
     for model in options.model:
@@ -396,12 +441,16 @@ def main():
         print(json.dumps(report, indent=2))
     else:
         print_markdown(report)
+    name_rows_below_goals(rows, options)
     if options.save_baseline:
-        try:
-            with open(options.save_baseline, "w", encoding="utf-8") as file:
-                json.dump(report, file, indent=2)
-        except OSError as error:
-            raise Failure(f"{options.save_baseline}: {error.strerror}") from error
+        save(options.save_baseline, report)
+    if own:
+        path = baseline_of_machine(runs)
+        if os.path.exists(path):
+            baseline = read_baseline(path)
+        else:
+            save(path, report)
+            print(f"{path}: this machine's baseline from now on; remove it to begin again", file=sys.stderr)
     if baseline is not None and not losses(rows, baseline, options.max_loss):
         return 1
     return 0

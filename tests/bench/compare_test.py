@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 COMPARE = sys.argv.pop(1)
 
@@ -34,7 +35,7 @@ if ints("-n")[0]:
     for batch in ints("-b"):
         rows.append({"n_prompt": 0, "n_gen": ints("-n")[0], "batch_size": batch, "median_ts": 10.0 * batch * SPEED})
 rows[-1].update(SHARE)  # as of a probed machine
-print(json.dumps({"results": rows}))
+print(json.dumps({"results": rows, "probe": {"machine": MACHINE}} if "MACHINE" in globals() else {"results": rows}))
 """
 BENCH = VALUES + """
 rows = []
@@ -182,6 +183,33 @@ class CompareTest(unittest.TestCase):
         less = self.compare("-r", "1", "-b", "1,2", "--baseline", baseline)
         self.assertIn("not measured: tiny.gguf: decode 64 x8", less.stderr)
         self.assertIn("new: tiny.gguf: decode 64 x2", less.stderr)
+
+    def test_rows_below_their_goals_are_named_and_the_share_of_a_peer_follows_from_its_ratio(self):
+        self.fake("troupe", "SPEED, SHARE = 1, {'share': 0.5, 'limit': 'read'}" + TROUPE)
+        rows, _ = self.rows("-r", "1", "-b", "1", peers=["bench"])
+        self.assertAlmostEqual(rows["peer", "decode", 1, 0]["peer_share"], 0.25)
+        table = self.compare("-r", "1", "-b", "1", peers=["bench"])
+        self.assertIn("| 50 % of read | 25 % |", table.stdout)
+        self.assertEqual(table.stderr.count("BELOW"), 1)
+        self.assertIn("decode 64 x1, KV f16, 2 threads, against peer: 50 % of read, goal 80 %", table.stderr)
+        none = self.compare("-r", "1", "-b", "1", "--min-share", "50", peers=["bench"])
+        self.assertNotIn("BELOW", none.stderr)
+        faster = self.compare("-r", "1", "-b", "1", "--min-share", "50", "--min-ratio", "2.5", peers=["bench"])
+        self.assertEqual(faster.stderr.count("2.00, goal 2.50"), 2)
+
+    def test_a_machine_has_a_baseline_of_its_own_which_the_first_run_writes(self):
+        machine = "MACHINE = {'cpu': 'a', 'revision': NUMBER, 'cpus': '0-1'}\n"
+        plan = machine + "SPEED, SHARE = 1, {'share': 0.9, 'limit': 'read'}" + TROUPE
+        arguments = ["-r", "1", "-b", "1", "--baseline", "auto"]
+        with unittest.mock.patch.dict(os.environ, {"XDG_CACHE_HOME": self.path("cache")}):
+            self.assertIn("needs a probe", self.compare(*arguments, code=2).stderr)
+            self.fake("troupe", plan.replace("NUMBER", "1"))
+            self.assertIn("baseline from now on", self.compare(*arguments).stderr)
+            self.assertIn("held", self.compare(*arguments).stderr)
+            self.fake("troupe", plan.replace("NUMBER", "1").replace("SPEED, SHARE = 1", "SPEED, SHARE = 0.5"))
+            self.assertIn("LOST", self.compare(*arguments, code=1).stderr)
+            self.fake("troupe", plan.replace("NUMBER", "2"))  # another machine
+            self.assertIn("baseline from now on", self.compare(*arguments).stderr)
 
     def test_a_baseline_that_says_nothing_of_this_run_is_an_error(self):
         baseline = self.path("speed.json")
