@@ -100,24 +100,26 @@ v1::Health health_now(const actors::Gateway& gateway) {
 
 }  // namespace
 
-void FrameConnection::on_frame(Decoded&& decoded, std::size_t bytes) {
+std::optional<Refusal> FrameConnection::on_frame(Decoded&& decoded, std::size_t bytes) {
   if (decoded.damaged)
-    return break_off(scheduler::invalid(
+    return scheduler::invalid(
         "frame",
-        fmt::format("a frame of {} bytes is not a ClientFrame: damaged, or a string in it is not UTF-8", bytes)));
+        fmt::format("a frame of {} bytes is not a ClientFrame: damaged, or a string in it is not UTF-8", bytes));
   const bool is_hello = decoded.frame.body_case() == v1::ClientFrame::kHello;
   if (welcomed_ == is_hello)
-    return break_off(scheduler::invalid(
-        "hello", is_hello ? "a second Hello; it is sent once" : "the first frame of a connection must be Hello"));
+    return scheduler::invalid(
+        "hello", is_hello ? "a second Hello; it is sent once" : "the first frame of a connection must be Hello");
   if (is_hello) return on_hello(decoded.frame.hello());
   const auto body = decoded.frame.body_case();
   if (decoded.kind != RequestKind::other || decoded.refusal || body == v1::ClientFrame::BODY_NOT_SET ||
       body == v1::ClientFrame::kCancelRequest || body == v1::ClientFrame::kUsageRequest ||
       body == v1::ClientFrame::kSessionRequest)
     hub_.count_received(*tally_, decoded.kind, decoded.count);
-  if (!decoded.refusal) return on_request(decoded.frame, decoded.count);
-  // A refusal with an open stream's number would look like that stream's end.
-  refuse(streams_.contains(decoded.stream) ? 0 : decoded.stream, decoded.kind, *decoded.refusal, decoded.count);
+  if (!decoded.refusal)
+    on_request(decoded.frame, decoded.count);
+  else  // a refusal with an open stream's number would look like that stream's end
+    refuse(streams_.contains(decoded.stream) ? 0 : decoded.stream, decoded.kind, *decoded.refusal, decoded.count);
+  return std::nullopt;
 }
 
 void FrameConnection::on_request(v1::ClientFrame& frame, std::uint64_t count) {
@@ -165,19 +167,18 @@ void FrameConnection::on_health(std::uint64_t stream) {
   answer(stream, health);
 }
 
-void FrameConnection::on_hello(const v1::Hello& hello) {
+std::optional<Refusal> FrameConnection::on_hello(const v1::Hello& hello) {
   if (hello.protocol() < kProtocol)
-    return break_off({.outcome = Outcome::unsupported,
-                      .message = fmt::format("protocol version {} is not spoken; this server speaks version {}",
-                                             hello.protocol(), kProtocol),
-                      .field = "hello.protocol",
-                      .limit = kProtocol});
+    return Refusal{.outcome = Outcome::unsupported,
+                   .message = fmt::format("protocol version {} is not spoken; this server speaks version {}",
+                                          hello.protocol(), kProtocol),
+                   .field = "hello.protocol",
+                   .limit = kProtocol};
   if (hello.client().size() > kMaxClientNameBytes)
-    return break_off(
-        scheduler::invalid("hello.client", fmt::format("the client's name has {} bytes; at most {} are taken",
-                                                       hello.client().size(), kMaxClientNameBytes)));
+    return scheduler::invalid("hello.client", fmt::format("the client's name has {} bytes; at most {} are taken",
+                                                          hello.client().size(), kMaxClientNameBytes));
   acts_for_ = hello.tenant();
-  if (const auto refusal = decide_tenant()) return break_off(*refusal);
+  if (auto refusal = decide_tenant()) return refusal;
   welcomed_ = true;
   spdlog::debug("connection of uid {} pid {} for {}: {}", caller_.peer.uid, caller_.peer.pid,
                 scheduler::name_of(tenant_), Printable(hello.client()));
@@ -190,6 +191,7 @@ void FrameConnection::on_hello(const v1::Hello& hello) {
   welcome.set_tenant(scheduler::label_of(tenant_));
   *welcome.mutable_health() = health_now(*hub_.gateway);
   outbox_->push({0, EncodedAnswer{to_bytes(frame)}});
+  return std::nullopt;
 }
 
 Streams::Stream* FrameConnection::open_stream(std::uint64_t number, RequestKind kind, std::uint64_t count) {
