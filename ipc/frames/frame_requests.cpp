@@ -92,10 +92,12 @@ v1::Limits limits_of(const ServerOptions& options) {
   return limits;
 }
 
-v1::Health health_now(const actors::Gateway& gateway) {
+v1::Health health_now(const actors::Gateway& gateway, bool for_owner) {
   const actors::Readiness readiness = gateway.readiness();
-  return to_health(readiness, gateway.load_fraction(),
-                   readiness != actors::Readiness::failed && !gateway.is_making_progress());
+  v1::Health health = to_health(readiness, gateway.load_fraction(),
+                                readiness != actors::Readiness::failed && !gateway.is_making_progress());
+  for (const actors::ModelHealth& each : gateway.health()) *health.add_models() = to_model_health(each, for_owner);
+  return health;
 }
 
 }  // namespace
@@ -155,14 +157,17 @@ void FrameConnection::on_request(v1::ClientFrame& frame, std::uint64_t count) {
 }
 
 void FrameConnection::on_models(std::uint64_t stream) {
-  if (open_control(stream, RequestKind::models))
-    answer(stream, to_frame(stream, hub_.gateway->models(), tenant_.is_owner));
+  if (!open_control(stream, RequestKind::models)) return;
+  v1::ServerFrame frame = to_frame(stream, hub_.gateway->models(), tenant_.is_owner);
+  for (const actors::ModelHealth& each : hub_.gateway->health())
+    *frame.mutable_models()->add_health() = to_model_health(each, tenant_.is_owner);
+  answer(stream, frame);
 }
 
 void FrameConnection::on_health(std::uint64_t stream) {
   if (!open_control(stream, RequestKind::health)) return;
   v1::ServerFrame health;
-  *health.mutable_health() = health_now(*hub_.gateway);
+  *health.mutable_health() = health_now(*hub_.gateway, tenant_.is_owner);
   health.mutable_health()->set_stream(stream);
   answer(stream, health);
 }
@@ -189,7 +194,7 @@ std::optional<Refusal> FrameConnection::on_hello(const v1::Hello& hello) {
   if (const auto model = hub_.gateway->model()) welcome.set_numerics_id(valid_utf8(model->numerics_id()));
   *welcome.mutable_limits() = limits_of(hub_.options);
   welcome.set_tenant(scheduler::label_of(tenant_));
-  *welcome.mutable_health() = health_now(*hub_.gateway);
+  *welcome.mutable_health() = health_now(*hub_.gateway, tenant_.is_owner);
   outbox_->push({0, EncodedAnswer{to_bytes(frame)}});
   return std::nullopt;
 }
