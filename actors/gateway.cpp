@@ -148,17 +148,12 @@ class GatewayImpl final : public Gateway {
     if (const auto granted = streams_.grant(id, tokens, std::chrono::steady_clock::now()))
       models_.unit(*unit).credit(id, *granted);
   }
-  Readiness readiness() const override { return default_unit().state().readiness(); }
+  Readiness readiness() const override { return models_.readiness(); }
   double load_fraction() const override { return default_unit().state().fraction(); }
-  bool is_making_progress() const override {
-    const TimePoint now = std::chrono::steady_clock::now();
-    return std::all_of(models_.units().begin(), models_.units().end(),
-                       [&](const auto& unit) { return unit->is_making_progress(now); });
-  }
+  bool is_making_progress() const override { return models_.is_making_progress(std::chrono::steady_clock::now()); }
+  std::vector<ModelHealth> health() const override { return models_.health(std::chrono::steady_clock::now()); }
   void status(std::function<void(StatusSnapshot)> done) override {
-    survey_.when_fresh([this, query = default_unit().status_query(std::move(done), models_.units().size())] {
-      for (const auto& unit : models_.units()) unit->ask(query);
-    });
+    survey_.when_fresh([this, done = std::move(done)]() mutable { models_.ask_status(context(), std::move(done)); });
   }
   std::shared_ptr<const ServedModel> model(const std::string& name) const override {
     const ModelUnit* const unit = models_.find(name);
@@ -190,6 +185,14 @@ class GatewayImpl final : public Gateway {
 
  private:
   ModelUnit& default_unit() const { return *models_.units().front(); }
+  ServerContext context() {
+    return {.options = options_,
+            .streams = streams_,
+            .memory = survey_,
+            .texts = *texts_,
+            .compute = *compute_,
+            .faults = faults_};
+  }
   MemoryReport measure_memory();
   std::optional<scheduler::Refusal> begin_turn(Request& request, std::shared_ptr<StreamSink>& sink);
   std::variant<std::shared_ptr<const ServedModel>, End> model_with_vocabulary(const std::string& model) const;
@@ -253,13 +256,7 @@ GatewayImpl::GatewayImpl(GatewayOptions options, std::shared_ptr<const engine::M
   for (std::size_t i = 0; i < std::min(problems.size(), kMostProblems); ++i)
     spdlog::warn("sessions: {}; troupe session repair tells what can be kept", problems[i]);
   if (problems.size() > kMostProblems) spdlog::warn("sessions: {} more like these", problems.size() - kMostProblems);
-  const ModelUnit& unit = models_.add(*system_,
-                                      ServerContext{.options = options_,
-                                                    .streams = streams_,
-                                                    .memory = survey_,
-                                                    .texts = *texts_,
-                                                    .compute = *compute_,
-                                                    .faults = faults_},
+  const ModelUnit& unit = models_.add(*system_, context(),
                                       {.path = options_.model_path,
                                        .file = std::move(file),
                                        .alias = options_.model_alias,
@@ -271,11 +268,12 @@ GatewayImpl::GatewayImpl(GatewayOptions options, std::shared_ptr<const engine::M
 
 MemoryReport GatewayImpl::measure_memory() {
   KnownMemory known{.streams = streams_.counts().bytes};
-  for (const auto& unit : models_.units()) unit->add_to(known);
+  MemoryOfUnits units = models_.measure_memory(known);
   const engine::ProcessMemory process = engine::process_memory();
   return {.kinds = memory_.entries(known, process),
           .resident_bytes = process.resident,
-          .peak_resident_bytes = process.peak_resident};
+          .peak_resident_bytes = process.peak_resident,
+          .units = std::move(units)};
 }
 
 GatewayImpl::~GatewayImpl() {
@@ -360,8 +358,9 @@ void GatewayImpl::session(SessionQuestion question, std::function<void(SessionAn
       for (std::size_t i = 0; i < cached.size(); ++i) info.anchors[i].cached = cached[i];
       done(std::move(*infos));
     };
+    ModelUnit* const unit = models_.with_numerics(infos->front().numerics_id);
     auto asked = std::make_shared<CacheQuestion>(cache::scopes_for(tenant, {}), std::move(hashes), with_cached);
-    default_unit().ask(std::move(asked));
+    unit ? unit->ask(std::move(asked)) : asked->answer_unknown();  // no cache has blocks of another model
   });
 }
 

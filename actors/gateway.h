@@ -56,11 +56,15 @@ class Gateway {
   // Lets `tokens` more tokens of the choice be sent. Unknown ids are ignored.
   virtual void credit(RequestId id, std::uint64_t tokens) = 0;
 
+  // Of the server: ready while any of its models is, failed once all are.
   virtual Readiness readiness() const = 0;
-  virtual double load_fraction() const = 0;
-  // False: work has waited for longer than progress_timeout while no step or pass ended, or the model failed. True
-  // while idle or loading. For watchdogs: sends no message, so a blocked actor cannot delay it.
+  virtual double load_fraction() const = 0;  // of the default model
+  // False: work of a model has waited for longer than progress_timeout while no step or pass of it ended, its workers
+  // died too often, or no model could be loaded. True while idle or loading. For watchdogs: sends no message, so a
+  // blocked actor cannot delay it.
   virtual bool is_making_progress() const = 0;
+  // How each model is, the default one first. Sends no message either.
+  virtual std::vector<ModelHealth> health() const = 0;
   // Current counters, collected from the actors within milliseconds, also during a step.
   virtual void status(std::function<void(StatusSnapshot)> done) = 0;
   // The model that serves requests with this name, empty: the default one. Null while it is loading, and if there is

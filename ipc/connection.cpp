@@ -106,10 +106,12 @@ asio::awaitable<void> Connection::wait_for_leave() {
 }
 
 asio::awaitable<void> Connection::wait_after_refusals() {
+  const Clock::time_point begin = Clock::now();
+  // The end of the wait is fixed here: refusals on the tenant's other connections during it must not delay it further.
+  const Clock::time_point until = begin + tally_->refusals.wait(begin);
+  if (until == begin) co_return;
   before_wait();
   held_back_ = true;
-  // The end of the wait is fixed here: refusals on the tenant's other connections during it must not delay it further.
-  const Clock::time_point until = Clock::now() + tally_->refusals.wait(Clock::now());
   while (!closing_ && Clock::now() < until)
     co_await wait(std::max(kPaceInterval, std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now())));
   held_back_ = false;

@@ -118,7 +118,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   asio::awaitable<void> wait(std::chrono::milliseconds time);
   // Waits while answers fill half of the outbox, or the user has sent as many requests as the rate allows.
   asio::awaitable<void> wait_for_leave();
-  // Waits as long as the tenant's RefusalPace says.
+  // Waits as long as the tenant's RefusalPace says; usually not at all.
   asio::awaitable<void> wait_after_refusals();
   // Waits until max_buffer_bytes has room for a large message of so many bytes.
   asio::awaitable<bool> wait_for_room(std::uint64_t bytes, std::optional<Clock::time_point> until = std::nullopt);

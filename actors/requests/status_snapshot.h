@@ -66,6 +66,17 @@ struct KnownMemory {
   std::uint64_t snapshots = 0;     // of recurrent state, that were ever written
   std::uint64_t step_buffers = 0;  // the executor's
   std::uint64_t streams = 0;       // requests, prompts and answers of the live streams
+
+  KnownMemory& operator+=(const KnownMemory& other) {
+    weights += other.weights;
+    weights_on_heap += other.weights_on_heap;
+    vocabulary += other.vocabulary;
+    kv_cache += other.kv_cache;
+    snapshots += other.snapshots;
+    step_buffers += other.step_buffers;
+    streams += other.streams;
+    return *this;
+  }
 };
 
 // Live requests by state, of all users or of one.
@@ -108,18 +119,40 @@ struct TenantUse {
   Histogram time_to_first_token{}, inter_token_latency{};
 };
 
-// Everything `troupe status` prints.
-struct StatusSnapshot {
+// One model of the server: whether it serves, and since when.
+struct ModelHealth {
+  std::string name;
   Readiness readiness = Readiness::loading;
   double load_fraction = 0;
-  std::string model;
+  bool stalled = false;   // work for it waits, and nothing has been done for longer than progress_timeout
+  std::string problem{};  // why it failed; may name folders of this machine
+};
+
+// The same with its size, work and memory.
+struct ModelReport {
+  ModelHealth health;
+  std::string numerics_id{};  // empty: not loaded
+  std::string kernels{};
+  std::uint64_t weight_bytes = 0;
+  std::uint64_t kv_bytes = 0;
+  KnownMemory memory{};  // resident, without `streams`
+  StateMetrics states{};
+  TokenMetrics tokens{};
+};
+
+// Everything `troupe status` prints.
+struct StatusSnapshot {
+  Readiness readiness = Readiness::loading;  // ModelManager::readiness()
+  double load_fraction = 0;
+  std::string model;  // the default one, as the fields below
   std::string numerics_id;
   std::string kernels;
-  bool stalled = false;  // work waits, and nothing has been done for longer than GatewayOptions::progress_timeout
+  bool stalled = false;  // of any model: ModelHealth::stalled
   std::uint64_t weight_bytes = 0;
   std::uint64_t kv_bytes = 0;
   std::uint32_t num_threads = 0;
-  std::vector<MemoryUse> memory;  // the resident memory by kind
+  std::vector<ModelReport> models;  // all, the default one first
+  std::vector<MemoryUse> memory;    // the resident memory by kind
   MetricList metrics;
   std::vector<TenantUse> tenants;                  // in the order in which they came
   std::vector<RequestView> requests;               // all live ones, oldest first

@@ -17,11 +17,6 @@ void StreamCounts::append_metrics(MetricList& metrics) const {
   latencies.append_metrics(metrics);
 }
 
-void StreamCounts::stream_arrived(TimePoint now) {
-  if (!has_work()) work_since = now;
-  ++in_state[static_cast<std::size_t>(RequestState::received)];
-}
-
 void StreamCounts::state_changed(RequestState from, RequestState to) {
   --in_state[static_cast<std::size_t>(from)];
   ++in_state[static_cast<std::size_t>(to)];
@@ -48,6 +43,35 @@ void StreamCounts::stream_ended(const StreamTimes& times, const Usage& usage, Ti
   latencies.add(Latency::request_prefill_time, usage.prefill_seconds);
   latencies.add(Latency::request_decode_time, usage.decode_seconds);
   latencies.add(Latency::request_inference_time, seconds_between(*times.first_step, now));
+}
+
+void UnitStreams::count(RequestState state, int change) {
+  if (state == RequestState::ended) return;
+  std::uint64_t& states = state == RequestState::running  ? counts_.states.running
+                          : state == RequestState::parked ? counts_.states.parked
+                                                          : counts_.states.waiting;
+  states += static_cast<std::uint64_t>(change);  // wraps around for -1
+}
+
+void UnitStreams::stream_arrived(TimePoint now) {
+  if (!has_work()) work_since_ = now;
+  count(RequestState::received, 1);
+  publish();
+}
+
+void UnitStreams::state_changed(RequestState from, RequestState to) {
+  count(from, -1);
+  count(to, 1);
+  publish();
+}
+
+void UnitStreams::granted(TimePoint now) {
+  if (!has_work()) work_since_ = now;  // only if all its streams are parked
+}
+
+void UnitStreams::started(std::uint64_t prompt_tokens, std::uint64_t cached_tokens) {
+  counts_.tokens.prompt += prompt_tokens;
+  counts_.tokens.cached += cached_tokens;
 }
 
 }  // namespace troupe::actors

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -31,7 +33,6 @@ struct StreamCounts {
   std::uint64_t preemptions = 0;
   Latencies latencies;      // of streams
   std::uint64_t bytes = 0;  // of the requests, prompts and answers of live streams
-  TimePoint work_since;     // when a stream last arrived, or got credit again, while no other was waiting or running
 
   std::uint64_t in(RequestState state) const { return in_state[static_cast<std::size_t>(state)]; }
   std::uint64_t waiting() const {
@@ -40,12 +41,56 @@ struct StreamCounts {
   bool has_work() const { return waiting() + in(RequestState::running) > 0; }
   void append_metrics(MetricList& metrics) const;
 
-  void stream_arrived(TimePoint now);
+  void stream_arrived() { ++in_state[static_cast<std::size_t>(RequestState::received)]; }
   void state_changed(RequestState from, RequestState to);
   // Also sets the times. Returns the latency that was counted, and its seconds.
   std::pair<Latency, double> tokens_emitted(StreamTimes& times, std::size_t num_tokens, TimePoint now);
   // `times` has the first token: counts the latencies. usage: as StreamTimes::fill() sets it.
   void stream_ended(const StreamTimes& times, const Usage& usage, TimePoint now);
+};
+
+// Since when a unit has had work, written under the stream table's lock. Read from any thread, without it.
+class WorkClock {
+ public:
+  // When a stream of the unit last arrived, or got credit again, while no other of them was waiting or running;
+  // nullopt while none is.
+  [[nodiscard]] std::optional<TimePoint> since() const {
+    const TimePoint since = since_;
+    return since == kNoWork ? std::nullopt : std::optional(since);
+  }
+  void set(std::optional<TimePoint> since) { since_ = since.value_or(kNoWork); }
+
+ private:
+  static constexpr TimePoint kNoWork = TimePoint::max();
+  std::atomic<TimePoint> since_{kNoWork};
+  static_assert(std::atomic<TimePoint>::is_always_lock_free);
+};
+
+// Of the streams of one unit.
+struct UnitCounts {
+  StateMetrics states;
+  TokenMetrics tokens;  // as those of StreamCounts
+};
+
+// UnitCounts as they change.
+class UnitStreams {
+ public:
+  void stream_arrived(TimePoint now);
+  void state_changed(RequestState from, RequestState to);
+  void granted(TimePoint now);
+  void started(std::uint64_t prompt_tokens, std::uint64_t cached_tokens);
+  void tokens_emitted(std::uint64_t num_tokens) { counts_.tokens.generated += num_tokens; }
+  [[nodiscard]] const UnitCounts& counts() const { return counts_; }
+  [[nodiscard]] const std::shared_ptr<WorkClock>& clock() const { return clock_; }
+
+ private:
+  [[nodiscard]] bool has_work() const { return counts_.states.waiting + counts_.states.running > 0; }
+  void count(RequestState state, int change);
+  void publish() { clock_->set(has_work() ? std::optional(work_since_) : std::nullopt); }
+
+  UnitCounts counts_;
+  TimePoint work_since_{};  // stays while all streams are parked
+  const std::shared_ptr<WorkClock> clock_ = std::make_shared<WorkClock>();
 };
 
 }  // namespace troupe::actors

@@ -46,6 +46,7 @@ void StreamTable::insert(RequestId id, Request request, std::shared_ptr<StreamSi
   auto record = std::make_shared<Record>();
   record->id = id;
   record->unit = unit;
+  record->of_unit = &units_[unit];
   record->granted = request.credit;
   record->request = std::make_shared<const Request>(std::move(request));
   record->sink = std::move(sink);
@@ -53,9 +54,9 @@ void StreamTable::insert(RequestId id, Request request, std::shared_ptr<StreamSi
   record->tenant = tenants_.arrived(record->request->tenant);
   record->charged = charged_.begin(record->request->tenant.id);
   if (const auto time = record->request->deadline) record->deadline = deadlines_.add(unit, id, now, *time);
+  record->of_unit->stream_arrived(now);
   records_.emplace(id, std::move(record));
-  counts_.stream_arrived(now);
-  publish_work();
+  counts_.stream_arrived();
   ++ends_pending_;
 }
 
@@ -175,6 +176,7 @@ bool StreamTable::started(RequestId id, std::uint64_t generation, std::uint32_t 
     record.cached_tokens = cached_tokens;
     counts_.prompt_tokens += record.prompt_tokens;
     counts_.cached_tokens += cached_tokens;
+    record.of_unit->started(record.prompt_tokens, cached_tokens);
     tenants_.started(record.tenant, record.prompt_tokens, cached_tokens);
   });
 }
@@ -284,6 +286,7 @@ bool StreamTable::deliver(Emission emission, TimePoint now, News* news) {
   record->text_bytes += run.text.size();
   if (!run.ids.empty()) {
     const auto [latency, seconds] = counts_.tokens_emitted(record->times, run.ids.size(), now);
+    record->of_unit->tokens_emitted(run.ids.size());
     tenants_.tokens_emitted(record->tenant, run.ids.size(), latency, seconds);
     limits_.take_answer(record->request->tenant, run.ids.size(), now);
   }
@@ -325,7 +328,7 @@ void StreamTable::end_all(const End& running, const End& waiting, TimePoint now,
 
 std::optional<std::uint64_t> StreamTable::grant(RequestId id, std::uint64_t tokens, TimePoint now) {
   return with(id, std::optional<std::uint64_t>(), [&](Record& record) {
-    if (!counts_.has_work()) counts_.work_since = now;  // only if all streams are parked
+    record.of_unit->granted(now);
     if (tokens > 0 && record.parked_since) {
       record.parked_before += now - *std::exchange(record.parked_since, std::nullopt);
       record.work.unparked(now);
@@ -399,8 +402,8 @@ StreamTable::RecordPtr StreamTable::current(RequestId id, std::uint64_t generati
 
 void StreamTable::move_to(Record& record, RequestState state) {
   counts_.state_changed(record.state, state);
+  record.of_unit->state_changed(record.state, state);
   tenants_.state_changed(record.tenant, record.state, state);
-  publish_work();
   const TenantId tenant = record.request->tenant.id;
   if (record.state == RequestState::parked) limits_.parked().give_back(tenant);
   if (state == RequestState::parked) limits_.parked().take(tenant);

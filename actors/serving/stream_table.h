@@ -10,7 +10,6 @@
 // the gateway.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -204,10 +203,15 @@ class StreamTable {
 
   StreamCounts counts() const;  // O(live streams)
   TenantCounters& tenants() { return tenants_; }
-  // StreamCounts::work_since while streams wait or run; nullopt while none does. O(1), takes no lock.
-  std::optional<TimePoint> work_since() const {
-    const TimePoint since = work_since_;
-    return since == kNoWork ? std::nullopt : std::optional(since);
+  UnitCounts counts(UnitId unit) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = units_.find(unit);
+    return found == units_.end() ? UnitCounts{} : found->second.counts();
+  }
+  // Stays valid, and counts on.
+  std::shared_ptr<const WorkClock> work_clock(UnitId unit) {
+    const std::lock_guard lock(mutex_);
+    return units_[unit].clock();
   }
   std::vector<RequestView> views(TimePoint now) const;
 
@@ -215,6 +219,7 @@ class StreamTable {
   struct Record {
     RequestId id = 0;
     UnitId unit = 0;
+    UnitStreams* of_unit = nullptr;
     TenantCounters::Row tenant = 0;
     std::shared_ptr<const Request> request;
     std::shared_ptr<StreamSink> sink;
@@ -273,7 +278,6 @@ class StreamTable {
   std::vector<RecordPtr> choices_of(RequestId first) const;         // the live ones; `first` is a live first choice
   void insert(RequestId id, Request request, std::shared_ptr<StreamSink> sink, TimePoint now, UnitId unit);
   void move_to(Record& record, RequestState state);
-  void publish_work() { work_since_ = counts_.has_work() ? counts_.work_since : kNoWork; }
   static std::vector<RequestLimits::Held*> held_by(const std::vector<RecordPtr>& choices);
   RecordPtr slowest_reader(TimePoint now) const;
   bool end_locked(std::unique_lock<std::mutex>& lock, RequestId id, const End& end, TimePoint now, News* news);
@@ -290,12 +294,10 @@ class StreamTable {
   std::uint64_t ends_pending_ = 0;  // streams with an End not delivered to the sink yet, live ones included
   std::vector<std::function<void()>> when_empty_;
   StreamCounts counts_;
+  std::unordered_map<UnitId, UnitStreams> units_;
   TenantCounters tenants_;
   Accounting accounting_;
   ChargedTime charged_;
-  static constexpr TimePoint kNoWork = TimePoint::max();
-  std::atomic<TimePoint> work_since_{kNoWork};  // of counts_, as work_since() returns it
-  static_assert(std::atomic<TimePoint>::is_always_lock_free);
 };
 
 }  // namespace troupe::actors

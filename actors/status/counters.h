@@ -70,7 +70,7 @@ class Counters {
     return workspace_bytes_ + embedding_bytes_;
   }
   // The time since a step began or ended, the model was loaded, or work arrived, whichever was last; 0 before the model
-  // is loaded. work_since: StreamTable::work_since(); if it is nullopt, the result is 0.
+  // is loaded. work_since: WorkClock::since(); if it is nullopt, the result is 0.
   TimePoint::duration without_progress(std::optional<TimePoint> work_since, TimePoint now) const;
   void append_metrics(MetricList& metrics, TimePoint now) const;
   // Of drafts, with the model's name; nothing before the first one.

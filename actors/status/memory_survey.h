@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "actors/requests/status_snapshot.h"
@@ -40,10 +41,14 @@ class MemoryLedger {
 // The oldest survey that answers a status query.
 inline constexpr std::chrono::milliseconds kMaxSurveyAge{100};
 
+// Of each unit, by its id.
+using MemoryOfUnits = std::vector<std::pair<UnitId, KnownMemory>>;
+
 struct MemoryReport {
   std::vector<MemoryUse> kinds;  // as MemoryLedger lists them
   std::uint64_t resident_bytes = 0;
   std::uint64_t peak_resident_bytes = 0;
+  MemoryOfUnits units{};  // what each of them adds to `kinds`
 };
 
 // Thread-safe. The thread measures only while it is asked to.

@@ -1,6 +1,8 @@
-// The loaded models of the server, and their one memory budget. Today it holds one.
+// The models of the server, how they are, and their one memory budget.
 #pragma once
 
+#include <algorithm>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -42,6 +44,48 @@ class ModelManager {
     std::vector<std::string> names;
     for (const auto& unit : units_) names.push_back(unit->state().name());
     return names;
+  }
+  // The unit whose model has these numerics; null: none that is loaded.
+  ModelUnit* with_numerics(const std::string& numerics_id) const {
+    for (const auto& unit : units_) {
+      const auto model = unit->state().model();
+      if (model && model->numerics_id() == numerics_id) return unit.get();
+    }
+    return nullptr;
+  }
+
+  Readiness readiness() const {
+    std::vector<Readiness> all;
+    for (const auto& unit : units_) all.push_back(unit->state().readiness());
+    return readiness_of(all);
+  }
+  // In the order of the units, the default first.
+  std::vector<ModelHealth> health(TimePoint now) const {
+    std::vector<ModelHealth> all;
+    for (const auto& unit : units_) all.push_back(unit->health(now));
+    return all;
+  }
+  // Each unit with a model is. False, too, if none of them could load its model.
+  bool is_making_progress(TimePoint now) const {
+    return readiness() != Readiness::failed &&
+           std::ranges::all_of(units_, [&](const auto& unit) { return unit->is_making_progress(now); });
+  }
+  // Adds their memory to `known`.
+  MemoryOfUnits measure_memory(KnownMemory& known) const {
+    MemoryOfUnits all;
+    for (const auto& unit : units_) {
+      KnownMemory& own = all.emplace_back(unit->id(), KnownMemory{}).second;
+      unit->add_to(own);
+      known += own;
+    }
+    return all;
+  }
+  // Asks all units; `done` is called with the status once each has answered.
+  void ask_status(const ServerContext& server, std::function<void(StatusSnapshot)> done) const {
+    std::vector<const UnitParts*> parts;
+    for (const auto& unit : units_) parts.push_back(&unit->parts());
+    const auto query = std::make_shared<StatusQuery>(server, std::move(parts), std::move(done));
+    for (const auto& unit : units_) unit->ask(query);
   }
   MemoryBudget& budget() { return budget_; }  // for tests
 

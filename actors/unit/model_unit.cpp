@@ -93,7 +93,8 @@ ModelUnit::ModelUnit(caf::actor_system& system, const ServerContext& server, Mem
     : source_(std::move(source)),
       budget_(budget),
       server_(server),
-      parts_(id, source_.alias.empty() ? std::filesystem::path(source_.path).stem().string() : source_.alias) {
+      parts_(id, source_.alias.empty() ? std::filesystem::path(source_.path).stem().string() : source_.alias,
+             server.streams.work_clock(id)) {
   parts_.shares->shares().on_charge(
       [&streams = server_.streams](TenantId tenant, double seconds) { streams.tenants().charged(tenant, seconds); });
   supervisor_ = system.spawn<Supervisor>(
@@ -136,8 +137,8 @@ void ModelUnit::add_to(KnownMemory& known) const {
 }
 
 bool ModelUnit::is_making_progress(TimePoint now) const {
-  return parts_.model.readiness() != Readiness::failed &&
-         parts_.counters.without_progress(server_.streams.work_since(), now) <= server_.options.progress_timeout;
+  if (parts_.model.readiness() == Readiness::failed) return parts_.failed_to_load();
+  return parts_.without_progress(now) <= server_.options.progress_timeout;
 }
 
 void ModelUnit::stop() {

@@ -63,9 +63,9 @@ class ModelUnit {
   }
   // Refuses new requests; those that are live when the timeout has passed are ended as cancelled.
   void drain(std::chrono::milliseconds timeout);
-  // A query for the status of this unit, to be asked of as many units.
-  std::shared_ptr<StatusQuery> status_query(std::function<void(StatusSnapshot)> done, std::size_t num_units = 1) const {
-    return std::make_shared<StatusQuery>(server_, parts_, std::move(done), num_units);
+  // A query for the status of this unit alone.
+  std::shared_ptr<StatusQuery> status_query(std::function<void(StatusSnapshot)> done) const {
+    return std::make_shared<StatusQuery>(server_, std::vector{&parts_}, std::move(done));
   }
   // The query is answered once every event that the asking client knows of is counted.
   void ask(std::shared_ptr<StatusQuery> query);
@@ -73,7 +73,10 @@ class ModelUnit {
   const UnitParts& parts() const { return parts_; }
   // Adds the resident memory of its model and of its steps.
   void add_to(KnownMemory& known) const;
+  // False: its work has waited for longer than progress_timeout with nothing done, or its workers died too often. True
+  // while it is idle, and without a model. Waits for no actor.
   bool is_making_progress(TimePoint now) const;
+  ModelHealth health(TimePoint now) const { return health_of(server_, parts_, now); }
   void stop();
 
   // For tests. serve(): instead of loading one.

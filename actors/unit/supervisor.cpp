@@ -84,7 +84,7 @@ void Supervisor::child_died(const caf::down_msg& down) {
   if (role == Role::loader && down.reason == caf::exit_reason::normal) return;  // it has done its work
   unit_.counters.restarted();
   const std::uint64_t progress = unit_.counters.num_ended();
-  if (progress != std::exchange(progress_seen_, progress) || !server_.streams.work_since()) num_deaths_ = 0;
+  if (progress != std::exchange(progress_seen_, progress) || !unit_.work->since()) num_deaths_ = 0;
   if (!restart_pending_) ++num_deaths_;  // those that die together count as one
   spdlog::error("the {} died ({} of at most {} without a step between them)", info(role).title, num_deaths_,
                 kMaxRestarts);

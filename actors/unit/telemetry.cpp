@@ -1,6 +1,9 @@
 #include "actors/unit/telemetry.h"
 
 #include <algorithm>
+#include <chrono>
+#include <string>
+#include <utility>
 
 #include "actors/serving/model_cache.h"
 #include "actors/serving/served_model.h"
@@ -30,36 +33,130 @@ caf::behavior Telemetry::make_behavior() {
   };
 }
 
-StatusSnapshot take_snapshot(const ServerContext& server, const UnitParts& unit, TimePoint now) {
-  StatusSnapshot snapshot;
-  snapshot.readiness = unit.model.readiness();
-  snapshot.load_fraction = unit.model.fraction();
-  snapshot.model = unit.model.name();
-  snapshot.num_threads = server.options.num_threads;
+ModelHealth health_of(const ServerContext& server, const UnitParts& unit, TimePoint now) {
+  ModelHealth health{.name = unit.model.name(),
+                     .readiness = unit.model.readiness(),
+                     .load_fraction = unit.model.fraction(),
+                     .stalled = unit.without_progress(now) > server.options.progress_timeout};
+  if (const auto error = unit.model.error()) health.problem = error->message;
+  return health;
+}
+
+Readiness readiness_of(const std::vector<Readiness>& models) {
+  for (const Readiness each : {Readiness::draining, Readiness::ready, Readiness::loading})
+    if (std::ranges::find(models, each) != models.end()) return each;
+  return Readiness::failed;
+}
+
+namespace {
+
+ModelReport report_of(const ServerContext& server, const UnitParts& unit, const MemoryOfUnits& memory, TimePoint now) {
+  ModelReport report{.health = health_of(server, unit, now)};
   if (const auto model = unit.model.model()) {
-    snapshot.numerics_id = model->numerics_id();
-    snapshot.kernels = model->kernels().name;
-    snapshot.weight_bytes = model->weight_bytes();
-    if (const auto& language_model = model->language_model()) snapshot.kv_bytes = kv_bytes(*language_model);
+    report.numerics_id = model->numerics_id();
+    report.kernels = model->kernels().name;
+    report.weight_bytes = model->weight_bytes();
+    if (const auto& language_model = model->language_model()) report.kv_bytes = kv_bytes(*language_model);
   }
+  for (const auto& [id, bytes] : memory)
+    if (id == unit.id) report.memory = bytes;
+  const UnitCounts counts = server.streams.counts(unit.id);
+  report.states = counts.states;
+  report.tokens = counts.tokens;
+  return report;
+}
+
+// One row for each model, whichever it is.
+void append_report(MetricList& metrics, const ModelReport& report) {
+  const auto labels = [&](std::pair<std::string, std::string> more = {}) {
+    MetricExtras extras{.labels = {{"model", report.health.name}}};
+    if (!more.first.empty()) extras.labels.push_back(std::move(more));
+    return extras;
+  };
+  const auto for_guests = [&] {
+    MetricExtras extras = labels();
+    extras.for_guests = true;
+    return extras;
+  };
+  metrics.gauge("model_ready", "1 while requests to this model are served.",
+                report.health.readiness == Readiness::ready, for_guests());
+  metrics.gauge("model_stalled", "1 while requests to this model wait and no step ends.", report.health.stalled,
+                for_guests());
+  metrics.gauge("model_load_fraction", "How much of this model is loaded, 0 to 1.", report.health.load_fraction,
+                for_guests());
+  const auto requests = [&](const char* state, std::uint64_t count) {
+    metrics.gauge("model_requests", "Live requests to this model.", static_cast<double>(count),
+                  labels({"state", state}));
+  };
+  requests("waiting", report.states.waiting);
+  requests("running", report.states.running);
+  requests("parked", report.states.parked);
+  metrics.counter("model_prompt_tokens", "Tokens of prompts that this model began.", report.tokens.prompt, labels());
+  metrics.counter("model_cached_tokens", "Of those, found in its prefix cache.", report.tokens.cached, labels());
+  metrics.counter("model_generation_tokens", "Tokens that this model generated.", report.tokens.generated, labels());
+  const auto memory = [&](const char* kind, std::uint64_t bytes) {
+    metrics.gauge("model_memory_bytes", "Resident memory of this model by kind.", static_cast<double>(bytes),
+                  labels({"kind", kind}));
+  };
+  memory("weights", report.memory.weights);
+  memory("kv_cache", report.memory.kv_cache);
+  memory("snapshots", report.memory.snapshots);
+  memory("step_buffers", report.memory.step_buffers);
+  memory("vocabulary", report.memory.vocabulary);
+}
+
+// The counters of the unit's steps and cache.
+void append_unit(MetricList& metrics, const ServerContext& server, const UnitParts& unit, TimePoint now) {
+  unit.counters.append_metrics(metrics, now);
+  const auto lock = unit.shares->lock();
+  append_experience(metrics, *unit.shares->experience(), server.options.max_stall);
+}
+
+}  // namespace
+
+StatusSnapshot take_snapshot(const ServerContext& server, const std::vector<const UnitParts*>& units, TimePoint now) {
+  const UnitParts& first = *units.front();
+  MemoryReport memory = server.memory.last();
+  StatusSnapshot snapshot;
+  std::vector<Readiness> readiness;
+  TimePoint::duration still{};
+  for (const UnitParts* const unit : units) {
+    const ModelReport& report = snapshot.models.emplace_back(report_of(server, *unit, memory.units, now));
+    readiness.push_back(report.health.readiness);
+    snapshot.stalled |= report.health.stalled;
+    still = std::max(still, unit->without_progress(now));
+  }
+  const ModelReport& of_default = snapshot.models.front();
+  snapshot.readiness = readiness_of(readiness);
+  snapshot.load_fraction = of_default.health.load_fraction;
+  snapshot.model = of_default.health.name;
+  snapshot.numerics_id = of_default.numerics_id;
+  snapshot.kernels = of_default.kernels;
+  snapshot.weight_bytes = of_default.weight_bytes;
+  snapshot.kv_bytes = of_default.kv_bytes;
+  snapshot.num_threads = server.options.num_threads;
   StreamCounts counts = server.streams.counts();
   snapshot.tenants = server.streams.tenants().all();
   snapshot.requests = server.streams.views(now);
-  MemoryReport memory = server.memory.last();
   snapshot.memory = std::move(memory.kinds);
   if (server.options.profiler) snapshot.profile = server.options.profiler->snapshot();
-  const TimePoint::duration still = unit.counters.without_progress(server.streams.work_since(), now);
 
   MetricList& metrics = snapshot.metrics;
   counts.append_metrics(metrics);
-  unit.counters.append_metrics(metrics, now);
-  unit.counters.append_drafts(metrics, snapshot.model);
-  {
-    const auto lock = unit.shares->lock();
-    append_experience(metrics, *unit.shares->experience(), server.options.max_stall);
+  append_unit(metrics, server, first, now);
+  first.counters.append_drafts(metrics, snapshot.model);
+  for (std::size_t i = 1; i < units.size(); ++i) {
+    MetricList own;
+    append_unit(own, server, *units[i], now);
+    for (Metric metric : own) {
+      metric.labels.emplace_back("model", snapshot.models[i].health.name);
+      metric.key.clear();  // the field of that name is of the default model
+      metrics.append(std::move(metric));
+    }
+    units[i]->counters.append_drafts(metrics, snapshot.models[i].health.name);
   }
+  for (const ModelReport& report : snapshot.models) append_report(metrics, report);
   if (server.options.append_metrics) server.options.append_metrics(metrics);
-  snapshot.stalled = still > server.options.progress_timeout;
   metrics.gauge("ready", "1 while requests are served.", snapshot.readiness == Readiness::ready, {.for_guests = true});
   metrics.gauge("stalled", "1 while requests wait and no step ends.", snapshot.stalled, {.for_guests = true});
   metrics.gauge("last_step_age_seconds", "Since the last progress, while there is work.",

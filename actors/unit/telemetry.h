@@ -9,6 +9,8 @@
 #include <atomic>
 #include <cstddef>
 #include <functional>
+#include <utility>
+#include <vector>
 
 #include "actors/requests/status_snapshot.h"
 #include "actors/unit/actor_base.h"
@@ -18,28 +20,37 @@
 
 namespace troupe::actors {
 
-// unit: the one whose model, steps and cache the status describes. Does no I/O: the memory is that of the last survey.
-[[nodiscard]] StatusSnapshot take_snapshot(const ServerContext& server, const UnitParts& unit, TimePoint now);
+// Whether the unit's model serves.
+[[nodiscard]] ModelHealth health_of(const ServerContext& server, const UnitParts& unit, TimePoint now);
+
+// How the models of a server are together. With any that is ready the server is; while none is, it is loading as long
+// as one is, and failed once all are.
+[[nodiscard]] Readiness readiness_of(const std::vector<Readiness>& models);
+
+// units: all, the default one first: its model, steps and cache are those that the status describes. The counters of
+// the others have their model's name as a label. Does no I/O: the memory is that of the last survey.
+[[nodiscard]] StatusSnapshot take_snapshot(const ServerContext& server, const std::vector<const UnitParts*>& units,
+                                           TimePoint now);
 
 // A status query on its way through all units. Thread-safe.
 class StatusQuery {
  public:
-  // done: called exactly once, when the last of num_units has counted everything. Server and unit outlive the query.
-  StatusQuery(const ServerContext& server, const UnitParts& unit, std::function<void(StatusSnapshot)> done,
-              std::size_t num_units = 1)
-      : server_(server), unit_(unit), done_(std::move(done)), num_left_(num_units) {}
+  // done: called exactly once, when the last of the units has counted everything. Server and units outlive the query.
+  StatusQuery(const ServerContext& server, std::vector<const UnitParts*> units,
+              std::function<void(StatusSnapshot)> done)
+      : server_(server), units_(std::move(units)), done_(std::move(done)), num_left_(units_.size()) {}
   StatusQuery(const StatusQuery&) = delete;
   StatusQuery& operator=(const StatusQuery&) = delete;
 
   // A unit has counted everything that the asking client knows of, or its telemetry is dead: once for each. The last
   // call answers; the caller holds no lock.
   void counted() {
-    if (num_left_.fetch_sub(1) == 1) done_(take_snapshot(server_, unit_, std::chrono::steady_clock::now()));
+    if (num_left_.fetch_sub(1) == 1) done_(take_snapshot(server_, units_, std::chrono::steady_clock::now()));
   }
 
  private:
   const ServerContext server_;
-  const UnitParts& unit_;
+  const std::vector<const UnitParts*> units_;
   const std::function<void(StatusSnapshot)> done_;
   std::atomic<std::size_t> num_left_;
 };

@@ -7,6 +7,7 @@
 
 #include "actors/serving/compute_shares.h"
 #include "actors/serving/model_state.h"
+#include "actors/serving/stream_counts.h"
 #include "actors/status/counters.h"
 #include "actors/unit/messages.h"
 
@@ -14,9 +15,17 @@ namespace troupe::actors {
 
 // Each part is thread-safe by itself.
 struct UnitParts {
-  UnitParts(UnitId unit, std::string model_name) : id(unit), model(std::move(model_name)) {}
+  UnitParts(UnitId unit, std::string model_name, std::shared_ptr<const WorkClock> clock)
+      : id(unit), work(std::move(clock)), model(std::move(model_name)) {}
+
+  // How long its work has waited with nothing done; 0 while it has none, and until its model is loaded. Takes no lock
+  // but that of its counters.
+  TimePoint::duration without_progress(TimePoint now) const { return counters.without_progress(work->since(), now); }
+  // It has no model, and will get none.
+  bool failed_to_load() const { return model.readiness() == Readiness::failed && !model.model(); }
 
   const UnitId id;
+  const std::shared_ptr<const WorkClock> work;
   ModelState model;
   Counters counters{std::chrono::steady_clock::now()};
   const std::shared_ptr<ComputeShares> shares = std::make_shared<ComputeShares>();

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cmath>
 #include <cstdint>
@@ -53,6 +54,21 @@ std::string memory_line(const client::ServerStatus& s) {
   return line + "other " + human_bytes(rest);
 }
 
+// "ready; 1 waiting, 2 running, 0 parked; 120 tokens of prompts, 55 generated; 2.02 MiB resident"; of a model that is
+// not loaded, or for a guest, its state alone.
+std::string model_line(const client::Health::Model& model, const client::ServerStatus& s) {
+  std::string line = state_of(model);
+  for (const client::ServerStatus::ModelUse& use : s.models) {
+    if (use.name != model.name || use.numerics_id.empty() || s.own_only) continue;
+    std::uint64_t resident = 0;
+    for (const client::MemoryUse& memory : use.memory) resident += memory.bytes;
+    return line + fmt::format("; {} waiting, {} running, {} parked; {} tokens of prompts, {} generated; {} resident",
+                              use.requests_waiting, use.requests_running, use.requests_parked, use.prompt_tokens,
+                              use.generated_tokens, human_bytes(resident));
+  }
+  return line;
+}
+
 std::vector<std::pair<std::string, std::string>> lines_of(const client::ServerStatus& s) {
   const auto count = [&](std::string_view key) { return s.count(key); };
   std::vector<std::string> ended;
@@ -74,6 +90,11 @@ std::vector<std::pair<std::string, std::string>> lines_of(const client::ServerSt
        fmt::format("{} of prompts ({} cached, {:.1f} %), {} generated", count("prompt_tokens"), count("cached_tokens"),
                    prompt > 0 ? 100 * s.value("cached_tokens") / prompt : 0, count("generated_tokens"))},
   };
+  const bool any_failed = std::any_of(s.health.models.begin(), s.health.models.end(),
+                                      [](const auto& model) { return !model.problem.empty(); });
+  if (s.health.models.size() > 1 || any_failed)
+    for (const client::Health::Model& model : s.health.models)
+      lines.emplace_back("model " + model.name, model_line(model, s));
   if (s.own_only) return lines;  // the server sends no more to a guest
   lines.emplace_back("memory", memory_line(s));
   lines.emplace_back("connections", fmt::format("{} open with {} streams; {} accepted, {} refused, {} broken",
@@ -152,6 +173,28 @@ nlohmann::ordered_json status_json(const client::ServerStatus& s, const std::vec
                          {"chat_template", m.chat_template},
                          {"kv_bytes_per_token", m.kv_bytes_per_token},
                          {"numerics_id", m.numerics_id}});
+  ordered_json health = ordered_json::array(), used = ordered_json::array();
+  for (const client::Health::Model& m : s.health.models)
+    health.push_back({{"name", m.name},
+                      {"readiness", name_of(client::Health{.readiness = m.readiness, .stalled = m.stalled})},
+                      {"load_fraction", m.load_fraction},
+                      {"problem", m.problem}});
+  for (const client::ServerStatus::ModelUse& m : s.models) {
+    ordered_json resident = ordered_json::object();
+    for (const client::MemoryUse& use : m.memory) resident[use.kind] = use.bytes;
+    used.push_back({{"name", m.name},
+                    {"numerics_id", m.numerics_id},
+                    {"kernels", m.kernels},
+                    {"weight_bytes", m.weight_bytes},
+                    {"kv_bytes", m.kv_bytes},
+                    {"requests_waiting", m.requests_waiting},
+                    {"requests_running", m.requests_running},
+                    {"requests_parked", m.requests_parked},
+                    {"prompt_tokens", m.prompt_tokens},
+                    {"cached_tokens", m.cached_tokens},
+                    {"generated_tokens", m.generated_tokens},
+                    {"memory", resident}});
+  }
   ordered_json report{{"readiness", name_of(s.health)},
                       {"load_fraction", s.health.load_fraction},
                       {"server", s.server},
@@ -168,6 +211,8 @@ nlohmann::ordered_json status_json(const client::ServerStatus& s, const std::vec
                       {"histogram_bounds", s.histogram_bounds},
                       {"histograms", histograms},
                       {"models", described},
+                      {"model_health", health},
+                      {"model_use", used},
                       {"metrics", metrics}};
   for (const Metric& metric : s.metrics)
     if (!metric.key.empty() && metric.kind != MetricKind::histogram) report.emplace(metric.key, number(metric.value));

@@ -59,6 +59,18 @@ struct Since {
   }
 };
 
+// "tales", or of several models "tales, bert (failed), cats (loading)".
+std::string models_of(const ServerStatus& now) {
+  if (now.health.models.size() < 2) return now.model;
+  std::string text;
+  for (const client::Health::Model& model : now.health.models) {
+    text += (text.empty() ? "" : ", ") + model.name;
+    const std::string state = name_of(client::Health{.readiness = model.readiness, .stalled = model.stalled});
+    if (state != "ready") text += " (" + state + ")";
+  }
+  return text;
+}
+
 std::vector<std::string> head(const ServerStatus& now, const std::optional<ServerStatus>& before) {
   const Since since{now, before};
   const double steps = since.of("steps");
@@ -70,7 +82,7 @@ std::vector<std::string> head(const ServerStatus& now, const std::optional<Serve
                        milliseconds(quantile(now, before, name, 0.99)));
   };
   return {
-      fmt::format("{}  {}  {}  up {}  {} x {}", now.server, now.model, name_of(now.health),
+      fmt::format("{}  {}  {}  up {}  {} x {}", now.server, models_of(now), name_of(now.health),
                   clock_text(now.value("uptime_seconds")), now.kernels, now.num_threads),
       fmt::format("requests  {} running, {} waiting, {} parked; {} connections, {} requests so far",
                   now.count("requests_running"), now.count("requests_waiting"), now.count("requests_parked"),

@@ -58,6 +58,13 @@ std::string name_of(const client::Health& health) {
   return "unknown";
 }
 
+std::string state_of(const client::Health::Model& model) {
+  std::string state = name_of(client::Health{.readiness = model.readiness, .stalled = model.stalled});
+  if (state == "loading") state += fmt::format(" ({:.0f} %)", 100 * model.load_fraction);
+  if (!model.problem.empty()) state += ": " + model.problem;
+  return state;
+}
+
 std::string human_count(std::uint64_t count) {
   return scaled(static_cast<double>(count), 1000, {"", " k", " M", " G", " T"});
 }

@@ -20,6 +20,8 @@ namespace troupe::cli {
 
 // "stalled" if it is; else "loading", "ready", "draining" or "failed"
 [[nodiscard]] std::string name_of(const client::Health& health);
+// "ready", "stalled", "loading (40 %)", "failed: the file is damaged"
+[[nodiscard]] std::string state_of(const client::Health::Model& model);
 
 // Local time by a format of strftime(3); "@SECONDS" if no calendar with years of four digits has it.
 [[nodiscard]] std::string local_time(std::int64_t seconds, const char* format);

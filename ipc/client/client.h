@@ -255,16 +255,25 @@ enum class Readiness {
 
 /// The server's state.
 struct Health {
-  Readiness readiness = Readiness::loading;  ///< see Readiness
-  double load_fraction = 0;                  ///< 0 to 1
-  bool stalled = false;  ///< work waits, and no step has ended for longer than the server's progress_timeout
+  /// One model of the server.
+  struct Model {
+    std::string name{};                        ///< for Request::model
+    Readiness readiness = Readiness::loading;  ///< see Readiness
+    double load_fraction = 0;                  ///< 0 to 1
+    bool stalled = false;                      ///< work for it waits, and no step of it has ended for too long
+    std::string problem{};                     ///< why it failed
+  };
+  Readiness readiness = Readiness::loading;  ///< ready while any model is, failed once all have failed
+  double load_fraction = 0;                  ///< 0 to 1, of the default model
+  bool stalled = false;         ///< work waits, and no step has ended for longer than the server's progress_timeout
+  std::vector<Model> models{};  ///< all, the default one first; empty: the server is older
 };
 
 /// The server's answer to Hello.
 struct ServerInfo {
   std::uint32_t protocol = 0;                  ///< version spoken
   std::string server{};                        ///< name and version
-  std::string numerics_id{};                   ///< equal ids give equal bits; empty while loading
+  std::string numerics_id{};                   ///< of the default model; equal ids give equal bits; empty while loading
   Health health{};                             ///< at that time
   std::uint32_t max_frame_bytes = 0;           ///< of one message's body
   std::uint32_t max_streams = 0;               ///< of this connection at a time
@@ -358,9 +367,25 @@ struct ServerStatus {
     std::uint64_t received = 0;                                  ///< since start
     std::vector<std::pair<std::string, std::uint64_t>> ended{};  ///< by outcome's name, those that occurred
   };
+  /// What one model takes and does; for a guest without requests, tokens and memory.
+  struct ModelUse {
+    std::string name{};                  ///< for Request::model
+    std::string numerics_id{};           ///< empty: it is not loaded
+    std::string kernels{};               ///< the kernel variant in use
+    std::uint64_t weight_bytes = 0;      ///< memory of the weights
+    std::uint64_t kv_bytes = 0;          ///< memory of the KV blocks
+    std::uint64_t requests_waiting = 0;  ///< before their first step
+    std::uint64_t requests_running = 0;  ///< in steps
+    std::uint64_t requests_parked = 0;   ///< without credit
+    std::uint64_t prompt_tokens = 0;     ///< of requests that were begun
+    std::uint64_t cached_tokens = 0;     ///< of these, served from the prefix cache
+    std::uint64_t generated_tokens = 0;  ///< of answers
+    std::vector<MemoryUse> memory{};     ///< resident, without peaks
+  };
   Health health{};                                                      ///< readiness
   std::string server{};                                                 ///< name and version
-  std::string model{};                                                  ///< name of the model
+  std::vector<ModelUse> models{};                                       ///< all, the default one first
+  std::string model{};                                                  ///< name of the default model
   std::string numerics_id{};                                            ///< of the model
   std::string kernels{};                                                ///< the kernel variant in use
   std::vector<std::pair<std::string, std::uint64_t>> requests_ended{};  ///< by outcome's name

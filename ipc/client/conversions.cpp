@@ -126,6 +126,11 @@ void add_lists(const v1::Status& in, ServerStatus& out) {
                                  .age_seconds = live.age_seconds()});
 }
 
+Readiness to_readiness(v1::Readiness readiness) {
+  const bool known = readiness >= v1::READINESS_LOADING && readiness <= v1::READINESS_FAILED;
+  return known ? static_cast<Readiness>(readiness - 1) : Readiness::loading;
+}
+
 }  // namespace
 
 Error not_utf8(const std::string& what) {
@@ -275,10 +280,16 @@ Error to_error(const v1::Refused& refused) {
 }
 
 Health to_health(const v1::Health& health) {
-  const bool known = health.readiness() >= v1::READINESS_LOADING && health.readiness() <= v1::READINESS_FAILED;
-  return {.readiness = known ? static_cast<Readiness>(health.readiness() - 1) : Readiness::loading,
-          .load_fraction = health.load_fraction(),
-          .stalled = health.stalled()};
+  Health out{.readiness = to_readiness(health.readiness()),
+             .load_fraction = health.load_fraction(),
+             .stalled = health.stalled()};
+  for (const v1::Health::Model& model : health.models())
+    out.models.push_back({.name = model.name(),
+                          .readiness = to_readiness(model.readiness()),
+                          .load_fraction = model.load_fraction(),
+                          .stalled = model.stalled(),
+                          .problem = model.problem()});
+  return out;
 }
 
 ServerInfo to_info(const v1::Welcome& welcome) {
@@ -402,6 +413,22 @@ ServerStatus to_status(const v1::Status& in) {
                    .num_threads = in.num_threads(),
                    .histogram_bounds = {in.histogram_bounds().begin(), in.histogram_bounds().end()}};
   add_lists(in, out);
+  for (const v1::Status::ModelUse& use : in.models()) {
+    ServerStatus::ModelUse& added = out.models.emplace_back();
+    added.name = use.name();
+    added.numerics_id = use.numerics_id();
+    added.kernels = use.kernels();
+    added.weight_bytes = use.weight_bytes();
+    added.kv_bytes = use.kv_bytes();
+    added.requests_waiting = use.requests_waiting();
+    added.requests_running = use.requests_running();
+    added.requests_parked = use.requests_parked();
+    added.prompt_tokens = use.prompt_tokens();
+    added.cached_tokens = use.cached_tokens();
+    added.generated_tokens = use.generated_tokens();
+    for (const v1::Status::Memory& memory : use.memory())
+      added.memory.push_back({.kind = memory.kind(), .bytes = memory.bytes()});
+  }
   if (in.has_profile()) out.profile = to_profile(in.profile());
   for (const v1::Status::Ended& ended : in.requests_ended())
     out.requests_ended.emplace_back(ended.outcome(), ended.count());

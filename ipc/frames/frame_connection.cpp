@@ -68,7 +68,10 @@ asio::awaitable<bool> FrameConnection::take_frames() {
   for (; !closing_; ++handled) {
     const auto body = decoder_.next();
     if (!body) {
-      refuse_length(body.error().message);
+      if (!welcomed_ && begins_http(decoder_.rest()))
+        become_http();
+      else
+        co_await end_as_broken(too_long(body.error().message));
       co_return true;
     }
     if (!body->has_value()) break;
@@ -83,8 +86,9 @@ asio::awaitable<bool> FrameConnection::take_frames() {
     else
       decoded = co_await decode_elsewhere(**body);
     const bool is_request = decoded.kind != RequestKind::other;  // credits and cancels help to end requests
-    if (is_request && tally_->refusals.wait(Clock::now()).count() > 0) co_await wait_after_refusals();
-    if (!closing_) on_frame(std::move(decoded), size);
+    if (is_request) co_await wait_after_refusals();
+    if (closing_) co_return true;
+    if (auto why = on_frame(std::move(decoded), size)) co_await end_as_broken(std::move(*why));
   }
   streams_.pass_on_granted();
   decoder_.drop_taken();
@@ -97,12 +101,18 @@ asio::awaitable<bool> FrameConnection::take_frames() {
   co_return handled > 0;
 }
 
-void FrameConnection::refuse_length(const std::string& why) {
-  if (!welcomed_ && begins_http(decoder_.rest())) return become_http();
-  break_off({.outcome = Outcome::invalid_argument,
-             .message = why,
-             .field = "max_frame_bytes",
-             .limit = hub_.options.limits.max_frame_bytes});
+Refusal FrameConnection::too_long(const std::string& why) const {
+  return {.outcome = Outcome::invalid_argument,
+          .message = why,
+          .field = "max_frame_bytes",
+          .limit = hub_.options.limits.max_frame_bytes};
+}
+
+asio::awaitable<void> FrameConnection::end_as_broken(Refusal why) {
+  co_await wait_after_refusals();
+  if (closing_) co_return;
+  tally_->refusals.refused(Clock::now());
+  break_off(why);
 }
 
 void FrameConnection::become_http() {

@@ -28,8 +28,11 @@ class FrameConnection final : public Connection {
   asio::awaitable<void> read_loop();
   // Handles the complete frames; returns whether there was one.
   asio::awaitable<bool> take_frames();
-  // Ends the connection for a frame above the limit; an HTTP client's goes on as an HttpConnection.
-  void refuse_length(const std::string& why);
+  // Ends the connection for bytes that are no frame that may come here.
+  asio::awaitable<void> end_as_broken(Refusal why);
+  // The refusal of a frame above the limit.
+  Refusal too_long(const std::string& why) const;
+  // The bytes are an HTTP client's: the connection goes on as an HttpConnection.
   void become_http();
   asio::awaitable<Decoded> decode_elsewhere(std::string_view body);
   std::optional<Refusal> overdue(Clock::time_point now) override;
@@ -46,9 +49,9 @@ class FrameConnection final : public Connection {
   // For the tenant that Hello names.
   std::optional<Refusal> decide_tenant() override;
 
-  // frame_requests.cpp: one function per kind of frame.
-  void on_frame(Decoded&& decoded, std::size_t bytes);
-  void on_hello(const v1::Hello& hello);
+  // frame_requests.cpp: one function per kind of frame. The first two return why the connection ends, if it does.
+  std::optional<Refusal> on_frame(Decoded&& decoded, std::size_t bytes);
+  std::optional<Refusal> on_hello(const v1::Hello& hello);
   void on_request(v1::ClientFrame& frame, std::uint64_t count);
   void on_generate(v1::Generate& generate, std::uint64_t count);
   void on_cancel(const v1::Cancel& cancel);

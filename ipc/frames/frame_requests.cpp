@@ -92,32 +92,36 @@ v1::Limits limits_of(const ServerOptions& options) {
   return limits;
 }
 
-v1::Health health_now(const actors::Gateway& gateway) {
+v1::Health health_now(const actors::Gateway& gateway, bool for_owner) {
   const actors::Readiness readiness = gateway.readiness();
-  return to_health(readiness, gateway.load_fraction(),
-                   readiness != actors::Readiness::failed && !gateway.is_making_progress());
+  v1::Health health = to_health(readiness, gateway.load_fraction(),
+                                readiness != actors::Readiness::failed && !gateway.is_making_progress());
+  for (const actors::ModelHealth& each : gateway.health()) *health.add_models() = to_model_health(each, for_owner);
+  return health;
 }
 
 }  // namespace
 
-void FrameConnection::on_frame(Decoded&& decoded, std::size_t bytes) {
+std::optional<Refusal> FrameConnection::on_frame(Decoded&& decoded, std::size_t bytes) {
   if (decoded.damaged)
-    return break_off(scheduler::invalid(
+    return scheduler::invalid(
         "frame",
-        fmt::format("a frame of {} bytes is not a ClientFrame: damaged, or a string in it is not UTF-8", bytes)));
+        fmt::format("a frame of {} bytes is not a ClientFrame: damaged, or a string in it is not UTF-8", bytes));
   const bool is_hello = decoded.frame.body_case() == v1::ClientFrame::kHello;
   if (welcomed_ == is_hello)
-    return break_off(scheduler::invalid(
-        "hello", is_hello ? "a second Hello; it is sent once" : "the first frame of a connection must be Hello"));
+    return scheduler::invalid(
+        "hello", is_hello ? "a second Hello; it is sent once" : "the first frame of a connection must be Hello");
   if (is_hello) return on_hello(decoded.frame.hello());
   const auto body = decoded.frame.body_case();
   if (decoded.kind != RequestKind::other || decoded.refusal || body == v1::ClientFrame::BODY_NOT_SET ||
       body == v1::ClientFrame::kCancelRequest || body == v1::ClientFrame::kUsageRequest ||
       body == v1::ClientFrame::kSessionRequest)
     hub_.count_received(*tally_, decoded.kind, decoded.count);
-  if (!decoded.refusal) return on_request(decoded.frame, decoded.count);
-  // A refusal with an open stream's number would look like that stream's end.
-  refuse(streams_.contains(decoded.stream) ? 0 : decoded.stream, decoded.kind, *decoded.refusal, decoded.count);
+  if (!decoded.refusal)
+    on_request(decoded.frame, decoded.count);
+  else  // a refusal with an open stream's number would look like that stream's end
+    refuse(streams_.contains(decoded.stream) ? 0 : decoded.stream, decoded.kind, *decoded.refusal, decoded.count);
+  return std::nullopt;
 }
 
 void FrameConnection::on_request(v1::ClientFrame& frame, std::uint64_t count) {
@@ -153,31 +157,33 @@ void FrameConnection::on_request(v1::ClientFrame& frame, std::uint64_t count) {
 }
 
 void FrameConnection::on_models(std::uint64_t stream) {
-  if (open_control(stream, RequestKind::models))
-    answer(stream, to_frame(stream, hub_.gateway->models(), tenant_.is_owner));
+  if (!open_control(stream, RequestKind::models)) return;
+  v1::ServerFrame frame = to_frame(stream, hub_.gateway->models(), tenant_.is_owner);
+  for (const actors::ModelHealth& each : hub_.gateway->health())
+    *frame.mutable_models()->add_health() = to_model_health(each, tenant_.is_owner);
+  answer(stream, frame);
 }
 
 void FrameConnection::on_health(std::uint64_t stream) {
   if (!open_control(stream, RequestKind::health)) return;
   v1::ServerFrame health;
-  *health.mutable_health() = health_now(*hub_.gateway);
+  *health.mutable_health() = health_now(*hub_.gateway, tenant_.is_owner);
   health.mutable_health()->set_stream(stream);
   answer(stream, health);
 }
 
-void FrameConnection::on_hello(const v1::Hello& hello) {
+std::optional<Refusal> FrameConnection::on_hello(const v1::Hello& hello) {
   if (hello.protocol() < kProtocol)
-    return break_off({.outcome = Outcome::unsupported,
-                      .message = fmt::format("protocol version {} is not spoken; this server speaks version {}",
-                                             hello.protocol(), kProtocol),
-                      .field = "hello.protocol",
-                      .limit = kProtocol});
+    return Refusal{.outcome = Outcome::unsupported,
+                   .message = fmt::format("protocol version {} is not spoken; this server speaks version {}",
+                                          hello.protocol(), kProtocol),
+                   .field = "hello.protocol",
+                   .limit = kProtocol};
   if (hello.client().size() > kMaxClientNameBytes)
-    return break_off(
-        scheduler::invalid("hello.client", fmt::format("the client's name has {} bytes; at most {} are taken",
-                                                       hello.client().size(), kMaxClientNameBytes)));
+    return scheduler::invalid("hello.client", fmt::format("the client's name has {} bytes; at most {} are taken",
+                                                          hello.client().size(), kMaxClientNameBytes));
   acts_for_ = hello.tenant();
-  if (const auto refusal = decide_tenant()) return break_off(*refusal);
+  if (auto refusal = decide_tenant()) return refusal;
   welcomed_ = true;
   spdlog::debug("connection of uid {} pid {} for {}: {}", caller_.peer.uid, caller_.peer.pid,
                 scheduler::name_of(tenant_), Printable(hello.client()));
@@ -188,8 +194,9 @@ void FrameConnection::on_hello(const v1::Hello& hello) {
   if (const auto model = hub_.gateway->model()) welcome.set_numerics_id(valid_utf8(model->numerics_id()));
   *welcome.mutable_limits() = limits_of(hub_.options);
   welcome.set_tenant(scheduler::label_of(tenant_));
-  *welcome.mutable_health() = health_now(*hub_.gateway);
+  *welcome.mutable_health() = health_now(*hub_.gateway, tenant_.is_owner);
   outbox_->push({0, EncodedAnswer{to_bytes(frame)}});
+  return std::nullopt;
 }
 
 Streams::Stream* FrameConnection::open_stream(std::uint64_t number, RequestKind kind, std::uint64_t count) {

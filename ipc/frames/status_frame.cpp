@@ -89,6 +89,35 @@ void add_requests(const std::vector<actors::RequestView>& requests, const Status
   }
 }
 
+void add_memory(v1::Status::ModelUse& out, const char* kind, std::uint64_t bytes) {
+  v1::Status::Memory& added = *out.add_memory();
+  added.set_kind(kind);
+  added.set_bytes(bytes);
+}
+
+// Requests, tokens and memory change with other users' activity: for owners alone.
+void add_model(const actors::ModelReport& report, bool for_owner, v1::Status& out) {
+  *out.mutable_health()->add_models() = to_model_health(report.health, for_owner);
+  v1::Status::ModelUse& use = *out.add_models();
+  use.set_name(valid_utf8(report.health.name));
+  use.set_numerics_id(valid_utf8(report.numerics_id));
+  use.set_kernels(report.kernels);
+  use.set_weight_bytes(report.weight_bytes);
+  use.set_kv_bytes(report.kv_bytes);
+  if (!for_owner) return;
+  use.set_requests_waiting(report.states.waiting);
+  use.set_requests_running(report.states.running);
+  use.set_requests_parked(report.states.parked);
+  use.set_prompt_tokens(report.tokens.prompt);
+  use.set_cached_tokens(report.tokens.cached);
+  use.set_generated_tokens(report.tokens.generated);
+  add_memory(use, "weights", report.memory.weights);
+  add_memory(use, "kv_cache", report.memory.kv_cache);
+  add_memory(use, "snapshots", report.memory.snapshots);
+  add_memory(use, "step_buffers", report.memory.step_buffers);
+  add_memory(use, "vocabulary", report.memory.vocabulary);
+}
+
 // For a guest: the number of its own live requests by state.
 actors::StateMetrics own_states(const std::vector<actors::RequestView>& requests, TenantId tenant) {
   actors::StateMetrics own;
@@ -133,6 +162,7 @@ v1::ServerFrame status_frame(std::uint64_t stream, const actors::StatusSnapshot&
   v1::Status& out = *frame.mutable_status();
   out.set_stream(stream);
   *out.mutable_health() = to_health(status.readiness, status.load_fraction, status.stalled);
+  for (const actors::ModelReport& each : status.models) add_model(each, view.tenant.is_owner, out);
   out.set_model(valid_utf8(status.model));
   out.set_numerics_id(valid_utf8(status.numerics_id));
   out.set_server(server_name());

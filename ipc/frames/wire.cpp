@@ -312,6 +312,16 @@ v1::Health to_health(actors::Readiness readiness, double load_fraction, bool sta
   return health;
 }
 
+v1::Health::Model to_model_health(const actors::ModelHealth& health, bool for_owner) {
+  v1::Health::Model model;
+  model.set_name(valid_utf8(health.name));
+  model.set_readiness(to_wire<v1::Readiness>(health.readiness));
+  model.set_load_fraction(health.load_fraction);
+  model.set_stalled(health.stalled);
+  model.set_problem(valid_utf8(for_owner ? health.problem : without_folders(health.problem)));
+  return model;
+}
+
 v1::ServerFrame to_frame(std::uint64_t stream, const std::vector<actors::ModelDescription>& models, bool for_owner) {
   v1::ServerFrame frame;
   frame.mutable_models()->set_stream(stream);

@@ -60,6 +60,8 @@ using RequestOrRefusal = std::variant<actors::Request, Refusal>;
                                        bool for_owner);
 [[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, const actors::SessionAnswer& answer);
 [[nodiscard]] v1::Health to_health(actors::Readiness readiness, double load_fraction, bool stalled);
+// for_owner: else the problems of models name no folder of this machine.
+[[nodiscard]] v1::Health::Model to_model_health(const actors::ModelHealth& health, bool for_owner);
 
 // Appends a frame: length and body. The body is below 2 GiB (asserted).
 void append_frame(std::string& out, const google::protobuf::MessageLite& message);

@@ -1,7 +1,11 @@
 // /health, /version, /metrics, /v1/models, /openapi.json.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "config/printable.h"
 #include "config/utf8.h"
@@ -24,14 +28,46 @@ std::int64_t start_time() {
   return time;
 }
 
-api::ListedModel listed(const actors::ModelDescription& model, const actors::Gateway& gateway) {
-  const auto served = gateway.model(model.name);
-  return {.name = valid_utf8(model.name),
-          .max_context = model.max_context,
-          .vocab_size = model.info.vocab_size,
-          .num_parameters = model.info.num_parameters,
-          .numerics_id = valid_utf8(model.numerics_id),
-          .has_chat_template = served && served->chat_template()};
+std::string_view readiness_name(actors::Readiness readiness) {
+  switch (readiness) {
+    case actors::Readiness::loading:
+      return "loading";
+    case actors::Readiness::ready:
+      return "ready";
+    case actors::Readiness::draining:
+      return "draining";
+    case actors::Readiness::failed:
+      return "failed";
+  }
+  return "";
+}
+
+// All models: first those that are loaded.
+std::vector<api::ListedModel> listed_models(const actors::Gateway& gateway) {
+  std::vector<actors::ModelHealth> health = gateway.health();
+  std::vector<api::ListedModel> all;
+  for (const actors::ModelDescription& model : gateway.models()) {
+    const auto served = gateway.model(model.name);
+    api::ListedModel& row = all.emplace_back();
+    row.name = valid_utf8(model.name);
+    row.max_context = model.max_context;
+    row.vocab_size = model.info.vocab_size;
+    row.num_parameters = model.info.num_parameters;
+    row.numerics_id = valid_utf8(model.numerics_id);
+    row.has_chat_template = served && served->chat_template();
+    const auto own = std::ranges::find(health, model.name, &actors::ModelHealth::name);
+    if (own == health.end()) continue;
+    row.readiness = readiness_name(own->readiness);
+    health.erase(own);
+  }
+  for (const actors::ModelHealth& each : health) {
+    api::ListedModel& row = all.emplace_back();
+    row.name = valid_utf8(each.name);
+    row.readiness = readiness_name(each.readiness);
+    row.load_fraction = each.load_fraction;
+    row.is_loaded = false;
+  }
+  return all;
 }
 
 // Text in which %XX stands for a byte; what is no such thing stays as it is.
@@ -99,19 +135,15 @@ Act read_openapi(Request&&, const ReadContext&) {
 
 Act read_models(Request&&, const ReadContext&) {
   return [](Exchange& exchange) {
-    std::vector<api::ListedModel> models;
-    for (const actors::ModelDescription& model : exchange.gateway().models())
-      models.push_back(listed(model, exchange.gateway()));
-    exchange.respond({.body = api::models_body(models, start_time())});
+    exchange.respond({.body = api::models_body(listed_models(exchange.gateway()), start_time())});
   };
 }
 
 Act read_model(Request&& request, const ReadContext&) {
   constexpr std::string_view kBefore = "/v1/models/";
   return [name = percent_decoded(std::string_view(request.head.path).substr(kBefore.size()))](Exchange& exchange) {
-    for (const actors::ModelDescription& model : exchange.gateway().models())
-      if (model.name == name)
-        return exchange.respond({.body = api::model_body(listed(model, exchange.gateway()), start_time())});
+    for (const api::ListedModel& model : listed_models(exchange.gateway()))
+      if (model.name == name) return exchange.respond({.body = api::model_body(model, start_time())});
     exchange.respond(error_response(Refusal{.outcome = Outcome::unknown_model,
                                             .message = fmt::format("there is no model {}; GET /v1/models lists them",
                                                                    Printable(name, kMaxModelNameBytes).text()),

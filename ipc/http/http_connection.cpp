@@ -49,7 +49,8 @@ asio::awaitable<void> HttpConnection::read_loop() {
   const auto self = shared_from_this();
   asio::error_code error, ignored;
   while (socket_.is_open()) {
-    if (pending_.size() >= kMaxPendingBytes && !lingering_) {
+    // What comes after bytes that are no request is read once their answer has been sent.
+    if ((pending_.size() >= kMaxPendingBytes || reader_.stage() == Stage::failed) && !lingering_) {
       resume_.expires_after(kHangUpInterval);
       co_await resume_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
       if (!socket_.is_open()) co_return;
@@ -113,7 +114,7 @@ asio::awaitable<void> HttpConnection::serve_loop() {
       } else if (reader_.stage() == Stage::complete) {
         co_await on_request();
       } else {
-        fail_reading(reader_.error());
+        co_await fail_reading();
       }
       while (!closing_ && owes_answer()) co_await something();
       if (reader_.stage() == Stage::idle) head_since_ = Clock::now();
@@ -164,10 +165,14 @@ asio::awaitable<void> HttpConnection::on_head() {
       co_return reject(error_response(*why, api::Dialect::openai));
     }
   }
-  if (auto response = choose_route(head)) co_return reject(std::move(*response));
+  auto misdirected = choose_route(head);
   std::optional<api::ApiError> refused;
-  if (!route_->needs_no_key) co_await wait_for_tenant(refused);
+  if (route_ && !route_->needs_no_key) co_await wait_for_tenant(refused);
   if (closing_) co_return;
+  // Clients over TCP without a user are one tenant until they show a key: questions for a load balancer wait for none.
+  if (caller_.is_known || (route_ && !route_->is_question && !refused)) co_await wait_after_refusals();
+  if (closing_) co_return;
+  if (misdirected) co_return reject(std::move(*misdirected));
   if (refused) co_return reject(error_response(*refused, route_->dialect, Outcome::permission));
   if (route_->is_question && !user_.questions.take(Clock::now()))
     co_return reject(error_response(
@@ -179,7 +184,6 @@ asio::awaitable<void> HttpConnection::on_head() {
                 .limit = hub_.options.limits.max_questions_per_second,
                 .retry_after = user_.questions.seconds_to_next(Clock::now())},
         route_->dialect));
-  if (!route_->is_question && tally_->refusals.wait(Clock::now()).count() > 0) co_await wait_after_refusals();
   if (head.length.value_or(0) > kSmallFrameBytes) {
     co_await wait_for_room(*head.length);
     if (!closing_) reader_.reserve_body();
@@ -285,7 +289,10 @@ void HttpConnection::reject(Response response) {
   static_cast<void>(reader_.take());
 }
 
-void HttpConnection::fail_reading(const BadRequest& bad) {
+asio::awaitable<void> HttpConnection::fail_reading() {
+  const BadRequest& bad = reader_.error();
+  co_await wait_after_refusals();
+  if (closing_) co_return;
   if (!answering_) answering_.emplace(++number_);
   answering_->framing.keep_alive = false;
   must_linger_ = true;

@@ -68,7 +68,8 @@ class HttpConnection final : public Connection, private Exchange {
   std::optional<Response> choose_route(const RequestHead& head);
   // Answers a request whose body is not read, and ends the connection if there is one.
   void reject(Response response);
-  void fail_reading(const BadRequest& bad);
+  // Answers bytes that are no request, and ends the connection.
+  asio::awaitable<void> fail_reading();
   void begin_answering(const RequestHead& head);
   void open_stream(std::uint64_t count);
   void write(api::AnswerOutput&& output, std::string& bytes);

@@ -43,6 +43,13 @@ MetricFamily family_of(const Metric& metric) {
   return {name + "_seconds", printable(metric.help), MetricType::Histogram, {}};
 }
 
+// Metrics of a model have its name as a label; the others are of the default one, or of all.
+const std::string& model_of(const Metric& metric, const client::ServerStatus& status) {
+  for (const auto& [name, value] : metric.labels)
+    if (name == "model") return value;
+  return status.model;
+}
+
 ClientMetric sample_of(const Metric& metric, const std::vector<double>& bounds) {
   ClientMetric sample;
   sample.counter.value = sample.gauge.value = sample.histogram.sample_sum = metric.value;
@@ -65,7 +72,7 @@ std::string prometheus_text(const client::ServerStatus& status) {
     const auto [found, is_new] = index.try_emplace(family.name, families.size());
     if (is_new) families.push_back(std::move(family));
     ClientMetric sample = sample_of(metric, status.histogram_bounds);
-    sample.label.push_back({"model_name", printable(status.model)});
+    sample.label.push_back({"model_name", printable(model_of(metric, status))});
     for (const auto& [name, value] : metric.labels)
       if (is_name(name)) sample.label.push_back({name, printable(value)});
     families[found->second].metric.push_back(std::move(sample));

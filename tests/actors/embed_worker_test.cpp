@@ -352,9 +352,7 @@ TEST_CASE("embed: a language model reads a long text in passes of at most a step
 TEST_CASE("embed: a request that waits while no pass ends counts as a stall") {
   EncoderStage stage;
   const auto later = [&](int seconds) { return stage.now() + std::chrono::seconds(seconds); };
-  const auto still = [&](int seconds) {
-    return stage.counters.without_progress(stage.streams.work_since(), later(seconds));
-  };
+  const auto still = [&](int seconds) { return stage.unit.parts().without_progress(later(seconds)); };
   CHECK(still(100).count() == 0);
   stage.ask(of(kSeveralTurns));
   CHECK(still(100) > std::chrono::seconds(99));

@@ -1,8 +1,11 @@
 // Two models in one process: units side by side, on one stream table, one compute pool and one memory budget.
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "actors/unit/model_manager.h"
 #include "tests/actors/clients.h"
@@ -12,6 +15,7 @@ namespace troupe::actors::test {
 namespace {
 
 using scheduler::Outcome;
+using Labels = std::vector<std::pair<std::string, std::string>>;
 
 // Without a unit of its own.
 struct Machine {
@@ -174,6 +178,122 @@ TEST_CASE("models: an actor that dies in one unit, or a model that fails to load
   CHECK(served->ids.size() == 12);
   REQUIRE(failed->end_);
   CHECK(failed->end_->outcome == Outcome::model_unloaded);
+}
+
+TEST_CASE("models: an idle model beside a busy one is healthy, and only the one whose work waits is stalled") {
+  Machine machine;
+  machine.options.progress_timeout = std::chrono::seconds(10);
+  const ModelUnit& busy = machine.add(kTales, "busy");
+  const ModelUnit& idle = machine.add(kTales, "idle");
+  machine.run();
+  const auto stalled = [&] {
+    std::vector<bool> all;
+    for (const ModelHealth& each : machine.models.health(machine.now())) all.push_back(each.stalled);
+    return all;
+  };
+  const auto wait = [&](int seconds) { machine.scheduler().advance_time(std::chrono::seconds(seconds)); };
+  machine.compute.hold = true;
+  const auto sink = std::make_shared<Listener>();
+  machine.submit(story("busy", 30), sink);
+  machine.scheduler().run();
+  for (int step = 0; step < 5; ++step) {
+    REQUIRE(machine.compute.is_computing());
+    wait(9);
+    CHECK(stalled() == std::vector{false, false});
+    CHECK(machine.models.is_making_progress(machine.now()));
+    machine.compute.run_one();
+    machine.scheduler().run();
+  }
+  wait(11);
+  CHECK(stalled() == std::vector{true, false});
+  CHECK_FALSE(busy.is_making_progress(machine.now()));
+  CHECK(idle.is_making_progress(machine.now()));
+  CHECK_FALSE(machine.models.is_making_progress(machine.now()));
+
+  const StatusSnapshot status = take_snapshot(machine.context(), {&busy.parts(), &idle.parts()}, machine.now());
+  CHECK(status.stalled);
+  REQUIRE(status.models.size() == 2);
+  CHECK(status.models[0].health.stalled);
+  CHECK(status.models[0].states.running == 1);
+  CHECK(status.models[0].tokens.prompt == 3);
+  CHECK(status.models[0].tokens.generated > 0);
+  CHECK_FALSE(status.models[1].health.stalled);
+  CHECK(status.models[1].states.running == 0);
+  CHECK(status.models[1].tokens.generated == 0);
+  CHECK(status.models[1].numerics_id == busy.state().model()->numerics_id());
+  CHECK(status.models[1].weight_bytes == status.weight_bytes);
+  const auto value = [&](const std::string& name, const Labels& labels) {
+    double sum = 0;
+    int found = 0;
+    for (const Metric& metric : status.metrics)
+      if (metric.name == name && metric.labels == labels) sum += metric.value, ++found;
+    CHECK(found == 1);
+    return sum;
+  };
+  CHECK(value("model_stalled", {{"model", "busy"}}) == 1);
+  CHECK(value("model_stalled", {{"model", "idle"}}) == 0);
+  CHECK(value("model_requests", {{"model", "busy"}, {"state", "running"}}) == 1);
+  CHECK(value("steps", {}) == 5);  // of the default model
+  CHECK(value("steps", {{"model", "idle"}}) == 0);
+  CHECK(status.count("steps") == 5);
+  machine.compute.hold = false;
+  while (machine.compute.is_computing()) machine.compute.run_one();
+  machine.run();
+  CHECK(sink->ids.size() == 30);
+  CHECK(stalled() == std::vector{false, false});
+}
+
+TEST_CASE("models: one that fails to load is told, and the others serve") {
+  for (const bool first_fails : {false, true}) {
+    Machine machine;
+    for (const bool fails : {first_fails, !first_fails})
+      machine.add(fails ? "/nowhere.gguf" : kTales, fails ? "no" : "yes");
+    CHECK(machine.models.readiness() == Readiness::loading);
+    machine.run();
+    CHECK(machine.models.readiness() == Readiness::ready);
+    CHECK(machine.models.is_making_progress(machine.now()));
+    const std::vector<ModelHealth> health = machine.models.health(machine.now());
+    REQUIRE(health.size() == 2);
+    const ModelHealth &no = health[first_fails ? 0 : 1], &yes = health[first_fails ? 1 : 0];
+    CHECK(no.name == "no");
+    CHECK(no.readiness == Readiness::failed);
+    CHECK(no.problem.find("/nowhere.gguf") != std::string::npos);
+    CHECK(yes.readiness == Readiness::ready);
+    CHECK(yes.load_fraction == 1);
+    CHECK(yes.problem.empty());
+    const auto sink = std::make_shared<Listener>();
+    machine.submit(story("yes"), sink);
+    machine.run();
+    CHECK(sink->ids.size() == 12);
+  }
+  Machine none;
+  none.add("/nowhere.gguf", "no");
+  none.add("/nowhere.gguf", "nor");
+  none.run();
+  CHECK(none.models.readiness() == Readiness::failed);
+  CHECK_FALSE(none.models.is_making_progress(none.now()));
+  CHECK(none.models.unit(0).is_making_progress(none.now()));  // nothing waits for it
+}
+
+TEST_CASE("models: a status is asked of all of them, and each one's memory is its own") {
+  Machine machine;
+  machine.add(kTales, "tales");
+  const ModelUnit& bert = machine.add(kBert, "bert");
+  machine.run();
+  std::optional<StatusSnapshot> answer;
+  machine.models.ask_status(machine.context(), [&](StatusSnapshot status) { answer = std::move(status); });
+  machine.run();
+  REQUIRE(answer);
+  CHECK(answer->models.size() == 2);
+  CHECK(answer->model == "tales");
+  CHECK(machine.models.with_numerics(bert.state().model()->numerics_id()) == &bert);
+  CHECK(machine.models.with_numerics("others") == nullptr);
+  KnownMemory sum;
+  const MemoryOfUnits memory = machine.models.measure_memory(sum);
+  REQUIRE(memory.size() == 2);
+  CHECK(memory[0].second.weights > memory[1].second.weights);
+  CHECK(memory[1].second.weights > 0);
+  CHECK(sum.weights == memory[0].second.weights + memory[1].second.weights);
 }
 
 TEST_CASE("models: a loader that dies is started again, and the model is loaded once") {

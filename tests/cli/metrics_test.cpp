@@ -53,6 +53,7 @@ client::ServerStatus some_status(double uptime_seconds = 100, double generated_t
   m.gauge("kv_blocks", "Blocks by state.", 25, {.labels = {{"state", "referenced"}}, .key = "blocks_referenced"});
   m.gauge("kv_cache_usage_perc", "Share.", 0.25);
   m.gauge("kv_window_blocks", "Of layers with a window.", 4, {.labels = {{"state", "cached"}}});
+  m.gauge("model_ready", "Of a model.", 1, {.labels = {{"model", "cats"}}});
   m.gauge("state_snapshots", "Of recurrent state.", 3);
   m.gauge("state_snapshots_capacity", "Room for them.", 7);
   m.counter("state_snapshot_hits", "Sequences.", 12);
@@ -110,9 +111,40 @@ TEST_CASE("prometheus: the text parses, with vLLM's names behind troupe's prefix
                    {{"model_name", model}, {"kind", "failed"}, {"reason", "internal"}}) == 3);
   CHECK(text.value("troupe:memory_bytes", {{"model_name", model}, {"kind", "weights"}}) == 2u << 20);
   CHECK(text.value("troupe:kv_window_blocks", {{"model_name", model}, {"state", "cached"}}) == 4);
+  CHECK(text.value("troupe:model_ready", {{"model_name", "cats"}, {"model", "cats"}}) == 1);
   CHECK(text.value("troupe:state_snapshots", only) == 3);
   CHECK(text.value("troupe:state_snapshots_capacity", only) == 7);
   CHECK(text.value("troupe:state_snapshot_hits_total", only) == 12);
+}
+
+TEST_CASE("status: of several models each has its line, and one that failed says why") {
+  client::ServerStatus status = some_status();
+  CHECK(status_text(status, false).find("model cats") == std::string::npos);
+  status.health.models = {{.name = "cats", .readiness = client::Readiness::ready, .load_fraction = 1},
+                          {.name = "dogs", .readiness = client::Readiness::loading, .load_fraction = 0.4},
+                          {.name = "owls", .readiness = client::Readiness::failed, .problem = "no such file"}};
+  status.models = {{.name = "cats",
+                    .numerics_id = "n",
+                    .requests_waiting = 1,
+                    .requests_running = 2,
+                    .prompt_tokens = 30,
+                    .generated_tokens = 40,
+                    .memory = {{.kind = "weights", .bytes = 1u << 20}, {.kind = "kv_cache", .bytes = 1u << 20}}},
+                   {.name = "dogs"},
+                   {.name = "owls"}};
+  const std::string text = status_text(status, false);
+  CHECK(text.find("ready; 1 waiting, 2 running, 0 parked; 30 tokens of prompts, 40 generated; 2.00 MiB resident\n") !=
+        std::string::npos);
+  CHECK(text.find("loading (40 %)\n") != std::string::npos);
+  CHECK(text.find("failed: no such file\n") != std::string::npos);
+  const auto json = status_json(status, {});
+  CHECK(json["model_health"][2]["readiness"] == "failed");
+  CHECK(json["model_health"][2]["problem"] == "no such file");
+  CHECK(json["model_use"][0]["memory"]["weights"] == 1u << 20);
+  CHECK(text_of(screen_of(status), {.rows = 24, .columns = 200}).find("cats, dogs (loading), owls (failed)") !=
+        std::string::npos);
+  status.own_only = true;
+  CHECK(status_text(status, false).find("2 running, 0 parked; 30") == std::string::npos);
 }
 
 TEST_CASE("prometheus: whatever names and help a server sends, the text parses") {

@@ -27,6 +27,7 @@ class JudgingGateway final : public actors::Gateway {
   actors::Readiness readiness() const override { return actors::Readiness::ready; }
   double load_fraction() const override { return 1; }
   bool is_making_progress() const override { return true; }
+  std::vector<actors::ModelHealth> health() const override { return {}; }
   void status(std::function<void(actors::StatusSnapshot)> done) override;
   std::shared_ptr<const actors::ServedModel> model(const std::string&) const override { return served_; }
   std::vector<actors::ModelDescription> models() const override;

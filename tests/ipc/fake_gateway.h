@@ -84,6 +84,14 @@ class FakeGateway final : public actors::Gateway {
     num_models_before_health_ = num_models_calls_.load();
     return !stands_still_;
   }
+  std::vector<actors::ModelHealth> health() const override {
+    std::vector<actors::ModelHealth> all{
+        {.name = "fake", .readiness = actors::Readiness::ready, .load_fraction = 1, .stalled = stands_still_}};
+    all.insert(all.end(), not_loaded.begin(), not_loaded.end());
+    return all;
+  }
+  // Models beside the one that serves; set before the first client connects.
+  std::vector<actors::ModelHealth> not_loaded{};
   void status(std::function<void(actors::StatusSnapshot)> done) override {
     const bool held = change([&] {
       ++num_status_calls_;

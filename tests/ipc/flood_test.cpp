@@ -273,6 +273,31 @@ TEST_CASE(
   REQUIRE(Clock::now() - begin >= std::chrono::milliseconds(500));
 }
 
+TEST_CASE("connections that are ended as broken again and again get their refusals ever later, and each gets its own") {
+  FakeServer server({.max_refusals_per_second = 10});
+  const auto refused = [&](const std::string& bytes) {
+    RawClient client(server.path());
+    REQUIRE(client.send_bytes(bytes));
+    const v1::Refused answer = client.expect().refused();
+    REQUIRE(answer.closing());
+    return answer.field();
+  };
+  v1::ClientFrame old;
+  old.mutable_hello()->set_protocol(0);
+  const auto begin = Clock::now();
+  for (int i = 0; i < 28; ++i) {
+    REQUIRE(refused(std::string(8, '\0')) != "hello.protocol");
+    REQUIRE(refused(RawClient::frame_bytes(old)) == "hello.protocol");
+  }
+  // 50 are free and one more waits for none; the other five come at 10 a second: a least time.
+  REQUIRE(Clock::now() - begin >= std::chrono::milliseconds(450));
+  // A connection that does as it should is not held back.
+  const auto welcome = Clock::now();
+  RawClient other(server.path());
+  other.hello();
+  REQUIRE(Clock::now() - welcome < RefusalPace::kLongestWait * std::chrono::seconds(1));
+}
+
 TEST_CASE("a frame that arrives in small pieces is read ever more rarely, other frames at once") {
   ReadPace pace;
   const auto waits = [&](std::size_t bytes, bool frame_ended) { return pace.after_read(bytes, frame_ended).count(); };

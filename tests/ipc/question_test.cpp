@@ -40,9 +40,15 @@ TEST_CASE("questions are answered with their stream number") {
   REQUIRE(answer.models().models(0).name() == "fake");
   REQUIRE_FALSE(answer.models().models(0).has_bos());
   REQUIRE(answer.models().models(0).eos() == 2);
+  REQUIRE(answer.models().health_size() == 1);
+  REQUIRE(answer.models().health(0).name() == "fake");
+  REQUIRE(answer.models().health(0).readiness() == v1::READINESS_READY);
   ask.mutable_health()->set_stream(4);
   REQUIRE(client.send(ask));
-  REQUIRE(client.expect().health().readiness() == v1::READINESS_READY);
+  const v1::Health health = client.expect().health();
+  REQUIRE(health.readiness() == v1::READINESS_READY);
+  REQUIRE(health.models_size() == 1);
+  REQUIRE(health.models(0).name() == "fake");
   ask.mutable_status()->set_stream(5);
   REQUIRE(client.send(ask));
   answer = client.expect();

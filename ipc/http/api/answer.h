@@ -87,7 +87,10 @@ struct ListedModel {
   std::uint32_t vocab_size = 0;
   std::uint64_t num_parameters = 0;
   std::string numerics_id{};
-  bool has_chat_template = false;  // conversations can be answered; else texts are only continued
+  bool has_chat_template = false;   // conversations can be answered; else texts are only continued
+  bool is_loaded = true;            // else the numbers above are unknown, and left out
+  std::string readiness = "ready";  // or "loading", "failed", "draining"
+  double load_fraction = 1;
 };
 [[nodiscard]] std::string models_body(std::span<const ListedModel> models, std::int64_t created);
 [[nodiscard]] std::string model_body(const ListedModel& model, std::int64_t created);

@@ -8,7 +8,12 @@ namespace {
 
 void write_model(JsonWriter& json, const ListedModel& model, std::int64_t created) {
   json.begin_object().field("id", model.name).field("object", "model").field("created", created);
-  json.field("owned_by", "troupe").key("troupe").begin_object().field("max_context", model.max_context);
+  json.field("owned_by", "troupe").key("troupe").begin_object().field("readiness", model.readiness);
+  if (!model.is_loaded) {
+    json.field("load_fraction", model.load_fraction).end_object().end_object();
+    return;
+  }
+  json.field("max_context", model.max_context);
   json.field("vocab_size", model.vocab_size)
       .field("num_parameters", model.num_parameters)
       .field("numerics_id", model.numerics_id);

@@ -93,30 +93,42 @@ TEST_CASE("streams: an end names a folder of the server to the owner alone") {
   }
 }
 
-TEST_CASE("streams: work_since is when a stream arrived, or got credit, while no other waited or ran") {
+TEST_CASE("streams: work_since is when a stream of the unit arrived, or got credit, while no other waited or ran") {
   StreamTable table({.max_requests_per_user = kQuota});
-  const auto sink = std::make_shared<Listener>();
-  CHECK_FALSE(table.work_since());
+  const auto sink = std::make_shared<Listener>(), of_other = std::make_shared<Listener>();
+  const auto clock = table.work_clock(0), other = table.work_clock(7);
+  CHECK_FALSE(clock->since());
   const RequestId first = table.add({}, sink, at(10));
   CHECK(table.counts().has_work());
-  CHECK(table.work_since() == at(10));
+  CHECK(clock->since() == at(10));
+  CHECK_FALSE(other->since());
   const RequestId second = table.add({}, std::make_shared<Listener>(), at(20));
-  CHECK(table.counts().work_since == at(10));
+  CHECK(clock->since() == at(10));
+  const RequestId elsewhere = table.add({}, of_other, at(21), 7);
+  CHECK(other->since() == at(21));
+  CHECK(table.counts(7).states.waiting == 1);
+  CHECK(table.counts(0).states.waiting == 2);
   table.end(second, outcome(Outcome::cancelled), at(21));
   CHECK_FALSE(table.admit(first, at(0)));
   const auto task = table.assign(first, {1}).at(0);
   CHECK(table.set_state(first, task->generation, RequestState::parked));
-  CHECK_FALSE(table.counts().has_work());
-  CHECK_FALSE(table.work_since());
+  CHECK_FALSE(clock->since());
+  CHECK(table.counts(0).states.parked == 1);
+  CHECK(other->since() == at(21));
   table.grant(first, 1, at(30));
-  CHECK(table.set_state(first, task->generation, RequestState::running));
-  CHECK(table.counts().has_work());
-  CHECK(table.counts().work_since == at(30));
+  CHECK(table.started(first, task->generation, 0, at(30)));
+  CHECK(table.counts(0).states.running == 1);
+  CHECK(clock->since() == at(30));
   table.grant(first, 1, at(40));
-  CHECK(table.counts().work_since == at(30));
-  CHECK(table.work_since() == at(30));
+  CHECK(clock->since() == at(30));
   table.end(first, outcome(Outcome::cancelled), at(41));
-  CHECK_FALSE(table.work_since());
+  CHECK_FALSE(clock->since());
+  CHECK(table.counts(0).states.running == 0);
+  CHECK(table.counts(0).tokens.prompt == 1);
+  CHECK(table.counts(7).tokens.prompt == 0);
+  table.end(elsewhere, outcome(Outcome::cancelled), at(50));
+  CHECK_FALSE(other->since());
+  CHECK_FALSE(table.counts().has_work());
 }
 
 // The sink of all choices of one request.

@@ -32,6 +32,9 @@ TEST_CASE("a connected client has the server's info") {
   REQUIRE(client->server().protocol == 1);
   REQUIRE(client->server().server.starts_with("troupe "));
   REQUIRE(client->server().health.readiness == Readiness::ready);
+  REQUIRE(client->server().health.models.size() == 1);
+  REQUIRE(client->server().health.models[0].name == "fake");
+  REQUIRE(client->server().health.models[0].readiness == Readiness::ready);
   REQUIRE(client->server().max_streams == 64);
   REQUIRE(client->server().stall_timeout == milliseconds(60000));
 }

@@ -20,6 +20,12 @@ actors::StatusSnapshot snapshot_beside(std::uint32_t others) {
     status.metrics.counter(name, "Moved by all.", others);
   status.metrics.gauge("labelled", "Moved by all.", others, {.labels = {{"state", "free"}}});
   status.metrics.gauge("uptime_seconds", "For all.", 5, {.for_guests = true});
+  actors::ModelReport report{.health = {.name = "fake", .readiness = actors::Readiness::ready, .load_fraction = 1}};
+  report.memory.step_buffers = others;
+  report.states.running = others;
+  report.tokens.prompt = others;
+  status.models = {report,
+                   {.health = {.name = "no", .readiness = actors::Readiness::failed, .problem = "/a/b.gguf: no"}}};
   actors::Latencies latencies;
   for (std::uint32_t i = 0; i < others; ++i) latencies.add(actors::Latency::time_to_first_token, 0.5);
   latencies.append_metrics(status.metrics);
@@ -43,6 +49,25 @@ actors::StatusSnapshot snapshot_beside(std::uint32_t others) {
 v1::ServerFrame frame_for(const scheduler::Tenant& tenant, std::uint32_t others) {
   return status_frame(7, snapshot_beside(others),
                       {.tenant = tenant, .list_requests = true, .profile = true, .own = {{1000, {.number = 1}}}});
+}
+
+TEST_CASE("a Status has a row for each model; a guest's has no folder, and none of what others do") {
+  const v1::Status owner = frame_for({.id = kAskingTenant, .is_owner = true}, 7).status();
+  const v1::Status guest = frame_for({.id = kAskingTenant}, 7).status();
+  REQUIRE(owner.models_size() == 2);
+  CHECK(owner.models(0).requests_running() == 7);
+  CHECK(owner.models(0).prompt_tokens() == 7);
+  REQUIRE(owner.models(0).memory_size() == 5);
+  CHECK(owner.models(0).memory(3).kind() == "step_buffers");
+  CHECK(owner.models(0).memory(3).bytes() == 7);
+  CHECK(owner.health().models(1).problem() == "/a/b.gguf: no");
+  REQUIRE(guest.models_size() == 2);
+  CHECK(guest.models(0).name() == "fake");
+  CHECK(guest.models(0).memory_size() == 0);
+  CHECK(guest.health().models(0).readiness() == v1::READINESS_READY);
+  CHECK(guest.health().models(1).name() == "no");
+  CHECK(guest.health().models(1).readiness() == v1::READINESS_FAILED);
+  CHECK(guest.health().models(1).problem() == "b.gguf: no");
 }
 
 TEST_CASE("a guest's Status is the same bytes whatever other tenants do, and has its own series by tenant") {

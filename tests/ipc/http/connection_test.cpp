@@ -1,6 +1,7 @@
 // How HTTP connections behave: order, ends, timeouts, limits.
 #include <poll.h>
 
+#include <chrono>
 #include <set>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@ using namespace troupe::ipc::test;
 using namespace troupe::ipc::http::test;
 using scheduler::Outcome;
 using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
 
 namespace {
 
@@ -283,7 +285,8 @@ TEST_CASE("http: a client that does not send its head or its body in time is tol
   second.get("/health");
   CHECK(second.expect().status == 200);
   second.send("GET /health HTT");
-  REQUIRE(server.server->reconfigure({.limits = {.hello_timeout = milliseconds(60), .stall_timeout = milliseconds(60)}}));
+  REQUIRE(
+      server.server->reconfigure({.limits = {.hello_timeout = milliseconds(60), .stall_timeout = milliseconds(60)}}));
   const HttpResponse late = head.expect();
   CHECK(late.status == 408);
   CHECK(late.field("Connection") == "close");
@@ -391,6 +394,49 @@ TEST_CASE("http: requests beyond the rate of questions are refused with 429") {
   CHECK(refused.status == 429);
   CHECK_FALSE(refused.field("Retry-After").empty());
   CHECK(has(refused.body, "max_questions_per_second"));
+}
+
+TEST_CASE("http: refusals in a row are sent ever later, and each comes with its status and reason") {
+  FakeServer server({.max_questions_per_second = 1, .max_refusals_per_second = 10});
+  const auto least = [](Clock::time_point begin) { return Clock::now() - begin >= milliseconds(450); };
+  SECTION("of connections whose bytes are no request") {
+    const auto begin = Clock::now();
+    for (int i = 0; i < 56; ++i) {  // 50 are free, and one more waits for none
+      HttpClient client(server.path());
+      REQUIRE(client.send("POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: +6\r\n\r\n" +
+                          std::string(4096, 'x')));
+      const HttpResponse refused = client.expect();
+      REQUIRE(refused.status == 400);
+      REQUIRE(has(refused.body, "Content-Length"));
+      REQUIRE(client.rest().empty());
+    }
+    REQUIRE(least(begin));
+  }
+  // Sent at once, as small reads are delayed by themselves.
+  const auto all_of = [](int count, const std::string& path) {
+    std::string bytes;
+    for (int i = 0; i < count; ++i) bytes += "GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    return bytes;
+  };
+  SECTION("of questions above their rate") {
+    HttpClient client(server.path());
+    const auto begin = Clock::now();
+    REQUIRE(client.send(all_of(60, "/health")));
+    int refused = 0;
+    for (int i = 0; i < 60; ++i) {  // one a second is answered
+      const HttpResponse answer = client.expect();
+      if (answer.status == 429 && has(answer.body, "max_questions_per_second")) ++refused;
+    }
+    REQUIRE(refused > 50);
+    REQUIRE(least(begin));
+  }
+  SECTION("of endpoints that do not exist") {
+    HttpClient client(server.path());
+    const auto begin = Clock::now();
+    REQUIRE(client.send(all_of(56, "/nothing")));
+    for (int i = 0; i < 56; ++i) REQUIRE(client.expect().status == 404);
+    REQUIRE(least(begin));
+  }
 }
 
 TEST_CASE("http: every request is counted once, with its outcome") {

@@ -35,6 +35,27 @@ TEST_CASE("http: one connection asks for health, version, models and metrics, on
   CHECK(has(other.body, R"("code":"model_not_found")"));
 }
 
+TEST_CASE("http: models that are not loaded are listed behind those that serve") {
+  FakeServer server;
+  server.gateway.not_loaded = {
+      {.name = "slow", .readiness = actors::Readiness::loading, .load_fraction = 0.25},
+      {.name = "broken", .readiness = actors::Readiness::failed, .problem = "/home/me/model.gguf: damaged"}};
+  HttpClient client(server.path());
+  client.get("/v1/models");
+  const std::string models = client.expect().body;
+  CHECK(models.find(R"("id":"fake")") < models.find(R"("id":"slow")"));
+  CHECK(has(models, R"("troupe":{"readiness":"ready")"));
+  CHECK(has(models, R"("troupe":{"readiness":"loading","load_fraction":0.25})"));
+  CHECK(has(models, R"("troupe":{"readiness":"failed","load_fraction":0})"));
+  CHECK_FALSE(has(models, "/home/me"));
+  client.get("/v1/models/broken");
+  const HttpResponse broken = client.expect();
+  CHECK(broken.status == 200);
+  CHECK(has(broken.body, R"("readiness":"failed")"));
+  client.get("/health");
+  CHECK(client.expect().body == R"({"status":"ok"})");  // the one that serves is asked
+}
+
 TEST_CASE("http: /metrics is what `troupe status --prometheus` prints") {
   FakeServer server;
   HttpClient client(server.path());

@@ -429,9 +429,12 @@ TEST_CASE("bodies of the other endpoints") {
       {.name = "m", .max_context = 4, .vocab_size = 3, .num_parameters = 5, .numerics_id = "x"}};
   const std::string model =
       R"({"id":"m","object":"model","created":9,"owned_by":"troupe",)"
-      R"("troupe":{"max_context":4,"vocab_size":3,"num_parameters":5,"numerics_id":"x","chat_template":false}})";
+      R"("troupe":{"readiness":"ready","max_context":4,"vocab_size":3,"num_parameters":5,"numerics_id":"x","chat_template":false}})";
   CHECK(models_body(models, 9) == R"({"object":"list","data":[)" + model + "]}");
   CHECK(model_body(models[0], 9) == model);
+  CHECK(model_body({.name = "m", .is_loaded = false, .readiness = "loading", .load_fraction = 0.5}, 9) ==
+        R"({"id":"m","object":"model","created":9,"owned_by":"troupe",)"
+        R"("troupe":{"readiness":"loading","load_fraction":0.5}})");
 }
 
 }  // namespace
