@@ -55,6 +55,8 @@ class Chat {
       : options_(options), client_(client), events_(events), is_answering_(is_answering), has_template_(has_template) {
     settings_.sampling = sampling_of(options);
     if (options.predict >= 0) settings_.sampling.max_tokens = static_cast<std::uint32_t>(options.predict);
+    if (options.reasoning_budget >= 0)
+      settings_.reasoning_budget = static_cast<std::uint32_t>(options.reasoning_budget);
     history_.system = options.system;
   }
 
@@ -215,6 +217,7 @@ class Chat {
     request.model = options_.model_name;
     request.cache_scope = options_.scope;
     request.sampling = settings_.sampling;
+    request.reasoning_budget = settings_.reasoning_budget;
     if (has_template_)
       request.prompt = history_.conversation(options_.chat_template_kwargs);
     else

@@ -262,6 +262,10 @@ std::span<const Option> option_table() {
        "a system message before the others (run: with --chat)", kPerRequest},
       {&MessageOptions::chat_template_kwargs, "chat-template-kwargs", "", kRequest, "JSON", kAny,
        "further variables of the chat template (run: with --chat), as ({\"enable_thinking\": false})", kPerRequest},
+      {&MessageOptions::reasoning_budget, "reasoning-budget", "", kRequest, "TOKENS", within(-1, 1 << 24),
+       "longest reasoning before an answer: then the marker that ends it comes; 0: none; -1: as long as the model "
+       "likes",
+       kPerRequest},
       {&RequestOptions::scope, "scope", "", kRequest, "NAME", kAny,
        "who shares the prefix cache: \"public\" all users, another name a part of yours; none: you (load: a new one)",
        kPerRequest},

@@ -68,7 +68,11 @@ TEST_CASE("settings are numbers in their range, and are listed") {
   CHECK_FALSE(set_setting(settings, "predict = 12"));
   REQUIRE(set_setting(settings, "predict=12"));
   CHECK(settings.sampling.max_tokens == 12u);
-  for (const char* wrong : {"temp x", "temp -1", "top-k 1.5", "seed", "nope 1"}) {
+  REQUIRE(set_setting(settings, "reasoning_budget 0"));  // also as the protocol names it
+  CHECK(settings.reasoning_budget == 0u);
+  REQUIRE(set_setting(settings, "reasoning-budget -1"));
+  CHECK_FALSE(settings.reasoning_budget);
+  for (const char* wrong : {"temp x", "temp -1", "top-k 1.5", "seed", "predict -2", "reasoning-budget 1.5", "nope 1"}) {
     INFO(wrong);
     CHECK_FALSE(set_setting(settings, wrong));
   }
