@@ -250,8 +250,9 @@ std::span<const Option> option_table() {
       {&AnswerOptions::priority, "priority", "", kRequest, "N", within(-1000, 1000), "lower is served earlier",
        kPerRequest},
       {&SessionNameOptions::session, "session", "", kRequest, "NAME", kAny,
-       "continue the conversation of this name, or begin it: run one that the server keeps; chat one in a file of your "
-       "own",
+       "continue the conversation of this name, or begin it: one that the server keeps; chat has its messages in a "
+       "file "
+       "of your own, too",
        kPerRequest},
       {&ConversationOptions::recompute, "recompute", "", kRequest, "", kAny,
        "continue the session also if it was computed with other kernels or another KV type, from its tokens",
