@@ -449,8 +449,9 @@ CancelFlag GatewayImpl::post_chat(TextRequest request, ChatPrompt chat, std::fun
   const std::uint64_t bytes = input_bytes(shape);
   return post_text(request.tenant, bytes, std::move(done),
                    [model, shape = std::move(shape), convert](const std::atomic<bool>* interrupt) -> Answer {
-                     const auto prompt = render(std::get<ChatPrompt>(shape.prompt), *model->chat_template(),
-                                                *model->tokenizer(), interrupt);
+                     const ChatPrompt& conversation = std::get<ChatPrompt>(shape.prompt);
+                     const auto prompt =
+                         render(conversation, *model->chat_template_for(conversation), *model->tokenizer(), interrupt);
                      if (!prompt) return refusal(Outcome::invalid_argument, "messages", prompt.error().message);
                      return convert(*prompt, *model->tokenizer(), interrupt);
                    });

@@ -55,7 +55,7 @@ void Batch::enqueue(AssignmentPtr task, TimePoint now) {
     if (old->generation() >= task->generation) return;
     drop(*old);
   }
-  auto owned = std::make_unique<Live>(std::move(task), options_.tokenizer);
+  auto owned = std::make_unique<Live>(std::move(task), options_.tokenizer, options_.reasoning.control_ids);
   Live& live = *owned;
   requests_.emplace(live.request(), std::move(owned));
   ++num_at_[static_cast<std::size_t>(live.phase)];

@@ -54,6 +54,7 @@ struct BatchOptions {
   scheduler::Capacity capacity;
   scheduler::PlannerOptions planner;
   std::shared_ptr<const engine::Tokenizer> tokenizer;      // null: answers have no text
+  engine::ReasoningMarkers reasoning{};                    // of the model
   std::function<void(const engine::StepResult&)> on_step;  // GatewayOptions::on_step
   FaultPoints faults{};
   bool has_draft_model = false;

@@ -232,6 +232,7 @@ void Batch::open(Live& live, std::uint32_t num_cached) {
   spec.copy_from = live.copy_from;
   spec.restore = live.restore;
   spec.sampling = live.task->body->sampling;
+  if (spec.sampling.reasoning_budget) spec.sampling.reasoning_budget->markers = options_.reasoning;
   spec.sampling.max_tokens = live.max_known - spec.num_prompt_tokens;
   if (live.fill_until > 0) {
     spec.restore = kNoSnapshot;

@@ -35,8 +35,8 @@ struct LiveSequence {
 };
 
 struct Batch::Live : LiveSequence {
-  Live(AssignmentPtr assignment, std::shared_ptr<const engine::Tokenizer> tokenizer)
-      : task(std::move(assignment)), answer(std::move(tokenizer), task->body->stop_strings) {}
+  Live(AssignmentPtr assignment, std::shared_ptr<const engine::Tokenizer> tokenizer, std::vector<TokenId> shown)
+      : task(std::move(assignment)), answer(std::move(tokenizer), task->body->stop_strings, std::move(shown)) {}
 
   RequestId request() const { return task->request; }
   std::uint64_t generation() const { return task->generation; }

@@ -103,13 +103,6 @@ struct Request {
   WorkKind kind() const { return embed ? WorkKind::embed : WorkKind::generate; }
 };
 
-// The markers around what models think before they answer.
-inline constexpr const char* kReasoningOpen = "<think>";
-inline constexpr const char* kReasoningClose = "</think>";
-[[nodiscard]] inline engine::ReasoningBudget reasoning_budget(std::uint32_t num_tokens) {
-  return {.num_tokens = num_tokens, .open = kReasoningOpen, .close = kReasoningClose};
-}
-
 // Bytes of the texts or the conversation, or of the ids (4 each) that a request sends.
 [[nodiscard]] std::uint64_t input_bytes(const Request& request);
 

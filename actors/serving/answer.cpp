@@ -4,9 +4,10 @@
 
 namespace troupe::actors {
 
-AnswerText::AnswerText(std::shared_ptr<const engine::Tokenizer> tokenizer, std::vector<std::string> stop_strings)
+AnswerText::AnswerText(std::shared_ptr<const engine::Tokenizer> tokenizer, std::vector<std::string> stop_strings,
+                       std::vector<TokenId> shown)
     : stop_strings_(stop_strings), stops_(std::move(stop_strings)) {
-  if (tokenizer) detokenizer_.emplace(std::move(tokenizer));
+  if (tokenizer) detokenizer_.emplace(std::move(tokenizer), std::move(shown));
 }
 
 AnswerText::Piece AnswerText::push(TokenId id) { return detokenizer_ ? pass(detokenizer_->push(id)) : Piece{}; }

@@ -17,8 +17,9 @@ namespace troupe::actors {
 // One per request; not thread-safe.
 class AnswerText {
  public:
-  // tokenizer: null for a model without a vocabulary; the text is then always empty.
-  AnswerText(std::shared_ptr<const engine::Tokenizer> tokenizer, std::vector<std::string> stop_strings);
+  // tokenizer: null for a model without a vocabulary; the text is then always empty. shown: as Detokenizer's.
+  AnswerText(std::shared_ptr<const engine::Tokenizer> tokenizer, std::vector<std::string> stop_strings,
+             std::vector<TokenId> shown = {});
 
   struct Piece {
     std::string text;                 // whole UTF-8 characters that may be sent

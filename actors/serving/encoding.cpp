@@ -93,6 +93,19 @@ Result<Json> message_of(const ChatMessage& from, const engine::chat::ChatTemplat
 
 }  // namespace
 
+bool uses_tools(const ChatPrompt& chat) {
+  const auto has = [](const std::string& object, std::string_view name) {
+    // Most have no such name, and need not be parsed.
+    if (object.find(name) == std::string::npos) return false;
+    const auto parsed = engine::chat::parse_json(object);
+    const Json* const value = parsed && parsed->object() != nullptr ? parsed->find(name) : nullptr;
+    return value != nullptr && !std::holds_alternative<std::monostate>(value->value);
+  };
+  return has(chat.variables, "tools") || std::ranges::any_of(chat.messages, [&](const ChatMessage& each) {
+           return each.role == "tool" || has(each.members, "tool_calls");
+         });
+}
+
 Result<engine::chat::RenderedPrompt> render(const ChatPrompt& chat, const engine::chat::ChatTemplate& chat_template,
                                             const engine::Tokenizer& tokenizer, const std::atomic<bool>* interrupt) {
   engine::chat::ChatInput input;
@@ -192,7 +205,7 @@ void Encoding::encode_chat(const ChatPrompt& chat, const engine::EncodeOptions& 
   const engine::Tokenizer& tokenizer = *model_->tokenizer();
   const bool continues = request_->turn && !request_->turn->is_new();
   const auto prompt =
-      (continues ? render_next_turn : render)(chat, *model_->chat_template(), tokenizer, options.interrupt);
+      (continues ? render_next_turn : render)(chat, *model_->chat_template_for(chat), tokenizer, options.interrupt);
   if (!prompt) {
     refusal_ = prompt.error();
     return;

@@ -27,6 +27,9 @@ namespace troupe::actors {
 // the size of all.
 [[nodiscard]] std::uint64_t content_of(const Request& request);
 
+// Whether the conversation offers tools (a variable `tools` that is not null), calls one or has a tool's answer.
+[[nodiscard]] bool uses_tools(const ChatPrompt& chat);
+
 // The prompt that the template makes of a conversation, with the tokenizer's BOS and EOS texts; times are the system
 // clock's, in UTC. Error: invalid_argument. Throws engine::Interrupted once the flag (may be null) is set.
 [[nodiscard]] Result<engine::chat::RenderedPrompt> render(const ChatPrompt& chat,

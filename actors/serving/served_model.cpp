@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "actors/serving/encoding.h"
 #include "actors/serving/model_cache.h"
 #include "config/assert.h"
 #include "config/printable.h"
 #include "engine/drafting/model_drafter.h"
 #include "engine/model/hidden_states.h"
+#include "engine/tokenizers/reasoning_markers.h"
 
 namespace troupe::actors {
 
@@ -30,6 +32,34 @@ Status ServedModel::set_draft_model(std::shared_ptr<const engine::LoadedModel> d
 }
 
 Status ServedModel::choose_chat_template(const ChatTemplateChoice& choice) {
+  const Status taken = take_chat_template(choice);
+  if (!taken) return taken;
+  find_reasoning();
+  tool_template_ = nullptr;
+  if (!chat_template_ || !choice.name.empty() || !choice.source.empty()) return taken;
+  const auto& own = model_->chat_templates();
+  const auto found = std::ranges::find(own, "tool_use", [](const auto& each) { return std::string_view(each.first); });
+  if (found == own.end()) return taken;
+  if (auto parsed = engine::chat::ChatTemplate::parse(found->second, found->first)) tool_template_ = *std::move(parsed);
+  return taken;
+}
+
+const std::shared_ptr<const engine::chat::ChatTemplate>& ServedModel::chat_template_for(const ChatPrompt& chat) const {
+  return tool_template_ && uses_tools(chat) ? tool_template_ : chat_template_;
+}
+
+void ServedModel::find_reasoning() {
+  const engine::Tokenizer* const vocabulary = tokenizer().get();
+  reasoning_ = engine::find_reasoning_markers(chat_template_ ? chat_template_->source() : "", vocabulary);
+  begins_reasoning_ = false;
+  if (!chat_template_ || vocabulary == nullptr) return;
+  const auto prompt = render(ChatPrompt{{{"user", "-"}}}, *chat_template_, *vocabulary, nullptr);
+  if (!prompt) return;
+  const std::string text = prompt->text();
+  begins_reasoning_ = std::string_view(text).substr(0, text.find_last_not_of(" \t\r\n") + 1).ends_with(reasoning_.open);
+}
+
+Status ServedModel::take_chat_template(const ChatTemplateChoice& choice) {
   const std::string kRemedy = "; start the server with --chat-template FILE or NAME, or send text";
   if (!model_) return Error{ErrorCode::invalid_argument, "an encoder has no use for a chat template"};
   if (!choice.source.empty()) {
@@ -82,6 +112,8 @@ ModelDescription ServedModel::describe(std::string name) const {
     description.kv_bytes_per_token = model_->cache_spec().bytes_per_token();
     description.end_ids = model_->end_ids();
     description.chat_template = chat_template_;
+    description.reasoning = reasoning_;
+    description.begins_reasoning = begins_reasoning_;
   }
   return description;
 }

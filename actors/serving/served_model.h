@@ -8,12 +8,14 @@
 #include <string>
 #include <vector>
 
+#include "actors/requests/request.h"
 #include "actors/requests/status_snapshot.h"
 #include "config/result.h"
 #include "engine/chat/template.h"
 #include "engine/engine.h"
 #include "engine/model/encoder.h"
 #include "engine/model/text_vectors.h"
+#include "engine/sampling/reasoning_markers.h"
 
 namespace troupe::actors {
 
@@ -26,6 +28,8 @@ struct ModelDescription {
   std::vector<TokenId> end_ids{};  // tokens that end an answer (EOS, EOT, EOM), ascending
   std::uint32_t max_context = 0;
   std::shared_ptr<const engine::chat::ChatTemplate> chat_template{};  // null: the model has none
+  engine::ReasoningMarkers reasoning{};                               // as ServedModel's
+  bool begins_reasoning = false;
 };
 
 // Which chat template a model is served with, instead of its own. Empty: its own.
@@ -52,6 +56,15 @@ class ServedModel {
   // Null if it has none, or none that can be used: then messages are refused, with chat_problem() as the reason.
   const std::shared_ptr<const engine::chat::ChatTemplate>& chat_template() const { return chat_template_; }
   const std::string& chat_problem() const { return chat_problem_; }
+  // The template of this conversation: where it has tools, and the file a template `tool_use` for them, that one,
+  // unless another template was asked for; else chat_template(). O(bytes of the conversation's JSON).
+  const std::shared_ptr<const engine::chat::ChatTemplate>& chat_template_for(const ChatPrompt& chat) const;
+  // That template; null if the file has none, or none that can be used.
+  const std::shared_ptr<const engine::chat::ChatTemplate>& tool_template() const { return tool_template_; }
+  // What it writes around its reasoning, by its chat template and its vocabulary.
+  const engine::ReasoningMarkers& reasoning() const { return reasoning_; }
+  // Whether the chat template ends a prompt within reasoning, if a request says nothing of it.
+  bool begins_reasoning() const { return begins_reasoning_; }
   // Takes the template that is asked for, else the model's own. Error: bad_model (the source is no template),
   // invalid_argument (the file has none of that name); then nothing changes. A template of the model's own that cannot
   // be read is no error, as the model serves texts without it.
@@ -67,12 +80,18 @@ class ServedModel {
   void add_to(KnownMemory& known) const;
 
  private:
+  Status take_chat_template(const ChatTemplateChoice& choice);
+  void find_reasoning();
+
   std::shared_ptr<const engine::LoadedModel> model_;
   std::shared_ptr<const engine::LoadedModel> draft_;
   std::shared_ptr<const engine::Encoder> encoder_;
   std::shared_ptr<const engine::TextVectors> vectors_;
   std::shared_ptr<const engine::chat::ChatTemplate> chat_template_;
+  std::shared_ptr<const engine::chat::ChatTemplate> tool_template_;
   std::string chat_problem_;
+  engine::ReasoningMarkers reasoning_;
+  bool begins_reasoning_ = false;
 };
 
 }  // namespace troupe::actors

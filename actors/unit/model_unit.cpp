@@ -41,6 +41,9 @@ void log_chat_template(const ServedModel& served) {
     spdlog::info("chat template \"{}\", {} bytes", Printable(chosen->name()).text(), chosen->source().size());
   else
     spdlog::info("messages are refused: {}", served.chat_problem());
+  if (const auto& for_tools = served.tool_template())
+    spdlog::info("chat template \"{}\", {} bytes, for conversations with tools", for_tools->name(),
+                 for_tools->source().size());
 }
 
 Result<ServedModel> load_served(const std::shared_ptr<const engine::ModelFile>& file,

@@ -195,6 +195,7 @@ caf::actor Supervisor::start(Role role) {
   for (const cache::Group& group : book.groups)
     options.planner.max_initial_blocks = std::min(options.planner.max_initial_blocks, group.num_blocks);
   options.tokenizer = model->tokenizer();
+  options.reasoning = served->reasoning();
   options.faults = server_.faults;
   options.on_step = server_.options.on_step;
   options.speculation = server_.options.speculation;

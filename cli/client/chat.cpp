@@ -7,10 +7,12 @@
 #include <filesystem>
 #include <iostream>
 #include <optional>
+#include <string>
 #include <thread>
 
 #include "cli/client/chat_commands.h"
 #include "cli/client/chat_history.h"
+#include "cli/client/chat_style.h"
 #include "cli/client/client_options.h"
 #include "cli/client/line_editor.h"
 #include "cli/subcommands.h"
@@ -29,16 +31,17 @@ namespace {
 constexpr std::string_view kName = "troupe chat";
 constexpr std::chrono::milliseconds kLoadingPause{200};  // between two questions whether the model is loaded
 
-// Whether the model has a chat template; without one its text is continued. Waits while the server loads the model.
-Result<bool> has_template(client::Client& client, const std::string& name) {
+// The model that is asked. Waits while the server loads it.
+Result<client::ModelDescription> find_model(client::Client& client, const std::string& name) {
   if (client.server().health.readiness == client::Readiness::loading)
     complain(kName, "the server is loading its model; waiting");
   while (true) {
     const auto models = client.models();
     if (!models) return models.error();
     for (const client::ModelDescription& each : *models)
-      if (name.empty() || each.name == name) return !each.chat_template.empty();
-    if (!models->empty()) return true;  // an unknown name: the server refuses it by name
+      if (name.empty() || each.name == name) return each;
+    // An unknown name: the server refuses it by name.
+    if (!models->empty()) return client::ModelDescription{.name = name, .chat_template = "unknown"};
     const auto health = client.health();
     if (!health) return health.error();
     if (health->readiness == client::Readiness::failed)
@@ -51,26 +54,47 @@ class Chat {
  public:
   // is_answering: whether a signal stops an answer.
   Chat(const config::ChatOptions& options, client::Client& client, EventQueue& events, std::atomic<bool>& is_answering,
-       bool has_template)
-      : options_(options), client_(client), events_(events), is_answering_(is_answering), has_template_(has_template) {
+       client::ModelDescription model)
+      : options_(options),
+        client_(client),
+        events_(events),
+        is_answering_(is_answering),
+        model_(std::move(model)),
+        has_template_(!model_.chat_template.empty()) {
     settings_.sampling = sampling_of(options);
     if (options.predict >= 0) settings_.sampling.max_tokens = static_cast<std::uint32_t>(options.predict);
+    if (options.reasoning_budget >= 0)
+      settings_.reasoning_budget = static_cast<std::uint32_t>(options.reasoning_budget);
     history_.system = options.system;
   }
 
-  // Continues the conversation of this name, if there is one, and keeps it in its file from then on.
+  // Continues the conversation of this name, if there is one, and keeps it from then on: its messages in their file,
+  // its tokens as a session of the server, if that keeps sessions.
   Status keep_as(const std::string& name) {
     auto path = session_file(name);
     if (!path) return path.error();
+    const auto session = server_session(name);
+    if (!session) return session.error();
+    const std::uint64_t num_tokens = *session ? (*session)->tokens : 0;
     std::error_code ignored;
+    bool is_changed = false;
     if (std::filesystem::exists(*path, ignored)) {
       auto loaded = load_history(*path);
       if (!loaded) return loaded.error();
       history_ = *std::move(loaded);
-      if (!options_.system.empty()) history_.system = options_.system;
+      is_changed = !options_.system.empty() && options_.system != history_.system;
+      if (is_changed) history_.system = options_.system;
+    } else if (num_tokens > 0 && !history_.turns.empty()) {
+      return Error{
+          ErrorCode::invalid_argument,
+          fmt::format("the server has another session {0}; choose another name, or `troupe session delete {0}`", name)};
     }
     session_ = name;
     file_ = *std::move(path);
+    is_on_server_ = session->has_value();
+    is_changed_ = is_changed;
+    if (num_tokens > 0 && history_.turns.empty())
+      tell(fmt::format("the server's session {} has {} tokens, and goes on\n", name, num_tokens));
     return Ok{};
   }
 
@@ -78,7 +102,7 @@ class Chat {
   Result<int> talk() {
     greet();
     while (!quits_) {
-      const auto line = editor_.read(lines_.is_open() ? "... " : "> ");
+      const auto line = editor_.read(prompt(lines_.is_open() ? "..." : ">"));
       if (!line) break;
       if (editor_.was_interrupted()) {
         lines_.clear();
@@ -94,9 +118,44 @@ class Chat {
   }
 
  private:
+  // The server's session of this name, without tokens if there is none. Nothing: the whole conversation is sent each
+  // time, because the server keeps no sessions, or there are no messages.
+  Result<std::optional<client::SessionInfo>> server_session(const std::string& name) const {
+    std::optional<client::SessionInfo> none;
+    if (!has_template_) return none;
+    const auto sessions = client_.sessions();
+    if (!sessions && sessions.error().code == ErrorCode::unsupported) return none;
+    if (!sessions) return sessions.error();
+    const auto found = std::ranges::find(*sessions, name, &client::SessionInfo::name);
+    return std::optional(found == sessions->end() ? client::SessionInfo{} : *found);
+  }
+
+  // Before each question: the session may have gone, or gone on, since the last one.
+  Status prepare_session() {
+    continues_session_ = false;
+    if (!is_on_server_) return Ok{};
+    const auto session = server_session(session_);
+    if (!session) return session.error();
+    if (!*session || (*session)->tokens == 0) return Ok{};
+    if (is_changed_) return client_.delete_session(session_);  // and begun anew, with all messages
+    continues_session_ = true;
+    recomputes_session_ = (*session)->numerics_id != model_.numerics_id;
+    if ((*session)->tokens != history_.session_tokens && history_.session_tokens > 0)
+      tell(fmt::format("the server's session {} has gone on elsewhere, to {} tokens\n", session_, (*session)->tokens));
+    return Ok{};
+  }
+
   // For people only: what is piped gets the answers alone.
-  void tell(const std::string& text) const {
-    if (editor_.is_terminal()) std::cerr << text;
+  void tell(std::string_view text) const {
+    if (editor_.is_terminal()) note(text);
+  }
+  // Whole lines.
+  void note(std::string_view text) const { std::cerr << style_.note << text << style_.end << std::flush; }
+
+  std::string prompt(std::string_view label) const {
+    if (style_.is_plain()) return fmt::format("{} ", label);
+    constexpr char kMark = LineEditor::kTakesNoRoom;
+    return fmt::format("{0}{1}{0}{2}{0}{3}{0} ", kMark, style_.prompt, label, style_.end);
   }
 
   void greet() const {
@@ -138,31 +197,32 @@ class Chat {
         quits_ = true;
         return Ok{};
       case ChatCommand::help:
-        std::cerr << chat_help();
+        note(chat_help());
         return Ok{};
       case ChatCommand::stats:
-        std::cerr << stats_;
+        note(stats_);
         return Ok{};
       case ChatCommand::clear:
         history_.turns.clear();
-        return keep();
+        return change();
       case ChatCommand::system:
         history_.system = line.argument;
-        return keep();
+        return change();
       case ChatCommand::regenerate:
         if (!history_.drop_answer() && (history_.turns.empty() || history_.turns.back().role != "user"))
           return report({ErrorCode::invalid_argument, "there is no answer yet"});
+        is_changed_ = true;
         return answer();
       case ChatCommand::undo:
         if (!history_.drop_turn()) return report({ErrorCode::invalid_argument, "nothing has been said yet"});
         tell_turns();
-        return keep();
+        return change();
       case ChatCommand::session:
         return use_session(line.argument);
       case ChatCommand::set: {
         const auto shown = set_setting(settings_, line.argument);
         if (!shown) return report(shown.error());
-        std::cerr << *shown;
+        note(*shown);
         return Ok{};
       }
       case ChatCommand::save:
@@ -177,8 +237,8 @@ class Chat {
       if (const Status kept = keep_as(name); !kept) return report(kept.error());
       if (const Status kept = keep(); !kept) return kept;
     }
-    std::cerr << (session_.empty() ? "  this conversation has no name; /session NAME gives it one\n"
-                                   : fmt::format("  {}: {} turns in {}\n", session_, history_.turns.size(), file_));
+    note(session_.empty() ? "  this conversation has no name; /session NAME gives it one\n"
+                          : fmt::format("  {}: {} turns in {}\n", session_, history_.turns.size(), file_));
     return Ok{};
   }
 
@@ -192,10 +252,16 @@ class Chat {
     if (!loaded) return report(loaded.error());
     history_ = *std::move(loaded);
     tell_turns();
-    return keep();
+    return change();
   }
 
   void tell_turns() const { tell(fmt::format("{} turns\n", history_.turns.size())); }
+
+  // After the conversation became another one than the server's session has.
+  Status change() {
+    is_changed_ = true;
+    return keep();
+  }
 
   // Into the file of --session.
   Status keep() {
@@ -215,23 +281,39 @@ class Chat {
     request.model = options_.model_name;
     request.cache_scope = options_.scope;
     request.sampling = settings_.sampling;
-    if (has_template_)
-      request.prompt = history_.conversation(options_.chat_template_kwargs);
-    else
+    request.reasoning_budget = settings_.reasoning_budget;
+    if (is_on_server_) {
+      request.session = session_;
+      // Computed with other kernels, it goes on from its tokens.
+      request.session_recompute = continues_session_ && recomputes_session_;
+    }
+    if (!has_template_)
       request.prompt = history_.story();
+    else if (continues_session_)
+      request.prompt = history_.next_turn(options_.chat_template_kwargs);
+    else
+      request.prompt = history_.conversation(options_.chat_template_kwargs);
     return request;
   }
 
   // Asks for an answer, shows it as it comes, and keeps it. Error: the connection is lost.
   Status answer() {
+    if (const Status ready = prepare_session(); !ready) {
+      take_back();
+      return report(ready.error());
+    }
     std::string text;
     TerminalText shown;
     const bool escapes = shows_controls(options_.raw);
+    // With variables of the template the prompt may end otherwise than the server says of it.
+    ReasoningShade shade(escapes ? chat_style(STDOUT_FILENO) : ChatStyle{}, model_.reasoning_open,
+                         model_.reasoning_close,
+                         has_template_ && model_.begins_reasoning && options_.chat_template_kwargs.empty());
     std::optional<Result<client::Ended>> ended;
     client::Callbacks callbacks;
     callbacks.on_tokens = [&](const client::Tokens& tokens) {
       text += tokens.text;
-      std::cout << (escapes ? shown.show(tokens.text) : tokens.text) << std::flush;
+      std::cout << shade.show(escapes ? shown.show(tokens.text) : tokens.text) << std::flush;
     };
     callbacks.on_end = [&](const Result<client::Ended>& end) {
       ended = end;
@@ -246,7 +328,7 @@ class Chat {
     }
     while (*events_.wait() != Event::ended) stream->cancel();
     is_answering_ = false;
-    std::cout << (escapes ? shown.end() : "") << "\n" << std::flush;
+    std::cout << shade.show(escapes ? shown.end() : "") << shade.end() << "\n" << std::flush;
     if (!*ended) return ended->error();
     return conclude(**ended, std::move(text));
   }
@@ -265,6 +347,15 @@ class Chat {
     }
     if (ended.outcome == scheduler::Outcome::cancelled) tell("(stopped)\n");
     code_ = kExitOk;
+    if (ended.usage.completion_tokens == 0 && ended.outcome == scheduler::Outcome::cancelled) {
+      take_back();  // as the session does
+      return keep();
+    }
+    // A turn that could not be written is not in the session: then it is begun anew.
+    is_changed_ = is_on_server_ && ended.outcome != scheduler::Outcome::cancelled && !ended.message.empty();
+    if (is_changed_) complain(kName, ended.message);
+    history_.session_tokens =
+        is_on_server_ ? std::uint64_t{ended.usage.prompt_tokens} + ended.usage.completion_tokens : 0;
     history_.turns.push_back({.role = "assistant", .content = std::move(text)});
     return keep();
   }
@@ -284,12 +375,18 @@ class Chat {
   client::Client& client_;
   EventQueue& events_;
   std::atomic<bool>& is_answering_;
+  const client::ModelDescription model_;
   const bool has_template_;
+  const ChatStyle style_ = chat_style(STDERR_FILENO);
   LineEditor editor_;
   MessageLines lines_;
   ChatHistory history_;
   ChatSettings settings_;
-  std::string session_, file_;  // empty: the conversation is not kept
+  std::string session_, file_;      // empty: the conversation is not kept
+  bool is_on_server_ = false;       // as a session, too
+  bool is_changed_ = false;         // it is not what the session has
+  bool continues_session_ = false;  // the next question is sent alone
+  bool recomputes_session_ = false;
   std::string stats_ = "  there is no answer yet\n";
   int code_ = kExitOk;
   bool quits_ = false;
@@ -311,9 +408,9 @@ Result<int> chat(const config::ChatOptions& options, const config::Given&) {
   });
   const auto client = connect(options, std::string(kName));
   if (!client) return client.error();
-  const auto with_template = has_template(**client, options.model_name);
-  if (!with_template) return with_template.error();
-  Chat chat(options, **client, events, is_answering, *with_template);
+  auto model = find_model(**client, options.model_name);
+  if (!model) return model.error();
+  Chat chat(options, **client, events, is_answering, *std::move(model));
   if (!options.session.empty()) {
     if (const Status kept = chat.keep_as(options.session); !kept) return kept.error();
   }

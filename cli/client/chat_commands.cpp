@@ -36,20 +36,24 @@ constexpr std::array<std::pair<std::string_view, ChatCommand>, 12> kCommands = {
     {"exit", ChatCommand::quit},
 }};
 
-constexpr config::SamplingNumber kSeed{"seed", "seed", 0, 9007199254740992.0, false, "from 0 to 2^53"};
-constexpr config::SamplingNumber kPredict{"max_tokens", "predict", 0, 1 << 30, false, "of tokens"};
+// -1 unsets them.
+constexpr config::SamplingNumber kSeed{"seed", "seed", -1, 9007199254740992.0, false, "from 0 to 2^53, or -1 (any)"};
+constexpr config::SamplingNumber kPredict{"max_tokens", "predict", -1, 1 << 24, false, "of tokens, or -1 (no limit)"};
+constexpr config::SamplingNumber kReasoningBudget{"reasoning_budget",           "reasoning-budget", -1, 1 << 24, false,
+                                                  "of tokens, or -1 (no limit)"};
 
 // Calls f(number, member) for each setting.
-template <class Sampling, class F>
-void for_each_setting(Sampling& sampling, const F& f) {
-  config::for_each_sampling_number(f, sampling);
-  f(kSeed, sampling.seed);
-  f(kPredict, sampling.max_tokens);
+template <class Settings, class F>
+void for_each_setting(Settings& settings, const F& f) {
+  config::for_each_sampling_number(f, settings.sampling);
+  f(kSeed, settings.sampling.seed);
+  f(kPredict, settings.sampling.max_tokens);
+  f(kReasoningBudget, settings.reasoning_budget);
 }
 
-std::string list_of(const client::Sampling& sampling) {
+std::string list_of(const ChatSettings& settings) {
   std::string text;
-  for_each_setting(sampling, [&](const config::SamplingNumber& number, const auto& value) {
+  for_each_setting(settings, [&](const config::SamplingNumber& number, const auto& value) {
     text += value ? fmt::format("  {:<18} {:g}\n", number.option, static_cast<double>(*value))
                   : fmt::format("  {:<18} (unset)\n", number.option);
   });
@@ -64,6 +68,10 @@ Status set_member(const config::SamplingNumber& number, std::string_view text, s
   if (!value || !config::is_in_range(number, *value) || (kIsWhole && std::floor(*value) != *value))
     return Error{ErrorCode::invalid_argument, fmt::format("/set {} takes {}: {}", number.option,
                                                           kIsWhole ? "a whole number" : "a number", number.range)};
+  if (std::is_unsigned_v<Value> && *value < 0) {
+    member.reset();
+    return Ok{};
+  }
   if constexpr (kIsWhole)
     member = static_cast<Value>(*value);
   else
@@ -124,19 +132,19 @@ Result<std::optional<CommandLine>> parse_command(std::string_view line) {
 
 Result<std::string> set_setting(ChatSettings& settings, std::string_view assignment) {
   assignment = trimmed(assignment);
-  if (assignment.empty()) return list_of(settings.sampling);
+  if (assignment.empty()) return list_of(settings);
   const std::size_t split = assignment.find_first_of(" \t=");
   const std::string_view name = assignment.substr(0, split);
   const std::string_view text = split == std::string_view::npos ? "" : trimmed(assignment.substr(split + 1));
   std::optional<Status> done;
-  for_each_setting(settings.sampling, [&](const config::SamplingNumber& number, auto& member) {
-    if (number.option == name) done = set_member(number, text, member);
+  for_each_setting(settings, [&](const config::SamplingNumber& number, auto& member) {
+    if (number.option == name || number.name == name) done = set_member(number, text, member);
   });
   if (!done)
-    return Error{ErrorCode::invalid_argument, fmt::format("there is no setting '{}'; these are:\n{}",
-                                                          Printable(name).text(), list_of(settings.sampling))};
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("there is no setting '{}'; these are:\n{}", Printable(name).text(), list_of(settings))};
   if (!*done) return done->error();
-  return list_of(settings.sampling);
+  return list_of(settings);
 }
 
 std::string_view chat_help() {

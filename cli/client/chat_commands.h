@@ -43,9 +43,10 @@ struct CommandLine {
 // What /set changes.
 struct ChatSettings {
   client::Sampling sampling;
+  std::optional<std::uint32_t> reasoning_budget;
 };
-// "temp 0.7": sets one. Empty: changes nothing. Returns the settings, one a line. Error: invalid_argument, with the
-// names that there are.
+// "temp 0.7": sets one, which may be named as in the protocol, too ("top_k"). Empty: changes nothing. Returns the
+// settings, one a line. Error: invalid_argument, with the names that there are.
 [[nodiscard]] Result<std::string> set_setting(ChatSettings& settings, std::string_view assignment);
 
 // The text of /help.

@@ -58,6 +58,12 @@ client::Conversation ChatHistory::conversation(const std::string& variables) con
   return made;
 }
 
+client::Conversation ChatHistory::next_turn(const std::string& variables) const {
+  client::Conversation made{.variables = variables};
+  made.messages.assign(turns.end() - (turns.empty() ? 0 : 1), turns.end());
+  return made;
+}
+
 std::string ChatHistory::story() const {
   std::string text = system;
   for (const client::Message& each : turns) text += each.content;
@@ -81,7 +87,8 @@ Status save_history(const ChatHistory& history, const std::string& path) {
   ordered_json messages = ordered_json::array();
   for (const client::Message& each : history.turns)
     messages.push_back({{"role", each.role}, {"content", each.content}});
-  const ordered_json all = {{"system", history.system}, {"messages", messages}};
+  const ordered_json all = {
+      {"system", history.system}, {"session_tokens", history.session_tokens}, {"messages", messages}};
   const std::string text = all.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
   const std::string next = fmt::format("{}.{}.new", path, ::getpid());
   int error = write_new_file(next, text);
@@ -103,6 +110,8 @@ Result<ChatHistory> load_history(const std::string& path) {
   if (!all.is_object() || !all.contains("messages") || !all["messages"].is_array()) return no_history(path);
   ChatHistory history;
   if (all.contains("system") && all["system"].is_string()) history.system = all["system"].get<std::string>();
+  if (all.contains("session_tokens") && all["session_tokens"].is_number_unsigned())
+    history.session_tokens = all["session_tokens"].get<std::uint64_t>();
   for (const auto& each : all["messages"]) {
     if (!each.is_object() || !each.contains("role") || !each["role"].is_string() || !each.contains("content") ||
         !each["content"].is_string())

@@ -1,6 +1,7 @@
 // The conversation of `troupe chat`: its turns, and the file that keeps them.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,10 +15,13 @@ namespace troupe::cli {
 // model continues.
 struct ChatHistory {
   std::string system;
+  std::uint64_t session_tokens = 0;    // of the server's session after the last turn; 0: it has none
   std::vector<client::Message> turns;  // user and assistant in turn; the last may be a user's whose answer was stopped
 
   // The prompt that asks for the next answer. variables: of the chat template, JSON.
   client::Conversation conversation(const std::string& variables) const;
+  // Likewise behind a session that has the turns before: what was said last, alone.
+  client::Conversation next_turn(const std::string& variables) const;
   std::string story() const;
   // Drops the last answer, so that it can be asked for again. False: there is none.
   bool drop_answer();
@@ -25,7 +29,8 @@ struct ChatHistory {
   bool drop_turn();
 };
 
-// A file of JSON: {"system": ..., "messages": [{"role", "content"}]}. Written with mode 0600, whole or not at all.
+// A file of JSON: {"system": ..., "session_tokens": N, "messages": [{"role", "content"}]}. Written with mode 0600,
+// whole or not at all.
 [[nodiscard]] Status save_history(const ChatHistory& history, const std::string& path);
 // Error: io, permission, or invalid_argument if it is no such file or above kMaxHistoryBytes.
 [[nodiscard]] Result<ChatHistory> load_history(const std::string& path);

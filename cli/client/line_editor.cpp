@@ -32,7 +32,7 @@ struct LineEditor::Terminal {
     ::history(lines, &event, H_SETSIZE, 1000);
     ::history(lines, &event, H_SETUNIQUE, 1);
     ::el_set(editor, EL_CLIENTDATA, this);
-    ::el_set(editor, EL_PROMPT, prompt_of);
+    ::el_set(editor, EL_PROMPT_ESC, prompt_of, kTakesNoRoom);
     ::el_set(editor, EL_EDITOR, "emacs");
     ::el_set(editor, EL_HIST, ::history, lines);
     ::el_set(editor, EL_SIGNAL, 0);

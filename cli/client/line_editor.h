@@ -16,6 +16,9 @@ class LineEditor {
   LineEditor& operator=(const LineEditor&) = delete;
 
   bool is_terminal() const { return terminal_ != nullptr; }
+  // Between two of these a prompt has what takes no room on the screen. Not at its end: libedit drops it there.
+  static constexpr char kTakesNoRoom = '\1';
+
   // The next line without its end; nothing at the end of the input. At a terminal Ctrl-C gives an empty line, and
   // `was_interrupted` says so then; what is pasted is a part of one line, with its ends of lines. Lines longer than
   // kMaxLineBytes are cut into several.

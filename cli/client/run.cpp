@@ -93,6 +93,7 @@ Result<client::Request> make_request(const config::RunOptions& options, const co
   if (options.spec_draft_p_min >= 0) request.speculation.p_min = static_cast<float>(options.spec_draft_p_min);
   request.session = options.session;
   request.session_recompute = options.recompute;
+  if (options.reasoning_budget >= 0) request.reasoning_budget = static_cast<std::uint32_t>(options.reasoning_budget);
   if (options.timeout.count() > 0) request.deadline = options.timeout;
   if (options.logprobs >= 0) request.logprobs = static_cast<std::uint32_t>(options.logprobs);
   request.n = static_cast<std::uint32_t>(options.choices);

@@ -38,7 +38,8 @@ std::vector<CommandInfo> make_commands() {
        "Reads what you say line by line, and streams the answers. A line that ends with \\ goes on in the next; \"\"\" "
        "begins and ends a text of several lines. Ctrl-C stops an answer, Ctrl-D or /quit ends the chat; /help lists "
        "the "
-       "other commands. With --session the conversation is kept in a file under this name. A model without a chat "
+       "other commands. With --session the conversation is kept under this name, by the server and in a file of your "
+       "own. A model without a chat "
        "template continues the text instead.",
        {"troupe chat", "troupe chat --system \"You are terse.\" --temp 0.3", "troupe chat --session tea"}},
       {Command::embed,

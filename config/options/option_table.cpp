@@ -254,8 +254,9 @@ std::span<const Option> option_table() {
       {&AnswerOptions::priority, "priority", "", kRequest, "N", within(-1000, 1000), "lower is served earlier",
        kPerRequest},
       {&SessionNameOptions::session, "session", "", kRequest, "NAME", kAny,
-       "continue the conversation of this name, or begin it: run one that the server keeps; chat one in a file of your "
-       "own",
+       "continue the conversation of this name, or begin it: one that the server keeps; chat has its messages in a "
+       "file "
+       "of your own, too",
        kPerRequest},
       {&ConversationOptions::recompute, "recompute", "", kRequest, "", kAny,
        "continue the session also if it was computed with other kernels or another KV type, from its tokens",
@@ -266,6 +267,10 @@ std::span<const Option> option_table() {
        "a system message before the others (run: with --chat)", kPerRequest},
       {&MessageOptions::chat_template_kwargs, "chat-template-kwargs", "", kRequest, "JSON", kAny,
        "further variables of the chat template (run: with --chat), as ({\"enable_thinking\": false})", kPerRequest},
+      {&MessageOptions::reasoning_budget, "reasoning-budget", "", kRequest, "TOKENS", within(-1, 1 << 24),
+       "longest reasoning before an answer: then the marker that ends it comes; 0: none; -1: as long as the model "
+       "likes",
+       kPerRequest},
       {&RequestOptions::scope, "scope", "", kRequest, "NAME", kAny,
        "who shares the prefix cache: \"public\" all users, another name a part of yours; none: you (load: a new one)",
        kPerRequest},

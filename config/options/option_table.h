@@ -182,6 +182,7 @@ struct ConversationOptions : SessionNameOptions {  // run
 struct MessageOptions {  // run, chat
   std::string system;
   std::string chat_template_kwargs;  // JSON
+  std::int64_t reasoning_budget = -1;
 };
 
 struct ChatFlagOptions : MessageOptions {  // run

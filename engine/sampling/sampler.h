@@ -14,14 +14,15 @@
 #include "cache/ids.h"
 #include "engine/sampling/candidates.h"
 #include "engine/sampling/philox.h"
+#include "engine/sampling/reasoning_markers.h"
 #include "kernels/kernels.h"
 
 namespace troupe::engine {
 
-// How many tokens a model may write between two markers before its answer (tokenizers/reasoning_limit.h).
+// How many tokens a model may write between its markers before its answer (tokenizers/reasoning_limit.h).
 struct ReasoningBudget {
   std::uint32_t num_tokens = 0;
-  std::string open, close;
+  ReasoningMarkers markers{};  // in a request: not set yet
 };
 
 // The sampling parameters of a request. The defaults are neutral: the model's own distribution.

@@ -19,12 +19,12 @@ std::string_view without_space_behind(std::string_view text) {
 ReasoningLimit::ReasoningLimit(std::shared_ptr<const Tokenizer> tokenizer, ReasoningBudget budget,
                                std::span<const TokenId> prompt)
     : tokenizer_(std::move(tokenizer)), budget_(std::move(budget)) {
-  close_ = tokenizer_->encode(budget_.close, {.add_special = false, .parse_special = true});
+  close_ = tokenizer_->encode(budget_.markers.close, {.add_special = false, .parse_special = true});
   // SentencePiece vocabularies put a space before a text.
   if (close_.size() > 1 && text_of(std::span(close_).first(1)).find_first_not_of(' ') == std::string::npos)
     close_.erase(close_.begin());
   const std::string tail = text_of(prompt.last(std::min(prompt.size(), kMaxTailTokens)));
-  begins_open_ = without_space_behind(tail).ends_with(budget_.open);
+  begins_open_ = without_space_behind(tail).ends_with(budget_.markers.open);
 }
 
 std::string ReasoningLimit::text_of(std::span<const TokenId> ids) const {
@@ -41,8 +41,8 @@ std::optional<std::size_t> ReasoningLimit::begin_of(std::span<const TokenId> ans
     const std::size_t begin = text.find_first_not_of(kWhiteSpace);
     if (begin == std::string::npos) continue;
     const std::string_view rest = std::string_view(text).substr(begin);
-    if (rest.starts_with(budget_.open)) return i + 1;
-    if (!std::string_view(budget_.open).starts_with(rest)) break;
+    if (rest.starts_with(budget_.markers.open)) return i + 1;
+    if (!std::string_view(budget_.markers.open).starts_with(rest)) break;
   }
   return std::nullopt;
 }
@@ -54,7 +54,7 @@ std::optional<TokenId> ReasoningLimit::next(std::span<const TokenId> answer) con
   const auto reasoning = answer.subspan(*begin, budget_.num_tokens),
              after = answer.subspan(*begin + budget_.num_tokens);
   if (after.size() >= close_.size() || !std::equal(after.begin(), after.end(), close_.begin())) return std::nullopt;
-  if (text_of(reasoning).find(budget_.close) != std::string::npos) return std::nullopt;
+  if (text_of(reasoning).find(budget_.markers.close) != std::string::npos) return std::nullopt;
   return close_[after.size()];
 }
 

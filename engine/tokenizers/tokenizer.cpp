@@ -78,10 +78,12 @@ Result<std::vector<std::pair<std::string, std::string>>> find_chat_templates(con
   return found;
 }
 
-Detokenizer::Detokenizer(std::shared_ptr<const Tokenizer> tokenizer) : tokenizer_(std::move(tokenizer)) {}
+Detokenizer::Detokenizer(std::shared_ptr<const Tokenizer> tokenizer, std::vector<TokenId> shown)
+    : tokenizer_(std::move(tokenizer)), shown_(std::move(shown)) {}
 
 std::string Detokenizer::push(TokenId id) {
-  held_ += tokenizer_->piece(id);
+  const bool is_shown = !shown_.empty() && std::binary_search(shown_.begin(), shown_.end(), id);
+  held_ += is_shown ? tokenizer_->raw_piece(id) : tokenizer_->piece(id);
   std::string text;
   std::string_view rest = held_;
   while (!rest.empty()) {

@@ -97,7 +97,8 @@ class Tokenizer {
 // One per stream; not thread-safe.
 class Detokenizer {
  public:
-  explicit Detokenizer(std::shared_ptr<const Tokenizer> tokenizer);
+  // shown: control tokens whose own text is written, ascending; others have none.
+  explicit Detokenizer(std::shared_ptr<const Tokenizer> tokenizer, std::vector<TokenId> shown = {});
 
   // The text that `id` completes; may be empty.
   [[nodiscard]] std::string push(TokenId id);
@@ -106,6 +107,7 @@ class Detokenizer {
 
  private:
   std::shared_ptr<const Tokenizer> tokenizer_;
+  std::vector<TokenId> shown_;
   std::string held_;  // the incomplete character: at most 3 bytes
 };
 

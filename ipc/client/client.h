@@ -302,6 +302,9 @@ struct ModelDescription {
   std::uint64_t kv_bytes_per_token = 0;  ///< KV cache memory per token
   std::string numerics_id{};             ///< equal ids give equal bits
   std::string chat_template{};           ///< its name; empty: there is none, and messages are refused
+  std::string reasoning_open{};          ///< begins its reasoning, before its answer; empty without a chat template
+  std::string reasoning_close{};         ///< ends it
+  bool begins_reasoning = false;  ///< its template ends a prompt within reasoning, if its variables say nothing else
 };
 
 /// The server's memory of one kind.

@@ -242,7 +242,7 @@ RequestOrRefusal to_request(v1::Generate& generate, const scheduler::Tenant& ten
   request.credit = generate.has_credit() ? generate.credit() : kImplicitCredit;
   request.num_choices = generate.has_n() ? generate.n() : 1;
   if (generate.has_reasoning_budget())
-    request.sampling.reasoning_budget = actors::reasoning_budget(generate.reasoning_budget());
+    request.sampling.reasoning_budget = engine::ReasoningBudget{.num_tokens = generate.reasoning_budget()};
   if (generate.has_speculation()) request.speculation = to_choice(generate.speculation());
   request.session = generate.session();
   request.session_recompute = generate.session_recompute();
@@ -337,9 +337,13 @@ v1::ServerFrame to_frame(std::uint64_t stream, const std::vector<actors::ModelDe
     if (model.bos) out.set_bos(*model.bos);
     if (model.eos) out.set_eos(*model.eos);
     out.mutable_end_ids()->Add(model.end_ids.begin(), model.end_ids.end());
-    if (model.chat_template)
+    if (model.chat_template) {
       out.set_chat_template(
           valid_utf8(for_owner ? model.chat_template->name() : without_folders(model.chat_template->name())));
+      out.set_reasoning_open(model.reasoning.open);
+      out.set_reasoning_close(model.reasoning.close);
+      out.set_begins_reasoning(model.begins_reasoning);
+    }
     out.set_kv_bytes_per_token(model.kv_bytes_per_token);
     out.set_numerics_id(model.numerics_id);
     out.set_num_layers(model.info.num_layers);

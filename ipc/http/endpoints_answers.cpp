@@ -28,7 +28,10 @@ std::string model_name(const actors::Gateway& gateway, const std::string& asked_
 api::AnswerFacts facts_of(const ApiCall& call, const actors::Gateway& gateway) {
   api::AnswerFacts facts{.id = new_id(), .created = unix_seconds(), .model = model_name(gateway, call.request.model)};
   const auto served = gateway.model(call.request.model);
-  if (served) facts.fingerprint = served->numerics_id();
+  if (served) {
+    facts.fingerprint = served->numerics_id();
+    facts.reasoning = served->reasoning();
+  }
   if ((call.logprobs || call.echo) && served && served->tokenizer())
     facts.token_bytes = [tokenizer = served->tokenizer()](TokenId id) {
       std::string piece = tokenizer->piece(id);
@@ -54,12 +57,12 @@ std::optional<ApiError> check_vectors(const ApiCall& call, const Exchange& excha
       .limit = most});
 }
 
-// Whether the model's template can end a prompt within reasoning.
-bool may_open_reasoning(const actors::Gateway& gateway, const std::string& model,
+// Whether the conversation's template can end a prompt within reasoning.
+bool may_open_reasoning(const actors::Gateway& gateway, const std::string& model, const actors::ChatPrompt& chat,
                         const api::ReasoningMarkers& markers) {
   const auto served = gateway.model(model);
   if (!served || !served->chat_template()) return false;
-  return served->chat_template()->source().find(markers.open) != std::string::npos;
+  return served->chat_template_for(chat)->source().find(markers.open) != std::string::npos;
 }
 
 bool ends_within(std::string_view prompt, const api::ReasoningMarkers& markers) {
@@ -99,7 +102,7 @@ void begin_answer(const std::shared_ptr<ApiCall>& call, Exchange& exchange) {
   actors::ChatPrompt chat = chat_prompt(std::move(*call->conversation));
   call->request.prompt = chat;
   const std::string& model = call->request.model;
-  if (facts.reasoning_open || !may_open_reasoning(exchange.gateway(), model, facts.reasoning))
+  if (facts.reasoning_open || !may_open_reasoning(exchange.gateway(), model, chat, facts.reasoning))
     return submit_call(*call, std::move(facts), exchange);
   exchange.render(model, std::move(chat), call->request.num_choices,
                   [call, facts = std::move(facts)](Exchange& then, actors::Rendered rendered) mutable {

@@ -1,7 +1,16 @@
 // Conversations through the real gateway: the chat template makes their prompt, and what users write stays text.
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string>
+
 #include "actors/gateway.h"
 #include "engine/chat/builtin_templates.h"
+#include "engine/formats/model_file.h"
 #include "tests/actors/gateway_fixture.h"
+#include "tests/engine/gguf_copy.h"
+#include "tests/engine/metadata_file.h"
+#include "tests/support/shared_data.h"
 #include "tests/support/temp_folder.h"
 
 namespace troupe::actors {
@@ -119,7 +128,7 @@ TEST_CASE("reasoning ends by its marker once its budget is used up, greedy, draw
     request.sampling.ignore_eos = true;
     request.has_seed = true;
     const Answered free = run(*gateway, request);
-    request.sampling.reasoning_budget = reasoning_budget(6);
+    request.sampling.reasoning_budget = engine::ReasoningBudget{.num_tokens = 6};
     const Answered limited = run(*gateway, request);
     INFO(limited.text);
     const std::size_t end = limited.text.find("</think>");
@@ -136,6 +145,25 @@ TEST_CASE("reasoning ends by its marker once its budget is used up, greedy, draw
     request.prompt = "Once upon a time";  // no reasoning: nothing to end
     CHECK(run(*gateway, request).text.find("</think>") == std::string::npos);
   }
+}
+
+TEST_CASE("reasoning ends by the markers of the model's template") {
+  for (const auto& [open, close] : {std::pair<std::string, std::string>{"[THINK]", "[/THINK]"},
+                                    {"<|START_THINKING|>", "<|END_THINKING|>"},
+                                    {"<seed:think>", "</seed:think>"}}) {
+    const auto gateway = start(with_template("{% for m in messages %}{{ m.content }}{% endfor %}" + open));
+    const ModelDescription description = gateway->models()[0];
+    CHECK(description.reasoning.open == open);
+    CHECK(description.begins_reasoning);
+    Request request = chat({{"user", "Once upon a time"}}, 24);
+    request.sampling.ignore_eos = true;
+    request.sampling.reasoning_budget = engine::ReasoningBudget{.num_tokens = 3};
+    const Answered limited = run(*gateway, request);
+    INFO(limited.text);
+    CHECK(limited.text.find(close) != std::string::npos);
+    CHECK(limited.text.find("</think>") == std::string::npos);
+  }
+  CHECK_FALSE(start(with_template(kTurns))->models()[0].begins_reasoning);
 }
 
 TEST_CASE("a developer's message is the system's for a template that does not know developers") {
@@ -160,6 +188,71 @@ TEST_CASE("further members of a message reach the template as input") {
     call.members = wrong;
     CHECK(std::get<End>(applied(*gateway, {{call}})).outcome == Outcome::invalid_argument);
   }
+}
+
+// A model whose file has the template kTurns, and this one for conversations with tools.
+GatewayOptions with_tool_template(const troupe::test::TempFolder& folder, const std::string& source) {
+  GatewayOptions options = embedded_model();
+  const auto original = engine::open_gguf(options.model_path);
+  REQUIRE(original);
+  troupe::test::MetadataFile metadata((*original)->metadata());
+  metadata["tokenizer.chat_template"] = std::string(kTurns);
+  metadata["tokenizer.chat_template.tool_use"] = source;
+  options.model_path = folder.write("model.gguf", troupe::test::model_with(**original, metadata));
+  return options;
+}
+
+TEST_CASE("a conversation with tools gets the file's template for them, others its own") {
+  const troupe::test::TempFolder folder;
+  GatewayOptions options = with_tool_template(
+      folder, "{{ tools | default([]) | tojson }}{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}");
+  const std::string plain = "<s>user: Hi</s>assistant:", offered = R"({"tools": [{"name": "f"}], "word": "bot"})";
+  ChatMessage call{.role = "assistant", .content = ""};
+  call.members = R"({"tool_calls": [{"function": {"name": "f"}}]})";
+  {
+    const auto gateway = start(options);
+    const auto prompt = [&](ChatPrompt chat) { return std::get<std::string>(applied(*gateway, std::move(chat))); };
+    CHECK(prompt({{{"user", "Hi"}}}) == plain);
+    CHECK(prompt({{{"user", "Hi"}}, true, R"({"tools": null})"}) == plain);
+    CHECK(prompt({{{"user", "Hi"}}, true, R"({"word": "tools"})"}) == "<s>user: Hi</s>tools:");
+    CHECK(prompt({{{"user", "Hi"}}, true, R"({"tools": []})"}) == "[]<user>Hi");
+    CHECK(prompt({{{"user", "Hi"}}, true, offered}) == R"([{"name": "f"}]<user>Hi)");
+    CHECK(prompt({{{"user", "Hi"}, call}}) == "[]<user>Hi<assistant>");
+    CHECK(prompt({{{"user", "Hi"}, call, {"tool", "42"}}}) == "[]<user>Hi<assistant><tool>42");
+    // The answer is to that prompt.
+    Request request = chat({{"user", "Once upon a time"}}), same = greedy("", 8);
+    std::get<ChatPrompt>(request.prompt).variables = R"({"tools": []})";
+    same.prompt = tokenized(*gateway, "[]<user>Once upon a time", {.add_special = true, .parse_special = true});
+    CHECK(run(*gateway, request).ids == run(*gateway, same).ids);
+  }
+  // One that was asked for is the only one.
+  options.chat_template.name = "default";
+  CHECK(std::get<std::string>(applied(*start(options), {{{"user", "Hi"}}, true, offered})) == "<s>user: Hi</s>bot:");
+  // One that cannot be used does not exist.
+  CHECK(std::get<std::string>(applied(*start(with_tool_template(folder, "{% if %}")),
+                                      {{{"user", "Hi"}}, true, offered})) == "<s>user: Hi</s>bot:");
+}
+
+TEST_CASE("a published template for tools renders as with Jinja2 where a request has them") {
+  const auto source =
+      troupe::test::shared_file("thirdparty/templates/NousResearch-Hermes-3-Llama-3.1-8B-tool_use.jinja");
+  const auto cases = troupe::test::shared_file("thirdparty/templates/expected.jsonl");
+  if (!source || !cases) return;
+  std::ifstream file(*source, std::ios::binary), lines(*cases);
+  const troupe::test::TempFolder folder;
+  const auto gateway = start(with_tool_template(folder, std::string(std::istreambuf_iterator<char>(file), {})));
+  int num_cases = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const auto expected = nlohmann::ordered_json::parse(line);
+    if (!source->ends_with(expected["template"].get<std::string>()) || !expected["options"].contains("tools")) continue;
+    ChatPrompt prompt;
+    for (const auto& each : expected["messages"])
+      prompt.messages.push_back({each["role"].get<std::string>(), each["content"].get<std::string>()});
+    prompt.variables = nlohmann::ordered_json{{"tools", expected["options"]["tools"]}}.dump();
+    CHECK(std::get<std::string>(applied(*gateway, prompt)) == expected["expected"].get<std::string>());
+    ++num_cases;
+  }
+  CHECK(num_cases >= 1);
 }
 
 TEST_CASE("what the template refuses is refused in its words, once") {

@@ -1,4 +1,7 @@
 // The plain parts of `troupe chat`: its lines, commands, settings and files.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <fstream>
@@ -6,6 +9,7 @@
 
 #include "cli/client/chat_commands.h"
 #include "cli/client/chat_history.h"
+#include "cli/client/chat_style.h"
 #include "tests/support/temp_folder.h"
 
 namespace troupe::cli {
@@ -68,19 +72,63 @@ TEST_CASE("settings are numbers in their range, and are listed") {
   CHECK_FALSE(set_setting(settings, "predict = 12"));
   REQUIRE(set_setting(settings, "predict=12"));
   CHECK(settings.sampling.max_tokens == 12u);
-  for (const char* wrong : {"temp x", "temp -1", "top-k 1.5", "seed", "nope 1"}) {
+  REQUIRE(set_setting(settings, "reasoning_budget 0"));  // also as the protocol names it
+  CHECK(settings.reasoning_budget == 0u);
+  REQUIRE(set_setting(settings, "reasoning-budget -1"));
+  CHECK_FALSE(settings.reasoning_budget);
+  for (const char* wrong : {"temp x", "temp -1", "top-k 1.5", "seed", "predict -2", "reasoning-budget 1.5", "nope 1"}) {
     INFO(wrong);
     CHECK_FALSE(set_setting(settings, wrong));
   }
 }
 
+constexpr ChatStyle kMarks{.prompt = "[p]", .note = "[n]", .reasoning = "[r]", .end = "[/]"};
+
+std::string shaded(const std::vector<std::string>& pieces, bool begins_open = false, const ChatStyle& style = kMarks) {
+  ReasoningShade shade(style, "<think>", "</think>", begins_open);
+  std::string text;
+  for (const std::string& each : pieces) text += shade.show(each);
+  return text + shade.end();
+}
+
+TEST_CASE("reasoning is shaded with its markers, wherever its text is cut") {
+  const auto check = [](const std::string& text, const std::string& shown, bool begins_open = false) {
+    INFO(text);
+    std::vector<std::string> bytes;
+    for (std::size_t cut = 0; cut <= text.size(); ++cut) {
+      CHECK(shaded({text.substr(0, cut), text.substr(cut)}, begins_open) == shown);
+      if (cut < text.size()) bytes.emplace_back(1, text[cut]);
+    }
+    CHECK(shaded(bytes, begins_open) == shown);
+    CHECK(shaded({text}, begins_open, {}) == text);
+  };
+  check("plain <think>", "plain <think>");
+  check("<think>why</think>so </think>", "[r]<think>why</think>[/]so </think>");
+  check("\n<think>why</think>", "[r]\n<think>why</think>[/]");
+  check("<think>why", "[r]<think>why[/]");
+  check("<thi", "<thi");
+  check("why</think>so", "[r]why</think>[/]so", true);
+  check("</thin</think>so", "[r]</thin</think>[/]so", true);
+  check("", "", true);
+}
+
+TEST_CASE("what is no terminal has no colours") {
+  ::setenv("TERM", "xterm", 1);
+  const int fd = ::open("/dev/null", O_WRONLY);
+  CHECK(chat_style(fd).is_plain());
+  ::close(fd);
+}
+
 TEST_CASE("a conversation is messages with a template, and one text without") {
-  ChatHistory history{"S", {{.role = "user", .content = "U"}, {.role = "assistant", .content = "A"}}};
+  ChatHistory history{"S", 0, {{.role = "user", .content = "U"}, {.role = "assistant", .content = "A"}}};
   const client::Conversation made = history.conversation("{}");
   REQUIRE(made.messages.size() == 3);
   CHECK(made.messages[0].role == "system");
   CHECK(made.variables == "{}");
   CHECK(history.story() == "SUA");
+  REQUIRE(history.next_turn("{}").messages.size() == 1);
+  CHECK(history.next_turn("{}").messages[0].content == "A");
+  CHECK(ChatHistory{}.next_turn("").messages.empty());
   CHECK(history.drop_answer());
   CHECK_FALSE(history.drop_answer());
   CHECK(history.story() == "SU");
@@ -89,12 +137,14 @@ TEST_CASE("a conversation is messages with a template, and one text without") {
 TEST_CASE("a conversation is saved for its owner alone, and read again as it was") {
   const test::TempFolder folder;
   const std::string path = folder.path("talk.json");
-  const ChatHistory history{"S\n\"", {{.role = "user", .content = "Grüße\n"}, {.role = "assistant", .content = "A"}}};
+  const ChatHistory history{
+      "S\n\"", 7, {{.role = "user", .content = "Grüße\n"}, {.role = "assistant", .content = "A"}}};
   REQUIRE(save_history(history, path));
   REQUIRE(save_history(history, path));
   const auto loaded = load_history(path);
   REQUIRE(loaded);
   CHECK(loaded->system == history.system);
+  CHECK(loaded->session_tokens == 7);
   REQUIRE(loaded->turns.size() == 2);
   CHECK(loaded->turns[0].content == "Grüße\n");
   CHECK((std::filesystem::status(path).permissions() & std::filesystem::perms::all) ==

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <cstdio>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -28,8 +29,12 @@ std::string answer_to(ServerProcess& server, const std::string& text, const std:
 // `troupe chat` at a terminal: what is typed, and what its screen (stderr) and its answers (stdout) show.
 class TerminalChat {
  public:
+  // Without colours, unless the environment asks for them (NO_COLOR empty).
   explicit TerminalChat(ServerProcess& server, std::vector<std::string> options = {},
                         std::map<std::string, std::string> environment = {}) {
+    environment.emplace("NO_COLOR", "1");
+    environment.emplace("TERM", "xterm");
+    const bool is_plain = !environment["NO_COLOR"].empty() || environment["TERM"] == "dumb";
     master_ = ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
     REQUIRE(master_ >= 0);
     REQUIRE(::grantpt(master_) == 0);
@@ -39,13 +44,12 @@ class TerminalChat {
     options.insert(options.begin(), {"chat", "--temp", "0"});
     Spawn child = server.spawn(options);
     child.environment.merge(environment);
-    child.environment["TERM"] = "xterm";
     child.in = slave;
-    child.err_on_terminal = true;
+    child.err_on_terminal = child.on_terminal = true;
     process_ = std::make_unique<Process>(child);
     ::close(slave);
     REQUIRE(process_->wait_for_err("Ctrl-D ends"));
-    REQUIRE(process_->wait_for_err("> "));  // from here on Ctrl-C is a key
+    REQUIRE(process_->wait_for_err(is_plain ? "> " : ">\x1b[0m "));  // from here on Ctrl-C is a key
   }
   ~TerminalChat() { ::close(master_); }
 
@@ -133,6 +137,38 @@ TEST_CASE("at a terminal what is pasted is one message, and Enter says it") {
   CHECK(saved["messages"][0]["content"] == "/one\ntwo\n\n\tfour \xC3\xA4\nfive and more");
 }
 
+TEST_CASE("at a terminal that shows colours the prompt, notes and reasoning have their own") {
+  const TempFolder folder;
+  ServerProcess server({"--chat-template", folder.write("think.jinja", "{{ messages[-1].content }}<think>")});
+  const std::vector<std::string> options = {"-n", "40", "--reasoning-budget", "3"};
+  const auto talk = [&](const std::map<std::string, std::string>& environment) {
+    TerminalChat chat(server, options, environment);
+    chat.type("Once upon a time\r");
+    chat.type_for("/stats\r", "prompt tokens");
+    return chat.quit();
+  };
+  const Finished colored = talk({{"NO_COLOR", ""}});
+  INFO(colored.err << colored.out);
+  CHECK_THAT(colored.err, Contains("\x1b[1;32m>\x1b[0m ") && Contains("\x1b[36m/help lists commands") &&
+                              Contains("\x1b[36m  ") && Contains(" prompt tokens"));
+  CHECK_THAT(colored.out, Catch::Matchers::StartsWith("\x1b[2m") && Contains("</think>\x1b[0m"));
+  const Finished none = talk({}), dumb = talk({{"NO_COLOR", ""}, {"TERM", "dumb"}});
+  for (const Finished& plain : {none, dumb}) {
+    INFO(plain.err << plain.out);
+    CHECK(plain.out.find('\x1b') == std::string::npos);
+    CHECK(plain.err.find("\x1b[36m") == std::string::npos);
+    CHECK(plain.err.find("\x1b[1;32m") == std::string::npos);
+  }
+  std::string text = colored.out;
+  for (const std::string code : {"\x1b[2m", "\x1b[0m"}) text.erase(text.find(code), code.size());
+  CHECK(text == none.out);
+  // Not through a pipe.
+  Spawn piped = server.spawn({"chat", "--temp", "0", "-n", "40", "--reasoning-budget", "3"});
+  piped.environment["TERM"] = "xterm";
+  piped.stdin_text = "Once upon a time\n";
+  CHECK(run(piped).out == none.out);
+}
+
 TEST_CASE("at a terminal: two turns, another answer, one taken back, saved, loaded, and resumed by name") {
   const TempFolder folder;
   ServerProcess server;
@@ -182,4 +218,63 @@ TEST_CASE("chat --session keeps the conversation between two runs") {
   const std::string text = first.out.substr(0, first.out.size() - 1);
   CHECK(call(" and\n").out == answer_to(server, "Once upon a time" + text + " and", "4"));
   CHECK(server.call({"chat", "--session", "../x"}, "").code == 2);
+}
+
+TEST_CASE("chat --session is a session of the server: after a restart of both a turn computes its new tokens alone") {
+  const TempFolder folder;
+  const std::string turns =
+      "{% for m in messages %}{{ bos_token if loop.first }}[{{ m.role }}]{{ m.content }}{% endfor %}[answer]";
+  const std::vector<std::string> arguments = {"--chat-template", folder.write("turns.jinja", turns), "--sessions-dir",
+                                              folder.path("sessions")};
+  const std::string story = "Once upon a time there was a fox who lived in the wood and had many friends. He was old.";
+  const auto talk = [&](ServerProcess& server, const std::string& input, std::vector<std::string> options = {}) {
+    options.insert(options.begin(), {"chat", "--temp", "0", "-n", "6", "--session", "tea"});
+    Spawn child = server.spawn(options);
+    child.environment["XDG_STATE_HOME"] = folder.path();
+    child.stdin_text = input;
+    Finished finished = run(child);
+    INFO(finished.err);
+    CHECK(finished.code == 0);
+    return finished;
+  };
+  // Of /stats.
+  const auto numbers = [](const Finished& finished) {
+    int prompt = -1, cached = -1;
+    const std::size_t at = finished.err.rfind("\n  ", finished.err.rfind(" prompt tokens"));
+    std::sscanf(finished.err.c_str() + (at == std::string::npos ? 0 : at), " %d prompt tokens, %d of them cached",
+                &prompt, &cached);
+    return std::pair(prompt, cached);
+  };
+  std::pair<int, int> first, second, third;
+  std::string all;
+  {
+    ServerProcess server(arguments);
+    const Finished begun = talk(server, story + "\nAnd then?\n/stats\n");
+    first = numbers(begun);
+    INFO(begun.err);
+    REQUIRE(first.first > 40);
+    REQUIRE(server.call({"session", "save", "tea"}).code == 0);
+    second = numbers(talk(server, "Why?\n/stats\n"));
+    REQUIRE(server.call({"session", "save", "tea"}).code == 0);
+    CHECK(server.stop().code == 0);
+  }
+  ServerProcess server(arguments);
+  third = numbers(talk(server, "Who?\n/stats\n"));
+  for (const auto& [earlier, later] : {std::pair(first, second), std::pair(second, third)}) {
+    CHECK(later.first > earlier.first + 6);     // what was said and answered before is in the prompt
+    CHECK(later.second >= earlier.first - 31);  // and but for a part of a block in the cache
+    CHECK(later.first - later.second <= 6 + 31 + 24);
+  }
+  CHECK(server.call({"session", "list"}).out.find("tea") != std::string::npos);
+  // Another answer: the session is begun anew, with all messages.
+  const auto again = numbers(talk(server, "/regen\n/stats\n"));
+  CHECK(again.first > first.first);
+  const auto cleared = numbers(talk(server, "/clear\nHello\n/stats\n"));
+  CHECK(cleared.first < 40);
+  // A session that another program began goes on.
+  REQUIRE(server.call({"run", "--session", "other", "-n", "6", "--temp", "0", story}).code == 0);
+  Spawn child = server.spawn({"chat", "--temp", "0", "-n", "6", "--session", "other"});
+  child.environment["XDG_STATE_HOME"] = folder.path();
+  child.stdin_text = "Why?\n/stats\n";
+  CHECK(numbers(run(child)).first > 30);
 }

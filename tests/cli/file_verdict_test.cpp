@@ -59,14 +59,6 @@ void require_same(const std::string& path, std::optional<bool> taken) {
   }
 }
 
-std::string model_with(const engine::ModelFile& tensors, const MetadataFile& metadata) {
-  GgufWriter w;
-  copy_metadata(metadata, w);
-  for (const engine::TensorInfo& tensor : tensors.tensors())
-    w.add_tensor(tensor.name, tensor.shape, tensor.file_type().gguf_number, to_string(tensor.bytes));
-  return w.bytes();
-}
-
 struct Change {
   std::string what;
   bool is_taken;

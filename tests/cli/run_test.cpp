@@ -234,3 +234,20 @@ TEST_CASE("serve --chat-template takes a name, and refuses a file that is no tem
   CHECK(bad.code != 0);
   CHECK_THAT(bad.err, Contains("line 2"));
 }
+
+TEST_CASE("run and chat end reasoning once --reasoning-budget is used up") {
+  const TempFolder folder;
+  ServerProcess server({"--chat-template", folder.write("think.jinja", "{{ messages[-1].content }}<think>")});
+  const std::vector<std::string> run = {"run", "--chat", "--temp", "0", "-n", "24", "Once upon a time"};
+  const std::string free = server.call(run).out, ended = server.call(with(run, {"--reasoning-budget", "3"})).out;
+  CHECK(free.find("</think>") == std::string::npos);
+  const std::size_t end = ended.find("</think>");
+  REQUIRE(end != std::string::npos);
+  CHECK(end > 0);
+  CHECK(free.starts_with(ended.substr(0, end)));
+  CHECK_THAT(server.call(with(run, {"--reasoning-budget", "0"})).out, Catch::Matchers::StartsWith("</think>"));
+  const std::vector<std::string> chat = {"chat", "--temp", "0", "-n", "24"};
+  CHECK(server.call(with(chat, {"--reasoning-budget", "3"}), "Once upon a time\n").out == ended);
+  CHECK(server.call(chat, "/set reasoning-budget 3\nOnce upon a time\n").out == ended);
+  CHECK(server.call(with(run, {"--reasoning-budget", "-2"})).code == 2);
+}

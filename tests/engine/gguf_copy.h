@@ -2,6 +2,7 @@
 // way.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -50,6 +51,15 @@ class MetadataCopy {
 
 inline void copy_metadata(const engine::ModelFile& file, GgufWriter& out) {
   for (const auto& [key, value] : file.metadata()) std::visit(MetadataCopy(out, key), value);
+}
+
+// A file with these tensors, and this metadata instead of their file's.
+inline std::string model_with(const engine::ModelFile& tensors, const engine::ModelFile& metadata) {
+  GgufWriter w;
+  copy_metadata(metadata, w);
+  for (const engine::TensorInfo& tensor : tensors.tensors())
+    w.add_tensor(tensor.name, tensor.shape, tensor.file_type().gguf_number, to_string(tensor.bytes));
+  return w.bytes();
 }
 
 }  // namespace troupe::test

@@ -8,12 +8,7 @@ import json
 import pathlib
 import sys
 
-try:
-    import jinja2
-    import jinja2.sandbox
-except ImportError:
-    print("python3-jinja2 is not installed")
-    sys.exit(77)
+from transformers_jinja import environment
 
 CASES = pathlib.Path(__file__).parent / "language_cases.txt"
 OUT = pathlib.Path(__file__).parents[2] / "tests/data/chat/language.jsonl"
@@ -29,22 +24,6 @@ VARIABLES = {
     "messages": [{"role": "system", "content": "Be nice."}, {"role": "user", "content": "Hi <there>"},
                  {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f", "arguments": {"q": "é", "n": [1, 2.0]}}}]}],
 }
-
-
-def environment():
-    env = jinja2.sandbox.ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
-
-    def raise_exception(message):
-        raise jinja2.exceptions.TemplateError(message)
-
-    def tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
-        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-    env.filters["tojson"] = tojson
-    env.globals["raise_exception"] = raise_exception
-    env.globals["strftime_now"] = lambda wanted: "26 Jul 2025"
-    return env
 
 
 def lines():

@@ -85,7 +85,10 @@ Interpreter::Flow Interpreter::run_statement(const Statement& statement) {
     case StatementKind::filter_block: {
       const auto& block = static_cast<const FilterBlock&>(statement);
       const Value text = heap().text(capture(block.body));
-      write(to_text(evaluate_filter(static_cast<const Applied&>(*block.filter), &text), heap()));
+      const Value filtered = evaluate_filter(static_cast<const Applied&>(*block.filter), &text);
+      // Jinja joins the parts of the output, and they have to be str.
+      if (!filtered.is(Kind::text)) fail_type("a filter block gives str", filtered);
+      write(filtered.text());
       break;
     }
     case StatementKind::with:

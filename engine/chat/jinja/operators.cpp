@@ -86,7 +86,10 @@ Value of_reals(Operator op, double a, double b) {
   if (op == Operator::divide) return Value::real(a / b);
   double rest = std::fmod(a, b);
   if (rest != 0 && (rest < 0) != (b < 0)) rest += b;
-  return op == Operator::modulo ? Value::real(rest) : Value::real(std::floor((a - rest) / b + 0.5));
+  if (rest == 0) rest = std::copysign(0.0, b);  // as in Python
+  if (op == Operator::modulo) return Value::real(rest);
+  const double quotient = (a - rest) / b;
+  return Value::real(quotient == 0 ? std::copysign(0.0, a / b) : std::floor(quotient + 0.5));
 }
 
 Value repeated(Runtime& runtime, const Value& value, std::int64_t count) {

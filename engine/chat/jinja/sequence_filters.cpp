@@ -117,12 +117,27 @@ Value dictsort_filter(Runtime& runtime, const Value& input, const CallArguments&
   return runtime.heap().list(sorted(runtime, pairs, &place, bound.boolean(0, false), bound.boolean(2, false)));
 }
 
+// As Python's set does, of which the seen ones are members.
+void require_hashable(const Value& value, Heap& heap) {
+  std::vector<const Value*> left = {&value};
+  while (!left.empty()) {
+    const Value& next = *left.back();
+    left.pop_back();
+    heap.step();
+    if (next.is(Kind::map) || (next.is(Kind::list) && next.list().form == ListForm::list))
+      throw TemplateError(fmt::format("unhashable type: '{}'", type_name(next)));
+    if (!next.is(Kind::list) || next.list().form != ListForm::tuple) continue;
+    for (const Value& each : next.list().items) left.push_back(&each);
+  }
+}
+
 Value unique_filter(Runtime& runtime, const Value& input, const CallArguments& arguments) {
   const BoundArguments bound("unique", arguments, {"case_sensitive", "attribute"});
   const Value seen = runtime.heap().map();
   std::vector<Value> items;
   for (const Value& each : runtime.iterate(input)) {
     const Value key = key_of(runtime, each, bound.set(1), bound.boolean(0, false));
+    require_hashable(key, runtime.heap());
     if (seen.map().find(key, runtime.heap()) != nullptr) continue;
     runtime.heap().set(seen.map(), key, Value());
     items.push_back(each);
@@ -173,6 +188,29 @@ Value batch_filter(Runtime& runtime, const Value& input, const CallArguments& ar
     batches.push_back(runtime.heap().list(std::move(row)));
   }
   return generator(runtime, std::move(batches));
+}
+
+// So many lists of about the same length, the longer ones first.
+Value slice_filter(Runtime& runtime, const Value& input, const CallArguments& arguments) {
+  const BoundArguments bound("slice", arguments, {"slices", "fill_with"});
+  const std::int64_t count = bound.integer(0, 0);
+  if (count < 1 || count > kMaxRange)
+    throw TemplateError(fmt::format("slice(): slices must be from 1 to {}", kMaxRange));
+  const std::vector<Value> items = runtime.iterate(input);
+  const auto num_slices = static_cast<std::size_t>(count);
+  const std::size_t length = items.size() / num_slices, num_longer = items.size() % num_slices;
+  runtime.heap().step(num_slices);
+  const bool fills = bound.set(1) != nullptr;
+  std::vector<Value> slices;
+  auto begin = items.begin();
+  for (std::size_t i = 0; i < num_slices; ++i) {
+    const auto end = begin + static_cast<std::ptrdiff_t>(length + (i < num_longer ? 1 : 0));
+    std::vector<Value> slice(begin, end);
+    if (fills && i >= num_longer) slice.push_back(*bound.set(1));
+    slices.push_back(runtime.heap().list(std::move(slice)));
+    begin = end;
+  }
+  return generator(runtime, std::move(slices));
 }
 
 Value groupby_filter(Runtime& runtime, const Value& input, const CallArguments& arguments) {
@@ -248,7 +286,7 @@ Value attr_filter(Runtime& runtime, const Value& input, const CallArguments& arg
   return runtime.attribute(input, bound.text(0).bytes());
 }
 
-constexpr std::array<std::pair<std::string_view, Function>, 22> kSequenceFilters = {{
+constexpr std::array<std::pair<std::string_view, Function>, 23> kSequenceFilters = {{
     {"length", length_filter},
     {"count", length_filter},
     {"list", list_filter},
@@ -264,6 +302,7 @@ constexpr std::array<std::pair<std::string_view, Function>, 22> kSequenceFilters
     {"max", extreme_filter<true>},
     {"sum", sum_filter},
     {"batch", batch_filter},
+    {"slice", slice_filter},
     {"groupby", groupby_filter},
     {"map", map_filter},
     {"select", select_filter<true, false>},
@@ -273,8 +312,8 @@ constexpr std::array<std::pair<std::string_view, Function>, 22> kSequenceFilters
     {"attr", attr_filter},
 }};
 
-constexpr std::array<std::string_view, 9> kKnownFilters = {
-    "random", "filesizeformat", "pprint", "slice", "striptags", "urlize", "urlencode", "wordwrap", "xmlattr"};
+constexpr std::array<std::string_view, 8> kKnownFilters = {"random", "filesizeformat", "pprint",   "striptags",
+                                                           "urlize", "urlencode",      "wordwrap", "xmlattr"};
 
 }  // namespace
 

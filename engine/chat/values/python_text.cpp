@@ -347,6 +347,21 @@ bool is_upper(std::string_view text) {
   return any;
 }
 
+std::size_t count_words(std::string_view text) {
+  std::size_t count = 0;
+  bool is_within = false;
+  for (std::size_t i = 0; i < text.size();) {
+    const Character each = character_at(text, i);
+    const auto category = category_of(each.code_point);
+    const bool is_word = each.code_point == U'_' || is_alphabetic(each.code_point) ||
+                         (category >= UTF8PROC_CATEGORY_ND && category <= UTF8PROC_CATEGORY_NO);
+    if (is_word && !is_within) ++count;
+    is_within = is_word;
+    i += each.length;
+  }
+  return count;
+}
+
 bool all_characters(std::string_view text, bool (*is)(char32_t)) {
   for (std::size_t i = 0; i < text.size();) {
     const Character each = character_at(text, i);

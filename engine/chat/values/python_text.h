@@ -51,5 +51,7 @@ bool all_characters(std::string_view text, bool (*is)(char32_t));
 bool is_alphabetic(char32_t code_point);
 bool is_digit(char32_t code_point);
 bool is_printable(char32_t code_point);
+// How often the regular expression \w+ is found: letters, numbers and "_".
+std::size_t count_words(std::string_view text);
 
 }  // namespace troupe::engine::chat

@@ -18,10 +18,7 @@
 
 namespace troupe::ipc::api {
 
-struct ReasoningMarkers {
-  std::string open = actors::kReasoningOpen;
-  std::string close = actors::kReasoningClose;
-};
+using engine::ReasoningMarkers;
 
 struct AnswerFacts {
   std::string id;             // letters and digits, the same in every id of this answer: "chatcmpl-" + id
@@ -30,8 +27,8 @@ struct AnswerFacts {
   std::string fingerprint{};  // system_fingerprint: the numerics id, with which a seed gives the same answer
   // The bytes of a token: Tokenizer::piece(), or raw_piece() of a control token. Null: logprobs have no texts.
   std::function<std::string(TokenId)> token_bytes{};
-  ReasoningMarkers reasoning{};
-  bool reasoning_open = false;  // the prompt, as the template wrote it, ends within reasoning
+  ReasoningMarkers reasoning{};  // the model's
+  bool reasoning_open = false;   // the prompt, as the template wrote it, ends within reasoning
 };
 
 // Status and headers of the answer.

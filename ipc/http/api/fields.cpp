@@ -150,7 +150,7 @@ constexpr auto kFields = std::to_array<Field>({
      R"("none"|"minimal"|"low"|"medium"|"high"|"xhigh"|"max")", "as reasoning_effort"},
     {kChat | kResponses, "reasoning.enabled", kBoolean, honoured, "", "template variable enable_thinking"},
     {kChat | kResponses, "reasoning.max_tokens", kInteger, honoured, "",
-     "tokens of the reasoning; once they are used up, </think> comes"},
+     "tokens of the reasoning; once they are used up, the marker that ends it comes"},
     {kChat, "thinking_token_budget", kInteger, honoured, "", "of vLLM; the same as reasoning.max_tokens"},
     {kResponses, "reasoning.summary", kString, refused, "", "reasoning is shown as it is, not summarised"},
     {kResponses, "reasoning.generate_summary", kString, refused, "", "reasoning is shown as it is, not summarised"},
@@ -161,7 +161,8 @@ constexpr auto kFields = std::to_array<Field>({
      "left out or disabled: template variable enable_thinking is false, and thinking is left out of the answer"},
     {kAnthropic, "thinking.type", kString, honoured, R"("enabled"|"disabled"|"adaptive")", ""},
     {kAnthropic, "thinking.budget_tokens", kInteger, honoured, "",
-     "with enabled: tokens of the thinking, below max_tokens; once they are used up, </think> comes. Also template "
+     "with enabled: tokens of the thinking, below max_tokens; once they are used up, the marker that ends it comes. "
+     "Also template "
      "variable thinking_budget"},
     {kAnthropic, "thinking.display", kString, only, R"("summarized")", "thinking is shown as it is"},
 

@@ -56,7 +56,7 @@ void set_budget(Parsing& at, FieldReader& fields, std::string_view name) {
   auto& budget = at.call.request.sampling.reasoning_budget;
   if (budget && budget->num_tokens != tokens)
     return fields.refuse(name, "thinking_token_budget and reasoning.max_tokens are two names of one thing; send one");
-  budget = actors::reasoning_budget(tokens);
+  budget = engine::ReasoningBudget{.num_tokens = tokens};
 }
 
 void read_openai_reasoning(Parsing& at, TemplateArguments& arguments) {
@@ -95,7 +95,7 @@ void read_anthropic_thinking(Parsing& at, TemplateArguments& arguments) {
       if (budget == 0 || (at.call.endpoint == Endpoint::messages && budget >= at.call.request.sampling.max_tokens))
         return fields.refuse("budget_tokens", "thinking.budget_tokens must be at least 1 and below max_tokens");
       arguments.set("thinking_budget", std::to_string(budget));
-      at.call.request.sampling.reasoning_budget = actors::reasoning_budget(budget);
+      at.call.request.sampling.reasoning_budget = engine::ReasoningBudget{.num_tokens = budget};
     }
   }
   at.call.show_reasoning = type != "disabled";

@@ -16,6 +16,11 @@ std::size_t without_trailing_space(std::string_view text) {
   return last == std::string_view::npos ? 0 : last + 1;
 }
 
+// Whether more text can make this the whole marker.
+bool may_become(std::string_view text, std::string_view marker) {
+  return text.size() < marker.size() && marker.starts_with(text);
+}
+
 // How many bytes at the end of `text` are the beginning of `marker`, but not all of it.
 std::size_t partial_marker(std::string_view text, std::string_view marker) {
   for (std::size_t length = std::min(text.size(), marker.size() - 1); length > 0; --length)
@@ -62,9 +67,9 @@ bool ReasoningSplitter::step(Parts& parts) {
 
 bool ReasoningSplitter::step_start(Parts&) {
   const std::string_view rest = std::string_view(held_).substr(leading_space(held_));
-  if (rest.size() < markers_.open.size() && std::string_view(markers_.open).starts_with(rest)) return false;
+  if (may_become(rest, markers_.open) || may_become(rest, markers_.lead)) return false;
   if (!rest.starts_with(markers_.open)) {
-    state_ = State::content;
+    state_ = !markers_.lead.empty() && rest.starts_with(markers_.lead) ? State::closed : State::content;
     return true;
   }
   held_ = std::string(rest.substr(markers_.open.size()));  // a copy: `rest` is a part of it
@@ -74,7 +79,7 @@ bool ReasoningSplitter::step_start(Parts&) {
 
 bool ReasoningSplitter::step_opened() {
   const std::string_view rest = std::string_view(held_).substr(leading_space(held_));
-  if (rest.size() < markers_.open.size() && std::string_view(markers_.open).starts_with(rest)) return false;
+  if (may_become(rest, markers_.open)) return false;
   const bool repeats_marker = rest.starts_with(markers_.open);
   held_ = std::string(rest.substr(repeats_marker ? markers_.open.size() : 0));
   if (!repeats_marker) state_ = State::reasoning;
@@ -99,7 +104,12 @@ bool ReasoningSplitter::step_reasoning(Parts& parts) {
 
 bool ReasoningSplitter::step_closed() {
   held_.erase(0, leading_space(held_));
-  if (held_.empty()) return false;
+  if (may_become(held_, markers_.lead) || held_.empty()) return false;
+  if (!markers_.lead.empty() && held_.starts_with(markers_.lead)) {
+    held_.erase(0, markers_.lead.size());
+    markers_.lead.clear();
+    return true;
+  }
   state_ = State::content;
   return true;
 }
@@ -117,6 +127,7 @@ ReasoningSplitter::Parts ReasoningSplitter::finish() {
       parts.reasoning = rest.substr(0, without_trailing_space(rest));
       break;
     case State::closed:
+      parts.content = std::move(rest);
       break;
   }
   return parts;

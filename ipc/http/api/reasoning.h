@@ -10,8 +10,9 @@
 namespace troupe::ipc::api {
 
 // Reasoning is what stands between the markers at the beginning of the text, before which there is only white space;
-// later markers are text like any other. White space next to the markers belongs to neither part. What may become a
-// marker or such white space is held back until it is decided. Not thread-safe.
+// later markers are text like any other. ReasoningMarkers::lead is left out where the content begins with it. White
+// space next to the markers belongs to neither part. What may become a marker or such white space is held back until it
+// is decided. Not thread-safe.
 class ReasoningSplitter {
  public:
   struct Parts {
@@ -29,7 +30,8 @@ class ReasoningSplitter {
   bool is_reasoning() const { return state_ == State::opened || state_ == State::reasoning; }
 
  private:
-  // opened: before the first character of the reasoning; closed: before the first one of the content.
+  // start: before an opening marker or the lead; opened: before the first character of the reasoning; closed: before
+  // the first one of the content, or the lead.
   enum class State : std::uint8_t { start, opened, reasoning, closed, content };
 
   bool step(Parts& parts);

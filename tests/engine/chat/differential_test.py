@@ -14,45 +14,10 @@ import subprocess
 import sys
 import warnings
 
-try:
-    import jinja2
-    import jinja2.ext
-    import jinja2.sandbox
-except ImportError:
-    print("python3-jinja2 is not installed")
-    sys.exit(77)
-
-
-class Generation(jinja2.ext.Extension):
-    """{% generation %}: marks what a model wrote, for training; its content is rendered."""
-    tags = {"generation"}
-
-    def parse(self, parser):
-        line = next(parser.stream).lineno
-        body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
-        return jinja2.nodes.CallBlock(self.call_method("_render"), [], [], body).set_lineno(line)
-
-    def _render(self, caller):
-        return caller()
-
+sys.path.insert(0, str(pathlib.Path(__file__).parents[3] / "tools/chat"))
+from transformers_jinja import environment  # noqa: E402
 
 warnings.simplefilter("ignore", SyntaxWarning)  # of what Jinja2 compiles templates to
-
-
-def environment():
-    env = jinja2.sandbox.ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, "jinja2.ext.loopcontrols"])
-
-    def raise_exception(message):
-        raise jinja2.exceptions.TemplateError(message)
-
-    def tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
-        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-    env.filters["tojson"] = tojson
-    env.globals["raise_exception"] = raise_exception
-    env.globals["strftime_now"] = lambda wanted: "26 Jul 2025"
-    return env
 
 
 PIECES = ["Hello", "who are you?", " ", "\n", "\n\n", "\t", "  ", "é", "你好", "😀", "\u2581", '"', "'", "\\", "{{ x }}", "{% if %}",
@@ -155,7 +120,7 @@ VARIABLES = {
 FORMS = {
     "text": ["{} | upper", "{} | lower", "{} | title", "{} | capitalize", "{} | trim", "{} | string", "{} | replace('l', 'L')",
              "{} | replace('o', '', 1)", "{} | indent", "{} | indent(2, true)", "{} | center(20)", "{} | truncate(8)",
-             "{} | default('z', true)", "{} | tojson", "{}.upper()", "{}.strip()", "{}.lstrip()",
+             "{} | default('z', true)", "nil ~ {}", "missing ~ {}", "nil | string", "missing | string", "missing or {}", "missing | upper", "nil | default({}, true)", "<nothing> | string", "{} | tojson", "{}.upper()", "{}.strip()", "{}.lstrip()",
              "{}.rstrip('d')", "{}.replace('o', '0')", "{}.title()", "{}.capitalize()", "{}.zfill(4)", "{}.removeprefix('He')",
              "{}.swapcase()", "{}.ljust(15, '.')", "{}[1:]", "{}[:-1]", "{}[::-1]", "{}[::2]", "{} ~ <number>", "{} + <text>",
              "{} * 2", "'<%s>' % {}", "'{{}}!'.format({})", "{}.join(names)", "<list> | join({})", "<list> | tojson", "<list> | string",
@@ -163,17 +128,18 @@ FORMS = {
              "<rows> | join('-', attribute='name')", "{} if <truth> else <text>", "<text> or {}", "{} | first", "{} | last",
              "names[0]", "rows[1].name", "d['key with space']", "{} | reverse", "(<text>, {})[1]", "[{}][0]", "dict(a={}).a",
              "namespace(v={}).v", "missing | default({})", "{}.partition(',') | join('|')"],
-    "number": ["{} | abs", "{} | int", "{} | float", "{} | round", "{} | round(1)", "<text> | length", "<list> | count",
+    "number": ["{} | abs", "{} | int", "{} | float", "{} | round", "{} | round(1)", "<text> | length", "<list> | count", "<text> | wordcount", "<nothing> | length", "<nothing> + {}", "{} * <nothing>",
                "<text> | int", "<text> | int(5)", "<text> | float", "l | sum", "l | min", "l | max", "rows | sum(attribute='size')", "{} + <number>",
                "{} - <number>", "{} * <number>", "{} / <number>", "{} // <number>", "{} % <number>", "-{}", "<text>.find('o')",
                "<text>.count('o')", "<text>.rfind('l')", "l[-1]", "d.b", "d.a.deep[1]", "{} if <truth> else <number>", "nested[1][0]", "{} ** 2"],
-    "list": ["{} | reverse | list", "{} | list", "names | unique | list", "l | unique | list", "{} | batch(2) | list", "{} | batch(2, '-') | list",
+    "list": ["{} | reverse | list", "{} | list", "names | unique | list", "l | unique | list", "<text> | unique | list", "<map> | unique | list", "{} | slice(2) | list", "{} | slice(3, '-') | list", "<text> | slice(2) | list", "[<text>, <nothing>]", "<nothing> | list", "<nothing> | sort", "{} | unique | list", "{} | batch(2) | list", "{} | batch(2, '-') | list",
              "<text>.split(',')", "<text>.split()", "<text>.split('o', 1)", "<text>.splitlines()", "<text> | list",
              "l | sort", "l | sort(reverse=true)", "names | sort", "names | map('upper') | list", "{} | select | list", "{} | reject('none') | list",
              "rows | map(attribute='size') | list", "<rows> | selectattr('name') | list", "<map> | list", "<map>.values() | list",
              "<map>.items() | list", "<map> | dictsort", "<map> | items | list", "{}[1:]", "{}[::-1]", "[<text>, <number>]", "(<number>, <text>)",
              "{} + [<text>]", "range(4) | list", "range(5, 1, -2) | list", "{} + <list>", "rows | groupby('size') | list"],
     "map": ["d", "d.a", "empty_map", "{'k': <text>, 'l': <number>}", "dict(a=<list>)", "rows[0]", "dict(d, b=<number>)"],
+    "nothing": ["{}", "{} or nil", "missing", "nil if <truth>", "{} if <truth> else nil"],
     "rows": ["rows", "{} | selectattr('size', 'gt', 1) | list", "{} | rejectattr('size', 'equalto', 2) | list", "{} | sort(attribute='name')",
              "{}[1:]", "{} | list", "{} | sort(attribute='size', reverse=true)"],
     "truth": ["t", "f", "not {}", "{} and <truth>", "{} or <truth>", "<number> < <number>", "<number> == <number>", "<text> == <text>",
@@ -181,9 +147,9 @@ FORMS = {
               "<number> is number", "<number> is even", "<number> is divisibleby(2)", "<list> is iterable", "<map> is mapping", "missing is defined",
               "nil is none", "<text> is not none", "<list> is sequence", "<text>.startswith('H')", "<text>.endswith(('d', 'x'))", "<text> is lower",
               "<text>.isdigit()", "<number> is integer", "<number> is float", "<truth> is boolean", "<number> is gt(2)", "<text> is in names",
-              "<list> == <list>", "nil is sameas(none)", "'upper' is filter", "<text> < <text>"],
+              "<list> == <list>", "nil is sameas(none)", "x is sameas(2.5)", "<nothing> is none", "<nothing> is defined", "<nothing> == <nothing>", "<nothing> < <number>", "<nothing> in names", "<text> in <nothing>", "not <nothing>", "<nothing> == <text>", "<text> is escaped", "'upper' is filter", "<text> < <text>"],
 }
-ATOMS = {"text": ["s", "empty", "uni", "pad", "csv", "'ab'", '"c\\n"', "'é'", "'it''s'", "'\\\\'"], "number": ["n", "neg", "x", "0", "1", "2.5", "11", "0.1"],
+ATOMS = {"nothing": ["nil", "missing", "d.none", "rows[0].none", "d['none']"], "text": ["s", "empty", "uni", "pad", "csv", "'ab'", '"c\\n"', "'é'", "'it''s'", "'\\\\'"], "number": ["n", "neg", "x", "0", "1", "2.5", "11", "0.1"],
          "list": ["l", "names", "none_list", "nested", "[]", "()"], "map": ["d", "{}"], "rows": ["rows"], "truth": ["t", "f", "true", "false"]}
 
 
@@ -235,7 +201,7 @@ class Templates:
             lambda: tag("set ns = namespace(c=0)") + tag("for i in l") + tag("set ns.c = ns.c + i") + tag("endfor") + "{{ ns.c }}",
             lambda: tag("macro m(a, b=2)") + "{{ a }}|{{ b }}" + body(False) + tag("endmacro") + "{{ m(" + exp(depth=2) + ") }}",
             lambda: tag("macro w()") + "<{{ caller() }}>" + tag("endmacro") + tag("call w()") + body(False) + tag("endcall"),
-            lambda: tag(f"filter {rng.choice(['upper', 'trim', 'lower', 'replace(' + repr('e') + ', 1)'])}") + body() + tag("endfilter"),
+            lambda: tag(f"filter {rng.choice(['upper', 'trim', 'lower', 'replace(' + repr('e') + ', 1)', 'length', 'wordcount', 'escape'])}") + body() + tag("endfilter"),
             lambda: tag(f"with q = {exp()}") + "{{ q }}" + body() + tag("endwith"),
             lambda: tag("generation") + body(False) + tag("endgeneration"),
         ])()

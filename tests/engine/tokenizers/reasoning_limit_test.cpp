@@ -16,9 +16,9 @@ std::vector<TokenId> ids_of(const Tokenizer& tokenizer, std::string_view text) {
 
 // What comes of a model that would write `written`, one token for each byte, under the budget.
 std::string limited(const Tokenizer& tokenizer, std::uint32_t budget, const std::string& prompt,
-                    const std::string& written) {
+                    const std::string& written, const ReasoningMarkers& markers = {}) {
   const ReasoningLimit limit(std::shared_ptr<const Tokenizer>(&tokenizer, [](const auto*) {}),
-                             {.num_tokens = budget, .open = "<think>", .close = "</think>"}, ids_of(tokenizer, prompt));
+                             {.num_tokens = budget, .markers = markers}, ids_of(tokenizer, prompt));
   std::vector<TokenId> answer;
   for (const TokenId id : ids_of(tokenizer, written)) {
     while (const auto forced = limit.next(answer)) answer.push_back(*forced);
@@ -70,8 +70,7 @@ TEST_CASE("the marker is one token where the vocabulary has one") {
 TEST_CASE("a SentencePiece vocabulary puts no space before the marker") {
   const auto tokenizer = make_tokenizer(test::sentencepiece_file({"\xE2\x96\x81"}));
   REQUIRE(tokenizer);
-  const ReasoningLimit limit(*tokenizer, {.num_tokens = 0, .open = "<think>", .close = "</think>"},
-                             ids_of(**tokenizer, "<think>"));
+  const ReasoningLimit limit(*tokenizer, {.num_tokens = 0}, ids_of(**tokenizer, "<think>"));
   const auto first = limit.next({});
   REQUIRE(first);
   CHECK((*tokenizer)->raw_piece(*first) == "<");

@@ -123,6 +123,35 @@ TEST_CASE("http: a model without a chat template refuses conversations and says 
   CHECK(has(answer.body, "chat template"));
 }
 
+TEST_CASE("http: reasoning is split by the markers that the model's template has, and its budget ends with them") {
+  actors::GatewayOptions options = embedded_model();
+  options.chat_template = {"test", "{% for m in messages %}{{ m.content }}{% endfor %}[THINK]"};
+  RealServer server(options);
+  const json messages = json::array({{{"role", "user"}, {"content", "Once upon a time"}}});
+  const json chat{{"messages", messages},
+                  {"max_tokens", 24},
+                  {"temperature", 0},
+                  {"ignore_eos", true},
+                  {"thinking_token_budget", 4}};
+  const json message = ask(server.path(), "/v1/chat/completions", chat)["choices"][0]["message"];
+  INFO(message.dump());
+  const auto reasoning = message["reasoning_content"].get<std::string>(),
+             content = message["content"].get<std::string>();
+  CHECK_FALSE(reasoning.empty());
+  CHECK_FALSE(content.empty());
+  CHECK_FALSE(has(reasoning + content, "THINK]"));
+  std::string streamed_reasoning, streamed_content;
+  for (const json& event : stream(server.path(), "/v1/chat/completions", chat)) {
+    if (event["choices"].empty()) continue;
+    const json& delta = event["choices"][0]["delta"];
+    streamed_reasoning += delta.value("reasoning_content", "");
+    if (delta.contains("content") && delta["content"].is_string())
+      streamed_content += delta["content"].get<std::string>();
+  }
+  CHECK(streamed_reasoning == reasoning);
+  CHECK(streamed_content == content);
+}
+
 TEST_CASE("http: a conversation is answered, and what a template opens as reasoning is split off") {
   actors::GatewayOptions options = embedded_model();
   options.chat_template.source =

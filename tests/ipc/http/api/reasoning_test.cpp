@@ -106,5 +106,29 @@ TEST_CASE("markers are those of the model, and none split nothing") {
   REQUIRE(split_of({"a</think>b"}, true, {"", ""}) == Split{"", "a</think>b"});
 }
 
+TEST_CASE("what a model writes before its answer proper is left out, wherever the pieces are cut") {
+  const ReasoningMarkers markers{.open = "<|channel|>analysis<|message|>",
+                                 .close = "<|end|><|start|>assistant",
+                                 .lead = "<|channel|>final<|message|>"};
+  const std::vector<std::pair<std::string, Split>> cases = {
+      {markers.open + "why" + markers.close + markers.lead + "so", {"why", "so"}},
+      {markers.open + "a<|end|>b" + markers.close + markers.lead + markers.lead, {"a<|end|>b", markers.lead}},
+      {markers.open + "why" + markers.close + "<|channel|>commentary", {"why", "<|channel|>commentary"}},
+      {markers.open + "why" + markers.close + "<|channel|>fin", {"why", "<|channel|>fin"}},
+      {markers.lead + " so " + markers.open, {"", "so " + markers.open}},
+      {"<|channel|>commentary<|message|>so", {"", "<|channel|>commentary<|message|>so"}},
+      {"<|channel|>", {"", "<|channel|>"}},
+      {"plain", {"", "plain"}},
+  };
+  for (const auto& [text, split] : cases) {
+    INFO(text);
+    for (std::size_t cut = 0; cut <= text.size(); ++cut)
+      CHECK(split_of({text.substr(0, cut), text.substr(cut)}, false, markers) == split);
+    std::vector<std::string> bytes;
+    for (const char c : text) bytes.emplace_back(1, c);
+    CHECK(split_of(bytes, false, markers) == split);
+  }
+}
+
 }  // namespace
 }  // namespace troupe::ipc::api

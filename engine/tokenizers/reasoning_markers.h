@@ -1,0 +1,17 @@
+// Which markers a model writes around its reasoning.
+#pragma once
+
+#include <string_view>
+
+#include "engine/sampling/reasoning_markers.h"
+
+namespace troupe::engine {
+
+class Tokenizer;
+
+// The first pair known that the chat template writes or looks for, else the first whose tokens the vocabulary has, else
+// <think>, which models also write whose template says nothing of it. template_source: empty if there is none.
+// tokenizer: null for a model without a vocabulary. A pair whose end also ends an answer is not taken.
+[[nodiscard]] ReasoningMarkers find_reasoning_markers(std::string_view template_source, const Tokenizer* tokenizer);
+
+}  // namespace troupe::engine
