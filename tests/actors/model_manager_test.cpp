@@ -243,6 +243,26 @@ TEST_CASE("models: an idle model beside a busy one is healthy, and only the one 
   CHECK(stalled() == std::vector{false, false});
 }
 
+TEST_CASE("models: the default one is healthy while another's work waits") {
+  Machine machine;
+  machine.options.progress_timeout = std::chrono::seconds(10);
+  machine.add(kTales, "idle");
+  machine.add(kTales, "busy");
+  machine.run();
+  machine.compute.hold = true;
+  const auto sink = std::make_shared<Listener>();
+  machine.submit(story("busy"), sink);
+  machine.scheduler().run();
+  machine.scheduler().advance_time(std::chrono::seconds(11));
+  const std::vector<ModelHealth> health = machine.models.health(machine.now());
+  CHECK_FALSE(health.at(0).stalled);
+  CHECK(health.at(1).stalled);
+  machine.compute.hold = false;
+  while (machine.compute.is_computing()) machine.compute.run_one();
+  machine.run();
+  CHECK(sink->ids.size() == 12);
+}
+
 TEST_CASE("models: one that fails to load is told, and the others serve") {
   for (const bool first_fails : {false, true}) {
     Machine machine;

@@ -321,7 +321,7 @@ TEST_CASE("end to end: of 512 connections at once those beyond the limit of a us
 }
 
 TEST_CASE("end to end: streams, connections and frames beyond the limits are refused, and others are undisturbed") {
-  RealServer server(embedded_model(), {.limits = {.max_connections = 3, .max_streams = 4, .max_frame_bytes = 8000}});
+  RealServer server(embedded_model(), {.limits = {.max_connections = 3, .max_streams = 4, .max_frame_bytes = 16000}});
   Witnesses witnesses(server);
   RawClient client(server.path());
   client.hello();
@@ -337,7 +337,7 @@ TEST_CASE("end to end: streams, connections and frames beyond the limits are ref
   third.hello();
   RawClient fourth(server.path());
   REQUIRE(fourth.last_words().field() == "max_connections");
-  third.send(generate_frame(1, std::string(8000, 'x')));
+  third.send(generate_frame(1, std::string(16000, 'x')));
   REQUIRE(third.last_words().field() == "max_frame_bytes");
   client.hang_up();
   witnesses.require_undisturbed();
