@@ -31,6 +31,8 @@ using namespace layout;
 
 constexpr std::size_t kBlockRows = 48;
 constexpr std::size_t kBlockK = 256;
+// As in matmul_int8_512.h.
+constexpr std::size_t kAhead = 4096;
 constexpr std::size_t kHalf = kLine / 2;  // half a line: one vector, 8 rows
 
 // One panel's part of a block, ready to multiply.
@@ -39,6 +41,7 @@ struct alignas(64) Block {
   float d[kBlockK / 16][16];              // scale per run
   float min[kBlockK / 16][16];            // for types with a min
   const std::uint8_t* run[kBlockK / 16];  // the codes of each run: in `lines` or in the packed lines
+  const std::byte* ahead;                 // what to prefetch while this block is multiplied
 };
 
 inline const std::uint8_t* bytes(const std::byte* p) { return reinterpret_cast<const std::uint8_t*>(p); }
@@ -341,8 +344,15 @@ inline __m256 scaled_sum_of(const std::byte* scaled_sum, const std::byte* start,
   return _mm256_mul_ps(_mm256_cvtepi32_ps(broadcast_int(start)), _mm256_mul_ps(da, _mm256_set1_ps(kPerStart)));
 }
 
+// Prefetches `count` lines; they may lie behind the end of the weights.
+template <std::size_t count>
+inline void prefetch_lines(const std::byte* at) {
+  for (std::size_t i = 0; i < count; ++i) _mm_prefetch(reinterpret_cast<const char*>(at + i * kLine), _MM_HINT_T1);
+}
+constexpr std::size_t lines_of(std::size_t bytes) { return (bytes + kLine - 1) / kLine; }
+
 // acc[r][16] += one block, for R rows from `a` on.
-template <class Dot, class Type, int R>
+template <class Dot, class Type, int R, bool prefetch>
 inline void multiply_tile(const Block& block, const std::byte* a, const RowLayout& row, std::size_t block_index,
                           std::size_t num_runs, float* acc) {
   constexpr std::size_t kRunsPerBlock = kBlockK / 4 / Type::kRunQuads;
@@ -352,6 +362,10 @@ inline void multiply_tile(const Block& block, const std::byte* a, const RowLayou
   const std::byte* scaled_sums = a + row.scaled_sum + block_index * kRunsPerBlock * 4;
   const std::byte* start = a + row.start + block_index * kRunsPerBlock * 4;
   for (std::size_t run = 0; run < num_runs; ++run, codes += 4 * Type::kRunQuads) {
+    if constexpr (prefetch) {
+      constexpr std::size_t kLines = lines_of(Type::kBlockBytes / kRunsPerBlock);
+      prefetch_lines<kLines>(block.ahead + run * kLines * kLine);
+    }
     __m256i sums[R][2];
     for (int r = 0; r < R; ++r)
       sums[r][0] = sums[r][1] = run_start<Dot, Type>(start + static_cast<std::size_t>(r) * row.stride + 4 * run);
@@ -377,12 +391,12 @@ inline void multiply_tile(const Block& block, const std::byte* a, const RowLayou
 }
 
 // The rows after the last full row tile: R or fewer.
-template <class Dot, class Type, int R>
+template <class Dot, class Type, int R, bool prefetch>
 inline void multiply_rest(const Block& block, const std::byte* a, const RowLayout& row, std::size_t block_index,
                           std::size_t num_runs, std::size_t num_rows, float* acc) {
   if constexpr (R > 0) {
-    if (num_rows == R) return multiply_tile<Dot, Type, R>(block, a, row, block_index, num_runs, acc);
-    multiply_rest<Dot, Type, R - 1>(block, a, row, block_index, num_runs, num_rows, acc);
+    if (num_rows == R) return multiply_tile<Dot, Type, R, prefetch>(block, a, row, block_index, num_runs, acc);
+    multiply_rest<Dot, Type, R - 1, prefetch>(block, a, row, block_index, num_runs, num_rows, acc);
   }
 }
 
@@ -390,11 +404,15 @@ template <class Dot, class Type>
 inline void multiply_rows(const Block& block, const std::byte* a, const RowLayout& row, std::size_t block_index,
                           std::size_t num_runs, std::size_t num_rows, float* acc) {
   constexpr int kTile = Dot::kTileRows;
-  std::size_t done = 0;
+  if (num_rows < kTile)
+    return multiply_rest<Dot, Type, kTile - 1, true>(block, a, row, block_index, num_runs, num_rows, acc);
+  multiply_tile<Dot, Type, kTile, true>(block, a, row, block_index, num_runs, acc);
+  std::size_t done = kTile;
   for (; done + kTile <= num_rows; done += kTile)
-    multiply_tile<Dot, Type, kTile>(block, a + done * row.stride, row, block_index, num_runs, acc + done * kPanelRows);
-  multiply_rest<Dot, Type, kTile - 1>(block, a + done * row.stride, row, block_index, num_runs, num_rows - done,
-                                      acc + done * kPanelRows);
+    multiply_tile<Dot, Type, kTile, false>(block, a + done * row.stride, row, block_index, num_runs,
+                                           acc + done * kPanelRows);
+  multiply_rest<Dot, Type, kTile - 1, false>(block, a + done * row.stride, row, block_index, num_runs, num_rows - done,
+                                             acc + done * kPanelRows);
 }
 
 // One panel, for at most kBlockRows rows.
@@ -409,6 +427,7 @@ void multiply_panel(const MatrixView& matrix, std::size_t panel, const std::byte
     const std::size_t rest = matrix.k - index * kBlockK;
     const std::size_t count = rest < kBlockK ? rest : kBlockK;
     unpack<Type>(weights, index, count / 32, block);
+    block.ahead = weights + index * Type::kBlockBytes + kAhead;
     constexpr std::size_t kRun = 4 * Type::kRunQuads;  // TQ's last run may be shorter: padded with zeros
     multiply_rows<Dot, Type>(block, a, row, index, (count + kRun - 1) / kRun, num_rows, acc);
   }
@@ -443,10 +462,10 @@ inline void store_few(const __m256 (&sums)[R][2], const MatrixView& matrix, std:
   }
 }
 
-// One panel, for R rows.
+// One panel, for R rows; prefetches what lies `ahead` bytes behind what it multiplies, if that is not 0.
 template <class Dot, class Type, int R>
-void multiply_few(const MatrixView& matrix, std::size_t panel, const std::byte* a, const RowLayout& row, float* out,
-                  std::size_t out_stride) {
+void multiply_few(const MatrixView& matrix, std::size_t panel, const std::byte* a, const RowLayout& row,
+                  std::size_t ahead, float* out, std::size_t out_stride) {
   constexpr PanelUnit kUnit = Type::kUnit;
   constexpr std::size_t kGroupRuns = 8 / Type::kRunQuads;
   const std::byte* unit = matrix.body + panel * Type::panel_bytes(matrix.k);
@@ -459,6 +478,8 @@ void multiply_few(const MatrixView& matrix, std::size_t panel, const std::byte* 
     for (std::size_t g = 0; g < groups; ++g) {
 #pragma GCC unroll 2
       for (std::size_t half = 0; half < 2; ++half) {
+        constexpr std::size_t kGroupBytes = unit_bytes(kUnit) / (kUnit.k / 32);
+        if (half == 0 && ahead != 0) prefetch_lines<lines_of(kGroupBytes)>(unit + g * kGroupBytes + ahead);
         typename Dot::template Sum<Type> products[R][2];  // of quads 0 to 3 and 4 to 7
         const std::byte* lines = unit + kUnit.header + g * run_bytes(kUnit) + half * kHalf;
         Type::UnpackCodes::for_each_quad(bytes(lines), [&](int q, __m256i line) {
@@ -496,13 +517,14 @@ void multiply_few(const MatrixView& matrix, std::size_t panel, const std::byte* 
 // The same for ternary types.
 template <class Dot, class Type, int R>
 requires(Type::kRow256) void multiply_few(const MatrixView& matrix, std::size_t panel, const std::byte* a,
-                                          const RowLayout& row, float* out, std::size_t out_stride) {
+                                          const RowLayout& row, std::size_t ahead, float* out, std::size_t out_stride) {
   constexpr int kChains = Dot::kRowChains;
   const std::byte* weights = matrix.body + panel * Type::panel_bytes(matrix.k);
   __m256 sums[R][2];
   for (int r = 0; r < R; ++r) sums[r][0] = sums[r][1] = _mm256_setzero_ps();
   for (std::size_t block = 0; block * kBlockK < matrix.k; ++block) {
     const std::byte* codes = a + kBlockK * block;
+    if (ahead != 0) prefetch_lines<lines_of(Type::kBlockBytes)>(Type::lines(weights, block) + ahead);
     for (std::size_t half = 0; half < 2; ++half) {
       __m256i chains[R][kChains];
       for (int r = 0; r < R; ++r)
@@ -533,11 +555,14 @@ requires(Type::kRow256) void multiply_few(const MatrixView& matrix, std::size_t 
 template <class Dot, class Type,
           int R = kFewRows<Dot, Type><kFewTile ? kFewRows<Dot, Type> : kFewTile> void multiply_few_rows(
               const MatrixView& matrix, std::size_t panel, const std::byte* a, const RowLayout& row,
-              std::size_t num_rows, float* out, std::size_t out_stride) {
-  for (; num_rows >= R; num_rows -= R, a += R * row.stride, out += R * out_stride)
-    multiply_few<Dot, Type, R>(matrix, panel, a, row, out, out_stride);
+              std::size_t num_rows, bool is_first, float* out, std::size_t out_stride) {
+  for (; num_rows >= R; num_rows -= R, a += R * row.stride, out += R * out_stride, is_first = false) {
+    std::size_t ahead = 0;
+    if (num_rows == R) ahead = !is_first ? Type::panel_bytes(matrix.k) : R > 1 ? kAhead : 0;
+    multiply_few<Dot, Type, R>(matrix, panel, a, row, ahead, out, out_stride);
+  }
   if constexpr (R > 1)
-    if (num_rows > 0) multiply_few_rows<Dot, Type, R - 1>(matrix, panel, a, row, num_rows, out, out_stride);
+    if (num_rows > 0) multiply_few_rows<Dot, Type, R - 1>(matrix, panel, a, row, num_rows, is_first, out, out_stride);
 }
 
 template <class Dot, class Type>
@@ -546,7 +571,7 @@ void multiply(const MatrixView& matrix, const std::byte* prepared, std::size_t n
   const RowLayout row = row_layout<Type>(matrix.k);
   if (num_rows <= kFewRows<Dot, Type>) {
     for (std::size_t panel = panel_begin; panel < panel_end; ++panel)
-      multiply_few_rows<Dot, Type>(matrix, panel, prepared, row, num_rows, out, out_stride);
+      multiply_few_rows<Dot, Type>(matrix, panel, prepared, row, num_rows, true, out, out_stride);
     return;
   }
   for (std::size_t begin = 0; begin < num_rows; begin += kBlockRows) {

@@ -34,6 +34,9 @@ constexpr int kTileRows = 6;
 constexpr std::size_t kBlockRows = 48;
 constexpr std::size_t kBlockK = 256;
 constexpr int kMaxPanels = 2;
+// While several rows are multiplied, memory must not idle: the first tile of rows prefetches to the second-level cache
+// (docs/measuring.md).
+constexpr std::size_t kAhead = 4096;
 
 // One panel's part of a block, ready to multiply.
 struct alignas(64) Block {
@@ -41,6 +44,7 @@ struct alignas(64) Block {
   float d[kBlockK / 16][16];    // scale per run
   float min[kBlockK / 16][16];  // for types with a min
   const std::uint8_t* first;    // `lines`, or the packed lines themselves
+  const std::byte* ahead;       // what to prefetch while this block is multiplied
 };
 
 inline const std::uint8_t* bytes(const std::byte* p) { return reinterpret_cast<const std::uint8_t*>(p); }
@@ -333,6 +337,13 @@ inline __m512i run_start(const std::byte* start) {
     return _mm512_srai_epi32(_mm512_set1_epi32(int_at(start)), Type::kStartShift);
 }
 
+// Prefetches `count` lines; they may lie behind the end of the weights.
+template <std::size_t count>
+inline void prefetch_lines(const std::byte* at) {
+  for (std::size_t i = 0; i < count; ++i) _mm_prefetch(reinterpret_cast<const char*>(at + i * kLine), _MM_HINT_T1);
+}
+constexpr std::size_t lines_of(std::size_t bytes) { return (bytes + kLine - 1) / kLine; }
+
 // Disables UBSan here: with checks on each of the thousands of loads of a product, clang 14 takes minutes. ASan stays
 // on.
 #define TROUPE_UNCHECKED __attribute__((no_sanitize("undefined")))
@@ -346,7 +357,7 @@ inline __m512 scaled_sum_of(const std::byte* scaled_sum, const std::byte* start,
 }
 
 // acc[r][p] += one block, for R rows from `a` on and P panels.
-template <class Dot, class Type, int P, int R>
+template <class Dot, class Type, int P, int R, bool prefetch>
 TROUPE_UNCHECKED inline void multiply_tile(const Block* blocks, const std::byte* a, const RowLayout& row,
                                            std::size_t block, std::size_t num_runs, float* acc) {
   constexpr std::size_t kRunsPerBlock = kBlockK / 4 / Type::kRunQuads;
@@ -362,6 +373,10 @@ TROUPE_UNCHECKED inline void multiply_tile(const Block* blocks, const std::byte*
   const std::byte* start = a + row.start + block * kRunsPerBlock * 4;
   std::size_t line = 0;
   for (std::size_t run = 0; run < num_runs; ++run) {
+    if constexpr (prefetch) {
+      constexpr std::size_t kLines = lines_of(Type::kBlockBytes / kRunsPerBlock);
+      for (int p = 0; p < P; ++p) prefetch_lines<kLines>(blocks[p].ahead + run * kLines * kLine);
+    }
     __m512i chains[P][R][kChains];
     for (int p = 0; p < P; ++p)
       for (int r = 0; r < R; ++r) {
@@ -396,25 +411,27 @@ TROUPE_UNCHECKED inline void multiply_tile(const Block* blocks, const std::byte*
 }
 
 // The rows after the last full row tile: R or fewer.
-template <class Dot, class Type, int P, int R>
+template <class Dot, class Type, int P, int R, bool prefetch>
 inline void multiply_rest(const Block* blocks, const std::byte* a, const RowLayout& row, std::size_t block,
                           std::size_t num_runs, std::size_t num_rows, float* acc) {
   if constexpr (R > 0) {
-    if (num_rows == R) return multiply_tile<Dot, Type, P, R>(blocks, a, row, block, num_runs, acc);
-    multiply_rest<Dot, Type, P, R - 1>(blocks, a, row, block, num_runs, num_rows, acc);
+    if (num_rows == R) return multiply_tile<Dot, Type, P, R, prefetch>(blocks, a, row, block, num_runs, acc);
+    multiply_rest<Dot, Type, P, R - 1, prefetch>(blocks, a, row, block, num_runs, num_rows, acc);
   }
 }
 
 template <class Dot, class Type, int P>
 inline void multiply_rows(const Block* blocks, const std::byte* a, const RowLayout& row, std::size_t block,
                           std::size_t num_runs, std::size_t num_rows, float* acc) {
-  while (num_rows >= kTileRows) {
-    multiply_tile<Dot, Type, P, kTileRows>(blocks, a, row, block, num_runs, acc);
-    a += kTileRows * row.stride;
-    acc += kTileRows * P * 16;
-    num_rows -= kTileRows;
-  }
-  multiply_rest<Dot, Type, P, kTileRows - 1>(blocks, a, row, block, num_runs, num_rows, acc);
+  if (num_rows < kTileRows)
+    return multiply_rest<Dot, Type, P, kTileRows - 1, true>(blocks, a, row, block, num_runs, num_rows, acc);
+  multiply_tile<Dot, Type, P, kTileRows, true>(blocks, a, row, block, num_runs, acc);
+  std::size_t done = kTileRows;
+  for (; done + kTileRows <= num_rows; done += kTileRows)
+    multiply_tile<Dot, Type, P, kTileRows, false>(blocks, a + done * row.stride, row, block, num_runs,
+                                                  acc + done * P * 16);
+  multiply_rest<Dot, Type, P, kTileRows - 1, false>(blocks, a + done * row.stride, row, block, num_runs,
+                                                    num_rows - done, acc + done * P * 16);
 }
 
 // P panels from `panel` on, for at most kBlockRows rows.
@@ -431,6 +448,8 @@ void multiply_panels(const MatrixView& matrix, std::size_t panel, const std::byt
     for (int p = 0; p < P; ++p) {
       const std::byte* weights = matrix.body + (panel + static_cast<std::size_t>(p)) * panel_bytes;
       unpack<Dot, Type>(weights, block, count / 32, blocks[p]);
+      // Both panels advance at once: the second one's end is the next two panels' beginning.
+      blocks[p].ahead = weights + block * Type::kBlockBytes + (P == 1 ? kAhead : kAhead / 2);
     }
     constexpr std::size_t kRun = 4 * Type::kRunQuads;  // TQ's last run may be shorter: padded with zeros
     multiply_rows<Dot, Type, P>(blocks, a, row, block, (count + kRun - 1) / kRun, num_rows, acc);
@@ -451,8 +470,7 @@ void multiply_panels(const MatrixView& matrix, std::size_t panel, const std::byt
 // Codes are multiplied in registers as they are unpacked, panel after panel: a thread reads one stream of memory.
 //
 // Up to kFewRows rows that is faster than unpacking once for all of them: stores of unpacked codes take more time than
-// unpacking, and later tiles of rows find the panel in a cache. Nothing is prefetched: the CPU follows one ascending
-// stream by itself, and prefetches took its buffers (docs/measuring.md).
+// unpacking, and later tiles of rows find the panel in a cache.
 
 constexpr int kFewTile = 4;
 constexpr std::size_t kFewRows = 12;
@@ -466,10 +484,10 @@ inline void store_few(const __m512 (&sums)[R], const MatrixView& matrix, std::si
     _mm512_mask_storeu_ps(out + r * out_stride + n, mask, _mm512_mul_ps(sums[r], _mm512_set1_ps(matrix.scale)));
 }
 
-// One panel, for R rows.
+// One panel, for R rows; prefetches what lies `ahead` bytes behind what it multiplies, if that is not 0.
 template <class Dot, class Type, int R>
 TROUPE_UNCHECKED void multiply_few(const MatrixView& matrix, std::size_t panel, const std::byte* a,
-                                   const RowLayout& row, float* out, std::size_t out_stride) {
+                                   const RowLayout& row, std::size_t ahead, float* out, std::size_t out_stride) {
   constexpr PanelUnit kUnit = Type::kUnit;
   constexpr int kRunsPerGroup = 8 / Type::kRunQuads;
   const std::byte* unit = matrix.body + panel * Type::panel_bytes(matrix.k);
@@ -481,6 +499,8 @@ TROUPE_UNCHECKED void multiply_few(const MatrixView& matrix, std::size_t panel, 
     const std::size_t groups = kUnit.k == 256 || matrix.k - k >= kUnit.k ? kUnit.k / 32 : (matrix.k - k) / 32;
     for (std::size_t g = 0; g < groups; ++g) {
       const std::byte* lines = unit + kUnit.header + g * run_bytes(kUnit);
+      constexpr std::size_t kGroupBytes = unit_bytes(kUnit) / (kUnit.k / 32);
+      if (ahead != 0) prefetch_lines<lines_of(kGroupBytes)>(unit + g * kGroupBytes + ahead);
       typename Dot::template Sum<Type> products[R][2];  // of quads 0 to 3 and 4 to 7
       Type::UnpackCodes::for_each_quad(bytes(lines), [&](int q, __m512i line) {
 #pragma GCC unroll 4
@@ -517,8 +537,8 @@ TROUPE_UNCHECKED void multiply_few(const MatrixView& matrix, std::size_t panel, 
 // The same for ternary types.
 template <class Dot, class Type, int R>
 requires(Type::kRow256) TROUPE_UNCHECKED
-    void multiply_few(const MatrixView& matrix, std::size_t panel, const std::byte* a, const RowLayout& row, float* out,
-                      std::size_t out_stride) {
+    void multiply_few(const MatrixView& matrix, std::size_t panel, const std::byte* a, const RowLayout& row,
+                      std::size_t ahead, float* out, std::size_t out_stride) {
   constexpr int kChains = 4;
   const std::byte* weights = matrix.body + panel * Type::panel_bytes(matrix.k);
   __m512 sums[R];
@@ -528,6 +548,7 @@ requires(Type::kRow256) TROUPE_UNCHECKED
     for (int r = 0; r < R; ++r)
       for (int c = 0; c < kChains; ++c) chains[r][c] = _mm512_setzero_si512();
     const std::byte* codes = a + kBlockK * block;
+    if (ahead != 0) prefetch_lines<lines_of(Type::kBlockBytes)>(Type::lines(weights, block) + ahead);
     Type::for_each_quad(Type::lines(weights, block), [&](std::size_t first, std::size_t i, __m512i line) {
 #pragma GCC unroll 4
       for (int r = 0; r < R; ++r) {
@@ -547,14 +568,19 @@ requires(Type::kRow256) TROUPE_UNCHECKED
   store_few<R>(sums, matrix, panel, out, out_stride);
 }
 
-// One panel, for any number of rows.
+// One panel, for any number of rows. A single row is left to the CPU's own prefetcher. Several are multiplied more
+// slowly than it runs ahead: a single tile of them prefetches its own stream, and of several tiles, of which the later
+// ones find the panel in a cache, the last one prefetches the next panel.
 template <class Dot, class Type, int R = kFewTile>
 void multiply_few_rows(const MatrixView& matrix, std::size_t panel, const std::byte* a, const RowLayout& row,
-                       std::size_t num_rows, float* out, std::size_t out_stride) {
-  for (; num_rows >= R; num_rows -= R, a += R * row.stride, out += R * out_stride)
-    multiply_few<Dot, Type, R>(matrix, panel, a, row, out, out_stride);
+                       std::size_t num_rows, bool is_first, float* out, std::size_t out_stride) {
+  for (; num_rows >= R; num_rows -= R, a += R * row.stride, out += R * out_stride, is_first = false) {
+    std::size_t ahead = 0;
+    if (num_rows == R) ahead = !is_first ? Type::panel_bytes(matrix.k) : R > 1 ? kAhead : 0;
+    multiply_few<Dot, Type, R>(matrix, panel, a, row, ahead, out, out_stride);
+  }
   if constexpr (R > 1)
-    if (num_rows > 0) multiply_few_rows<Dot, Type, R - 1>(matrix, panel, a, row, num_rows, out, out_stride);
+    if (num_rows > 0) multiply_few_rows<Dot, Type, R - 1>(matrix, panel, a, row, num_rows, is_first, out, out_stride);
 }
 
 template <class Dot, class Type>
@@ -563,7 +589,7 @@ void multiply(const MatrixView& matrix, const std::byte* prepared, std::size_t n
   const RowLayout row = row_layout<Type>(matrix.k);
   if (num_rows <= kFewRows) {
     for (std::size_t panel = panel_begin; panel < panel_end; ++panel)
-      multiply_few_rows<Dot, Type>(matrix, panel, prepared, row, num_rows, out, out_stride);
+      multiply_few_rows<Dot, Type>(matrix, panel, prepared, row, num_rows, true, out, out_stride);
     return;
   }
   for (std::size_t begin = 0; begin < num_rows; begin += kBlockRows) {
