@@ -3,8 +3,8 @@
 // Blocks of 256 k of two panels are unpacked to unsigned bytes on the stack (Q8_0 is read in place) and multiplied with
 // row tiles of 6 rows: with VNNI 12 int32 and 12 float32 accumulators, one broadcast of an activation quad serves two
 // `vpdpbusd`. The float32 chains of up to 48 rows are kept in an L1-sized buffer while the next block is unpacked, so
-// unpacking costs some 7 % of a large product, and a single row streams the weights once at memory speed. Every output
-// goes through the same instructions for any row tile.
+// unpacking costs some 7 % of a large product. A few rows are multiplied without the stack, see below. Every output
+// goes through the same operations in the same order either way, for any row tile.
 //
 // The variant defines how bytes are multiplied, in a struct `Dot`:
 //   kAnyByte    any unsigned byte can be multiplied: codes are raised to the offset of 128, for which a row's `start`
@@ -448,7 +448,7 @@ void multiply_panels(const MatrixView& matrix, std::size_t panel, const std::byt
     for (int p = 0; p < P; ++p) {
       const std::byte* weights = matrix.body + (panel + static_cast<std::size_t>(p)) * panel_bytes;
       unpack<Dot, Type>(weights, block, count / 32, blocks[p]);
-      // Both panels advance at once: the second one's end is the next two panels' beginning.
+      // Two panels are read at once: half as far ahead in each.
       blocks[p].ahead = weights + block * Type::kBlockBytes + (P == 1 ? kAhead : kAhead / 2);
     }
     constexpr std::size_t kRun = 4 * Type::kRunQuads;  // TQ's last run may be shorter: padded with zeros

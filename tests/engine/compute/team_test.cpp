@@ -36,6 +36,25 @@ TEST_CASE("a team runs every chunk exactly once") {
   }
 }
 
+TEST_CASE("a thread runs its own chunks in ascending order, and another takes over those of a late one") {
+  constexpr std::size_t kChunks = 100;
+  Team team(2);
+  std::atomic<std::size_t> done{0}, begun{0};
+  std::vector<std::size_t> order;  // of the caller
+  team.parallel_for(kChunks, [&](std::size_t chunk, std::uint32_t thread) {
+    if (thread == 0) {
+      order.push_back(chunk);
+      ++begun;
+    }
+    // The caller is late in its third chunk, until the other thread, which waited for that, has run all that are left.
+    while (thread == 0 && begun == 3 && done < kChunks - 1) std::this_thread::yield();
+    while (thread == 1 && begun < 3) std::this_thread::yield();
+    ++done;
+  });
+  CHECK(done == kChunks);
+  CHECK(order == std::vector<std::size_t>{0, 1, 2});
+}
+
 TEST_CASE("a team that was told to stop begins no more chunks, and its regions throw from then on") {
   for (const std::uint32_t num_threads : {1u, 4u}) {
     Team team(num_threads);
