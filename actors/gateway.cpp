@@ -24,7 +24,7 @@
 #include "config/assert.h"
 #include "config/folders.h"
 #include "config/options/option_groups.h"
-#include "engine/model/kernel_choice.h"
+#include "config/printable.h"
 #include "engine/model/memory_budget.h"
 #include "engine/sampling/sampler.h"
 
@@ -123,46 +123,59 @@ CancelFlag answered(const std::function<void(Answer)>& done, End end) {
   return std::make_shared<std::atomic<bool>>(false);
 }
 
-// Checks the options without loading the model. Returns its file, open.
-Result<std::shared_ptr<const engine::ModelFile>> check_options(const GatewayOptions& options) {
-  auto file = engine::open_gguf(options.model_path);
-  if (!file) return file.error();
+// Checks the options without loading the models. Returns what is known of these. Error: that of the first model, if all
+// have one.
+Result<std::vector<CatalogEntry>> check_options(const GatewayOptions& options) {
+  if (options.models.empty() || options.models.size() > kMaxModels)
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("{} models; a server has 1 to {}", options.models.size(), kMaxModels)};
+  std::vector<CatalogEntry> catalog;
+  for (const ModelSource& source : options.models) {
+    CatalogEntry entry = describe(source);
+    for (const CatalogEntry& other : catalog)
+      if (other.name == entry.name)
+        return Error{
+            ErrorCode::invalid_argument,
+            fmt::format("{} and {} are both called \"{}\"; give one another name: -m NAME=PATH, or name in its "
+                        "[[model]] table",
+                        other.source.path, source.path, Printable(entry.name).text())};
+    catalog.push_back(std::move(entry));
+  }
+  if (std::ranges::all_of(catalog, [](const CatalogEntry& entry) { return entry.problem.has_value(); }))
+    return *catalog.front().problem;
   if (Status checked = config::check_ranges<config::GatewayLimits>(options); !checked) return checked.error();
-  if (const auto kernels = engine::choose_kernels(options.load.kernels); !kernels) return kernels.error();
-  return file;
+  return catalog;
 }
 
 class GatewayImpl final : public Gateway {
  public:
-  // file: of options.model_path.
-  GatewayImpl(GatewayOptions options, std::shared_ptr<const engine::ModelFile> file, std::optional<KillPlan> kills);
+  GatewayImpl(GatewayOptions options, std::vector<CatalogEntry> models, std::optional<KillPlan> kills);
   ~GatewayImpl() override;
 
   RequestId submit(Request request, std::shared_ptr<StreamSink> sink) override;
   void cancel(RequestId id) override {
-    if (const auto unit = streams_.unit(id)) models_.unit(*unit).cancel(id, std::chrono::steady_clock::now());
+    if (const auto unit = unit_of(id)) unit->cancel(id, std::chrono::steady_clock::now());
   }
   void credit(RequestId id, std::uint64_t tokens) override {
-    const auto unit = streams_.unit(id);
+    const auto unit = unit_of(id);
     if (!unit) return;
-    if (const auto granted = streams_.grant(id, tokens, std::chrono::steady_clock::now()))
-      models_.unit(*unit).credit(id, *granted);
+    if (const auto granted = streams_.grant(id, tokens, std::chrono::steady_clock::now())) unit->credit(id, *granted);
   }
   Readiness readiness() const override { return models_.readiness(); }
-  double load_fraction() const override { return default_unit().state().fraction(); }
+  double load_fraction() const override { return models_.default_unit()->state().fraction(); }
   bool is_making_progress() const override { return models_.is_making_progress(std::chrono::steady_clock::now()); }
   std::vector<ModelHealth> health() const override { return models_.health(std::chrono::steady_clock::now()); }
   void status(std::function<void(StatusSnapshot)> done) override {
     survey_.when_fresh([this, done = std::move(done)]() mutable { models_.ask_status(context(), std::move(done)); });
   }
   std::shared_ptr<const ServedModel> model(const std::string& name) const override {
-    const ModelUnit* const unit = models_.find(name);
+    const auto unit = models_.find(name);
     return unit ? unit->state().model() : nullptr;
   }
   std::vector<ModelDescription> models() const override {
     std::vector<ModelDescription> all;
     for (const auto& unit : models_.units()) {
-      if (const auto model = unit->state().model()) all.push_back(model->describe(unit->state().name()));
+      if (const auto model = unit->state().model()) all.push_back(model->describe(unit->name()));
     }
     return all;
   }
@@ -180,11 +193,15 @@ class GatewayImpl final : public Gateway {
       texts_->when_empty([this, done = std::move(done)]() mutable { sessions_.when_idle(std::move(done)); });
     });
   }
-  void on_loaded(std::function<void(Status)> done) override { default_unit().state().on_loaded(std::move(done)); }
-  void crash(Role role) { caf::anon_send(default_unit().supervisor(), msg::Crash{role}); }
+  void on_loaded(std::function<void(Status)> done) override { models_.on_loaded(std::move(done)); }
+  void crash(Role role) { caf::anon_send(models_.default_unit()->supervisor(), msg::Crash{role}); }
 
  private:
-  ModelUnit& default_unit() const { return *models_.units().front(); }
+  // Null: the stream has ended.
+  std::shared_ptr<ModelUnit> unit_of(RequestId id) const {
+    const auto unit = streams_.unit(id);
+    return unit ? models_.find(*unit) : nullptr;
+  }
   ServerContext context() {
     return {.options = options_,
             .streams = streams_,
@@ -221,12 +238,10 @@ class GatewayImpl final : public Gateway {
 
 GatewayOptions with_defaults(GatewayOptions options) {
   if (options.num_threads == 0) options.num_threads = engine::default_num_threads();
-  options.load.max_sequences = options.max_sequences;
   return options;
 }
 
-GatewayImpl::GatewayImpl(GatewayOptions options, std::shared_ptr<const engine::ModelFile> file,
-                         std::optional<KillPlan> kills)
+GatewayImpl::GatewayImpl(GatewayOptions options, std::vector<CatalogEntry> models, std::optional<KillPlan> kills)
     : options_(with_defaults(std::move(options))),
       cpus_(plan_cpus(usable_cpus(), options_.num_threads)),
       sessions_(options_, options_, cpus_.rest, [](const std::string& problem) { spdlog::warn("{}", problem); }),
@@ -240,7 +255,7 @@ GatewayImpl::GatewayImpl(GatewayOptions options, std::shared_ptr<const engine::M
                                                               .max_bytes = options_.max_queued_text_bytes},
                                            cpus_.rest)),
       compute_(std::make_unique<ComputePool>(options_.num_threads, cpus_.compute)),
-      models_(options_.load.memory) {
+      models_(options_.memory) {
   const auto break_step = std::make_shared<std::atomic<bool>>(false);  // set: the next step throws, once
   if (kills) {
     faults_.before_step = [break_step](const engine::StepBatch&) {
@@ -256,14 +271,8 @@ GatewayImpl::GatewayImpl(GatewayOptions options, std::shared_ptr<const engine::M
   for (std::size_t i = 0; i < std::min(problems.size(), kMostProblems); ++i)
     spdlog::warn("sessions: {}; troupe session repair tells what can be kept", problems[i]);
   if (problems.size() > kMostProblems) spdlog::warn("sessions: {} more like these", problems.size() - kMostProblems);
-  const ModelUnit& unit = models_.add(*system_, context(),
-                                      {.path = options_.model_path,
-                                       .file = std::move(file),
-                                       .alias = options_.model_alias,
-                                       .draft_path = options_.draft_path,
-                                       .chat_template = options_.chat_template,
-                                       .load = options_.load});
-  if (kills) saboteur_ = system_->spawn<Saboteur>(std::move(*kills), unit.supervisor(), break_step);
+  models_.add(*system_, context(), std::move(models));
+  if (kills) saboteur_ = system_->spawn<Saboteur>(std::move(*kills), models_.default_unit()->supervisor(), break_step);
 }
 
 MemoryReport GatewayImpl::measure_memory() {
@@ -306,7 +315,7 @@ RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink)
   }
   const TimePoint now = std::chrono::steady_clock::now();
   const std::string name = request.model;
-  const ModelUnit* const unit = models_.find(name);
+  const auto unit = models_.find(name);
   // Here and not in the intake: a client that asks again and again would else always have a stream that has not ended,
   // and the drain would not end.
   auto why_not = draining_                 ? std::optional(scheduler::server_drains())
@@ -358,7 +367,7 @@ void GatewayImpl::session(SessionQuestion question, std::function<void(SessionAn
       for (std::size_t i = 0; i < cached.size(); ++i) info.anchors[i].cached = cached[i];
       done(std::move(*infos));
     };
-    ModelUnit* const unit = models_.with_numerics(infos->front().numerics_id);
+    const auto unit = models_.with_numerics(infos->front().numerics_id);
     auto asked = std::make_shared<CacheQuestion>(cache::scopes_for(tenant, {}), std::move(hashes), with_cached);
     unit ? unit->ask(std::move(asked)) : asked->answer_unknown();  // no cache has blocks of another model
   });
@@ -366,7 +375,7 @@ void GatewayImpl::session(SessionQuestion question, std::function<void(SessionAn
 
 std::variant<std::shared_ptr<const ServedModel>, End> GatewayImpl::model_with_vocabulary(
     const std::string& name) const {
-  const ModelUnit* const unit = models_.find(name);
+  const auto unit = models_.find(name);
   if (!unit) return unknown_model(name, models_.names());
   if (draining_) return refused(scheduler::server_drains());
   auto model = unit->state().model();
@@ -475,10 +484,10 @@ CancelFlag GatewayImpl::tokenize_chat(TextRequest request, ChatPrompt chat, OnTo
 }  // namespace
 
 Result<std::unique_ptr<Gateway>> Gateway::start(GatewayOptions options) {
-  // Before the model's file is open: where descriptors are few, there is then one to read the machine's files with.
-  if (options.load.memory == 0) options.load.memory = engine::default_memory_budget();
-  auto file = check_options(options);
-  if (!file) return file.error();
+  // Before the models' files are open: where descriptors are few, there is then one to read the machine's files with.
+  if (options.memory == 0) options.memory = engine::default_memory_budget();
+  auto catalog = check_options(options);
+  if (!catalog) return catalog.error();
   std::optional<KillPlan> kills;
   if (const char* text = std::getenv("TROUPE_TEST_KILL")) {
     auto plan = parse_kill_plan(text);
@@ -490,7 +499,7 @@ Result<std::unique_ptr<Gateway>> Gateway::start(GatewayOptions options) {
   // where it is thrown, before any destructor runs.
   std::unique_ptr<Gateway> gateway;
   std::thread([&] {
-    gateway = std::make_unique<GatewayImpl>(std::move(options), *std::move(file), std::move(kills));
+    gateway = std::make_unique<GatewayImpl>(std::move(options), *std::move(catalog), std::move(kills));
   }).join();
   return gateway;
 }

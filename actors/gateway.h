@@ -40,10 +40,11 @@ using OnRendered = std::function<void(Rendered)>;
 // stream gets its end first.
 class Gateway {
  public:
-  // Starts the actors and begins to load the model in the background. Returns an error for what can be checked at once:
-  // the model file opens, the kernel variant exists, the limits are above 0.
+  // Starts the actors and begins to load the models in the background, one after the other. Returns an error for what
+  // can be checked at once: the limits are above 0, no two models have one name, and the files of one of them open and
+  // name a family and a kernel variant. A model of which that is not so has failed, and the others are served.
   static Result<std::unique_ptr<Gateway>> start(GatewayOptions options);
-  // As start(), and waits until the model is loaded. Error: also that of loading.
+  // As start(), and waits until on_loaded(). Error: also that of loading.
   static Result<std::unique_ptr<Gateway>> start_loaded(GatewayOptions options);
   virtual ~Gateway() = default;
 
@@ -89,7 +90,7 @@ class Gateway {
   // called when the last request has ended, and its session is saved; those that are live at drain_timeout are ended as
   // cancelled.
   virtual void drain(std::function<void()> done) = 0;
-  // Calls `done` once loading has ended: Ok, or the error that keeps the model from being served.
+  // Calls `done` once each of the models is loaded or has failed: Ok if one is loaded, else the first one's error.
   virtual void on_loaded(std::function<void(Status)> done) = 0;
 };
 

@@ -1,4 +1,4 @@
-// The options of a server: its model, limits and timeouts.
+// The options of a server: its models, limits and timeouts.
 #pragma once
 
 #include <chrono>
@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "actors/requests/request.h"
 #include "actors/requests/session_info.h"
@@ -17,15 +18,26 @@
 
 namespace troupe::actors {
 
+// A model to serve, and how.
+struct ModelSource {
+  std::string path{};
+  std::string name{};                  // what clients call it; empty: general.name or the file's stem
+  std::string draft_path{};            // a draft model; empty: none
+  ChatTemplateChoice chat_template{};  // instead of the model's own; empty: that
+  // `memory`: all that the model may take, weights and cache; 0: its weights and a part of what is left of the server's
+  // (MemoryBudget). `max_sequences`, `team` and `progress` are set by the gateway.
+  engine::LoadOptions load{};
+  bool pinned = false;  // never unloaded to make room for another
+};
+
+inline constexpr std::size_t kMaxModels = 64;  // of one server
+
 struct GatewayOptions : config::GatewayLimits, SessionsPlace {
-  std::string model_path;
-  std::string draft_path;            // a draft model; empty: none
-  std::string model_alias;           // what clients call it; empty: general.name or the file's stem
-  ChatTemplateChoice chat_template;  // instead of the model's own; empty: that
-  engine::LoadOptions load;          // ModelUnit sets `team`, `memory` and `progress`
-  engine::Speculation speculation;   // of requests that do not choose another
-  bool verify_all_drafts = false;    // PlannerOptions::verify_all_drafts
-  std::uint32_t num_threads = 0;     // of the compute team; 0: engine::default_num_threads()
+  std::vector<ModelSource> models;  // at most kMaxModels; the first one is the default
+  std::uint64_t memory = 0;         // bytes for all models together; 0: engine::default_memory_budget()
+  engine::Speculation speculation;  // of requests that do not choose another
+  bool verify_all_drafts = false;   // PlannerOptions::verify_all_drafts
+  std::uint32_t num_threads = 0;    // of the compute team; 0: engine::default_num_threads()
   // Steps are measured for so long when the model is loaded, or for a twentieth of the loading if that is longer; 0:
   // not at all. Until then deadlines are not checked, and prompts not cut (serving/measure_steps.h).
   std::chrono::milliseconds max_measuring{200};
@@ -39,6 +51,12 @@ struct GatewayOptions : config::GatewayLimits, SessionsPlace {
   std::shared_ptr<engine::Profiler> profiler;
   // Adds what the program counts outside of the gateway to every status. Must not block. May be empty.
   std::function<void(MetricList&)> append_metrics;
+
+  // The default model, which is added if there is none.
+  ModelSource& model() {
+    if (models.empty()) models.emplace_back();
+    return models.front();
+  }
 };
 
 }  // namespace troupe::actors

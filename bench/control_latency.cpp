@@ -159,7 +159,7 @@ void tokenize_until(const std::atomic<bool>& stop, actors::Gateway& gateway, std
 int main(int argc, char** argv) {
   const Arguments arguments = parse(argc, argv);
   actors::GatewayOptions options;
-  options.model_path = arguments.model;
+  options.model().path = arguments.model;
   options.num_threads = arguments.threads;
   options.max_step_tokens = arguments.step_tokens;
   options.max_sequences = 1;  // so that the second request is queued

@@ -127,7 +127,7 @@ Arguments parse(int argc, char** argv) {
 int main(int argc, char** argv) {
   const Arguments arguments = parse(argc, argv);
   actors::GatewayOptions options;
-  options.model_path = arguments.model;
+  options.model().path = arguments.model;
   options.num_threads = arguments.threads;
   auto gateway = actors::Gateway::start_loaded(options);
   if (!gateway) {

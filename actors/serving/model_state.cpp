@@ -6,12 +6,11 @@ namespace troupe::actors {
 
 ModelState::ModelState(std::string name) : name_(std::move(name)) {}
 
-void ModelState::loaded(std::shared_ptr<const ServedModel> model, std::string name) {
+void ModelState::loaded(std::shared_ptr<const ServedModel> model) {
   fraction_ = 1;
   {
     const std::lock_guard lock(mutex_);
     model_ = std::move(model);
-    name_ = std::move(name);
   }
   notify(Ok{});
 }

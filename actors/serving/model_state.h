@@ -18,11 +18,11 @@ namespace troupe::actors {
 // Thread-safe. Callbacks are called outside of the lock.
 class ModelState {
  public:
-  // name: the model's name for clients until it is loaded.
+  // name: what clients call the model.
   explicit ModelState(std::string name);
 
   void set_fraction(double fraction) { fraction_ = fraction; }
-  void loaded(std::shared_ptr<const ServedModel> model, std::string name);
+  void loaded(std::shared_ptr<const ServedModel> model);
   void failed(Error error);  // to load, or for good after too many restarts
   void set_draining() { draining_ = true; }
 
@@ -30,7 +30,7 @@ class ModelState {
   bool draining() const { return draining_; }
   bool loading() const;  // also while draining
   Readiness readiness() const;
-  std::string name() const { return locked(name_); }
+  const std::string& name() const { return name_; }
   std::shared_ptr<const ServedModel> model() const { return locked(model_); }  // null while loading
   std::optional<Error> error() const { return locked(error_); }
 
@@ -45,10 +45,10 @@ class ModelState {
   }
   void notify(const Status& status);
 
+  const std::string name_;
   std::atomic<double> fraction_{0};
   std::atomic<bool> draining_{false};
   mutable std::mutex mutex_;
-  std::string name_;
   std::shared_ptr<const ServedModel> model_;
   std::optional<Error> error_;
   std::vector<std::function<void(Status)>> waiting_;

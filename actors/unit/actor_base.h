@@ -5,6 +5,8 @@
 #pragma once
 
 #include <caf/all.hpp>
+#include <memory>
+#include <utility>
 
 #include "actors/requests/request.h"
 
@@ -24,6 +26,23 @@ class ActorBase : public caf::event_based_actor {
 
  private:
   const char* name_;
+};
+
+// An actor that shares ownership of what it refers to: until the actor is destroyed, the unit that it belongs to is
+// there.
+class OwnerReference {
+ public:
+  explicit OwnerReference(std::shared_ptr<const void> owner) : owner_(std::move(owner)) {}
+
+ private:
+  const std::shared_ptr<const void> owner_;
+};
+template <class Actor>
+class Owned final : private OwnerReference, public Actor {  // in this order: the reference goes last
+ public:
+  template <class... Arguments>
+  Owned(caf::actor_config& cfg, std::shared_ptr<const void> owner, Arguments&&... arguments)
+      : OwnerReference(std::move(owner)), Actor(cfg, std::forward<Arguments>(arguments)...) {}
 };
 
 }  // namespace troupe::actors

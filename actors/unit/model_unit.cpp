@@ -5,15 +5,12 @@
 
 #include <algorithm>
 #include <exception>
-#include <filesystem>
 
 #include "actors/batching/measure_steps.h"
 #include "actors/requests/request_check.h"
 #include "actors/serving/model_cache.h"
 #include "actors/unit/supervisor.h"
-#include "config/assert.h"
 #include "config/printable.h"
-#include "engine/model/memory_budget.h"
 
 namespace troupe::actors {
 namespace {
@@ -59,13 +56,14 @@ Result<ServedModel> load_served(const std::shared_ptr<const engine::ModelFile>& 
 }
 
 // The draft model, which takes its part of options.memory first: a few whole contexts of K and V.
-Result<std::shared_ptr<engine::LoadedModel>> load_draft(const std::string& path, engine::LoadOptions& options) {
+Result<std::shared_ptr<engine::LoadedModel>> load_draft(const std::shared_ptr<const engine::ModelFile>& file,
+                                                        engine::LoadOptions& options) {
   engine::LoadOptions small = options;
   small.memory = options.memory / 2;
   small.num_blocks = 0;
   small.num_snapshots = 0;
   small.max_sequences = std::min(options.max_sequences, kMaxDraftContexts);
-  auto draft = engine::LoadedModel::load(path, small);
+  auto draft = engine::LoadedModel::load(file, small);
   if (!draft) return Error{draft.error().code, "the draft model: " + draft.error().message};
   const std::uint64_t taken = (*draft)->model().weight_bytes() + (*draft)->vocabulary_bytes() + kv_bytes(**draft);
   options.memory -= std::min(options.memory - 1, taken);
@@ -74,37 +72,35 @@ Result<std::shared_ptr<engine::LoadedModel>> load_draft(const std::string& path,
 
 }  // namespace
 
-std::uint64_t MemoryBudget::left() {
-  const std::lock_guard lock(mutex_);
-  if (bytes_ == 0) bytes_ = engine::default_memory_budget();
-  return bytes_ - std::min(bytes_, taken_);
+std::shared_ptr<ModelUnit> ModelUnit::start(caf::actor_system& system, const ServerContext& server, UnitId id,
+                                            CatalogEntry entry, std::shared_ptr<MemoryBudget::Part> memory) {
+  auto unit = std::make_shared<ModelUnit>(Private{}, server, id, std::move(entry), std::move(memory));
+  unit->begin(system);
+  return unit;
 }
 
-void MemoryBudget::take(std::uint64_t bytes) {
-  const std::lock_guard lock(mutex_);
-  taken_ += bytes;
-}
-
-void MemoryBudget::give_back(std::uint64_t bytes) {
-  const std::lock_guard lock(mutex_);
-  TROUPE_ASSERT(bytes <= taken_);
-  taken_ -= bytes;
-}
-
-ModelUnit::ModelUnit(caf::actor_system& system, const ServerContext& server, MemoryBudget& budget, UnitId id,
-                     ModelSource source)
-    : source_(std::move(source)),
-      budget_(budget),
+ModelUnit::ModelUnit(Private, const ServerContext& server, UnitId id, CatalogEntry entry,
+                     std::shared_ptr<MemoryBudget::Part> memory)
+    : entry_(std::move(entry)),
+      memory_(std::move(memory)),
       server_(server),
-      parts_(id, source_.alias.empty() ? std::filesystem::path(source_.path).stem().string() : source_.alias,
-             server.streams.work_clock(id)) {
+      parts_(id, entry_.name, entry_.source.load.memory_policy, server.streams.work_clock(id)) {
   parts_.shares->shares().on_charge(
       [&streams = server_.streams](TenantId tenant, double seconds) { streams.tenants().charged(tenant, seconds); });
-  supervisor_ = system.spawn<Supervisor>(
-      server_, parts_, source_.path.empty() ? std::function<void()>() : [this] { load(); });
 }
 
-ModelUnit::~ModelUnit() { budget_.give_back(taken_bytes_); }
+void ModelUnit::begin(caf::actor_system& system) {
+  if (entry_.problem) fail(*entry_.problem);
+  std::function<void()> load;
+  if (!entry_.source.path.empty()) load = [self = shared_from_this()] { self->load(); };
+  supervisor_ =
+      system.spawn<Owned<Supervisor>>(shared_from_this(), server_, parts_, shared_from_this(), std::move(load));
+}
+
+void ModelUnit::fail(const Error& error) {
+  spdlog::error("model {} could not be loaded: {}", Printable(entry_.name).text(), error.message);
+  parts_.model.failed(error);
+}
 
 void ModelUnit::cancel(RequestId request, TimePoint now) const {
   const auto body = server_.streams.request(request);
@@ -154,55 +150,52 @@ void ModelUnit::stop() {
 void ModelUnit::load() {
   if (!parts_.model.loading()) return;
   const TimePoint start = std::chrono::steady_clock::now();
-  engine::LoadOptions options = source_.load;
-  options.team = &server_.compute.team();
-  options.memory = budget_.left();
-  options.progress = [this](double fraction) { parts_.model.set_fraction(fraction); };
-  const auto failed = [this](const Error& error) {
-    spdlog::error("the model could not be loaded: {}", error.message);
-    parts_.model.failed(error);
-  };
   try {
-    std::shared_ptr<engine::LoadedModel> draft;
-    if (!source_.draft_path.empty()) {
-      auto loaded = load_draft(source_.draft_path, options);
-      if (!loaded) return failed(loaded.error());
-      draft = *std::move(loaded);
-    }
-    std::shared_ptr<const engine::ModelFile> file = std::exchange(source_.file, nullptr);
-    if (!file) {
-      auto opened = engine::open_gguf(source_.path);
-      if (!opened) return failed(opened.error());
-      file = *std::move(opened);
-    }
-    auto served = load_served(file, options);
-    file.reset();
-    if (!served) return failed(served.error());
-    if (draft) {
-      const std::string drafting =
-          fmt::format("draft model \"{}\": {} parameters, {} blocks of {} bytes", draft->info().name,
-                      draft->info().num_parameters, draft->arena()->num_blocks(), draft->arena()->bytes_per_block());
-      if (const Status fits = served->set_draft_model(std::move(draft)); !fits) return failed(fits.error());
-      spdlog::info("{}", drafting);
-    }
-    if (!source_.chat_template.name.empty()) {
-      if (const Status chosen = served->choose_chat_template(source_.chat_template); !chosen)
-        return failed(chosen.error());
-    }
-    const std::string name = source_.alias.empty() ? served->info().name : source_.alias;
+    auto served = load_files();
+    entry_.file = entry_.draft_file = nullptr;
+    if (!served) return fail(served.error());
     spdlog::info("loaded {} \"{}\" in {:.2f} s: {} threads, kernels {}{}, numerics {}",
-                 served->language_model() ? "model" : "encoder", name,
+                 served->language_model() ? "model" : "encoder", Printable(entry_.name).text(),
                  seconds_between(start, std::chrono::steady_clock::now()), server_.options.num_threads,
                  served->kernels().name, pools_of(*served), served->numerics_id());
     log_chat_template(*served);
     measure(*served, seconds_between(start, std::chrono::steady_clock::now()));
-    set_loaded(*std::move(served), name);
+    set_loaded(*std::move(served));
   } catch (const engine::Stopped&) {
     throw;
   } catch (...) {
     const Failure why = failure_of(std::current_exception());
-    failed({why.out_of_memory ? ErrorCode::out_of_memory : ErrorCode::io, source_.path + ": " + why.what});
+    fail({why.out_of_memory ? ErrorCode::out_of_memory : ErrorCode::io, entry_.source.path + ": " + why.what});
   }
+}
+
+// In the memory that is reserved for it. The draft model comes first: it is small, and takes its part of the memory.
+Result<ServedModel> ModelUnit::load_files() {
+  engine::LoadOptions options = entry_.source.load;
+  const auto memory = memory_->reserve();
+  if (!memory) return memory.error();
+  options.memory = *memory;
+  options.max_sequences = server_.options.max_sequences;
+  options.team = &server_.compute.team();
+  options.progress = [this](double fraction) { parts_.model.set_fraction(fraction); };
+  std::shared_ptr<engine::LoadedModel> draft;
+  if (entry_.draft_file) {
+    auto loaded = load_draft(entry_.draft_file, options);
+    if (!loaded) return loaded.error();
+    draft = *std::move(loaded);
+  }
+  auto served = load_served(entry_.file, options);
+  if (!served) return served;
+  if (draft) {
+    const std::string drafting =
+        fmt::format("draft model \"{}\": {} parameters, {} blocks of {} bytes", draft->info().name,
+                    draft->info().num_parameters, draft->arena()->num_blocks(), draft->arena()->bytes_per_block());
+    if (const Status fits = served->set_draft_model(std::move(draft)); !fits) return fits.error();
+    spdlog::info("{}", drafting);
+  }
+  if (!entry_.source.chat_template.name.empty())
+    if (const Status chosen = served->choose_chat_template(entry_.source.chat_template); !chosen) return chosen.error();
+  return served;
 }
 
 // What its steps take, so that the first prompt is cut and the first deadline checked by more than nothing. Not a part
@@ -221,10 +214,9 @@ void ModelUnit::measure(const ServedModel& served, double load_seconds) {
   parts_.shares->experience()->costs = costs;
 }
 
-void ModelUnit::set_loaded(ServedModel model, const std::string& name) {
-  taken_bytes_ = model.budget_bytes();
-  budget_.take(taken_bytes_);
-  parts_.model.loaded(std::make_shared<const ServedModel>(std::move(model)), name);
+void ModelUnit::set_loaded(ServedModel model) {
+  memory_->settle(model.budget_bytes());
+  parts_.model.loaded(std::make_shared<const ServedModel>(std::move(model)));
 }
 
 }  // namespace troupe::actors

@@ -1,9 +1,13 @@
 // One model and everything that serves it: its state, counters and actors.
 #pragma once
 
-#include <atomic>
+#include <functional>
+#include <memory>
 #include <string>
+#include <vector>
 
+#include "actors/models/memory_budget.h"
+#include "actors/models/model_catalog.h"
 #include "actors/unit/messages.h"
 #include "actors/unit/server_context.h"
 #include "actors/unit/telemetry.h"
@@ -11,46 +15,26 @@
 
 namespace troupe::actors {
 
-// The memory of the server that models may take: each unit takes its part when its model is loaded. Thread-safe.
-class MemoryBudget {
- public:
-  // bytes: 0: engine::default_memory_budget() when it is first asked.
-  explicit MemoryBudget(std::uint64_t bytes) : bytes_(bytes) {}
-
-  std::uint64_t left();
-  // May exceed what is left, as the estimates of engine/model/memory_budget.h are approximate.
-  void take(std::uint64_t bytes);
-  void give_back(std::uint64_t bytes);  // at most what is taken (asserted)
-
- private:
-  std::mutex mutex_;
-  std::uint64_t bytes_;
-  std::uint64_t taken_ = 0;
-};
-
-// Where a unit's model comes from.
-struct ModelSource {
-  std::string path;                                 // empty: the model is given to ModelUnit::serve()
-  std::shared_ptr<const engine::ModelFile> file{};  // of path, if it is open already
-  std::string alias;                                // what clients call it; empty: general.name or the file's stem
-  std::string draft_path{};                         // of a draft model; empty: none
-  ChatTemplateChoice chat_template{};               // instead of the model's own
-  engine::LoadOptions load;                         // `team`, `memory` and `progress` are filled in by the unit
-};
-
 // Its actors are a subtree: nothing outside of the unit has the address of one. Thread-safe, except for construction,
 // stop() and destruction.
-class ModelUnit {
+class ModelUnit : public std::enable_shared_from_this<ModelUnit> {
+  struct Private {};  // units are made by start()
+
  public:
-  // Starts the actors and begins to load the model. All arguments outlive the unit.
-  ModelUnit(caf::actor_system& system, const ServerContext& server, MemoryBudget& budget, UnitId id,
-            ModelSource source);
-  // The actors have ended (stop(), and the system's await_all_actors_done()), and so have their jobs.
-  ~ModelUnit();
+  // Starts the actors and begins to load the model, unless its files have a problem: then loading has failed with it.
+  // System and server outlive the unit. memory: what the entry demands of it.
+  static std::shared_ptr<ModelUnit> start(caf::actor_system& system, const ServerContext& server, UnitId id,
+                                          CatalogEntry entry, std::shared_ptr<MemoryBudget::Part> memory);
+  ModelUnit(Private, const ServerContext& server, UnitId id, CatalogEntry entry,
+            std::shared_ptr<MemoryBudget::Part> memory);
+  // It was stopped, and its actors have ended: each of them, and each of their jobs, shares ownership.
+  ~ModelUnit() = default;
   ModelUnit(const ModelUnit&) = delete;
   ModelUnit& operator=(const ModelUnit&) = delete;
 
   UnitId id() const { return parts_.id; }
+  const std::string& name() const { return entry_.name; }
+  const CatalogEntry& entry() const { return entry_; }
   ModelState& state() { return parts_.model; }
   const ModelState& state() const { return parts_.model; }
 
@@ -65,12 +49,14 @@ class ModelUnit {
   void drain(std::chrono::milliseconds timeout);
   // A query for the status of this unit alone.
   std::shared_ptr<StatusQuery> status_query(std::function<void(StatusSnapshot)> done) const {
-    return std::make_shared<StatusQuery>(server_, std::vector{&parts_}, std::move(done));
+    return std::make_shared<StatusQuery>(server_, std::vector{shared_parts()}, std::move(done));
   }
   // The query is answered once every event that the asking client knows of is counted.
   void ask(std::shared_ptr<StatusQuery> query);
   void ask(std::shared_ptr<CacheQuestion> question);
   const UnitParts& parts() const { return parts_; }
+  // They keep the unit.
+  std::shared_ptr<const UnitParts> shared_parts() const { return {shared_from_this(), &parts_}; }
   // Adds the resident memory of its model and of its steps.
   void add_to(KnownMemory& known) const;
   // False: its work has waited for longer than progress_timeout with nothing done, or its workers died too often. True
@@ -80,20 +66,22 @@ class ModelUnit {
   void stop();
 
   // For tests. serve(): instead of loading one.
-  void serve(ServedModel model, const std::string& name) {
-    set_loaded(std::move(model), name);
+  void serve(ServedModel model) {
+    set_loaded(std::move(model));
     caf::anon_send(supervisor_, msg::ModelLoaded{});
   }
   const caf::actor& supervisor() const { return supervisor_; }
 
  private:
+  void begin(caf::actor_system& system);
+  void fail(const Error& error);
   void load();
+  Result<ServedModel> load_files();
   void measure(const ServedModel& served, double load_seconds);
-  void set_loaded(ServedModel model, const std::string& name);
+  void set_loaded(ServedModel model);
 
-  ModelSource source_;  // its file goes once it is loaded
-  MemoryBudget& budget_;
-  std::uint64_t taken_bytes_ = 0;  // of the budget
+  CatalogEntry entry_;  // its files are closed once they are loaded
+  const std::shared_ptr<MemoryBudget::Part> memory_;
   const ServerContext server_;
   UnitParts parts_;
   caf::actor supervisor_;

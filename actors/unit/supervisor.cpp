@@ -19,8 +19,9 @@
 
 namespace troupe::actors {
 
-Supervisor::Supervisor(caf::actor_config& cfg, const ServerContext& server, UnitParts& unit, std::function<void()> load)
-    : ActorBase(cfg, "supervisor"), server_(server), unit_(unit), load_(std::move(load)) {
+Supervisor::Supervisor(caf::actor_config& cfg, const ServerContext& server, UnitParts& unit,
+                       std::shared_ptr<const void> owner, std::function<void()> load)
+    : ActorBase(cfg, "supervisor"), owner_(std::move(owner)), server_(server), unit_(unit), load_(std::move(load)) {
   set_down_handler([this](const caf::down_msg& down) { child_died(down); });
   // No other actor restarts this one, and without it no request would end.
   set_exception_handler([](std::exception_ptr&) -> caf::error { std::terminate(); });
@@ -147,7 +148,7 @@ bool Supervisor::start_tokenizers() {
   const auto model = model_ready_ ? unit_.model.model() : nullptr;
   if (!model || !model->tokenizer() || tokenizers_.size() >= server_.options.tokenizer_threads) return false;
   while (tokenizers_.size() < server_.options.tokenizer_threads) {
-    tokenizers_.push_back(spawn<TextEncoder>(model, server_.faults));
+    tokenizers_.push_back(spawn_child<TextEncoder>(model, server_.faults));
     monitor(tokenizers_.back());
   }
   return true;
@@ -158,26 +159,26 @@ caf::actor Supervisor::start(Role role) {
   const auto model = served ? served->language_model() : nullptr;
   switch (role) {
     case Role::telemetry:
-      return spawn<Telemetry>(unit_.questions);
+      return spawn_child<Telemetry>(unit_.questions);
     case Role::intake:
-      return spawn<Intake>(unit_.id, unit_.model, server_.streams, server_.texts, server_.faults);
+      return spawn_child<Intake>(unit_.id, unit_.model, server_.streams, server_.texts, server_.faults);
     case Role::keeper: {
       // The next batcher begins this epoch.
       cache::LeaseBookOptions options = lease_book_options(*model);
       options.epoch = epoch_ + 1;
       options.await_quiesce = std::exchange(keeper_started_, true);
       if (options.await_quiesce) unit_.counters.keeper_restarted();
-      return spawn<CacheKeeper>(options, unit_.counters, &unit_.questions);
+      return spawn_child<CacheKeeper>(options, unit_.counters, &unit_.questions);
     }
     case Role::loader:
-      return spawn<Loader>(server_.compute, load_, caf::actor{this});
+      return spawn_child<Loader>(server_.compute, load_, caf::actor{this});
     case Role::worker:
-      return spawn<TargetWorker>(model, server_.compute, server_.faults);
+      return spawn_child<TargetWorker>(model, server_.compute, server_.faults);
     case Role::drafter:
-      return spawn<DraftWorker>(served->draft_model(), server_.compute);
+      return spawn_child<DraftWorker>(served->draft_model(), server_.compute);
     case Role::embedder:
-      return spawn<EmbedWorker>(served, server_.options.max_step_tokens, server_.options.load.memory_policy,
-                                server_.streams, unit_.counters, unit_.shares, server_.compute, server_.faults);
+      return spawn_child<EmbedWorker>(served, server_.options.max_step_tokens, unit_.memory_policy, server_.streams,
+                                      unit_.counters, unit_.shares, server_.compute, server_.faults);
     case Role::batcher:
     case Role::tokenizer:  // started by start_tokenizers()
       break;
@@ -204,8 +205,8 @@ caf::actor Supervisor::start(Role role) {
   options.on_session_read = [&mailboxes = unit_.mailboxes](RequestId request) {
     mailboxes.send(Role::batcher, msg::SessionRead{request});
   };
-  return spawn<Batcher>(std::move(options), server_.streams, unit_.shares, unit_.counters, unit_.mailboxes,
-                        child(Role::keeper), child(Role::worker));
+  return spawn_child<Batcher>(std::move(options), server_.streams, unit_.shares, unit_.counters, unit_.mailboxes,
+                              child(Role::keeper), child(Role::worker));
 }
 
 void Supervisor::wire_intake() {

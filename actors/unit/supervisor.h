@@ -12,6 +12,12 @@
 //           msg::Crash                  passed on, for tests
 #pragma once
 
+#include <array>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
 #include "actors/unit/actor_base.h"
 #include "actors/unit/messages.h"
 #include "actors/unit/server_context.h"
@@ -31,7 +37,9 @@ inline constexpr std::chrono::seconds kQuietTime{1};
 class Supervisor : public ActorBase {
  public:
   // load: as Loader's; empty: the model is loaded elsewhere (tests).
-  Supervisor(caf::actor_config& cfg, const ServerContext& server, UnitParts& unit, std::function<void()> load);
+  // owner: of the unit; its actors share ownership.
+  Supervisor(caf::actor_config& cfg, const ServerContext& server, UnitParts& unit, std::shared_ptr<const void> owner,
+             std::function<void()> load);
 
   caf::behavior make_behavior() override;
   void on_exit() override;
@@ -51,6 +59,12 @@ class Supervisor : public ActorBase {
   void end_all(const End& how);
   void stop_service();
 
+  template <class Child, class... Arguments>
+  caf::actor spawn_child(Arguments&&... arguments) {
+    return spawn<Owned<Child>>(owner_, std::forward<Arguments>(arguments)...);
+  }
+
+  const std::shared_ptr<const void> owner_;
   const ServerContext server_;
   UnitParts& unit_;
   const std::function<void()> load_;

@@ -114,13 +114,14 @@ void append_unit(MetricList& metrics, const ServerContext& server, const UnitPar
 
 }  // namespace
 
-StatusSnapshot take_snapshot(const ServerContext& server, const std::vector<const UnitParts*>& units, TimePoint now) {
+StatusSnapshot take_snapshot(const ServerContext& server, const std::vector<std::shared_ptr<const UnitParts>>& units,
+                             TimePoint now) {
   const UnitParts& first = *units.front();
   MemoryReport memory = server.memory.last();
   StatusSnapshot snapshot;
   std::vector<Readiness> readiness;
   TimePoint::duration still{};
-  for (const UnitParts* const unit : units) {
+  for (const auto& unit : units) {
     const ModelReport& report = snapshot.models.emplace_back(report_of(server, *unit, memory.units, now));
     readiness.push_back(report.health.readiness);
     snapshot.stalled |= report.health.stalled;

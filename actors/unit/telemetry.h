@@ -29,14 +29,15 @@ namespace troupe::actors {
 
 // units: all, the default one first: its model, steps and cache are those that the status describes. The counters of
 // the others have their model's name as a label. Does no I/O: the memory is that of the last survey.
-[[nodiscard]] StatusSnapshot take_snapshot(const ServerContext& server, const std::vector<const UnitParts*>& units,
-                                           TimePoint now);
+[[nodiscard]] StatusSnapshot take_snapshot(const ServerContext& server,
+                                           const std::vector<std::shared_ptr<const UnitParts>>& units, TimePoint now);
 
 // A status query on its way through all units. Thread-safe.
 class StatusQuery {
  public:
-  // done: called exactly once, when the last of the units has counted everything. Server and units outlive the query.
-  StatusQuery(const ServerContext& server, std::vector<const UnitParts*> units,
+  // done: called exactly once, when the last of the units has counted everything. units: not empty. The server outlives
+  // the query.
+  StatusQuery(const ServerContext& server, std::vector<std::shared_ptr<const UnitParts>> units,
               std::function<void(StatusSnapshot)> done)
       : server_(server), units_(std::move(units)), done_(std::move(done)), num_left_(units_.size()) {}
   StatusQuery(const StatusQuery&) = delete;
@@ -50,7 +51,7 @@ class StatusQuery {
 
  private:
   const ServerContext server_;
-  const std::vector<const UnitParts*> units_;
+  const std::vector<std::shared_ptr<const UnitParts>> units_;
   const std::function<void(StatusSnapshot)> done_;
   std::atomic<std::size_t> num_left_;
 };

@@ -15,8 +15,9 @@ namespace troupe::actors {
 
 // Each part is thread-safe by itself.
 struct UnitParts {
-  UnitParts(UnitId unit, std::string model_name, std::shared_ptr<const WorkClock> clock)
-      : id(unit), work(std::move(clock)), model(std::move(model_name)) {}
+  UnitParts(UnitId unit, std::string model_name, std::shared_ptr<engine::MemoryPolicy> policy,
+            std::shared_ptr<const WorkClock> clock)
+      : id(unit), memory_policy(std::move(policy)), work(std::move(clock)), model(std::move(model_name)) {}
 
   // How long its work has waited with nothing done; 0 while it has none, and until its model is loaded. Takes no lock
   // but that of its counters.
@@ -25,6 +26,7 @@ struct UnitParts {
   bool failed_to_load() const { return model.readiness() == Readiness::failed && !model.model(); }
 
   const UnitId id;
+  const std::shared_ptr<engine::MemoryPolicy> memory_policy;  // of the buffers of its passes
   const std::shared_ptr<const WorkClock> work;
   ModelState model;
   Counters counters{std::chrono::steady_clock::now()};

@@ -163,7 +163,7 @@ Result<std::unique_ptr<actors::Gateway>> start(const config::BenchOptions& optio
   auto named = gateway_for_model(options, given);
   if (!named) return named.error();
   actors::GatewayOptions& gateway = *named;
-  gateway.load.context = static_cast<std::uint32_t>(options.ctx_size);
+  gateway.model().load.context = static_cast<std::uint32_t>(options.ctx_size);
   gateway.num_threads = num_threads(options);
   gateway.max_sequences = most_sequences;
   gateway.max_requests_per_user = most_sequences;

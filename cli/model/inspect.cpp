@@ -352,7 +352,7 @@ Result<int> inspect(const config::InspectOptions& options, const config::Given& 
   if (given.arguments.size() > 1)
     return Error{ErrorCode::invalid_argument, "one file at a time; '" + given.arguments[1] + "' is a second one"};
   config::EngineOptions engine;
-  engine.model = given.arguments.empty() ? options.model : given.arguments.front();
+  engine.model = given.arguments.empty() ? options.model : given.arguments;
   static_cast<config::FitOptions&>(engine) = options;
   auto load = load_options(engine, given);
   if (!load) return load.error();

@@ -26,15 +26,19 @@ Result<std::string> weights_cache_directory(const std::string& option) {
                "--weights-cache auto: none of CACHE_DIRECTORY, XDG_CACHE_HOME and HOME is set; name a directory"};
 }
 
+}  // namespace
+
 kernels::KvType kv_type_of(std::string_view option) {
   if (option == "f32") return kernels::KvType::f32;
   return option == "f16" ? kernels::KvType::f16 : kernels::KvType::i8;
 }
 
-}  // namespace
-
 Result<std::string> model_path(const config::ModelOptions& options) {
-  if (!options.model.empty()) return options.model;
+  if (options.model.size() > 1)
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("--model: {} models; only `troupe serve` takes several", options.model.size())};
+  // An empty one is most likely a variable of a script.
+  if (!options.model.empty() && !options.model.front().empty()) return options.model.front();
   std::error_code ignored;
   const std::filesystem::path binary = std::filesystem::read_symlink("/proc/self/exe", ignored);
   const std::filesystem::path installed =
@@ -76,8 +80,8 @@ Result<actors::GatewayOptions> gateway_for_model(const config::EngineOptions& op
   auto load = load_options(options, given);
   if (!load) return load.error();
   actors::GatewayOptions gateway;
-  gateway.model_path = std::move(*path);
-  gateway.load = std::move(*load);
+  gateway.memory = std::exchange(load->memory, 0);
+  gateway.models.push_back({.path = std::move(*path), .load = std::move(*load)});
   return gateway;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "actors/gateway.h"
 #include "config/options/options.h"
@@ -12,8 +13,11 @@
 namespace troupe::cli {
 
 // The file of -m, else the embedded model: beside the installed binary, else in the source tree it was built from.
-// Error: model_missing, if neither file exists.
+// Error: model_missing, if neither file exists; invalid_argument for several models.
 [[nodiscard]] Result<std::string> model_path(const config::ModelOptions& options);
+
+// The value of --kv-type, which is one of its values.
+[[nodiscard]] kernels::KvType kv_type_of(std::string_view option);
 
 // The options for loading; context, sequences, `team` and `progress` keep their defaults; lines about loading go to the
 // log. Error: for a kernel variant that does not exist or that this CPU cannot run, or a --state-snapshot-every that is

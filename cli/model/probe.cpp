@@ -28,9 +28,11 @@ Result<engine::ProbeOptions> probe_options(const config::ProbeOptions& options) 
   probe.num_threads = options.threads ? static_cast<std::uint32_t>(options.threads) : engine::default_num_threads();
   if (!options.model.empty()) {
     std::error_code error;
-    probe.model_bytes = std::filesystem::file_size(options.model, error);
-    if (error) return Error{ErrorCode::model_missing, options.model + ": " + error.message()};
-    if (probe.model_bytes == 0) return Error{ErrorCode::bad_model, options.model + " is empty"};
+    const auto path = model_path(options);
+    if (!path) return path.error();
+    probe.model_bytes = std::filesystem::file_size(*path, error);
+    if (error) return Error{ErrorCode::model_missing, *path + ": " + error.message()};
+    if (probe.model_bytes == 0) return Error{ErrorCode::bad_model, *path + " is empty"};
   }
   if (options.quick) {
     probe.quick = true;

@@ -1,5 +1,6 @@
 // troupe serve: binds the socket, loads the model, and serves until a signal.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -56,21 +57,20 @@ int end_with(const Ending& ending) {
 }
 int end_with(const Error& error) { return end_with(ending_of(error)); }
 
-// Logs the model's properties; returns its name.
-std::string log_model(const actors::Gateway& gateway, const config::ServeOptions& options) {
-  const std::shared_ptr<const actors::ServedModel> served = gateway.model();
-  const engine::ModelInfo& info = served->info();
-  const auto& model = served->language_model();
+// Logs the model's properties.
+void log_model(const std::string& name, const actors::ServedModel& served, const config::ServeOptions& options) {
+  const engine::ModelInfo& info = served.info();
+  const auto& model = served.language_model();
   if (!model) {
-    spdlog::info("encoder {}: {}, {} parameters, {}, weights {}", info.name, info.family,
-                 human_count(info.num_parameters), info.weight_types, human_bytes(served->weight_bytes()));
+    spdlog::info("encoder {}: {}, {} parameters, {}, weights {}", name, info.family, human_count(info.num_parameters),
+                 info.weight_types, human_bytes(served.weight_bytes()));
     spdlog::info("kernels {}, {} threads, vectors of {} numbers for texts of up to {} tokens, pooling {}, numerics {}",
-                 served->kernels().name, num_threads(options), info.dim, info.context,
-                 engine::name(served->vectors().pooling()), served->numerics_id());
-    return info.name;
+                 served.kernels().name, num_threads(options), info.dim, info.context,
+                 engine::name(served.vectors().pooling()), served.numerics_id());
+    return;
   }
   const engine::KvArena& arena = *model->arena();
-  spdlog::info("model {}: {}, {} parameters, {}, weights {}", info.name, info.family, human_count(info.num_parameters),
+  spdlog::info("model {}: {}, {} parameters, {}, weights {}", name, info.family, human_count(info.num_parameters),
                info.weight_types, human_bytes(model->model().weight_bytes()));
   spdlog::info("kernels {}, {} threads, KV cache {} ({}, {} blocks of {} tokens), context {} tokens, numerics {}",
                model->kernels().name, num_threads(options), human_bytes(actors::kv_bytes(*model)),
@@ -81,8 +81,10 @@ std::string log_model(const actors::Gateway& gateway, const config::ServeOptions
         "the context of {} tokens is longer than the {} that the model was trained for: answers beyond that "
         "may be nonsense (-c {} avoids it)",
         info.context, info.trained_context, info.trained_context);
-  return info.name;
 }
+
+// The names of models, for a person.
+std::string listed(const std::vector<std::string>& names) { return fmt::format("{}", fmt::join(names, ", ")); }
 
 // The account of usage; null with --usage-db off.
 std::unique_ptr<UsageStore> open_usage(const config::ServeOptions& options) {
@@ -110,8 +112,10 @@ class Service {
     usage_ = open_usage(options_);
     auto gateway_options = cli::gateway_options(options_, parsed_);
     if (!gateway_options) return end_with(gateway_options.error());
-    spdlog::info("loading {}", gateway_options->model_path);
-    manager_.status("loading " + gateway_options->model_path);
+    std::vector<std::string> paths;
+    for (const actors::ModelSource& model : gateway_options->models) paths.push_back(model.path);
+    spdlog::info("loading {}", listed(paths));
+    manager_.status("loading " + listed(paths));
     const std::shared_ptr<const engine::Profiler> profiler = gateway_options->profiler;
     if (usage_) gateway_options->on_usage = [this](const actors::UsageEntry& entry) { usage_->add(entry); };
     auto gateway = actors::Gateway::start(std::move(*gateway_options));
@@ -217,13 +221,22 @@ class Service {
   }
 
   void watch_loading() {
-    const double fraction = gateway_->load_fraction();
+    const double fraction = loaded_fraction();
     progress_.update(fraction, last_look_);
     if (fraction <= told_fraction_ || last_look_ - told_at_ < std::chrono::seconds(1)) return;
     told_fraction_ = fraction;
     told_at_ = last_look_;
     manager_.extend(kLoadStall);
     manager_.status(fmt::format("loading: {} %", static_cast<int>(fraction * 100)));
+  }
+
+  // Of all models together.
+  double loaded_fraction() const {
+    const std::vector<actors::ModelHealth> models = gateway_->health();
+    double sum = 0;
+    for (const actors::ModelHealth& each : models)
+      sum += each.readiness == actors::Readiness::failed ? 1 : each.load_fraction;
+    return sum / static_cast<double>(models.size());
   }
 
   void on_loaded() {
@@ -240,11 +253,17 @@ class Service {
       code_ = end_with(kept.error());
       return;
     }
-    const std::string name = log_model(*gateway_, options_);
+    std::vector<std::string> serving, failed;
+    for (const actors::ModelHealth& each : gateway_->health()) {
+      const auto served = gateway_->model(each.name);
+      if (served) log_model(each.name, *served, options_);
+      (served ? serving : failed).push_back(each.name);
+    }
+    if (!failed.empty()) spdlog::error("not served, for what is said above: {}", listed(failed));
     spdlog::info("ready");
     ready_at_ = Clock::now();
     if (draining_) return;
-    manager_.status("serving " + name);
+    manager_.status("serving " + listed(serving));
     manager_.ready();
   }
 
@@ -256,11 +275,17 @@ class Service {
       health = std::move(health_);
     }
     manager_.status(fmt::format("{}{} running, {} waiting",
-                                draining_ ? "finishing what runs: " : "serving " + health.model + ": ",
+                                draining_ ? "finishing what runs: " : "serving " + names_of(health) + ": ",
                                 health.count("requests_running"), health.count("requests_waiting")));
     // The answer shows that the io thread and the actors work; this check, that steps end or no work waits
     // (progress-timeout).
     if (gateway_->is_making_progress()) manager_.keep_alive();
+  }
+
+  static std::string names_of(const actors::StatusSnapshot& status) {
+    std::vector<std::string> names;
+    for (const actors::ModelReport& report : status.models) names.push_back(report.health.name);
+    return listed(names);
   }
 
   // SIGHUP: applies the options that can change at run time, and logs those that need a restart.
@@ -288,16 +313,21 @@ class Service {
     for (const config::Option* option : reread.changed) spdlog::info("reload: {}", config::describe(*option, parsed_));
     if (reread.tenants_changed) spdlog::info("reload: {} tenant rules ({})", parsed_.tenants.size(), parsed_.file);
     for (const std::string& option : reread.need_restart) spdlog::warn("reload: {} needs a restart", option);
-    if (reread.changed.empty() && reread.need_restart.empty() && !reread.tenants_changed)
+    if (reread.models_changed) spdlog::warn("reload: the [[model]] tables ({}) need a restart", parsed_.file);
+    if (reread.changed.empty() && reread.need_restart.empty() && !reread.tenants_changed && !reread.models_changed)
       spdlog::info("reload: no option has changed");
     return Ok{};
   }
 
-  // Whether the loaded model has the blocks that the rules keep. Encoders have no blocks, and nothing is kept there.
+  // Whether each loaded model has the blocks that the rules keep. Encoders have no blocks, and nothing is kept there.
   Status check_tenants(const config::Given& given, const ipc::TenantRules& rules) const {
-    const std::shared_ptr<const actors::ServedModel> served = gateway_->model();
-    const auto& model = served->language_model();
-    return model ? check_kept_blocks(given, rules, model->arena()->num_blocks()) : Ok{};
+    for (const actors::ModelHealth& each : gateway_->health()) {
+      const auto served = gateway_->model(each.name);
+      if (!served || !served->language_model()) continue;
+      const std::uint32_t num_blocks = served->language_model()->arena()->num_blocks();
+      if (Status kept = check_kept_blocks(given, rules, num_blocks); !kept) return kept;
+    }
+    return Ok{};
   }
 
   // The first stop signal; a second one is handled by the stop thread (cli/terminal/signals.h).
@@ -377,7 +407,7 @@ int run_service(const config::Parsed& parsed, ServiceManager& manager, const std
 Result<int> serve(const config::Parsed& parsed) {
   const config::ServeOptions options(parsed.options);
   if (options.print_limits) {
-    const auto text = limits_text(options);
+    const auto text = limits_text(options, parsed);
     if (!text) return text.error();
     std::cout << *text;
     return kExitOk;

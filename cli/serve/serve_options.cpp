@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -197,22 +198,81 @@ Result<engine::Speculation> read_speculation(const config::SpeculationOptions& o
 
 }  // namespace
 
+namespace {
+
+// Whether a flag or a variable sets the option: those beat what a table of the file says.
+bool beats_file(const config::Given& given, std::string_view option) {
+  const auto origin = given.origins.find(option);
+  return origin != given.origins.end() && (origin->second.starts_with("--") || origin->second.starts_with("TROUPE_"));
+}
+
+// The models that are to be served, by [[model]] tables or by -m; else the embedded one.
+Result<std::vector<config::ModelTable>> model_tables(const config::ServeOptions& options, const config::Given& given) {
+  std::vector<config::ModelTable> tables = given.models;
+  for (const std::string& text : options.model) {
+    if (!given.models.empty() || text.empty()) continue;
+    auto model = config::parse_model(text);
+    if (!model) return config::bad_value(given, "model", model.error().message);
+    tables.push_back(std::move(*model));
+  }
+  if (tables.empty()) {
+    auto embedded = model_path(config::ModelOptions{});
+    if (!embedded) return embedded.error();
+    tables.push_back({.path = std::move(*embedded)});
+  }
+  if (tables.size() > actors::kMaxModels)
+    return config::bad_value(given, "model",
+                             fmt::format("{} models; at most {} are served", tables.size(), actors::kMaxModels));
+  return tables;
+}
+
+// Options that belong to one model are the first one's: --alias, --draft and --chat-template.
+Result<actors::ModelSource> model_source(const config::ModelTable& table, bool is_first,
+                                         const config::ServeOptions& options, const config::Given& given,
+                                         const engine::LoadOptions& load) {
+  actors::ModelSource source{.path = table.path, .name = table.name, .draft_path = table.draft, .load = load};
+  source.pinned = table.pinned;
+  source.load.memory = table.memory.count;
+  if (!table.kv_type.empty() && !beats_file(given, "kv-type")) source.load.kv_type = kv_type_of(table.kv_type);
+  source.load.context = static_cast<std::uint32_t>(
+      beats_file(given, "ctx-size") ? options.ctx_size : table.ctx_size.value_or(options.ctx_size));
+  source.load.num_blocks = static_cast<std::uint32_t>(
+      beats_file(given, "kv-blocks") ? options.kv_blocks : table.kv_blocks.value_or(options.kv_blocks));
+  std::string chat_template = table.chat_template;
+  if (is_first) {
+    const auto take = [&](std::string& value, const std::string& option, std::string_view name) {
+      if (!option.empty() && (value.empty() || beats_file(given, name))) value = option;
+    };
+    take(source.name, options.alias, "alias");
+    take(source.draft_path, options.draft, "draft");
+    take(chat_template, options.chat_template, "chat-template");
+  }
+  auto choice = read_chat_template(chat_template);
+  if (!choice) return choice.error();
+  source.chat_template = *std::move(choice);
+  return source;
+}
+
+}  // namespace
+
 Result<actors::GatewayOptions> gateway_options(const config::ServeOptions& options, const config::Given& given) {
-  auto named = gateway_for_model(options, given);
-  if (!named) return named.error();
-  actors::GatewayOptions& gateway = *named;
   if (Printable(options.alias, kMaxModelNameBytes) != options.alias)
     return Error{ErrorCode::invalid_argument,
                  fmt::format("--alias: '{}' is not a name of at most {} bytes of UTF-8 without control characters",
                              Printable(options.alias).text(), kMaxModelNameBytes)};
-  gateway.load.context = static_cast<std::uint32_t>(options.ctx_size);
-  gateway.load.num_blocks = static_cast<std::uint32_t>(options.kv_blocks);
-  gateway.model_alias = options.alias;
-  gateway.draft_path = options.draft;
-  auto chat_template = read_chat_template(options.chat_template);
-  if (!chat_template) return chat_template.error();
-  gateway.chat_template = *std::move(chat_template);
-  auto speculation = read_speculation(options, !options.draft.empty());
+  const auto load = load_options(options, given);
+  if (!load) return load.error();
+  const auto tables = model_tables(options, given);
+  if (!tables) return tables.error();
+  actors::GatewayOptions gateway;
+  gateway.memory = load->memory;
+  for (const config::ModelTable& table : *tables) {
+    auto source = model_source(table, gateway.models.empty(), options, given, *load);
+    if (!source) return source.error();
+    gateway.models.push_back(std::move(*source));
+  }
+  auto speculation = read_speculation(
+      options, std::ranges::any_of(gateway.models, [](const auto& model) { return !model.draft_path.empty(); }));
   if (!speculation) return speculation.error();
   gateway.speculation = *speculation;
   gateway.num_threads = static_cast<std::uint32_t>(options.threads);
@@ -224,16 +284,19 @@ Result<actors::GatewayOptions> gateway_options(const config::ServeOptions& optio
     gateway.no_sessions_because = sessions.error().message;
   gateway.append_metrics = append_log_metrics;
   if (options.profile) gateway.profiler = std::make_shared<engine::StepProfile>(cli::num_threads(options));
-  return named;
+  return gateway;
 }
 
-Result<std::string> limits_text(const config::ServeOptions& options) {
-  const auto path = model_path(options);
-  if (!path) return path.error();
-  const auto file = engine::open_gguf(*path);
-  if (!file) return file.error();
-  std::uint64_t context = count(options.ctx_size);
-  if (context == 0) context = engine::trained_context(**file);
+Result<std::string> limits_text(const config::ServeOptions& options, const config::Given& given) {
+  const auto tables = model_tables(options, given);
+  if (!tables) return tables.error();
+  std::uint64_t context = 0;  // the longest of any model
+  for (const config::ModelTable& table : *tables) {
+    const auto file = engine::open_gguf(table.path);
+    if (!file) return file.error();
+    const std::uint64_t chosen = count(table.ctx_size.value_or(options.ctx_size));
+    context = std::max(context, chosen != 0 ? chosen : engine::trained_context(**file));
+  }
   std::string text;
   std::uint64_t total = 0;
   const auto add = [&](std::uint64_t bytes, const std::string& what) {

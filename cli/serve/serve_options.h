@@ -15,12 +15,13 @@ namespace troupe::cli {
 [[nodiscard]] Result<ipc::ServerOptions> server_options(const config::ServeOptions& options,
                                                         const config::Given& given);
 
-// Error: as gateway_for_model(), and invalid_argument for an --alias that is no name.
+// With the models of [[model]] tables or of -m; else the embedded one. Errors: as model_path() and load_options(), and
+// invalid_argument for an --alias or a -m that is none.
 [[nodiscard]] Result<actors::GatewayOptions> gateway_options(const config::ServeOptions& options,
                                                              const config::Given& given);
 
-// --print-limits: one line for each kind of memory, its most bytes first; the last line is "total". Error: the model's
+// --print-limits: one line for each kind of memory, its most bytes first; the last line is "total". Error: a model's
 // file cannot be read.
-[[nodiscard]] Result<std::string> limits_text(const config::ServeOptions& options);
+[[nodiscard]] Result<std::string> limits_text(const config::ServeOptions& options, const config::Given& given);
 
 }  // namespace troupe::cli

@@ -21,6 +21,7 @@ namespace {
 constexpr std::size_t kMaxFileBytes = 1u << 20;
 
 constexpr std::string_view kTenantKey = "tenant";
+constexpr std::string_view kModelKey = "model";  // also that of an option
 
 // A TOML scalar as the text that a flag would have; nullopt for tables, arrays and dates.
 std::optional<std::string> scalar_text(const toml::node& node) {
@@ -96,11 +97,11 @@ std::string unknown_key(std::string_view key, bool is_table) {
   known.emplace_back(kTenantKey);
   if (const auto likely = nearest(key, known)) return fmt::format("unknown key {}; did you mean {}?", key, *likely);
   return fmt::format("unknown key {}{}", key,
-                     is_table ? "; keys are not grouped in tables, but for [[tenant]]"
+                     is_table ? "; keys are not grouped in tables, but for [[model]] and [[tenant]]"
                               : " (`troupe serve --print-config` shows those it has)");
 }
 
-// A scalar of a [[tenant]] table; nullopt for tables, arrays and dates.
+// A scalar of a table; nullopt for tables, arrays and dates.
 std::optional<TableEntry::Scalar> scalar_of(const toml::node& node) {
   if (const auto* value = node.as_string()) return value->get();
   if (const auto* value = node.as_integer()) return value->get();
@@ -133,21 +134,32 @@ Result<Table> read_table(const std::string& path, const toml::table& from) {
   return table;
 }
 
-// The rules under the key `tenant`.
-Result<std::vector<TenantRule>> read_tenants(const std::string& path, const toml::node& node) {
+// The tables under the key `kind`, as to_rows() takes them.
+template <class Row>
+Result<std::vector<Row>> read_tables(const std::string& path, std::string_view kind, const toml::node& node,
+                                     Result<std::vector<Row>> (*to_rows)(std::span<const Table>)) {
   const toml::array* const array = node.as_array();
   std::vector<Table> tables;
   for (std::size_t i = 0; array && i < array->size(); ++i) {
     const toml::table* const element = array->get(i)->as_table();
-    if (!element) return error_at(path, *array->get(i), "tenant is a table; each begins with a line [[tenant]]");
+    if (!element)
+      return error_at(path, *array->get(i), fmt::format("{0} is a table; each begins with a line [[{0}]]", kind));
     auto table = read_table(path, *element);
     if (!table) return table.error();
     tables.push_back(std::move(*table));
   }
-  if (!array) return error_at(path, node, "there may be several tenants: each begins with a line [[tenant]]");
-  auto rules = to_tenant_rules(tables);
-  if (!rules) return Error{rules.error().code, fmt::format("{}:{}", path, rules.error().message)};
-  return rules;
+  if (!array)
+    return error_at(path, node, fmt::format("there may be several {0}s: each begins with a line [[{0}]]", kind));
+  auto rows = to_rows(tables);
+  if (!rows) return Error{rows.error().code, fmt::format("{}:{}", path, rows.error().message)};
+  return rows;
+}
+
+// Whether the option's key holds tables instead.
+bool has_model_tables(std::string_view key, const toml::node& node) {
+  if (key != kModelKey) return false;
+  const toml::array* const array = node.as_array();
+  return node.is_table() || (array && !array->empty() && array->get(0)->is_table());
 }
 
 // Scans a TOML document by its strings and comments.
@@ -249,14 +261,20 @@ Result<std::optional<ConfigFile>> read_config_file(const std::string& path, Form
   if (!parsed)
     return Error{ErrorCode::bad_config,
                  fmt::format("{}:{}: {}", path, parsed.error().source().begin.line, parsed.error().description())};
-  ConfigFile file{path, {}, {}};
+  ConfigFile file{.path = path, .entries = {}, .models = {}, .tenants = {}};
   for (const auto& [key, node] : parsed.table()) {
     const int line = static_cast<int>(node.source().begin.line);
     const std::string place = fmt::format("{}:{}: ", path, line);
     if (key.str() == kTenantKey) {
-      auto tenants = read_tenants(path, node);
+      auto tenants = read_tables(path, kTenantKey, node, to_tenant_rules);
       if (!tenants) return tenants.error();
       file.tenants = std::move(*tenants);
+      continue;
+    }
+    if (has_model_tables(key.str(), node)) {
+      auto models = read_tables(path, kModelKey, node, to_model_tables);
+      if (!models) return models.error();
+      file.models = std::move(*models);
       continue;
     }
     const std::string_view name = name_today(key.str(), former_names);

@@ -174,12 +174,15 @@ std::string print_config(Command command, const Parsed& parsed) {
     bool any = false;
     for (const Option& option : option_table()) {
       if (!option.belongs_to(command) || option.group != group || option.flag_only || option.name == "config") continue;
+      if (option.name == "model" && !parsed.models.empty()) continue;  // its tables stand below
       if (!any) out << "\n# " << group << '\n';
       any = true;
       out << fmt::format("{} = {}  # {}\n", option.name, toml_value(option, parsed.options),
                          origin_of(option, parsed, "from "));
     }
   }
+  for (const ModelTable& model : parsed.models)
+    out << fmt::format("\n[[model]]  # from {}:{}\n{}", parsed.file, model.line, to_toml(model));
   for (const TenantRule& rule : parsed.tenants)
     out << fmt::format("\n[[tenant]]  # from {}:{}\n{}", parsed.file, rule.line, to_toml(rule));
   return out.str();
@@ -206,7 +209,8 @@ std::string man_page(std::string_view version, std::span<const ExitStatus> statu
   write_item(out, "NO_COLOR", "no colours in the log and in a chat");
   out << ".SH FILES\n";
   write_item(out, "$XDG_CONFIG_HOME/troupe/troupe.toml, /etc/troupe/troupe.toml",
-             "the configuration, one key for each option, and [[tenant]] rules (operations.md); the first that exists "
+             "the configuration, one key for each option, [[model]] tables and [[tenant]] rules (operations.md); the "
+             "first that exists "
              "is read");
   write_item(out, "$XDG_RUNTIME_DIR/troupe/troupe.sock, ~/.troupe/HOST.sock, /run/troupe/troupe.sock",
              "the socket of a user's own server, with and without a runtime directory, and of the system's");

@@ -28,7 +28,7 @@ struct ConfigOptions {
 };
 
 struct ModelOptions {
-  std::string model;
+  std::vector<std::string> model;  // PATH; of serve also NAME=PATH, and several
 };
 
 struct ThreadOptions {

@@ -222,6 +222,12 @@ Result<std::optional<ConfigFile>> read_file(const std::string& asked_for, const 
   return read_config_file(surroundings.system_file, surroundings.former_names);
 }
 
+const Option& model_option() {
+  const auto found = std::ranges::find(option_table(), std::string_view("model"), &Option::name);
+  TROUPE_ASSERT(found != option_table().end());
+  return *found;
+}
+
 // Applies the entries of the file. Those of other subcommands are checked too, with a scratch copy of the options.
 Status apply_file(Command command, const ConfigFile& file, Parsed& parsed) {
   parsed.file = file.path;
@@ -236,6 +242,14 @@ Status apply_file(Command command, const ConfigFile& file, Parsed& parsed) {
       parsed.warnings.push_back(fmt::format("{}: {}", place, renamed(entry.former_name, entry.option->name)));
   }
   if (command == Command::serve || command == Command::key) parsed.tenants = file.tenants;
+  if (file.models.empty()) return Ok{};
+  // Other subcommands, which have one model, take the default one.
+  if (command == Command::serve) {
+    parsed.models = file.models;
+  } else if (const Option& model = model_option(); model.belongs_to(command)) {
+    parsed.options.model = {file.models.front().path};
+    parsed.origins[std::string(model.name)] = fmt::format("{}:{}", file.path, file.models.front().line);
+  }
   return Ok{};
 }
 
@@ -344,6 +358,7 @@ Result<Parsed> parse(Command command, std::span<const std::string> arguments, co
   }
   if (auto status = apply_variables(command, surroundings, parsed); !status) return status.error();
   if (auto status = apply_flags(*flags, parsed); !status) return status.error();
+  if (parsed.origins.contains(model_option().name)) parsed.models.clear();
   warn_of_unknown_variables(surroundings, parsed.warnings);
   return parsed;
 }
@@ -359,8 +374,10 @@ Result<Reread> read_again(Command command, const Parsed& in_effect, const Surrou
   if (!fresh) return fresh.error();
   Reread reread{.in_effect = in_effect, .changed = {}, .need_restart = {}};
   reread.tenants_changed = fresh->tenants != in_effect.tenants;
+  reread.models_changed = fresh->models != in_effect.models;
   reread.in_effect.file = fresh->file;
   reread.in_effect.tenants = fresh->tenants;
+  reread.in_effect.models = fresh->models;
   for (const Option& option : option_table()) {
     if (!option.belongs_to(command)) continue;
     const std::vector<std::string> texts = to_texts(option, fresh->options);

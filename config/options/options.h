@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "config/options/model_tables.h"
 #include "config/options/option.h"
 #include "config/options/tenant_rules.h"
 #include "config/result.h"
@@ -48,7 +49,8 @@ struct Given {
   std::vector<std::string> warnings;                        // unknown TROUPE_* variables, former names
   std::string file;                                         // the configuration file that was read, if any
   std::vector<TenantRule> tenants;                          // of `file`; of `serve` and `key`
-  std::vector<std::string> command_line;                    // the parsed arguments, for read_again()
+  std::vector<ModelTable> models;         // of `file`, of `serve`; empty if a flag or a variable names models
+  std::vector<std::string> command_line;  // the parsed arguments, for read_again()
 };
 
 struct Parsed : Given {
@@ -69,6 +71,7 @@ struct Reread {
   Parsed in_effect;                    // the old values, with the new tenants and values of options that reload
   std::vector<const Option*> changed;  // options that reload and have a new value
   bool tenants_changed = false;
+  bool models_changed = false;            // the tables
   std::vector<std::string> need_restart;  // "threads = 4 (FILE:3)": other options with a new value
 };
 

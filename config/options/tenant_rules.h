@@ -6,9 +6,9 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <variant>
 #include <vector>
 
+#include "config/options/table.h"
 #include "config/result.h"
 
 namespace troupe::config {
@@ -42,20 +42,6 @@ struct TenantRule {
   std::optional<std::int64_t> max_context{};
   std::optional<std::int64_t> max_choices{};
   bool trusted_proxy = false;  // its connections may say for which tenant they act
-};
-
-// A key of a table and its value; a value that stands alone is a list of one.
-struct TableEntry {
-  using Scalar = std::variant<bool, std::int64_t, double, std::string>;
-  std::string key;
-  int line = 0;
-  bool is_list = false;
-  std::vector<Scalar> values;
-};
-
-struct Table {
-  int line = 0;  // of its header
-  std::vector<TableEntry> entries;
 };
 
 // The rules of these tables, in their order. Error: bad_config, "LINE: WHY": an unknown key (with the nearest name), a

@@ -106,6 +106,16 @@ std::uint32_t blocks_needed(const CacheGroup& group, std::uint32_t context) {
   return group.window == 0 ? all : std::min(all, cache::most_window_blocks(group.window, kChunk));
 }
 
+std::uint64_t least_cache_bytes(const CacheSpec& spec, std::uint32_t context, const LoadOptions& options) {
+  std::uint64_t blocks = 0;
+  for (const CacheGroup& group : spec.groups)
+    blocks += (options.num_blocks ? options.num_blocks : blocks_needed(group, context)) * group.bytes_per_block;
+  if (!spec.has_state()) return blocks;
+  // Live states get up to a quarter of the memory, snapshots of chosen number a quarter of the rest.
+  const std::uint64_t snapshots = options.num_snapshots * spec.state.snapshot_bytes(options.state_type);
+  return blocks * 16 / 9 + 4 * (spec.state.bytes() + snapshots) / 3 + 1;
+}
+
 Result<CachePlan> plan_cache(const CacheSpec& spec, std::uint32_t context, const LoadOptions& options,
                              std::uint64_t left) {
   const std::uint64_t per_context = blocks_for(context);

@@ -47,6 +47,10 @@ struct CachePlan {
 [[nodiscard]] Result<CachePlan> plan_cache(const CacheSpec& spec, std::uint32_t context, const LoadOptions& options,
                                            std::uint64_t left);
 
+// Bytes beside weights and vocabulary with which plan_cache() succeeds: one sequence of the whole context, or
+// options.num_blocks. An upper bound for models with recurrent layers, exact for others.
+[[nodiscard]] std::uint64_t least_cache_bytes(const CacheSpec& spec, std::uint32_t context, const LoadOptions& options);
+
 // The most blocks of a group that one sequence needs, during a long prefill chunk.
 [[nodiscard]] std::uint32_t blocks_needed(const CacheGroup& group, std::uint32_t context);
 

@@ -117,6 +117,7 @@ Act read_answer(api::Endpoint endpoint, const Request& request, const ReadContex
   const api::Dialect dialect = api::info(endpoint).dialect;
   auto parsed = api::parse_call(endpoint, request.body, api_context(context));
   if (auto* error = std::get_if<ApiError>(&parsed)) return refuse_with(std::move(*error), dialect);
+  if (context.model != nullptr) *context.model = std::get<ApiCall>(parsed).request.model;
   return [call = std::make_shared<ApiCall>(std::get<ApiCall>(std::move(parsed)))](Exchange& exchange) {
     begin_answer(call, exchange);
   };

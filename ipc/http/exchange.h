@@ -54,6 +54,7 @@ struct ReadContext {
   std::uint32_t uid = 0;
   std::uint64_t max_prompt_bytes = 0;
   const actors::Gateway* gateway = nullptr;
+  std::string* model = nullptr;  // set to the name of the model that is to answer; null: nothing is set
 };
 
 // An endpoint. `read` checks the request on any thread, as a body of megabytes takes long; what it returns runs on the

@@ -27,6 +27,13 @@ constexpr std::size_t kMinBodyBytes = 1024;
 // A request that waits for the model looks for it this often.
 constexpr std::chrono::milliseconds kLoadInterval{50};
 
+// Whether the model of this name is loading; an empty one: the default model.
+bool is_loading(const actors::Gateway& gateway, const std::string& name) {
+  for (const actors::ModelHealth& each : gateway.health())
+    if (name.empty() || each.name == name) return each.readiness == actors::Readiness::loading;
+  return false;
+}
+
 bool needs_model(RequestKind kind) { return kind == RequestKind::generate || kind == RequestKind::embed; }
 
 }  // namespace
@@ -302,25 +309,27 @@ asio::awaitable<void> HttpConnection::fail_reading() {
 }
 
 // Answers name the model and depend on its template, so they begin once it is there. The wait polls, a few times only.
-asio::awaitable<void> HttpConnection::wait_until_loaded() {
+asio::awaitable<void> HttpConnection::wait_until_loaded(std::string model) {
   held_back_ = true;
-  while (!closing_ && hub_.gateway->readiness() == actors::Readiness::loading) co_await wait(kLoadInterval);
+  while (!closing_ && is_loading(*hub_.gateway, model)) co_await wait(kLoadInterval);
   held_back_ = false;
 }
 
 asio::awaitable<void> HttpConnection::on_request() {
   request_ended_ = true;
   Request request = reader_.take();
+  std::string model;
   const ReadContext context{.tenant = tenant_,
                             .uid = caller_.peer.uid,
                             .max_prompt_bytes = max_prompt_bytes(hub_.options.limits.max_frame_bytes),
-                            .gateway = hub_.gateway};
+                            .gateway = hub_.gateway,
+                            .model = &model};
   Act act;
   if (request.body.size() <= kMaxInlineFrameBytes)
     act = route_->read(std::move(request), context);
   else
     co_await elsewhere([&] { act = route_->read(std::move(request), context); });
-  if (needs_model(route_->kind)) co_await wait_until_loaded();
+  if (needs_model(route_->kind)) co_await wait_until_loaded(std::move(model));
   input_.shrink_to(0);
   if (closing_) co_return;
   act(*this);

@@ -60,7 +60,7 @@ class HttpConnection final : public Connection, private Exchange {
   // The request is complete: begins to answer, and waits for the end of the answer.
   asio::awaitable<void> on_request();
   asio::awaitable<void> make_room_for_body();
-  asio::awaitable<void> wait_until_loaded();
+  asio::awaitable<void> wait_until_loaded(std::string model);
   // Waits until bytes have come, an answer has ended, or the connection closes.
   asio::awaitable<void> something();
   void on_end_of_input(bool is_broken);

@@ -26,7 +26,7 @@ constexpr const char* kTurns =
 
 GatewayOptions with_template(std::string source) {
   GatewayOptions options = embedded_model();
-  options.chat_template = {"turns", std::move(source)};
+  options.model().chat_template = {"turns", std::move(source)};
   return options;
 }
 
@@ -193,12 +193,12 @@ TEST_CASE("further members of a message reach the template as input") {
 // A model whose file has the template kTurns, and this one for conversations with tools.
 GatewayOptions with_tool_template(const troupe::test::TempFolder& folder, const std::string& source) {
   GatewayOptions options = embedded_model();
-  const auto original = engine::open_gguf(options.model_path);
+  const auto original = engine::open_gguf(options.model().path);
   REQUIRE(original);
   troupe::test::MetadataFile metadata((*original)->metadata());
   metadata["tokenizer.chat_template"] = std::string(kTurns);
   metadata["tokenizer.chat_template.tool_use"] = source;
-  options.model_path = folder.write("model.gguf", troupe::test::model_with(**original, metadata));
+  options.model().path = folder.write("model.gguf", troupe::test::model_with(**original, metadata));
   return options;
 }
 
@@ -226,7 +226,7 @@ TEST_CASE("a conversation with tools gets the file's template for them, others i
     CHECK(run(*gateway, request).ids == run(*gateway, same).ids);
   }
   // One that was asked for is the only one.
-  options.chat_template.name = "default";
+  options.model().chat_template.name = "default";
   CHECK(std::get<std::string>(applied(*start(options), {{{"user", "Hi"}}, true, offered})) == "<s>user: Hi</s>bot:");
   // One that cannot be used does not exist.
   CHECK(std::get<std::string>(applied(*start(with_tool_template(folder, "{% if %}")),
@@ -269,7 +269,7 @@ TEST_CASE("what the template refuses is refused in its words, once") {
 
 TEST_CASE("a template's file is named with its folder to the owner alone") {
   GatewayOptions options = with_template(kTurns);
-  options.chat_template.name = "/etc/my troupe/turns.jinja";
+  options.model().chat_template.name = "/etc/my troupe/turns.jinja";
   const auto gateway = start(options);
   const scheduler::Tenant guest{TenantId{2000}, false};
   for (const std::string& content : {std::string("x"), std::string(8192, 'x')}) {
@@ -346,7 +346,7 @@ TEST_CASE("a template that does not write earlier answers cannot continue a sess
 
 TEST_CASE("a template that cannot be used keeps a server from starting only if it was asked for") {
   GatewayOptions options = embedded_model();
-  options.chat_template = {"nope", ""};
+  options.model().chat_template = {"nope", ""};
   const auto gateway = Gateway::start(options);
   REQUIRE(gateway);
   Answer<Status> loaded;

@@ -261,7 +261,7 @@ TEST_CASE("faults: a server that makes no progress while work waits reports a st
   GatewayOptions options;
   options.progress_timeout = std::chrono::seconds(10);
   Stage stage(options);
-  const auto look = [&] { return take_snapshot(stage.context(), {&stage.unit.parts()}, stage.now()); };
+  const auto look = [&] { return take_snapshot(stage.context(), {stage.unit.shared_parts()}, stage.now()); };
   const auto wait = [&](int seconds) { stage.scheduler().advance_time(std::chrono::seconds(seconds)); };
   const Client client = client_with(20, 1, 5);
   stage.submit(request_for(client), client.sink);

@@ -92,9 +92,9 @@ class Recorder : public StreamSink {
 
 inline GatewayOptions embedded_model() {
   GatewayOptions options;
-  options.model_path = std::string(TROUPE_MODELS) + "/tales-5m-tq2_0.gguf";
+  options.model().path = std::string(TROUPE_MODELS) + "/tales-5m-tq2_0.gguf";
   options.num_threads = 2;
-  options.load.num_blocks = 256;
+  options.model().load.num_blocks = 256;
   return options;
 }
 

@@ -29,13 +29,13 @@ Request from_ids(std::vector<TokenId> ids, std::uint32_t max_tokens) {
 
 TEST_CASE("gateway: wrong options are refused before the model is loaded") {
   GatewayOptions options = embedded_model();
-  options.model_path = "/no/such/model.gguf";
+  options.model().path = "/no/such/model.gguf";
   const auto missing = Gateway::start(options);
   REQUIRE_FALSE(missing);
   CHECK(missing.error().code == ErrorCode::model_missing);
 
   options = embedded_model();
-  options.load.kernels = "abacus";
+  options.model().load.kernels = "abacus";
   const auto unknown = Gateway::start(options);
   REQUIRE_FALSE(unknown);
   CHECK(unknown.error().message.find("abacus") != std::string::npos);
@@ -43,8 +43,8 @@ TEST_CASE("gateway: wrong options are refused before the model is loaded") {
 
 TEST_CASE("gateway: a model that cannot be loaded ends the requests that wait for it") {
   GatewayOptions options = embedded_model();
-  options.load.memory = 1;  // too little for anything
-  options.load.num_blocks = 0;
+  options.memory = 1;  // too little for anything
+  options.model().load.num_blocks = 0;
   auto gateway = Gateway::start(options);
   REQUIRE(gateway);
   auto sink = std::make_shared<Recorder>();
@@ -140,7 +140,7 @@ TEST_CASE("gateway: under too few blocks sequences are preempted and their answe
     }
   }
   GatewayOptions options = embedded_model();
-  options.load.num_blocks = 10;  // two of them at most
+  options.model().load.num_blocks = 10;  // two of them at most
   const auto gateway = start(options);
   std::vector<std::shared_ptr<Recorder>> sinks;
   for (TokenId i = 0; i < 5; ++i) {
@@ -159,7 +159,7 @@ TEST_CASE("gateway: under too few blocks sequences are preempted and their answe
 
 TEST_CASE("gateway: a request that needs more blocks than there are is refused with the numbers") {
   GatewayOptions options = embedded_model();
-  options.load.num_blocks = 4;
+  options.model().load.num_blocks = 4;
   const auto gateway = start(options);
   const End end = run(*gateway, from_ids(long_prompt(200, 1), 5)).end;
   CHECK(end.outcome == Outcome::never_fits);

@@ -44,11 +44,14 @@ struct Machine {
   ModelUnit& add(const std::string& path, const std::string& alias) {
     engine::LoadOptions load;
     load.num_blocks = 32;
-    return models.add(system, context(), {.path = path, .alias = alias, .load = load});
+    std::vector<CatalogEntry> entries;
+    entries.push_back(describe({.path = path, .name = alias, .load = load}));
+    models.add(system, context(), std::move(entries));
+    return *models.find(alias);
   }
   // As the gateway does.
   RequestId submit(Request request, std::shared_ptr<Listener> sink) {
-    const ModelUnit* const unit = models.find(request.model);
+    const auto unit = models.find(request.model);
     REQUIRE(unit);
     const RequestId id = streams.add(std::move(request), std::move(sink), now(), unit->id());
     REQUIRE_FALSE(streams.take_queue_room(id, now()));
@@ -134,20 +137,23 @@ TEST_CASE("models: units take their memory from one budget and give it back") {
 
   const std::uint64_t enough = of_one + of_one / 2;
   MemoryBudget budget(enough);
-  {
-    ModelUnit fits(machine.system, machine.context(), budget, 7,
-                   {.path = kTales, .alias = "fits", .load = {.num_blocks = 32}});
-    machine.run();
-    CHECK(fits.state().readiness() == Readiness::ready);
-    ModelUnit refused(machine.system, machine.context(), budget, 8,
-                      {.path = kTales, .alias = "refused", .load = {.num_blocks = 32}});
-    machine.run();
-    REQUIRE(refused.state().error());
-    CHECK(refused.state().error()->code == ErrorCode::out_of_memory);
-    fits.stop();
-    refused.stop();
-    machine.run();
-  }
+  const auto start = [&](UnitId id, const std::string& name) {
+    CatalogEntry entry = describe({.path = kTales, .name = name, .load = {.num_blocks = 32}});
+    auto part = budget.expect(entry.demand);
+    return ModelUnit::start(machine.system, machine.context(), id, std::move(entry), std::move(part));
+  };
+  auto fits = start(7, "fits");
+  machine.run();
+  CHECK(fits->state().readiness() == Readiness::ready);
+  auto refused = start(8, "refused");
+  machine.run();
+  REQUIRE(refused->state().error());
+  CHECK(refused->state().error()->code == ErrorCode::out_of_memory);
+  CHECK_THAT(refused->state().error()->message, Catch::Contains("fits has "));
+  fits->stop();
+  refused->stop();
+  machine.run();
+  fits = refused = nullptr;
   CHECK(budget.left() == enough);
 }
 
@@ -165,7 +171,7 @@ TEST_CASE("models: an actor that dies in one unit, or a model that fails to load
     machine.run();
     CHECK(first->ids.size() == 30);
     CHECK(second->ids == first->ids);
-    CHECK(machine.models.unit(1).parts().counters.num_ended() > 0);
+    CHECK(machine.models.find("others")->parts().counters.num_ended() > 0);
   }
   Machine machine;
   machine.add(kTales, "tales");
@@ -210,7 +216,8 @@ TEST_CASE("models: an idle model beside a busy one is healthy, and only the one 
   CHECK(idle.is_making_progress(machine.now()));
   CHECK_FALSE(machine.models.is_making_progress(machine.now()));
 
-  const StatusSnapshot status = take_snapshot(machine.context(), {&busy.parts(), &idle.parts()}, machine.now());
+  const StatusSnapshot status =
+      take_snapshot(machine.context(), {busy.shared_parts(), idle.shared_parts()}, machine.now());
   CHECK(status.stalled);
   REQUIRE(status.models.size() == 2);
   CHECK(status.models[0].health.stalled);
@@ -292,7 +299,7 @@ TEST_CASE("models: one that fails to load is told, and the others serve") {
   none.run();
   CHECK(none.models.readiness() == Readiness::failed);
   CHECK_FALSE(none.models.is_making_progress(none.now()));
-  CHECK(none.models.unit(0).is_making_progress(none.now()));  // nothing waits for it
+  CHECK(none.models.default_unit()->is_making_progress(none.now()));  // nothing waits for it
 }
 
 TEST_CASE("models: a status is asked of all of them, and each one's memory is its own") {
@@ -306,7 +313,7 @@ TEST_CASE("models: a status is asked of all of them, and each one's memory is it
   REQUIRE(answer);
   CHECK(answer->models.size() == 2);
   CHECK(answer->model == "tales");
-  CHECK(machine.models.with_numerics(bert.state().model()->numerics_id()) == &bert);
+  CHECK(machine.models.with_numerics(bert.state().model()->numerics_id()).get() == &bert);
   CHECK(machine.models.with_numerics("others") == nullptr);
   KnownMemory sum;
   const MemoryOfUnits memory = machine.models.measure_memory(sum);

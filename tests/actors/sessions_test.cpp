@@ -28,13 +28,13 @@ constexpr const char* kModels[] = {"llama", "gemma2", "gemma3", "mamba", "rwkv7"
 
 GatewayOptions options_for(const std::string& model, const std::string& directory = {}) {
   GatewayOptions options;
-  options.model_path = std::string(TROUPE_TEST_DATA) + "/golden/" + model + ".gguf";
+  options.model().path = std::string(TROUPE_TEST_DATA) + "/golden/" + model + ".gguf";
   options.num_threads = 1;
   options.max_step_tokens = 48;  // several steps for a prompt, and for copies
-  options.load.num_blocks = 64;
-  options.load.num_snapshots = 16;
-  options.load.snapshot_every = 64;
-  options.load.context = 512;
+  options.model().load.num_blocks = 64;
+  options.model().load.num_snapshots = 16;
+  options.model().load.snapshot_every = 64;
+  options.model().load.context = 512;
   options.max_sequences = 4;
   options.sessions_directory = directory;
   return options;
@@ -171,7 +171,7 @@ TEST_CASE("what was read from a file is published: a request with the same prefi
 TEST_CASE("a session goes on where the cache has lost its blocks to others") {
   const TempFolder folder;
   GatewayOptions options = options_for(kAttention, folder.path("sessions"));
-  options.load.num_blocks = 16;
+  options.model().load.num_blocks = 16;
   const auto gateway = start(options);
   std::vector<TokenId> all = some_ids(100, 1);
   append(all, run(*gateway, turn("talk", all, 30)).ids);
@@ -634,7 +634,7 @@ TEST_CASE("under other numerics a session is refused unless it is to be recomput
     CHECK(refused.end.message.find("another model") != std::string::npos);
   }
   GatewayOptions wide = options_for(kAttention, folder.path("sessions"));
-  wide.load.kv_type = kernels::KvType::f32;
+  wide.model().load.kv_type = kernels::KvType::f32;
   const auto gateway = start(wide);
   const auto more = some_ids(5, 2);
   const Answered refused = run(*gateway, turn("talk", more, 10));
@@ -681,7 +681,7 @@ TEST_CASE("at random: turns, forks, deletions and restarts, and no answer differ
     INFO(model);
     const TempFolder folder;
     GatewayOptions options = options_for(model, folder.path("sessions"));
-    options.load.num_blocks = 24;
+    options.model().load.num_blocks = 24;
     const auto reference = start(options_for(model));
     auto gateway = start(options);
     std::map<std::string, std::vector<TokenId>> sessions;

@@ -132,7 +132,7 @@ class Stage {
     do run();
     while (scheduler().clock().trigger_timeout());
   }
-  void serve(ServedModel loaded) { unit.serve(std::move(loaded), "tales"); }
+  void serve(ServedModel loaded) { unit.serve(std::move(loaded)); }
   void serve(std::shared_ptr<engine::LoadedModel> loaded) { serve(ServedModel(std::move(loaded))); }
   RequestId submit(Request request, std::shared_ptr<Listener> sink) {
     const RequestId id = streams.add(std::move(request), std::move(sink), now());
@@ -163,8 +163,10 @@ class Stage {
   InlineCompute compute;
   TestConfig config;
   caf::actor_system system;
-  MemoryBudget budget{0};
-  ModelUnit unit{system, context(), budget, 0, {}};
+  MemoryBudget budget{std::uint64_t{1} << 30};
+  const std::shared_ptr<ModelUnit> unit_owner =
+      ModelUnit::start(system, context(), 0, {.name = "tales"}, budget.expect({.model = "tales"}));
+  ModelUnit& unit = *unit_owner;
   const Counters& counters = unit.parts().counters;
   ModelState& model = unit.state();
   caf::actor supervisor() { return unit.supervisor(); }

@@ -41,7 +41,7 @@ TEST_CASE("a file sets options of every type") {
                                               "max-frame-bytes = 8192\ndrain-timeout = 1.5\nstall-timeout = '2m'\n"
                                               "allow-uid = [1, 2]\nallow-gid = 3\n"));
   REQUIRE(parsed);
-  CHECK(parsed->options.model == "a.gguf");
+  CHECK(parsed->options.model == std::vector<std::string>{"a.gguf"});
   CHECK(parsed->options.ctx_size == 128);
   CHECK(parsed->options.memory.count == std::uint64_t{2} << 30);
   CHECK(parsed->options.max_frame_bytes.count == 8192);
@@ -144,7 +144,7 @@ TEST_CASE("a file with a mistake is refused with its line") {
   CHECK(error_of("threads = 1\nparalel = 2\n") == "t.toml:2: unknown key paralel; did you mean parallel?");
   CHECK(error_of("max_step_tokens = 2\n").find("did you mean max-step-tokens?") != std::string::npos);
   CHECK(error_of("[serve]\nthreads = 1\n") ==
-        "t.toml:1: unknown key serve; keys are not grouped in tables, but for [[tenant]]");
+        "t.toml:1: unknown key serve; keys are not grouped in tables, but for [[model]] and [[tenant]]");
   CHECK(error_of("zzz = 1\n").find("unknown key zzz (`troupe serve --print-config`") != std::string::npos);
   CHECK(error_of("help = true\n").find("unknown key help") != std::string::npos);
   CHECK(error_of("config = 'x'\n").find("unknown key config") != std::string::npos);
@@ -191,7 +191,7 @@ TEST_CASE("a value of the wrong type is refused with the right one") {
   CHECK(error_of("threads = 1979-05-27\n").find("threads takes a whole number") != std::string::npos);
   CHECK(error_of("json = 1\n").find("json takes true or false") != std::string::npos);
   CHECK(error_of("temp = 'x'\n").find("temp takes a number") != std::string::npos);
-  CHECK(error_of("model = 1\n").find("model takes a string in quotes") != std::string::npos);
+  CHECK(error_of("model = 1\n").find("model takes strings in quotes") != std::string::npos);
   CHECK(error_of("stop = [1]\n").find("stop takes strings in quotes") != std::string::npos);
   CHECK(error_of("allow-uid = ['root']\n").find("allow-uid takes whole numbers") != std::string::npos);
   CHECK(error_of("memory = true\n").find("memory takes a number of bytes or a string") != std::string::npos);

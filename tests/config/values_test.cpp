@@ -101,7 +101,7 @@ TEST_CASE("a value of every type reaches its field") {
   CHECK(options.timeout == std::chrono::milliseconds(250));
   CHECK(options.seed == 18446744073709551615u);
   CHECK(options.kv_type == "f32");
-  CHECK(options.model == "a b.gguf");
+  CHECK(options.model == std::vector<std::string>{"a b.gguf"});
   CHECK(options.allow_uid == std::vector<std::int64_t>{1, 2, 3});
   CHECK(options.stop == std::vector<std::string>{"a,b", "c"});
   CHECK(assigned("seed", {"-1"}, options).empty());

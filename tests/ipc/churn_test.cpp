@@ -33,7 +33,7 @@ actors::GatewayOptions narrow() {
   actors::GatewayOptions options = embedded_model();
   options.max_sequences = 4;
   options.max_step_tokens = 64;
-  options.load.num_blocks = 128;
+  options.model().load.num_blocks = 128;
   return options;
 }
 

@@ -33,7 +33,7 @@ void require_refused(RawClient& client, const v1::ClientFrame& frame, v1::Outcom
 
 actors::GatewayOptions tiny_encoder() {
   actors::GatewayOptions options;
-  options.model_path = TROUPE_TEST_DATA "/tiny-bert.gguf";
+  options.model().path = TROUPE_TEST_DATA "/tiny-bert.gguf";
   options.num_threads = 2;
   return options;
 }

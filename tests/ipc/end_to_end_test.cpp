@@ -49,8 +49,8 @@ TEST_CASE("an answer over the socket: text, ids, usage, seed, and the same from 
 
 TEST_CASE("a conversation over the socket gets the answer to the prompt that its template makes") {
   actors::GatewayOptions options = embedded_model();
-  options.chat_template = {"plain",
-                           "{{ bos_token }}{% for m in messages %}{{ m.name ~ m.content }}{% endfor %}{{ more }}"};
+  options.model().chat_template = {
+      "plain", "{{ bos_token }}{% for m in messages %}{{ m.name ~ m.content }}{% endfor %}{{ more }}"};
   RealServer server(options);
   const auto client = server.connect();
   const Completion text = complete(*client, seeded("Once upon a time", 12, 5));
@@ -78,10 +78,10 @@ TEST_CASE("models with windows and with recurrent state give the same bits cold,
     const auto path = troupe::test::shared_file("golden/" + name + ".gguf");
     if (!path) return;
     actors::GatewayOptions options;
-    options.model_path = *path;
+    options.model().path = *path;
     options.num_threads = 2;
-    options.load.num_blocks = 128;
-    options.load.snapshot_every = 64;
+    options.model().load.num_blocks = 128;
+    options.model().load.snapshot_every = 64;
     RealServer server(options);
     const auto client = server.connect();
     std::vector<TokenId> prompt = random_tokens(150, 6);
@@ -272,7 +272,7 @@ TEST_CASE("128 shuffled requests over 8 prefixes with room for 3 find most of th
   constexpr std::size_t kPrefixes = 8, kRequests = 128, kPrefixBlocks = 8;
   actors::GatewayOptions options = embedded_model();
   // Blocks for three prefixes and for four requests at a time (a block or two each).
-  options.load.num_blocks = 3 * kPrefixBlocks + 8;
+  options.model().load.num_blocks = 3 * kPrefixBlocks + 8;
   options.max_sequences = 4;
   RealServer server(options);
   const auto client = server.connect();

@@ -18,9 +18,9 @@ namespace troupe::ipc::test {
 
 inline actors::GatewayOptions embedded_model() {
   actors::GatewayOptions options;
-  options.model_path = TROUPE_MODELS "/tales-5m-tq2_0.gguf";
+  options.model().path = TROUPE_MODELS "/tales-5m-tq2_0.gguf";
   options.num_threads = 2;
-  options.load.num_blocks = 1024;
+  options.model().load.num_blocks = 1024;
   return options;
 }
 

@@ -48,7 +48,7 @@ const std::map<std::string, Floors> kFloors = {
      {{"engine.h", "model.h"},
       {"compute", "drafting", "formats", "sampling", "tokenizers", "chat/values", "chat/syntax", "chat/jinja", "chat",
        "memory", "machine", "weights", "layers", "model", "families", "evaluation"}}},
-    {"actors", {{"gateway_options.h"}, {"requests", "threads", "sessions", "serving", "batching", "status", "unit"}}},
+    {"actors", {{"gateway_options.h"}, {"requests", "threads", "sessions", "serving", "models", "batching", "status", "unit"}}},
     {"ipc",
      {{"connection.h", "hub.h", "rate_limits.h", "request_rules.h", "server.h", "tenant_rules.h", "troupe.pb.h"},
       {"keys", "sockets", "frames", "client", "http/api", "http", "http/page"}}},

@@ -8,9 +8,9 @@ namespace troupe::actors {
 namespace {
 
 TEST_CASE("model state: loading, then ready, then draining; each callback is called once") {
-  ModelState state("file-name");
+  ModelState state("tales");
   CHECK(state.readiness() == Readiness::loading);
-  CHECK(state.name() == "file-name");
+  CHECK(state.name() == "tales");
   int told = 0;
   state.on_loaded([&](Status status) { told += status ? 1 : 100; });
   state.set_fraction(0.5);
@@ -20,7 +20,7 @@ TEST_CASE("model state: loading, then ready, then draining; each callback is cal
   const engine::LoadOptions options;  // a variable: GCC 12 takes members of a temporary for uninitialised
   auto model = engine::LoadedModel::load(std::string(TROUPE_MODELS) + "/tales-5m-tq2_0.gguf", options);
   REQUIRE(model);
-  state.loaded(std::make_shared<const ServedModel>(*std::move(model)), "tales");
+  state.loaded(std::make_shared<const ServedModel>(*std::move(model)));
   CHECK(told == 1);
   state.on_loaded([&](Status status) { told += status ? 10 : 100; });
   CHECK(told == 11);

@@ -125,7 +125,7 @@ TEST_CASE("http: a model without a chat template refuses conversations and says 
 
 TEST_CASE("http: reasoning is split by the markers that the model's template has, and its budget ends with them") {
   actors::GatewayOptions options = embedded_model();
-  options.chat_template = {"test", "{% for m in messages %}{{ m.content }}{% endfor %}[THINK]"};
+  options.model().chat_template = {"test", "{% for m in messages %}{{ m.content }}{% endfor %}[THINK]"};
   RealServer server(options);
   const json messages = json::array({{{"role", "user"}, {"content", "Once upon a time"}}});
   const json chat{{"messages", messages},
@@ -154,10 +154,10 @@ TEST_CASE("http: reasoning is split by the markers that the model's template has
 
 TEST_CASE("http: a conversation is answered, and what a template opens as reasoning is split off") {
   actors::GatewayOptions options = embedded_model();
-  options.chat_template.source =
+  options.model().chat_template.source =
       "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
       "{% if add_generation_prompt %}assistant:<think>\n{% endif %}";
-  options.chat_template.name = "test";
+  options.model().chat_template.name = "test";
   RealServer server(options);
   const json messages = json::array({{{"role", "user"}, {"content", "Tell a story"}}});
   const json chat{{"messages", messages}, {"max_tokens", 16}, {"seed", 3}, {"ignore_eos", true}};

@@ -1,0 +1,65 @@
+// The memory that the models of a server may take together, and each model's part of it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "config/result.h"
+
+namespace troupe::actors {
+
+// What a model needs. Bytes.
+struct MemoryDemand {
+  std::string model;          // its name, for messages
+  std::uint64_t weights = 0;  // of a draft model, too
+  std::uint64_t vocabulary = 0;
+  std::uint64_t cache = 0;  // the least that it can be served with: one sequence of the whole context
+  std::uint64_t limit = 0;  // all that it may take; 0: what it needs, and a share of what is left
+
+  std::uint64_t least() const { return limit != 0 ? limit : weights + vocabulary + cache; }
+};
+
+// Thread-safe; so are its parts, which may outlive it.
+class MemoryBudget {
+  struct State;
+
+ public:
+  // One model's part. It waits until it is reserved, and is given back when it is destroyed.
+  class Part {
+   public:
+    Part(std::shared_ptr<State> state, MemoryDemand demand);
+    ~Part();
+    Part(const Part&) = delete;
+    Part& operator=(const Part&) = delete;
+
+    // Takes the part before the model is loaded, so that no other load takes the same bytes. Returns how many bytes the
+    // model may have: its limit; else what it needs, and of what no model has and none that waits needs, an equal share
+    // of each that waits. The only model gets all. Error: out_of_memory, with the numbers: nothing is taken.
+    [[nodiscard]] Result<std::uint64_t> reserve();
+    // The model is loaded and takes so many: the rest is given back. May exceed what was reserved, as estimates of
+    // vocabularies are approximate.
+    void settle(std::uint64_t bytes);
+    [[nodiscard]] const MemoryDemand& demand() const { return demand_; }
+
+   private:
+    friend class MemoryBudget;
+    const std::shared_ptr<State> state_;
+    const MemoryDemand demand_;
+    bool waits_ = true;        // guarded by the state's lock, like the next
+    std::uint64_t bytes_ = 0;  // reserved, or taken
+  };
+
+  explicit MemoryBudget(std::uint64_t bytes);
+
+  // A model that is going to be loaded: those that are reserved before it leave it what it needs, if they can.
+  [[nodiscard]] std::shared_ptr<Part> expect(MemoryDemand demand);
+  [[nodiscard]] std::uint64_t total() const;
+  [[nodiscard]] std::uint64_t left() const;
+
+ private:
+  const std::shared_ptr<State> state_;
+};
+
+}  // namespace troupe::actors

@@ -1,0 +1,85 @@
+#include "config/options/model_tables.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "config/options/table_keys.h"
+#include "config/printable.h"
+
+namespace troupe::config {
+namespace {
+
+constexpr std::string_view kKind = "model";
+constexpr double kMaxBlocks = 1u << 30;
+constexpr double kMaxContext = 1u << 24;
+constexpr double kMaxBytes = 1ull << 60;
+constexpr std::string_view kKvTypes[] = {"f16", "f32", "int8", "q8_0"};
+
+const TableKey<ModelTable> kModelKeys[] = {
+    {"path", &ModelTable::path},
+    {"name", &ModelTable::name},
+    {"ctx-size", &ModelTable::ctx_size, 0, kMaxContext},
+    {"kv-type", &ModelTable::kv_type},
+    {"kv-blocks", &ModelTable::kv_blocks, 0, kMaxBlocks},
+    {"chat-template", &ModelTable::chat_template},
+    {"draft", &ModelTable::draft},
+    {"memory", &ModelTable::memory, 0, kMaxBytes},
+    {"weight", &ModelTable::weight, 0.001, 1000},
+    {"pinned", &ModelTable::pinned},
+};
+
+// What is wrong with a name; empty: nothing.
+std::string problem_of_name(const std::string& name) {
+  if (Printable(name, kMaxModelNameBytes) == name) return {};
+  return fmt::format("'{}' is not a name of at most {} bytes of UTF-8 without control characters",
+                     Printable(name).text(), kMaxModelNameBytes);
+}
+
+// What is wrong with the last table beside those before it; empty: nothing.
+std::string problem_of(std::span<const ModelTable> tables) {
+  const ModelTable& last = tables.back();
+  if (last.path.empty()) return "this model has no path: path = \"FILE.gguf\"";
+  if (!last.kv_type.empty() && std::ranges::find(kKvTypes, last.kv_type) == std::end(kKvTypes))
+    return fmt::format("kv-type is '{}'; it may be {}", last.kv_type, fmt::join(kKvTypes, ", "));
+  if (std::string problem = problem_of_name(last.name); !problem.empty()) return "name: " + problem;
+  for (const ModelTable& other : tables.first(tables.size() - 1))
+    if (!last.name.empty() && other.name == last.name)
+      return fmt::format("the model in line {} has the name {}, too; choose another name", other.line, other.name);
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<ModelTable>> to_model_tables(std::span<const Table> tables) {
+  std::vector<ModelTable> models;
+  for (const Table& table : tables) {
+    if (models.size() == kMaxModelTables)
+      return error_in_line(table.line, fmt::format("there may be at most {} tables [[model]]", kMaxModelTables));
+    ModelTable& model = models.emplace_back();
+    model.line = table.line;
+    if (Status read = read_row<ModelTable>(kModelKeys, kKind, table, model); !read) return read.error();
+    if (const std::string problem = problem_of(models); !problem.empty()) return error_in_line(table.line, problem);
+  }
+  return models;
+}
+
+Result<ModelTable> parse_model(const std::string& text) {
+  ModelTable model{.path = text};
+  const std::size_t equals = text.find('=');
+  if (equals != std::string::npos && text.find('/') > equals) {
+    model.name = text.substr(0, equals);
+    model.path = text.substr(equals + 1);
+    if (model.name.empty())
+      return Error{ErrorCode::invalid_argument, fmt::format("'{}' has no name before the =", Printable(text).text())};
+    if (std::string problem = problem_of_name(model.name); !problem.empty())
+      return Error{ErrorCode::invalid_argument, problem};
+  }
+  if (model.path.empty())
+    return Error{ErrorCode::invalid_argument, fmt::format("'{}' has no path", Printable(text).text())};
+  return model;
+}
+
+std::string to_toml(const ModelTable& model) { return row_to_toml<ModelTable>(kModelKeys, model); }
+
+}  // namespace troupe::config

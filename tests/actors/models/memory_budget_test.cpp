@@ -1,0 +1,95 @@
+#include "actors/models/memory_budget.h"
+
+#include <catch2/catch.hpp>
+
+#include "actors/models/model_catalog.h"
+
+namespace troupe::actors {
+namespace {
+
+using Catch::Matchers::Contains;
+
+constexpr std::uint64_t kMiB = 1u << 20;
+
+MemoryDemand demand(std::string name, std::uint64_t mebibytes, std::uint64_t limit = 0) {
+  return {.model = std::move(name), .weights = mebibytes * kMiB, .limit = limit * kMiB};
+}
+
+TEST_CASE("memory budget: the only model gets all of it, also where that is too little: the loader says of what") {
+  MemoryBudget budget(100 * kMiB);
+  const auto part = budget.expect(demand("a", 200));
+  const auto bytes = part->reserve();
+  REQUIRE(bytes);
+  CHECK(*bytes == 100 * kMiB);
+  CHECK(budget.left() == 0);
+}
+
+TEST_CASE("memory budget: models that wait keep what they need, and share the rest in equal parts") {
+  MemoryBudget budget(100 * kMiB);
+  const auto a = budget.expect(demand("a", 20)), b = budget.expect(demand("b", 30)),
+             c = budget.expect(demand("c", 5, 10));
+  CHECK(*a->reserve() == (20 + (100 - 20 - 30 - 10) / 2) * kMiB);
+  a->settle(25 * kMiB);  // what it does not use goes to the others
+  CHECK(*b->reserve() == (100 - 25 - 10) * kMiB);
+  b->settle(40 * kMiB);
+  CHECK(*c->reserve() == 10 * kMiB);
+  CHECK(budget.left() == 25 * kMiB);
+}
+
+TEST_CASE("memory budget: two loads cannot take the same bytes, and what does not fit is refused with the numbers") {
+  MemoryBudget budget(100 * kMiB);
+  const auto a = budget.expect(demand("a", 60)), b = budget.expect(demand("b", 60));
+  REQUIRE(a->reserve());  // b does not fit beside it, so nothing is kept for b
+  CHECK(budget.left() == 0);
+  a->settle(70 * kMiB);
+  const auto refused = b->reserve();
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code == ErrorCode::out_of_memory);
+  CHECK_THAT(refused.error().message, Contains("model b needs 60 MiB (weights 60 MiB") &&
+                                          Contains("30 MiB of the memory budget of 100 MiB are left: a has 70 MiB"));
+  CHECK(budget.left() == 30 * kMiB);
+  const auto limited = budget.expect(demand("c", 1, 31));
+  const auto too_much = limited->reserve();
+  REQUIRE_FALSE(too_much);
+  CHECK_THAT(too_much.error().message, Contains("model c is to have 31 MiB"));
+}
+
+TEST_CASE("memory budget: a part is given back when its last holder goes, also after the budget") {
+  auto budget = std::make_unique<MemoryBudget>(100 * kMiB);
+  auto a = budget->expect(demand("a", 60));
+  REQUIRE(a->reserve());
+  auto b = budget->expect(demand("b", 60));
+  a = nullptr;
+  CHECK(budget->left() == 100 * kMiB);
+  CHECK(*b->reserve() == 100 * kMiB);
+  budget = nullptr;
+  b->settle(kMiB);
+}
+
+TEST_CASE("catalog: a file's model is known before it is loaded: its name, what it needs, or why it cannot be loaded") {
+  const std::string tales = TROUPE_MODELS "/tales-5m-tq2_0.gguf";
+  const CatalogEntry entry = describe({.path = tales});
+  CHECK_FALSE(entry.problem);
+  CHECK(entry.name == entry.demand.model);
+  CHECK(entry.file);
+  CHECK(entry.demand.weights > kMiB);
+  CHECK(entry.demand.cache == 32 * 98304);  // its 1,024 positions
+  CHECK(describe({.path = tales, .name = "mine"}).name == "mine");
+  const CatalogEntry with_draft = describe({.path = tales, .draft_path = TROUPE_MODELS "/tales-draft-q8_0.gguf"});
+  CHECK(with_draft.demand.weights > entry.demand.weights);
+  CHECK(with_draft.draft_file);
+  const CatalogEntry encoder = describe({.path = TROUPE_TEST_DATA "/tiny-bert.gguf"});
+  CHECK_FALSE(encoder.problem);
+  CHECK(encoder.demand.cache == 0);
+
+  const CatalogEntry missing = describe({.path = "/nowhere/lost.gguf"});
+  CHECK(missing.name == "lost");
+  REQUIRE(missing.problem);
+  CHECK(missing.problem->code == ErrorCode::model_missing);
+  const CatalogEntry variant = describe({.path = tales, .load = {.kernels = "abacus"}});
+  REQUIRE(variant.problem);
+  CHECK(variant.problem->code == ErrorCode::invalid_argument);
+}
+
+}  // namespace
+}  // namespace troupe::actors

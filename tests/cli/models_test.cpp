@@ -1,0 +1,88 @@
+// Several models in one server, from outside.
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tests/cli/process.h"
+
+namespace troupe::test {
+namespace {
+
+using Catch::Matchers::Contains;
+using nlohmann::json;
+
+const std::string kTales = TROUPE_MODELS "/tales-5m-tq2_0.gguf";
+const std::string kBert = TROUPE_TEST_DATA "/tiny-bert.gguf";
+const std::string kAnswer = ", there was a little girl named Lily\n";
+
+Finished ask(const ServerProcess& server, const std::string& model) {
+  return server.call({"run", "--temp", "0", "-n", "8", "--model-name", model, "Once upon a time"});
+}
+
+}  // namespace
+
+TEST_CASE("serve -m NAME=FILE, several times: requests name their model, the first is the default") {
+  ServerProcess server({"-m", "tales=" + kTales, "-m", "vectors=" + kBert, "-m", "twin=" + kTales, "-c", "256"});
+  CHECK(server.call({"run", "--temp", "0", "-n", "8", "Once upon a time"}).out == kAnswer);
+  CHECK(ask(server, "tales").out == kAnswer);
+  CHECK(ask(server, "twin").out == kAnswer);
+  const Finished vectors = server.call({"embed", "--model-name", "vectors", "Once upon a time"});
+  CHECK(vectors.code == 0);
+  CHECK(json::parse(vectors.out)["embedding"].size() == 64);
+  const Finished wrong = ask(server, "other");
+  CHECK(wrong.code == 2);
+  CHECK_THAT(wrong.err, Contains("there is no model \"other\" here; this server has \"tales\", \"vectors\", \"twin\""));
+  CHECK_THAT(ask(server, "vectors").err, Contains("unsupported"));
+
+  const json status = json::parse(server.call({"status", "--json"}).out);
+  REQUIRE(status["model_health"].size() == 3);
+  CHECK(status["model_health"][1]["name"] == "vectors");
+  CHECK(status["model_health"][2]["readiness"] == "ready");
+  CHECK(server.stop().code == 0);
+}
+
+TEST_CASE("a [[model]] table for each model; one that cannot be loaded is named, and the others are served") {
+  TempFolder folder;
+  const std::string config = folder.write("t.toml",
+                                          "ctx-size = 256\n[[model]]\npath = \"/nowhere/lost.gguf\"\n[[model]]\n"
+                                          "path = \"" +
+                                              kTales + "\"\nname = \"tales\"\nctx-size = 64\n");
+  ServerProcess server({"--config", config});
+  CHECK(ask(server, "tales").out == kAnswer);
+  const Finished too_long = server.call({"run", "-n", "8", "--model-name", "tales", std::string(400, 'a')});
+  CHECK(too_long.code == 2);
+  CHECK_THAT(too_long.err, Contains("too_long"));
+  const Finished lost = ask(server, "lost");
+  CHECK(lost.code == 75);
+  CHECK_THAT(lost.err, Contains("model_unloaded") && Contains("/nowhere/lost.gguf"));
+  CHECK_THAT(server.call({"status"}).out, Contains("health       ready\n") && Contains("model lost   failed: "));
+  const Finished stopped = server.stop();
+  CHECK(stopped.code == 0);
+  CHECK_THAT(stopped.err, Contains("not served, for what is said above: lost"));
+}
+
+TEST_CASE("a server whose models all cannot be loaded, or have one name, does not start") {
+  const Finished missing = invoke({"serve", "-m", "/nowhere/a.gguf", "-m", "/nowhere/b.gguf"});
+  CHECK(missing.code == 66);
+  CHECK_THAT(missing.err, Contains("/nowhere/a.gguf"));
+  const Finished twice = invoke({"serve", "-m", "x=" + kTales, "-m", "x=" + kBert});
+  CHECK(twice.code == 2);
+  CHECK_THAT(twice.err, Contains("are both called \"x\"; give one another name"));
+  const Finished elsewhere = invoke({"bench", "-m", kTales, "-m", kTales});
+  CHECK(elsewhere.code == 2);
+  CHECK_THAT(elsewhere.err, Contains("only `troupe serve` takes several"));
+}
+
+TEST_CASE("models share one memory budget: what does not fit beside the others is refused with the numbers") {
+  ServerProcess server(
+      {"-m", "a=" + kTales, "-m", "b=" + kTales, "-m", "c=" + kTales, "--memory", "11MiB", "-c", "512"});
+  const json status = json::parse(server.call({"status", "--json"}).out);
+  REQUIRE(status["model_health"].size() == 3);
+  CHECK(status["model_health"][0]["readiness"] == "ready");
+  CHECK(status["model_health"][1]["readiness"] == "ready");
+  CHECK(status["model_health"][2]["readiness"] == "failed");
+  CHECK_THAT(status["model_health"][2]["problem"].get<std::string>(),
+             Contains("model c needs ") && Contains("of the memory budget of 11 MiB are left: a has "));
+}
+
+}  // namespace troupe::test

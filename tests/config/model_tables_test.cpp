@@ -1,0 +1,142 @@
+#include "config/options/model_tables.h"
+
+#include <catch2/catch.hpp>
+
+#include "config/options/options.h"
+#include "tests/support/temp_folder.h"
+
+using namespace troupe;
+using namespace troupe::config;
+using Catch::Matchers::Contains;
+
+namespace {
+
+Result<Parsed> parse_file(const test::TempFolder& folder, const std::string& content,
+                          std::vector<std::string> arguments = {}, Command command = Command::serve,
+                          std::map<std::string, std::string, std::less<>> variables = {}) {
+  arguments.insert(arguments.end(), {"--config", folder.write("t.toml", content)});
+  return parse(command, arguments, {.variables = std::move(variables), .system_file = "/nonexistent"});
+}
+
+std::string table_error(const std::string& content) {
+  const test::TempFolder folder;
+  const auto parsed = parse_file(folder, content);
+  REQUIRE_FALSE(parsed);
+  CHECK(parsed.error().code == ErrorCode::bad_config);
+  return parsed.error().message;
+}
+
+const std::string kTwo = R"(threads = 2
+
+[[model]]
+path = "/models/llama.gguf"
+name = "llama3"
+ctx-size = 8192
+kv-type = "int8"
+kv-blocks = 512
+chat-template = "chatml"
+draft = "/models/small.gguf"
+memory = "8GiB"
+weight = 2.5
+pinned = true
+
+# the other
+[[model]]
+path = "qwen.gguf"
+)";
+
+}  // namespace
+
+TEST_CASE("models: a table for each, in their order, with every key") {
+  const test::TempFolder folder;
+  const auto parsed = parse_file(folder, kTwo);
+  REQUIRE(parsed);
+  REQUIRE(parsed->models.size() == 2);
+  const ModelTable& first = parsed->models[0];
+  CHECK(first.line == 3);
+  CHECK(first.path == "/models/llama.gguf");
+  CHECK(first.name == "llama3");
+  CHECK(first.ctx_size == 8192);
+  CHECK(first.kv_type == "int8");
+  CHECK(first.kv_blocks == 512);
+  CHECK(first.chat_template == "chatml");
+  CHECK(first.draft == "/models/small.gguf");
+  CHECK(first.memory.count == std::uint64_t{8} << 30);
+  CHECK(first.weight == 2.5);
+  CHECK(first.pinned);
+  CHECK(parsed->models[1].path == "qwen.gguf");
+  CHECK(parsed->models[1].name.empty());
+  CHECK_FALSE(parsed->models[1].ctx_size);
+  CHECK(parsed->models[1].weight == 1);
+}
+
+TEST_CASE("models: what --print-config prints reads back to the same tables") {
+  const test::TempFolder folder;
+  const auto parsed = parse_file(folder, kTwo);
+  REQUIRE(parsed);
+  const std::string printed = print_config(Command::serve, *parsed);
+  const auto again = parse_file(folder, printed);
+  if (!again) FAIL(again.error().message);
+  CHECK(again->models == parsed->models);
+}
+
+TEST_CASE("models: -m and TROUPE_MODEL are taken instead of the tables, whose first model others than serve take") {
+  const test::TempFolder folder;
+  const auto by_flag = parse_file(folder, kTwo, {"-m", "a.gguf", "-m", "b=c.gguf"});
+  REQUIRE(by_flag);
+  CHECK(by_flag->models.empty());
+  CHECK(by_flag->options.model == std::vector<std::string>{"a.gguf", "b=c.gguf"});
+  const auto by_variable = parse_file(folder, kTwo, {}, Command::serve, {{"TROUPE_MODEL", "v.gguf"}});
+  REQUIRE(by_variable);
+  CHECK(by_variable->models.empty());
+  CHECK(by_variable->options.model == std::vector<std::string>{"v.gguf"});
+  const auto bench = parse_file(folder, kTwo, {}, Command::bench);
+  REQUIRE(bench);
+  CHECK(bench->options.model == std::vector<std::string>{"/models/llama.gguf"});
+  CHECK(bench->origins.at("model") == folder.path("t.toml:3"));
+  const auto list = parse_file(folder, "model = [\"a.gguf\", \"b=c.gguf\"]\n");
+  REQUIRE(list);
+  CHECK(list->options.model == std::vector<std::string>{"a.gguf", "b=c.gguf"});
+}
+
+TEST_CASE("models: a table that cannot be used is an error with its line") {
+  CHECK_THAT(table_error("[[model]]\nname = \"a\"\n"), Contains("t.toml:1: this model has no path"));
+  CHECK_THAT(table_error("[[model]]\npath = \"a\"\nctx-sise = 5\n"),
+             Contains("t.toml:3: unknown key ctx-sise of a model; did you mean ctx-size?"));
+  CHECK_THAT(table_error("[[model]]\npath = \"a\"\nthreads = 5\n"),
+             Contains("t.toml:3: threads is no key of a model; options stand above the first [[model]]"));
+  CHECK_THAT(table_error("[[model]]\npath = 5\n"), Contains("t.toml:2: path takes a string in quotes"));
+  CHECK_THAT(table_error("[[model]]\npath = \"a\"\nmemory = \"much\"\n"),
+             Contains("t.toml:3: memory takes a number of bytes or a string such as \"4GiB\""));
+  CHECK_THAT(table_error("[[model]]\npath = \"a\"\nmemory = -1\n"),
+             Contains("t.toml:3: memory takes a number of bytes"));
+  CHECK_THAT(table_error("[[model]]\npath = \"a\"\nkv-type = \"q4_0\"\n"),
+             Contains("t.toml:1: kv-type is 'q4_0'; it may be f16, f32, int8, q8_0"));
+  CHECK_THAT(table_error("[[model]]\npath = \"a\"\nweight = 0\n"),
+             Contains("weight is 0; it may be from 0.001 to 1000"));
+  CHECK_THAT(table_error("[[model]]\npath = \"a\"\nname = \"x\"\n[[model]]\npath = \"b\"\nname = \"x\"\n"),
+             Contains("t.toml:4: the model in line 1 has the name x, too"));
+  CHECK_THAT(table_error("[[model]]\npath = \"a\"\nname = \"x\\ny\"\n"),
+             Contains("is not a name of at most 128 bytes"));
+  CHECK_THAT(table_error("[model]\npath = \"a\"\n"), Contains("each begins with a line [[model]]"));
+  std::string many;
+  for (std::size_t i = 0; i <= kMaxModelTables; ++i) many += "[[model]]\npath = \"a\"\n";
+  CHECK_THAT(table_error(many), Contains("there may be at most 64 tables [[model]]"));
+}
+
+TEST_CASE("models: -m names a model before the first =, unless a slash comes first") {
+  const auto plain = parse_model("dir/a=b.gguf");
+  REQUIRE(plain);
+  CHECK(plain->path == "dir/a=b.gguf");
+  CHECK(plain->name.empty());
+  const auto named = parse_model("tales=dir/a=b.gguf");
+  REQUIRE(named);
+  CHECK(named->name == "tales");
+  CHECK(named->path == "dir/a=b.gguf");
+  for (const char* text : {"", "=a.gguf", "a=", "a\nb=c.gguf"}) {
+    INFO(text);
+    const auto bad = parse_model(text);
+    REQUIRE_FALSE(bad);
+    CHECK(bad.error().code == ErrorCode::invalid_argument);
+  }
+}
