@@ -101,7 +101,8 @@ ModelUnit::ModelUnit(caf::actor_system& system, const ServerContext& server, Mem
   parts_.shares->shares().on_charge(
       [&streams = server_.streams](TenantId tenant, double seconds) { streams.tenants().charged(tenant, seconds); });
   supervisor_ = system.spawn<Supervisor>(
-      server_, parts_, source_.path.empty() ? std::function<void()>() : [this] { load(); });
+      server_, parts_,
+      source_.path.empty() ? std::function<void(engine::Team&)>() : [this](engine::Team& team) { load(team); });
 }
 
 ModelUnit::~ModelUnit() { budget_.give_back(taken_bytes_); }
@@ -150,12 +151,12 @@ void ModelUnit::stop() {
   supervisor_ = nullptr;
 }
 
-// On the compute thread, whose team packs the weights.
-void ModelUnit::load() {
+// On the loader's thread, beside steps of other units; one load of the server runs at a time.
+void ModelUnit::load(engine::Team& team) {
   if (!parts_.model.loading()) return;
   const TimePoint start = std::chrono::steady_clock::now();
   engine::LoadOptions options = source_.load;
-  options.team = &server_.compute.team();
+  options.team = &team;
   options.memory = budget_.left();
   options.progress = [this](double fraction) { parts_.model.set_fraction(fraction); };
   const auto failed = [this](const Error& error) {
@@ -205,18 +206,23 @@ void ModelUnit::load() {
   }
 }
 
-// What its steps take, so that the first prompt is cut and the first deadline checked by more than nothing. Not a part
-// of the profile: these steps serve no request.
+// What its steps take, so that the first prompt is cut and the first deadline checked by more than nothing. Each step
+// is a job of its own, between those of other units. Not a part of the profile: these steps serve no request.
 void ModelUnit::measure(const ServedModel& served, double load_seconds) {
   const GatewayOptions& options = server_.options;
   if (!served.language_model() || options.max_measuring.count() == 0) return;
   const double limit = std::max(std::chrono::duration<double>(options.max_measuring).count(), load_seconds / 20);
   scheduler::CostModel costs;
   engine::Team& team = server_.compute.team();
-  team.set_profiler(nullptr);
-  measure_steps(*served.language_model(), team, {.max_seconds = limit, .max_step_tokens = options.max_step_tokens},
-                costs);
-  team.set_profiler(options.profiler.get());
+  const auto run_step = [&](const std::function<void()>& step) {
+    server_.compute.run([&] {
+      team.set_profiler(nullptr);
+      step();
+      team.set_profiler(options.profiler.get());
+    });
+  };
+  measure_steps(*served.language_model(), team,
+                {.max_seconds = limit, .max_step_tokens = options.max_step_tokens, .run_step = run_step}, costs);
   const auto lock = parts_.shares->lock();
   parts_.shares->experience()->costs = costs;
 }

@@ -87,7 +87,7 @@ class ModelUnit {
   const caf::actor& supervisor() const { return supervisor_; }
 
  private:
-  void load();
+  void load(engine::Team& team);
   void measure(const ServedModel& served, double load_seconds);
   void set_loaded(ServedModel model, const std::string& name);
 

@@ -19,7 +19,8 @@
 
 namespace troupe::actors {
 
-Supervisor::Supervisor(caf::actor_config& cfg, const ServerContext& server, UnitParts& unit, std::function<void()> load)
+Supervisor::Supervisor(caf::actor_config& cfg, const ServerContext& server, UnitParts& unit,
+                       std::function<void(engine::Team&)> load)
     : ActorBase(cfg, "supervisor"), server_(server), unit_(unit), load_(std::move(load)) {
   set_down_handler([this](const caf::down_msg& down) { child_died(down); });
   // No other actor restarts this one, and without it no request would end.

@@ -31,7 +31,8 @@ inline constexpr std::chrono::seconds kQuietTime{1};
 class Supervisor : public ActorBase {
  public:
   // load: as Loader's; empty: the model is loaded elsewhere (tests).
-  Supervisor(caf::actor_config& cfg, const ServerContext& server, UnitParts& unit, std::function<void()> load);
+  Supervisor(caf::actor_config& cfg, const ServerContext& server, UnitParts& unit,
+             std::function<void(engine::Team&)> load);
 
   caf::behavior make_behavior() override;
   void on_exit() override;
@@ -53,7 +54,7 @@ class Supervisor : public ActorBase {
 
   const ServerContext server_;
   UnitParts& unit_;
-  const std::function<void()> load_;
+  const std::function<void(engine::Team&)> load_;
   std::array<caf::actor, kNumRoles> children_;
   std::vector<caf::actor> tokenizers_;
   std::size_t num_deaths_ = 0;       // in a row, without a step between them
