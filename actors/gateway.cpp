@@ -289,7 +289,7 @@ GatewayImpl::~GatewayImpl() {
   survey_.stop();
   draining_ = true;
   sessions_.refuse_questions();
-  compute_->team().stop();  // aborts a running load, step or pass
+  compute_->stop();  // aborts a running load, step or pass
   for (const auto& unit : models_.units()) {
     if (unit->state().loading()) spdlog::info("loading is given up");
     unit->stop();

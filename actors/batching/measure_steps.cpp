@@ -24,8 +24,18 @@ class Measurement {
   double run(std::uint32_t num_rows, std::uint32_t num_tokens, double expected_seconds, bool learn) {
     const std::uint32_t each = blocks_for(num_tokens);
     num_rows = std::min({num_rows, max_rows_, num_blocks_ / each, options_.max_step_tokens / num_tokens});
-    const bool is_late = !result_.items.empty() && elapsed() + expected_seconds > options_.max_seconds;
+    const bool is_late = !result_.items.empty() && spent_ + expected_seconds > options_.max_seconds;
     if (num_rows == 0 || num_tokens >= model_.info().context || is_late) return 0;
+    double seconds = 0;
+    const auto step = [&] { seconds = run_alone(num_rows, num_tokens, learn); };
+    options_.run_step ? options_.run_step(step) : step();
+    return seconds;
+  }
+
+ private:
+  double run_alone(std::uint32_t num_rows, std::uint32_t num_tokens, bool learn) {
+    const TimePoint began = std::chrono::steady_clock::now();
+    const std::uint32_t each = blocks_for(num_tokens);
     engine::StepBatch batch;
     scheduler::StepLoad load;
     for (std::uint32_t row = 0; row < num_rows; ++row) {
@@ -46,11 +56,9 @@ class Measurement {
     for (std::uint32_t row = 0; row < num_rows; ++row) executor_.close(row + 1);
     const double seconds = seconds_between(result_.kernels_began, result_.kernels_ended);
     if (learn) costs_.learn(load, seconds);
+    spent_ += seconds_between(began, std::chrono::steady_clock::now());
     return seconds;
   }
-
- private:
-  [[nodiscard]] double elapsed() const { return seconds_between(began_, std::chrono::steady_clock::now()); }
 
   const engine::LoadedModel& model_;
   engine::Executor executor_;
@@ -59,7 +67,7 @@ class Measurement {
   std::uint32_t num_blocks_ = kNoBlock;
   std::uint32_t max_rows_ = 0;
   engine::StepResult result_;
-  const TimePoint began_ = std::chrono::steady_clock::now();
+  double spent_ = 0;
 };
 
 }  // namespace

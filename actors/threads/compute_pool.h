@@ -1,51 +1,62 @@
-// The threads that compute steps: a team, and the one thread that runs jobs and leads the team.
+// The threads that compute: a team, and the one thread that runs jobs and leads the team; and a thread that loads
+// models.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
-#include <limits>
-#include <utility>
+#include <mutex>
 #include <vector>
 
 #include "actors/threads/thread_pool.h"
-#include "config/assert.h"
 #include "engine/compute/team.h"
 
 namespace troupe::actors {
 
-// Runs jobs one at a time, in the order they were posted. Loading, steps and waiting for the last step of a dead actor
-// are all jobs, so none of them needs a lock.
+// Runs jobs one at a time, in the order they were posted. Steps, passes and waiting for the last step of a dead actor
+// are all jobs, so none of them needs a lock. A load runs beside the jobs.
 class Compute {
  public:
   virtual ~Compute() = default;
   virtual void post(std::function<void()> job) = 0;  // any thread; the job must not throw
   virtual engine::Team& team() = 0;                  // for use inside jobs
+
+  // Runs a load, after those that were posted before it. Its team is its own, and gone after it. A load that begins
+  // after the first job leaves most of the CPUs' time to jobs. Any thread; the load must not throw.
+  virtual void post_load(std::function<void(engine::Team&)> load) = 0;
+  // For a load: runs a job and returns once it has run. Throws what the job throws.
+  virtual void run(const std::function<void()>& job) = 0;
 };
 
 // The real one: no actor runs on its threads. One pool spans all NUMA nodes of the CPUs that it is given; with CPUs,
-// each thread of the team is bound to its own, so what it touches first lies near it.
+// each thread of a team is bound to its own, so what it touches first lies near it: a load's team has the CPUs of the
+// steps'. The destructor runs all that is posted.
 class ComputePool final : public Compute {
  public:
   // cpus[i]: the CPU of team thread i; empty: no thread is bound.
-  ComputePool(std::uint32_t num_threads, const std::vector<int>& cpus)
-      : team_(num_threads, cpus),
-        leader_("compute", 1, std::numeric_limits<std::size_t>::max(),
-                cpus.empty() ? cpus : std::vector<int>{cpus.front()},
-                cpus.empty() ? std::chrono::microseconds(0) : kAwake) {}
+  ComputePool(std::uint32_t num_threads, const std::vector<int>& cpus);
 
-  void post(std::function<void()> job) override {
-    const bool taken = leader_.post(std::move(job));
-    TROUPE_ASSERT(taken);
-  }
+  void post(std::function<void()> job) override;
   engine::Team& team() override { return team_; }
+  void post_load(std::function<void(engine::Team&)> load) override;
+  void run(const std::function<void()>& job) override;
+
+  // Stops the teams for good (engine::Team::stop()): a running step, pass or load ends with engine::Stopped, and so do
+  // those that begin later. Any thread.
+  void stop();
 
  private:
-  // The leader spins this long for its next job, if it has a CPU of its own: longer than the actors need between two
-  // steps of many sequences.
-  static constexpr std::chrono::microseconds kAwake{200};
+  void load(const std::function<void(engine::Team&)>& load);
 
+  const std::vector<int> cpus_;
   engine::Team team_;
   ThreadPool leader_;  // joined before the team is destroyed
+  std::mutex mutex_;
+  bool stopped_ = false;
+  engine::Team* load_team_ = nullptr;  // of the running load
+  std::atomic<bool> has_jobs_{false};  // or had some
+  bool loads_are_nice_ = false;        // used by the loader
+  ThreadPool loader_;                  // joined first: a load waits for jobs
 };
 
 }  // namespace troupe::actors

@@ -49,10 +49,7 @@ bool ThreadPool::post(std::function<void()> job) {
 void ThreadPool::work() {
   pthread_setname_np(pthread_self(), name_.c_str());
   bind_this_thread(cpus_);
-  if (niceness_ != 0) {
-    const auto thread = static_cast<id_t>(gettid());
-    (void)setpriority(PRIO_PROCESS, thread, getpriority(PRIO_PROCESS, thread) + niceness_);
-  }
+  if (niceness_ != 0) add_to_niceness(niceness_);
   std::unique_lock lock(mutex_);
   for (;;) {
     wake_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
@@ -85,6 +82,11 @@ void bind_this_thread(const std::vector<int>& cpus) {
     if (cpu >= 0 && cpu < CPU_SETSIZE) CPU_SET(cpu, &set);
   }
   pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
+}
+
+void add_to_niceness(int more) {
+  const auto thread = static_cast<id_t>(gettid());
+  (void)setpriority(PRIO_PROCESS, thread, getpriority(PRIO_PROCESS, thread) + more);
 }
 
 }  // namespace troupe::actors

@@ -20,7 +20,7 @@ class ThreadPool {
  public:
   // name: of the threads, at most 15 bytes. cpus: all threads are bound to these; empty: not bound. awake: how long a
   // thread spins for its next job before it sleeps; only for a thread with a CPU of its own. niceness: added to the
-  // process's own (setpriority(2)).
+  // process's own.
   ThreadPool(std::string name, std::uint32_t num_threads, std::size_t max_queued, std::vector<int> cpus = {},
              std::chrono::microseconds awake = {}, int niceness = 0);
   ~ThreadPool();
@@ -50,5 +50,8 @@ class ThreadPool {
 // Binds the calling thread to these CPUs. An empty list changes nothing, and a refusal by the kernel is ignored:
 // binding affects speed only.
 void bind_this_thread(const std::vector<int>& cpus);
+
+// Adds to the niceness of the calling thread (setpriority(2)), and of the threads that it starts from now on.
+void add_to_niceness(int more);
 
 }  // namespace troupe::actors

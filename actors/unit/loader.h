@@ -1,7 +1,7 @@
-// Loads the model of a unit: posts the loading as a job of the compute pool, whose team packs the weights, and reports
-// its end. If it dies meanwhile, the job goes on; the next loader's job then finds the model loaded.
+// Loads the model of a unit: posts the load to the thread that loads models (Compute::post_load), and reports its end.
+// If it dies meanwhile, the load goes on; the next loader's then finds the model loaded.
 //
-// Receives  msg::LoadEnded  from its job
+// Receives  msg::LoadEnded  from its load
 // Sends     msg::ModelLoaded to the supervisor
 #pragma once
 
@@ -14,13 +14,13 @@ namespace troupe::actors {
 class Loader : public ActorBase {
  public:
   // load: loads the model unless it is loaded already; throws engine::Stopped only.
-  Loader(caf::actor_config& cfg, Compute& compute, std::function<void()> load, caf::actor supervisor)
+  Loader(caf::actor_config& cfg, Compute& compute, std::function<void(engine::Team&)> load, caf::actor supervisor)
       : ActorBase(cfg, "loader"), compute_(compute), load_(std::move(load)), supervisor_(std::move(supervisor)) {}
 
   caf::behavior make_behavior() override {
-    compute_.post([load = load_, self = caf::actor{this}] {
+    compute_.post_load([load = load_, self = caf::actor{this}](engine::Team& team) {
       try {
-        load();
+        load(team);
       } catch (const engine::Stopped&) {
         return;  // the server ends
       }
@@ -38,7 +38,7 @@ class Loader : public ActorBase {
 
  private:
   Compute& compute_;
-  const std::function<void()> load_;
+  const std::function<void(engine::Team&)> load_;
   caf::actor supervisor_;
 };
 

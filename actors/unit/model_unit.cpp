@@ -91,8 +91,8 @@ ModelUnit::ModelUnit(Private, const ServerContext& server, UnitId id, CatalogEnt
 
 void ModelUnit::begin(caf::actor_system& system) {
   if (entry_.problem) fail(*entry_.problem);
-  std::function<void()> load;
-  if (!entry_.source.path.empty()) load = [self = shared_from_this()] { self->load(); };
+  std::function<void(engine::Team&)> load;
+  if (!entry_.source.path.empty()) load = [self = shared_from_this()](engine::Team& team) { self->load(team); };
   supervisor_ =
       system.spawn<Owned<Supervisor>>(shared_from_this(), server_, parts_, shared_from_this(), std::move(load));
 }
@@ -146,12 +146,12 @@ void ModelUnit::stop() {
   supervisor_ = nullptr;
 }
 
-// On the compute thread, whose team packs the weights.
-void ModelUnit::load() {
+// On the loader's thread, beside steps of other units; one load of the server runs at a time.
+void ModelUnit::load(engine::Team& team) {
   if (!parts_.model.loading()) return;
   const TimePoint start = std::chrono::steady_clock::now();
   try {
-    auto served = load_files();
+    auto served = load_files(team);
     entry_.file = entry_.draft_file = nullptr;
     if (!served) return fail(served.error());
     spdlog::info("loaded {} \"{}\" in {:.2f} s: {} threads, kernels {}{}, numerics {}",
@@ -170,13 +170,13 @@ void ModelUnit::load() {
 }
 
 // In the memory that is reserved for it. The draft model comes first: it is small, and takes its part of the memory.
-Result<ServedModel> ModelUnit::load_files() {
+Result<ServedModel> ModelUnit::load_files(engine::Team& team) {
   engine::LoadOptions options = entry_.source.load;
   const auto memory = memory_->reserve();
   if (!memory) return memory.error();
   options.memory = *memory;
   options.max_sequences = server_.options.max_sequences;
-  options.team = &server_.compute.team();
+  options.team = &team;
   options.progress = [this](double fraction) { parts_.model.set_fraction(fraction); };
   std::shared_ptr<engine::LoadedModel> draft;
   if (entry_.draft_file) {
@@ -198,18 +198,23 @@ Result<ServedModel> ModelUnit::load_files() {
   return served;
 }
 
-// What its steps take, so that the first prompt is cut and the first deadline checked by more than nothing. Not a part
-// of the profile: these steps serve no request.
+// What its steps take, so that the first prompt is cut and the first deadline checked by more than nothing. Each step
+// is a job of its own, between those of other units. Not a part of the profile: these steps serve no request.
 void ModelUnit::measure(const ServedModel& served, double load_seconds) {
   const GatewayOptions& options = server_.options;
   if (!served.language_model() || options.max_measuring.count() == 0) return;
   const double limit = std::max(std::chrono::duration<double>(options.max_measuring).count(), load_seconds / 20);
   scheduler::CostModel costs;
   engine::Team& team = server_.compute.team();
-  team.set_profiler(nullptr);
-  measure_steps(*served.language_model(), team, {.max_seconds = limit, .max_step_tokens = options.max_step_tokens},
-                costs);
-  team.set_profiler(options.profiler.get());
+  const auto run_step = [&](const std::function<void()>& step) {
+    server_.compute.run([&] {
+      team.set_profiler(nullptr);
+      step();
+      team.set_profiler(options.profiler.get());
+    });
+  };
+  measure_steps(*served.language_model(), team,
+                {.max_seconds = limit, .max_step_tokens = options.max_step_tokens, .run_step = run_step}, costs);
   const auto lock = parts_.shares->lock();
   parts_.shares->experience()->costs = costs;
 }

@@ -75,8 +75,8 @@ class ModelUnit : public std::enable_shared_from_this<ModelUnit> {
  private:
   void begin(caf::actor_system& system);
   void fail(const Error& error);
-  void load();
-  Result<ServedModel> load_files();
+  void load(engine::Team& team);
+  Result<ServedModel> load_files(engine::Team& team);
   void measure(const ServedModel& served, double load_seconds);
   void set_loaded(ServedModel model);
 

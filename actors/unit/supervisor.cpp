@@ -20,7 +20,7 @@
 namespace troupe::actors {
 
 Supervisor::Supervisor(caf::actor_config& cfg, const ServerContext& server, UnitParts& unit,
-                       std::shared_ptr<const void> owner, std::function<void()> load)
+                       std::shared_ptr<const void> owner, std::function<void(engine::Team&)> load)
     : ActorBase(cfg, "supervisor"), owner_(std::move(owner)), server_(server), unit_(unit), load_(std::move(load)) {
   set_down_handler([this](const caf::down_msg& down) { child_died(down); });
   // No other actor restarts this one, and without it no request would end.

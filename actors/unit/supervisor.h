@@ -39,7 +39,7 @@ class Supervisor : public ActorBase {
   // load: as Loader's; empty: the model is loaded elsewhere (tests).
   // owner: of the unit; its actors share ownership.
   Supervisor(caf::actor_config& cfg, const ServerContext& server, UnitParts& unit, std::shared_ptr<const void> owner,
-             std::function<void()> load);
+             std::function<void(engine::Team&)> load);
 
   caf::behavior make_behavior() override;
   void on_exit() override;
@@ -67,7 +67,7 @@ class Supervisor : public ActorBase {
   const std::shared_ptr<const void> owner_;
   const ServerContext server_;
   UnitParts& unit_;
-  const std::function<void()> load_;
+  const std::function<void(engine::Team&)> load_;
   std::array<caf::actor, kNumRoles> children_;
   std::vector<caf::actor> tokenizers_;
   std::size_t num_deaths_ = 0;       // in a row, without a step between them

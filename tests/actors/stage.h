@@ -31,6 +31,10 @@ class InlineCompute final : public Compute {
       job();
     }
   }
+  void post_load(std::function<void(engine::Team&)> load) override {
+    post([this, load = std::move(load)] { load(team_); });
+  }
+  void run(const std::function<void()>& job) override { job(); }
   // While set, jobs wait for run_one(): a posted job counts as being computed, and other messages arrive meanwhile.
   bool hold = false;
   [[nodiscard]] bool is_computing() const { return !held_.empty(); }

@@ -1,0 +1,158 @@
+// Several models on real threads: units on one compute pool.
+#include <future>
+
+#include "actors/unit/model_manager.h"
+#include "tests/actors/gateway_fixture.h"
+
+namespace troupe::actors {
+namespace {
+
+using namespace test;
+using scheduler::Outcome;
+
+const std::string kTales = std::string(TROUPE_MODELS) + "/tales-5m-tq2_0.gguf";
+
+// As the gateway has them.
+class Units {
+ public:
+  explicit Units(GatewayOptions wanted = embedded_model()) : options_(std::move(wanted)) {}
+  ~Units() {
+    stop();
+    for (const auto& unit : models_.units()) unit->stop();
+    system_->await_all_actors_done();
+    End end;
+    end.outcome = Outcome::cancelled;
+    streams_.end_all(end, end, std::chrono::steady_clock::now());
+    compute_.reset();
+    system_.reset();
+  }
+
+  // Of all that computes.
+  void stop() { compute_->stop(); }
+  ModelUnit& add(const std::string& alias, std::shared_ptr<engine::MemoryPolicy> memory = engine::system_memory()) {
+    engine::LoadOptions load;
+    load.num_blocks = 64;
+    load.memory_policy = std::move(memory);
+    std::vector<CatalogEntry> entries;
+    entries.push_back(describe({.path = kTales, .name = alias, .load = load}));
+    models_.add(*system_, context(), std::move(entries));
+    return *models_.find(alias);
+  }
+  // Waits until it is served.
+  ModelUnit& serve(const std::string& alias) {
+    ModelUnit& unit = add(alias);
+    wait_for(unit);
+    return unit;
+  }
+  static void wait_for(ModelUnit& unit) {
+    Answer<Status> loaded;
+    unit.state().on_loaded(loaded.callback());
+    CHECK(loaded.wait());
+  }
+  std::shared_ptr<Recorder> submit(Request request) {
+    const auto unit = models_.find(request.model);
+    auto sink = std::make_shared<Recorder>();
+    const TimePoint now = std::chrono::steady_clock::now();
+    const RequestId id = streams_.add(std::move(request), sink, now, unit->id());
+    REQUIRE_FALSE(streams_.take_queue_room(id, now));
+    unit->submit(id);
+    return sink;
+  }
+
+ private:
+  ServerContext context() {
+    return {.options = options_,
+            .streams = streams_,
+            .memory = survey_,
+            .texts = texts_,
+            .compute = *compute_,
+            .faults = {}};
+  }
+
+  GatewayOptions options_;
+  StreamTable streams_{options_, {.num_threads = 2}};
+  MemorySurvey survey_{[] { return MemoryReport{}; }};
+  caf::actor_system_config config_;
+  std::unique_ptr<caf::actor_system> system_ = std::make_unique<caf::actor_system>(config_);
+  TextThreads texts_{{.max_large = 1}};
+  std::unique_ptr<ComputePool> compute_ = std::make_unique<ComputePool>(2, std::vector<int>{});
+  ModelManager models_{std::uint64_t{1} << 30};
+};
+
+Request story(const std::string& model, std::uint32_t max_tokens) {
+  Request request = greedy("Once upon a time", max_tokens);
+  request.sampling.ignore_eos = true;
+  request.model = model;
+  return request;
+}
+
+// The system's memory, of which the first piece is given once open() was called: a load waits in its middle.
+class Gate final : public engine::MemoryPolicy {
+ public:
+  std::byte* allocate(engine::MemoryKind kind, std::size_t bytes) noexcept override {
+    if (!reached_.exchange(true)) {
+      entered_.set_value();
+      in_time_ = opened_.get_future().wait_for(std::chrono::minutes(1)) == std::future_status::ready;
+    }
+    return engine::system_memory()->allocate(kind, bytes);
+  }
+  void release(engine::MemoryKind kind, std::byte* data, std::size_t bytes) noexcept override {
+    engine::system_memory()->release(kind, data, bytes);
+  }
+  void wait_until_reached() {
+    REQUIRE(entered_.get_future().wait_for(std::chrono::minutes(1)) == std::future_status::ready);
+  }
+  void open() { opened_.set_value(); }
+  [[nodiscard]] bool was_opened_in_time() const { return in_time_; }
+
+ private:
+  std::atomic<bool> reached_{false}, in_time_{false};
+  std::promise<void> entered_, opened_;
+};
+
+TEST_CASE("units: steps of a model go on while another one is loaded") {
+  const auto gate = std::make_shared<Gate>();
+  Units units;
+  units.serve("first");
+  const std::vector<TokenId> alone = answer(units.submit(story("first", 20))).ids;
+
+  ModelUnit& second = units.add("second", gate);
+  gate->wait_until_reached();
+  const auto beside = units.submit(story("first", 20));
+  CHECK(answer(beside).ids == alone);  // every step of it has ended in the middle of the load
+  CHECK(second.state().loading());
+  gate->open();
+  Units::wait_for(second);
+  CHECK(gate->was_opened_in_time());
+  CHECK(answer(units.submit(story("second", 20))).ids == alone);
+}
+
+TEST_CASE("units: a loader that dies while its model is loaded beside steps loads nothing twice") {
+  const auto gate = std::make_shared<Gate>();
+  Units units;
+  units.serve("first");
+  ModelUnit& second = units.add("second", gate);
+  gate->wait_until_reached();
+  caf::anon_send(second.supervisor(), msg::Crash{Role::loader});
+  CHECK(answer(units.submit(story("first", 5))).ids.size() == 5);
+  gate->open();
+  Units::wait_for(second);
+  CHECK(answer(units.submit(story("second", 5))).ids.size() == 5);
+}
+
+TEST_CASE("units: a server that is stopped in the middle of a load ends it") {
+  const auto gate = std::make_shared<Gate>();
+  std::optional<Units> units(std::in_place);
+  units->serve("first");
+  ModelUnit& second = units->add("second", gate);
+  Answer<Status> loaded;
+  second.state().on_loaded(loaded.callback());
+  gate->wait_until_reached();
+  units->stop();
+  gate->open();
+  units.reset();
+  CHECK_FALSE(loaded.is_there());
+}
+
+}  // namespace
+}  // namespace troupe::actors
