@@ -67,8 +67,8 @@ TEST_CASE("compute pool: a load can run a job on the thread that leads the team,
 }
 
 TEST_CASE("compute pool: stop() ends the running load and every later one") {
-  ComputePool pool(2, {});
   std::promise<void> loading, first, second;
+  ComputePool pool(2, {});
   const auto load_until_stopped = [](engine::Team& team, std::promise<void>& ended) {
     try {
       for (;;) team.parallel_for(4, [](std::size_t, std::uint32_t) {});
