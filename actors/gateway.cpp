@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <future>
+#include <limits>
 #include <random>
 #include <thread>
 
@@ -16,6 +17,7 @@
 #include "actors/serving/encoding.h"
 #include "actors/sessions/sessions.h"
 #include "actors/status/memory_survey.h"
+#include "actors/threads/thread_pool.h"
 #include "actors/threads/topology.h"
 #include "actors/unit/actor_base.h"
 #include "actors/unit/messages.h"
@@ -184,8 +186,13 @@ class GatewayImpl final : public Gateway {
   CancelFlag apply_template(TextRequest request, ChatPrompt chat, OnRendered done) override;
   CancelFlag tokenize_chat(TextRequest request, ChatPrompt chat, OnTokenized done) override;
   void session(SessionQuestion question, std::function<void(SessionAnswer)> done) override;
+  void load_model(ModelRequest request, OnModelChange done) override;
+  void unload_model(const std::string& name, OnModelChange done) override {
+    models_.unload(name, options_.drain_timeout, std::move(done));
+  }
   void drain(std::function<void()> done) override {
     draining_ = true;
+    models_.close();
     sessions_.refuse_questions();
     spdlog::info("draining: {} streams are open", streams_.live().size());
     for (const auto& unit : models_.units()) unit->drain(options_.drain_timeout);
@@ -232,6 +239,7 @@ class GatewayImpl final : public Gateway {
   std::unique_ptr<TextThreads> texts_;  // jobs of these two send to actors, so they are destroyed before the system
   std::unique_ptr<ComputePool> compute_;
   FaultPoints faults_;
+  ThreadPool models_thread_;  // opens files of models, and gives their memory back; joined after the models are gone
   ModelManager models_;
   caf::actor saboteur_;  // null except in soak tests
 };
@@ -255,7 +263,11 @@ GatewayImpl::GatewayImpl(GatewayOptions options, std::vector<CatalogEntry> model
                                                               .max_bytes = options_.max_queued_text_bytes},
                                            cpus_.rest)),
       compute_(std::make_unique<ComputePool>(options_.num_threads, cpus_.compute)),
-      models_(options_.memory) {
+      models_thread_("models", 1, std::numeric_limits<std::size_t>::max(), cpus_.rest),
+      models_(*system_, options_.memory, [this](std::function<void()> work) {
+        const bool taken = models_thread_.post(std::move(work));
+        TROUPE_ASSERT(taken);
+      }) {
   const auto break_step = std::make_shared<std::atomic<bool>>(false);  // set: the next step throws, once
   if (kills) {
     faults_.before_step = [break_step](const engine::StepBatch&) {
@@ -271,7 +283,7 @@ GatewayImpl::GatewayImpl(GatewayOptions options, std::vector<CatalogEntry> model
   for (std::size_t i = 0; i < std::min(problems.size(), kMostProblems); ++i)
     spdlog::warn("sessions: {}; troupe session repair tells what can be kept", problems[i]);
   if (problems.size() > kMostProblems) spdlog::warn("sessions: {} more like these", problems.size() - kMostProblems);
-  models_.add(*system_, context(), std::move(models));
+  models_.add(context(), std::move(models));
   if (kills) saboteur_ = system_->spawn<Saboteur>(std::move(*kills), models_.default_unit()->supervisor(), break_step);
 }
 
@@ -288,6 +300,7 @@ MemoryReport GatewayImpl::measure_memory() {
 GatewayImpl::~GatewayImpl() {
   survey_.stop();
   draining_ = true;
+  models_.close();
   sessions_.refuse_questions();
   compute_->stop();  // aborts a running load, step or pass
   for (const auto& unit : models_.units()) {
@@ -326,6 +339,9 @@ RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink)
     streams_.end(id, refused(*std::move(why_not)), now);
   } else if (!unit) {
     streams_.end(id, unknown_model(name, models_.names()), now);
+  } else if (unit->state().unloading()) {
+    // Asked behind add(): the unit is stopped once it has no stream, and an intake that is gone would end none.
+    streams_.end(id, being_unloaded(unit->name()), now);
   } else if (auto wrong = check_shape(*streams_.request(id))) {
     streams_.end(id, *wrong, now);
   } else if (auto full = streams_.take_queue_room(id, now)) {  // here, because mailboxes are unbounded
@@ -334,6 +350,20 @@ RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink)
     unit->submit(id);
   }
   return id;
+}
+
+void GatewayImpl::load_model(ModelRequest request, OnModelChange done) {
+  ModelSource source{.path = std::move(request.path),
+                     .name = std::move(request.name),
+                     .draft_path = std::move(request.draft_path),
+                     .chat_template = std::move(request.chat_template),
+                     .load = options_.load,
+                     .pinned = request.pinned};
+  source.load.context = request.context.value_or(source.load.context);
+  source.load.num_blocks = request.num_blocks.value_or(source.load.num_blocks);
+  source.load.kv_type = request.kv_type.value_or(source.load.kv_type);
+  source.load.memory = request.memory;
+  models_.load(context(), std::move(source), std::move(done));
 }
 
 // Takes the session that the request names; then its end is stored on the way to `sink`.

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,9 +33,23 @@ struct ModelSource {
 
 inline constexpr std::size_t kMaxModels = 64;  // of one server
 
+// A model to load while the server runs. What is absent is as GatewayOptions::load has it.
+struct ModelRequest {
+  std::string path{};
+  std::string name{};
+  std::string draft_path{};
+  ChatTemplateChoice chat_template{};
+  std::optional<std::uint32_t> context{};
+  std::optional<std::uint32_t> num_blocks{};
+  std::optional<kernels::KvType> kv_type{};
+  std::uint64_t memory = 0;  // as ModelSource::load.memory
+  bool pinned = false;
+};
+
 struct GatewayOptions : config::GatewayLimits, SessionsPlace {
   std::vector<ModelSource> models;  // at most kMaxModels; the first one is the default
   std::uint64_t memory = 0;         // bytes for all models together; 0: engine::default_memory_budget()
+  engine::LoadOptions load;         // of models that are loaded later (Gateway::load_model())
   engine::Speculation speculation;  // of requests that do not choose another
   bool verify_all_drafts = false;   // PlannerOptions::verify_all_drafts
   std::uint32_t num_threads = 0;    // of the compute team; 0: engine::default_num_threads()

@@ -71,6 +71,8 @@ Result<int> call(Command command, const config::Parsed& parsed) {
       return run(config::RunOptions(parsed.options), parsed);
     case Command::embed:
       return embed(config::EmbedOptions(parsed.options), parsed);
+    case Command::model:
+      return model(config::ModelCommandOptions(parsed.options), parsed);
     case Command::session:
       return session(config::SessionOptions(parsed.options), parsed);
     case Command::key:

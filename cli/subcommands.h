@@ -12,6 +12,7 @@ Result<int> serve(const config::Parsed& parsed);
 Result<int> run(const config::RunOptions& options, const config::Given& given);
 Result<int> embed(const config::EmbedOptions& options, const config::Given& given);
 Result<int> session(const config::SessionOptions& options, const config::Given& given);
+Result<int> model(const config::ModelCommandOptions& options, const config::Given& given);
 Result<int> key(const config::KeyCommandOptions& options, const config::Given& given);
 Result<int> chat(const config::ChatOptions& options, const config::Given& given);
 Result<int> bench(const config::BenchOptions& options, const config::Given& given);

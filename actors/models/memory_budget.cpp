@@ -40,6 +40,7 @@ MemoryBudget::Part::~Part() {
 
 Result<std::uint64_t> MemoryBudget::Part::reserve() {
   const std::lock_guard lock(state_->mutex);
+  if (bytes_ > 0) return bytes_;
   waits_ = false;
   const std::uint64_t left = state_->left();
   const std::uint64_t least = demand_.least();
@@ -74,6 +75,11 @@ Result<std::uint64_t> MemoryBudget::Part::reserve() {
 void MemoryBudget::Part::settle(std::uint64_t bytes) {
   const std::lock_guard lock(state_->mutex);
   bytes_ = bytes;
+}
+
+std::uint64_t MemoryBudget::Part::bytes() const {
+  const std::lock_guard lock(state_->mutex);
+  return bytes_;
 }
 
 MemoryBudget::MemoryBudget(std::uint64_t bytes) : state_(std::make_shared<State>(bytes)) {}

@@ -42,6 +42,7 @@ class MemoryBudget {
     // vocabularies are approximate.
     void settle(std::uint64_t bytes);
     [[nodiscard]] const MemoryDemand& demand() const { return demand_; }
+    [[nodiscard]] std::uint64_t bytes() const;  // reserved, or taken
 
    private:
     friend class MemoryBudget;

@@ -186,6 +186,10 @@ End unknown_model(const std::string& name, const std::vector<std::string>& known
                              fmt::join(known, "\", \"")));
 }
 
+End being_unloaded(const std::string& model) {
+  return ended_as(Outcome::model_unloaded, fmt::format("the model \"{}\" is being unloaded", Printable(model).text()));
+}
+
 End refusal(Outcome outcome, std::string field, std::string message, std::optional<std::uint64_t> limit) {
   return refused({.outcome = outcome, .message = std::move(message), .field = std::move(field), .limit = limit});
 }

@@ -47,6 +47,9 @@ struct ServingLimits {
 // The end of a request for a model that is not here. known: the names of those that are.
 [[nodiscard]] End unknown_model(const std::string& name, const std::vector<std::string>& known);
 
+// The end of a request to a model that is being unloaded.
+[[nodiscard]] End being_unloaded(const std::string& model);
+
 // The end of a refused request. field: the request's field at fault, or the name of the limit that was met.
 [[nodiscard]] End refusal(scheduler::Outcome outcome, std::string field, std::string message,
                           std::optional<std::uint64_t> limit = std::nullopt);

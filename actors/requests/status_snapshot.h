@@ -4,10 +4,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "actors/requests/latency.h"
@@ -127,6 +129,10 @@ struct ModelHealth {
   bool stalled = false;   // work for it waits, and nothing has been done for longer than progress_timeout
   std::string problem{};  // why it failed; may name folders of this machine
 };
+
+// What became of a wish to load or unload a model: its health, or an end of kind refused or failed.
+using ModelChange = std::variant<ModelHealth, End>;
+using OnModelChange = std::function<void(ModelChange)>;
 
 // The same with its size, work and memory.
 struct ModelReport {

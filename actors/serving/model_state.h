@@ -25,9 +25,11 @@ class ModelState {
   void loaded(std::shared_ptr<const ServedModel> model);
   void failed(Error error);  // to load, or for good after too many restarts
   void set_draining() { draining_ = true; }
+  void set_unloading() { unloading_ = true; }
 
   double fraction() const { return fraction_; }
-  bool draining() const { return draining_; }
+  bool draining() const { return draining_; }    // the server ends
+  bool unloading() const { return unloading_; }  // this model is taken away
   bool loading() const;  // also while draining
   Readiness readiness() const;
   const std::string& name() const { return name_; }
@@ -47,7 +49,7 @@ class ModelState {
 
   const std::string name_;
   std::atomic<double> fraction_{0};
-  std::atomic<bool> draining_{false};
+  std::atomic<bool> draining_{false}, unloading_{false};
   mutable std::mutex mutex_;
   std::shared_ptr<const ServedModel> model_;
   std::optional<Error> error_;

@@ -54,6 +54,8 @@ void UnitStreams::count(RequestState state, int change) {
 }
 
 void UnitStreams::stream_arrived(TimePoint now) {
+  last_arrival_ = now;
+  ++ends_pending_;
   if (!has_work()) work_since_ = now;
   count(RequestState::received, 1);
   publish();

@@ -81,6 +81,17 @@ class UnitStreams {
   void started(std::uint64_t prompt_tokens, std::uint64_t cached_tokens);
   void tokens_emitted(std::uint64_t num_tokens) { counts_.tokens.generated += num_tokens; }
   [[nodiscard]] const UnitCounts& counts() const { return counts_; }
+  // When a stream last arrived; the earliest time if none has.
+  [[nodiscard]] TimePoint last_arrival() const { return last_arrival_; }
+
+  // Streams whose end was not passed to their sink yet. `done` is called once there is none.
+  [[nodiscard]] bool is_empty() const { return ends_pending_ == 0; }
+  void when_empty(std::function<void()> done) { when_empty_.push_back(std::move(done)); }
+  // The end of one was passed on. Returns what is to be called, with no lock held.
+  [[nodiscard]] std::vector<std::function<void()>> end_told() {
+    if (--ends_pending_ > 0) return {};
+    return std::exchange(when_empty_, {});
+  }
   [[nodiscard]] const std::shared_ptr<WorkClock>& clock() const { return clock_; }
 
  private:
@@ -90,6 +101,9 @@ class UnitStreams {
 
   UnitCounts counts_;
   TimePoint work_since_{};  // stays while all streams are parked
+  TimePoint last_arrival_ = TimePoint::min();
+  std::uint64_t ends_pending_ = 0;
+  std::vector<std::function<void()>> when_empty_;
   const std::shared_ptr<WorkClock> clock_ = std::make_shared<WorkClock>();
 };
 

@@ -42,11 +42,17 @@ RequestId StreamTable::add(Request request, std::shared_ptr<StreamSink> sink, Ti
   return first;
 }
 
+const std::shared_ptr<UnitStreams>& StreamTable::streams_of(UnitId unit) {
+  std::shared_ptr<UnitStreams>& streams = units_[unit];
+  if (!streams) streams = std::make_shared<UnitStreams>();
+  return streams;
+}
+
 void StreamTable::insert(RequestId id, Request request, std::shared_ptr<StreamSink> sink, TimePoint now, UnitId unit) {
   auto record = std::make_shared<Record>();
   record->id = id;
   record->unit = unit;
-  record->of_unit = &units_[unit];
+  record->of_unit = streams_of(unit);
   record->granted = request.credit;
   record->request = std::make_shared<const Request>(std::move(request));
   record->sink = std::move(sink);
@@ -337,6 +343,15 @@ std::optional<std::uint64_t> StreamTable::grant(RequestId id, std::uint64_t toke
   });
 }
 
+void StreamTable::when_empty(UnitId unit, std::function<void()> done) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = units_.find(unit);
+    if (found != units_.end() && !found->second->is_empty()) return found->second->when_empty(std::move(done));
+  }
+  done();
+}
+
 void StreamTable::when_empty(std::function<void()> done) {
   {
     const std::lock_guard lock(mutex_);
@@ -495,8 +510,11 @@ void StreamTable::hand_over(std::unique_lock<std::mutex>& lock, const RecordPtr&
       record->sink->tokens(std::get<TokenRun>(std::move(next)));
     }
     lock.lock();
-    if (is_end) record->sink.reset();
-    if (is_end && --ends_pending_ == 0) done = std::exchange(when_empty_, {});
+    if (!is_end) continue;
+    record->sink.reset();
+    done = record->of_unit->end_told();
+    if (--ends_pending_ > 0) continue;
+    for (auto& call : std::exchange(when_empty_, {})) done.push_back(std::move(call));
   }
   record->handing_over = false;
   lock.unlock();

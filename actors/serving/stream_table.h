@@ -200,18 +200,32 @@ class StreamTable {
 
   // Calls `done` once no stream is live and every end has been delivered to its sink; at once if that is so now.
   void when_empty(std::function<void()> done);
+  // The same of one unit's streams.
+  void when_empty(UnitId unit, std::function<void()> done);
+  // When a stream last arrived for the unit; nullopt while it has any.
+  std::optional<TimePoint> idle_since(UnitId unit) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = units_.find(unit);
+    if (found == units_.end()) return TimePoint::min();
+    return found->second->is_empty() ? std::optional(found->second->last_arrival()) : std::nullopt;
+  }
+  // Drops what was counted of a unit that is gone: no stream of it arrives any more.
+  void forget_unit(UnitId unit) {
+    const std::lock_guard lock(mutex_);
+    units_.erase(unit);
+  }
 
   StreamCounts counts() const;  // O(live streams)
   TenantCounters& tenants() { return tenants_; }
   UnitCounts counts(UnitId unit) const {
     const std::lock_guard lock(mutex_);
     const auto found = units_.find(unit);
-    return found == units_.end() ? UnitCounts{} : found->second.counts();
+    return found == units_.end() ? UnitCounts{} : found->second->counts();
   }
   // Stays valid, and counts on.
   std::shared_ptr<const WorkClock> work_clock(UnitId unit) {
     const std::lock_guard lock(mutex_);
-    return units_[unit].clock();
+    return streams_of(unit)->clock();
   }
   std::vector<RequestView> views(TimePoint now) const;
 
@@ -219,7 +233,7 @@ class StreamTable {
   struct Record {
     RequestId id = 0;
     UnitId unit = 0;
-    UnitStreams* of_unit = nullptr;
+    std::shared_ptr<UnitStreams> of_unit;
     TenantCounters::Row tenant = 0;
     std::shared_ptr<const Request> request;
     std::shared_ptr<StreamSink> sink;
@@ -271,6 +285,7 @@ class StreamTable {
     if (record) work(*record);
     return record != nullptr;
   }
+  const std::shared_ptr<UnitStreams>& streams_of(UnitId unit);
   template <class Wanted>
   std::vector<RequestId> ids_of(Wanted wanted) const;
   RecordPtr find(RequestId id) const;                               // null if ended
@@ -294,7 +309,7 @@ class StreamTable {
   std::uint64_t ends_pending_ = 0;  // streams with an End not delivered to the sink yet, live ones included
   std::vector<std::function<void()>> when_empty_;
   StreamCounts counts_;
-  std::unordered_map<UnitId, UnitStreams> units_;
+  std::unordered_map<UnitId, std::shared_ptr<UnitStreams>> units_;
   TenantCounters tenants_;
   Accounting accounting_;
   ChargedTime charged_;

@@ -28,21 +28,10 @@ class ActorBase : public caf::event_based_actor {
   const char* name_;
 };
 
-// An actor that shares ownership of what it refers to: until the actor is destroyed, the unit that it belongs to is
-// there.
-class OwnerReference {
- public:
-  explicit OwnerReference(std::shared_ptr<const void> owner) : owner_(std::move(owner)) {}
-
- private:
-  const std::shared_ptr<const void> owner_;
-};
-template <class Actor>
-class Owned final : private OwnerReference, public Actor {  // in this order: the reference goes last
- public:
-  template <class... Arguments>
-  Owned(caf::actor_config& cfg, std::shared_ptr<const void> owner, Arguments&&... arguments)
-      : OwnerReference(std::move(owner)), Actor(cfg, std::forward<Arguments>(arguments)...) {}
-};
+// The actor shares ownership until it has ended: what it refers to stays until its last handler has returned. Not until
+// it is destroyed, as a timer that runs still keeps the actor.
+inline void share_ownership(const caf::actor& actor, std::shared_ptr<const void> owner) {
+  caf::actor_cast<caf::abstract_actor*>(actor)->attach_functor([owner = std::move(owner)] {});
+}
 
 }  // namespace troupe::actors

@@ -97,6 +97,7 @@ void Intake::try_to_admit(RequestId request) {
   if (model_.draining()) {
     return end(request, refused(scheduler::server_drains()));
   }
+  if (model_.unloading()) return end(request, being_unloaded(model_.name()));
   if (const auto error = model_.error()) {
     End how;
     how.outcome = Outcome::model_unloaded;

@@ -34,11 +34,14 @@ class Loader : public ActorBase {
         msg::throw_for_test,
     };
   }
-  void on_exit() override { supervisor_ = nullptr; }
+  void on_exit() override {
+    supervisor_ = nullptr;
+    load_ = nullptr;
+  }
 
  private:
   Compute& compute_;
-  const std::function<void(engine::Team&)> load_;
+  std::function<void(engine::Team&)> load_;
   caf::actor supervisor_;
 };
 

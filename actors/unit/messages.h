@@ -166,6 +166,10 @@ struct Drain {
   std::chrono::milliseconds timeout;
 };
 struct DrainTimeout {};
+struct Unload {  // as Drain, of one model
+  std::chrono::milliseconds timeout;
+};
+struct UnloadTimeout {};
 struct Snapshot {
   std::uint64_t number;  // in UnitQuestions::status
   caf::actor batcher;    // null: there is none
@@ -188,10 +192,11 @@ inline constexpr auto throw_for_test = [](const Crash&) { throw std::runtime_err
 template <class T, class... Types>
 concept OneOf = (std::is_same_v<T, Types> || ...);
 template <class T>
-concept Message = OneOf<T, Submit, Credit, Deadline, Forget, ForgetAll, Encode, Encoded, NotRendered, EncodeFailed,
-                        Enqueue, SessionLoaded, SessionRead, FindCached, Lease, Leased, RunStep, StepResult, StepFailed,
-                        Propose, Proposed, DrafterDied, PassEnded, PassFailed, TurnCame, BeginEpoch, Quiesce, Quiesced,
-                        LoadEnded, ModelLoaded, Wire, Restart, Drain, DrainTimeout, Snapshot, Fence, Fenced, Crash>;
+concept Message =
+    OneOf<T, Submit, Credit, Deadline, Forget, ForgetAll, Encode, Encoded, NotRendered, EncodeFailed, Enqueue,
+          SessionLoaded, SessionRead, FindCached, Lease, Leased, RunStep, StepResult, StepFailed, Propose, Proposed,
+          DrafterDied, PassEnded, PassFailed, TurnCame, BeginEpoch, Quiesce, Quiesced, LoadEnded, ModelLoaded, Wire,
+          Restart, Drain, DrainTimeout, Unload, UnloadTimeout, Snapshot, Fence, Fenced, Crash>;
 
 }  // namespace msg
 

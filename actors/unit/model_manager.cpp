@@ -1,12 +1,21 @@
 #include "actors/unit/model_manager.h"
 
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
-#include <atomic>
+#include <map>
+#include <optional>
 #include <utility>
 
+#include "actors/requests/request_check.h"
 #include "config/assert.h"
+#include "config/printable.h"
 
 namespace troupe::actors {
+
+using scheduler::Outcome;
+
 namespace {
 
 // Calls `done` when the last of several models is loaded or has failed. Thread-safe.
@@ -36,16 +45,152 @@ class LoadsAwaited {
   std::size_t error_place_ = 0;
 };
 
+// The end of a wish to load a model that cannot be.
+End not_loaded(const Error& why) {
+  if (why.code == ErrorCode::out_of_memory) return refusal(Outcome::never_fits, "memory", why.message);
+  if (why.code == ErrorCode::io) return ended_as(Outcome::internal, why.message);
+  return refusal(Outcome::invalid_argument, "path", why.message);
+}
+
 }  // namespace
 
-void ModelManager::add(caf::actor_system& system, const ServerContext& server, std::vector<CatalogEntry> entries) {
+// One model on its way to be served.
+struct ModelManager::Loading {
+  const ServerContext server;
+  CatalogEntry entry;
+  std::shared_ptr<MemoryBudget::Part> part;
+  const OnModelChange done;
+};
+
+std::shared_ptr<ModelUnit> ModelManager::begin(const ServerContext& server, CatalogEntry entry,
+                                               std::shared_ptr<MemoryBudget::Part> part) {
+  // The last reference may go on an actor's thread, which must not wait until gigabytes are unmapped.
+  auto destroy = [later = later_](ModelUnit* unit) {
+    later([unit] {
+      const std::function<void()> tell = unit->on_destroyed();
+      delete unit;
+      if (tell) tell();
+    });
+  };
+  return ModelUnit::start(system_, server, next_id_++, std::move(entry), std::move(part), std::move(destroy));
+}
+
+void ModelManager::add(const ServerContext& server, std::vector<CatalogEntry> entries) {
   std::vector<std::shared_ptr<MemoryBudget::Part>> parts;
   for (const CatalogEntry& entry : entries) parts.push_back(budget_.expect(entry.demand));
   const std::lock_guard lock(mutex_);
   for (std::size_t i = 0; i < entries.size(); ++i) {
-    TROUPE_ASSERT(std::ranges::none_of(units_, [&](const auto& unit) { return unit->name() == entries[i].name; }));
-    units_.push_back(ModelUnit::start(system, server, next_id_++, std::move(entries[i]), std::move(parts[i])));
+    TROUPE_ASSERT(!has(entries[i].name));
+    units_.push_back(begin(server, std::move(entries[i]), std::move(parts[i])));
   }
+}
+
+void ModelManager::load(const ServerContext& server, ModelSource source, OnModelChange done) {
+  later_([this, server, source = std::move(source), done = std::move(done)]() mutable {
+    CatalogEntry entry = describe(std::move(source));
+    if (entry.problem) return done(not_loaded(*entry.problem));
+    auto part = budget_.expect(entry.demand);
+    make_room(std::make_shared<Loading>(
+        Loading{.server = server, .entry = std::move(entry), .part = std::move(part), .done = std::move(done)}));
+  });
+}
+
+void ModelManager::make_room(std::shared_ptr<Loading> loading) {
+  if (auto refused = why_not_loadable(loading->entry.name)) return loading->done(*std::move(refused));
+  const auto room = loading->part->reserve();
+  if (room) return load_into_room(loading);
+  const Units idle = can_make_room();
+  std::uint64_t bytes = budget_.left();
+  for (const auto& unit : idle) bytes += unit->budget_bytes();
+  if (idle.empty() || bytes < loading->part->demand().least()) return loading->done(not_loaded(room.error()));
+  const auto& victim = idle.front();
+  spdlog::info("model {} is unloaded to make room for {}: it is idle and not pinned", Printable(victim->name()).text(),
+               Printable(loading->entry.name).text());
+  // A request that came meanwhile has the time of a drain.
+  remove(victim, loading->server.options.drain_timeout, [this, loading] { make_room(loading); });
+}
+
+void ModelManager::load_into_room(const std::shared_ptr<Loading>& loading) {
+  std::shared_ptr<ModelUnit> unit;
+  const std::string name = loading->entry.name;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!closed_ && !has(name) && units_.size() < kMaxModels) {
+      unit = begin(loading->server, std::move(loading->entry), std::move(loading->part));
+      units_.push_back(unit);
+    }
+  }
+  if (!unit) return loading->done(*why_not_loadable(name));
+  unit->state().on_loaded([this, unit, done = loading->done](const Status& status) {
+    if (status) return done(unit->health(std::chrono::steady_clock::now()));
+    const End why = not_loaded(status.error());
+    if (unit->state().unloading()) return done(why);  // who unloads it removes it
+    remove(unit, std::chrono::milliseconds(0), [done, why] { done(why); });
+  });
+}
+
+// What keeps a further model of this name from being loaded.
+std::optional<End> ModelManager::why_not_loadable(const std::string& name) const {
+  const std::lock_guard lock(mutex_);
+  if (closed_) return refused(scheduler::server_drains());
+  if (has(name))
+    return refusal(Outcome::invalid_argument, "name",
+                   fmt::format("there is a model \"{}\" already; choose another name, or unload that one",
+                               Printable(name).text()));
+  if (units_.size() < kMaxModels) return std::nullopt;
+  return refusal(Outcome::never_fits, "models",
+                 fmt::format("the server has {} models, as many as it may; unload one", units_.size()), kMaxModels);
+}
+
+void ModelManager::close() {
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+}
+
+// The models that can make room for another, the least recently used first.
+ModelManager::Units ModelManager::can_make_room() const {
+  std::multimap<TimePoint, std::shared_ptr<ModelUnit>> idle;
+  const Units all = units();
+  for (std::size_t i = 1; i < all.size(); ++i) {  // never the default
+    if (all[i]->is_pinned() || all[i]->state().unloading() || all[i]->state().loading()) continue;
+    if (const auto since = all[i]->idle_since()) idle.emplace(*since, all[i]);
+  }
+  Units sorted;
+  for (auto& [since, unit] : idle) sorted.push_back(std::move(unit));
+  return sorted;
+}
+
+void ModelManager::unload(const std::string& name, std::chrono::milliseconds timeout, OnModelChange done) {
+  const auto unit = find(name);
+  if (!unit) return done(unknown_model(name, names()));
+  if (unit->state().unloading()) return done(being_unloaded(unit->name()));
+  if (units().size() == 1)
+    return done(refusal(Outcome::invalid_argument, "model",
+                        "it is the only model of this server; load another one first, or stop the server"));
+  ModelHealth last = unit->health(std::chrono::steady_clock::now());
+  last.readiness = Readiness::draining;
+  remove(unit, timeout, [done = std::move(done), last] { done(last); });
+}
+
+// `gone` is called, by `later`, once the unit is destroyed.
+void ModelManager::remove(const std::shared_ptr<ModelUnit>& unit, std::chrono::milliseconds timeout,
+                          std::function<void()> gone) {
+  unit->on_destroyed(std::move(gone));
+  unit->unload(timeout, [this, unit] {
+    later_([this, unit] {
+      {
+        const std::lock_guard lock(mutex_);
+        std::erase(units_, unit);
+      }
+      spdlog::info("unloaded model {}", Printable(unit->name()).text());
+      unit->stop();
+    });
+  });
+}
+
+// With the lock held.
+bool ModelManager::has(const std::string& name) const {
+  return std::ranges::any_of(units_, [&](const auto& unit) { return unit->name() == name; });
 }
 
 template <class Wanted>

@@ -1,12 +1,15 @@
-// The models of the server, how they are, and their one memory budget.
+// The models of the server, how they are, and their one memory budget; models are loaded and unloaded while others are
+// served.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <variant>
 #include <vector>
 
+#include "actors/requests/status_snapshot.h"
 #include "actors/unit/model_unit.h"
 
 namespace troupe::actors {
@@ -15,13 +18,27 @@ namespace troupe::actors {
 class ModelManager {
  public:
   using Units = std::vector<std::shared_ptr<ModelUnit>>;
+  // Runs work that takes long, in order, until the manager is destroyed: opening files, giving memory back.
+  using Later = std::function<void(std::function<void()>)>;
 
-  // memory_bytes: of all models together. System and server outlive the manager; server: asked for each unit.
-  explicit ModelManager(std::uint64_t memory_bytes) : budget_(memory_bytes) {}
+  // memory_bytes: of all models together. The system outlives the manager, and what `later` is given too.
+  ModelManager(caf::actor_system& system, std::uint64_t memory_bytes, Later later)
+      : system_(system), later_(std::move(later)), budget_(memory_bytes) {}
 
   // Begins to load these models in their order, each in a unit of its own. Each is known to the memory budget before
   // the first is loaded. The first unit of all is the default. Their names are new (asserted: callers check).
-  void add(caf::actor_system& system, const ServerContext& server, std::vector<CatalogEntry> entries);
+  void add(const ServerContext& server, std::vector<CatalogEntry> entries);
+  // Loads one more model. `done` is called once: with its health when it is served, or with the end of kind refused or
+  // failed that says why it is not; it is not kept then. Where memory is missing, models make room that are not the
+  // default, not pinned and without a request, the least recently used first.
+  void load(const ServerContext& server, ModelSource source, OnModelChange done);
+  // Takes a model away: its new requests end as model_unloaded, so those that are live when the timeout has passed, and
+  // its memory is given back. The next model becomes the default. `done` is called once, with its last health, or with
+  // a refusal: there is no such model, it is the only one, or is being unloaded already.
+  void unload(const std::string& name, std::chrono::milliseconds timeout, OnModelChange done);
+
+  // Refuses to load more: the server ends.
+  void close();
 
   // The unit of the model with this name; empty: the default. Null: there is none.
   [[nodiscard]] std::shared_ptr<ModelUnit> find(const std::string& name) const;
@@ -46,13 +63,26 @@ class ModelManager {
   [[nodiscard]] MemoryBudget& budget() { return budget_; }
 
  private:
+  struct Loading;
+
   template <class Wanted>
   std::shared_ptr<ModelUnit> find_if(Wanted wanted) const;
+  std::shared_ptr<ModelUnit> begin(const ServerContext& server, CatalogEntry entry,
+                                   std::shared_ptr<MemoryBudget::Part> part);
+  void make_room(std::shared_ptr<Loading> loading);
+  void load_into_room(const std::shared_ptr<Loading>& loading);
+  Units can_make_room() const;
+  std::optional<End> why_not_loadable(const std::string& name) const;
+  bool has(const std::string& name) const;
+  void remove(const std::shared_ptr<ModelUnit>& unit, std::chrono::milliseconds timeout, std::function<void()> gone);
 
+  caf::actor_system& system_;
+  const Later later_;
   MemoryBudget budget_;
   mutable std::mutex mutex_;
   UnitId next_id_ = 0;
   Units units_;  // the default first
+  bool closed_ = false;
 };
 
 }  // namespace troupe::actors

@@ -17,6 +17,10 @@ namespace {
 
 constexpr std::uint32_t kMaxDraftContexts = 8;  // whole contexts that a draft model's cache has room for
 
+// Ends a load whose model is unloaded.
+struct GivenUp {};
+Error given_up() { return {ErrorCode::unsupported, "it was unloaded before it was loaded"}; }
+
 // ", 96 cache blocks of 8192 bytes, 40 window blocks of 4096 bytes, 64 snapshots of 20480 bytes, 16 states": those that
 // the model has.
 std::string pools_of(const ServedModel& served) {
@@ -73,8 +77,10 @@ Result<std::shared_ptr<engine::LoadedModel>> load_draft(const std::shared_ptr<co
 }  // namespace
 
 std::shared_ptr<ModelUnit> ModelUnit::start(caf::actor_system& system, const ServerContext& server, UnitId id,
-                                            CatalogEntry entry, std::shared_ptr<MemoryBudget::Part> memory) {
-  auto unit = std::make_shared<ModelUnit>(Private{}, server, id, std::move(entry), std::move(memory));
+                                            CatalogEntry entry, std::shared_ptr<MemoryBudget::Part> memory,
+                                            Destroy destroy) {
+  std::shared_ptr<ModelUnit> unit(new ModelUnit(Private{}, server, id, std::move(entry), std::move(memory)),
+                                  std::move(destroy));
   unit->begin(system);
   return unit;
 }
@@ -93,9 +99,11 @@ void ModelUnit::begin(caf::actor_system& system) {
   if (entry_.problem) fail(*entry_.problem);
   std::function<void(engine::Team&)> load;
   if (!entry_.source.path.empty()) load = [self = shared_from_this()](engine::Team& team) { self->load(team); };
-  supervisor_ =
-      system.spawn<Owned<Supervisor>>(shared_from_this(), server_, parts_, shared_from_this(), std::move(load));
+  supervisor_ = system.spawn<Supervisor>(server_, parts_, shared_from_this(), std::move(load));
+  share_ownership(supervisor_, shared_from_this());
 }
+
+ModelUnit::~ModelUnit() { server_.streams.forget_unit(id()); }
 
 void ModelUnit::fail(const Error& error) {
   spdlog::error("model {} could not be loaded: {}", Printable(entry_.name).text(), error.message);
@@ -112,6 +120,12 @@ void ModelUnit::cancel(RequestId request, TimePoint now) const {
 void ModelUnit::drain(std::chrono::milliseconds timeout) {
   parts_.model.set_draining();
   caf::anon_send(supervisor_, msg::Drain{timeout});
+}
+
+void ModelUnit::unload(std::chrono::milliseconds timeout, std::function<void()> drained) {
+  parts_.model.set_unloading();
+  caf::anon_send(supervisor_, msg::Unload{timeout});
+  server_.streams.when_empty(id(), std::move(drained));
 }
 
 void ModelUnit::ask(std::shared_ptr<StatusQuery> query) {
@@ -149,6 +163,7 @@ void ModelUnit::stop() {
 // On the loader's thread, beside steps of other units; one load of the server runs at a time.
 void ModelUnit::load(engine::Team& team) {
   if (!parts_.model.loading()) return;
+  if (parts_.model.unloading()) return fail(given_up());
   const TimePoint start = std::chrono::steady_clock::now();
   try {
     auto served = load_files(team);
@@ -163,6 +178,8 @@ void ModelUnit::load(engine::Team& team) {
     set_loaded(*std::move(served));
   } catch (const engine::Stopped&) {
     throw;
+  } catch (const GivenUp&) {
+    fail(given_up());
   } catch (...) {
     const Failure why = failure_of(std::current_exception());
     fail({why.out_of_memory ? ErrorCode::out_of_memory : ErrorCode::io, entry_.source.path + ": " + why.what});
@@ -177,7 +194,10 @@ Result<ServedModel> ModelUnit::load_files(engine::Team& team) {
   options.memory = *memory;
   options.max_sequences = server_.options.max_sequences;
   options.team = &team;
-  options.progress = [this](double fraction) { parts_.model.set_fraction(fraction); };
+  options.progress = [this](double fraction) {
+    parts_.model.set_fraction(fraction);
+    if (parts_.model.unloading()) throw GivenUp();
+  };
   std::shared_ptr<engine::LoadedModel> draft;
   if (entry_.draft_file) {
     auto loaded = load_draft(entry_.draft_file, options);

@@ -21,20 +21,25 @@ class ModelUnit : public std::enable_shared_from_this<ModelUnit> {
   struct Private {};  // units are made by start()
 
  public:
+  // Destroys a unit that nothing refers to any more, on any thread and at any time until the server has ended.
+  using Destroy = std::function<void(ModelUnit*)>;
+
   // Starts the actors and begins to load the model, unless its files have a problem: then loading has failed with it.
   // System and server outlive the unit. memory: what the entry demands of it.
   static std::shared_ptr<ModelUnit> start(caf::actor_system& system, const ServerContext& server, UnitId id,
-                                          CatalogEntry entry, std::shared_ptr<MemoryBudget::Part> memory);
+                                          CatalogEntry entry, std::shared_ptr<MemoryBudget::Part> memory,
+                                          Destroy destroy = std::default_delete<ModelUnit>());
   ModelUnit(Private, const ServerContext& server, UnitId id, CatalogEntry entry,
             std::shared_ptr<MemoryBudget::Part> memory);
   // It was stopped, and its actors have ended: each of them, and each of their jobs, shares ownership.
-  ~ModelUnit() = default;
+  ~ModelUnit();
   ModelUnit(const ModelUnit&) = delete;
   ModelUnit& operator=(const ModelUnit&) = delete;
 
   UnitId id() const { return parts_.id; }
   const std::string& name() const { return entry_.name; }
-  const CatalogEntry& entry() const { return entry_; }
+  bool is_pinned() const { return entry_.source.pinned; }
+  std::uint64_t budget_bytes() const { return memory_->bytes(); }  // its part of the memory budget
   ModelState& state() { return parts_.model; }
   const ModelState& state() const { return parts_.model; }
 
@@ -47,6 +52,9 @@ class ModelUnit : public std::enable_shared_from_this<ModelUnit> {
   }
   // Refuses new requests; those that are live when the timeout has passed are ended as cancelled.
   void drain(std::chrono::milliseconds timeout);
+  // Gives up a load, and ends new requests as Outcome::model_unloaded, so also those that are live when the timeout has
+  // passed. `drained` is called once the unit has no stream; it may then be stopped.
+  void unload(std::chrono::milliseconds timeout, std::function<void()> drained);
   // A query for the status of this unit alone.
   std::shared_ptr<StatusQuery> status_query(std::function<void(StatusSnapshot)> done) const {
     return std::make_shared<StatusQuery>(server_, std::vector{shared_parts()}, std::move(done));
@@ -64,6 +72,11 @@ class ModelUnit : public std::enable_shared_from_this<ModelUnit> {
   bool is_making_progress(TimePoint now) const;
   ModelHealth health(TimePoint now) const { return health_of(server_, parts_, now); }
   void stop();
+  // When a request last came for it; nullopt while it has one.
+  std::optional<TimePoint> idle_since() const { return server_.streams.idle_since(id()); }
+  // To be called once the unit is destroyed (Destroy), and everything of it given back. Before stop().
+  void on_destroyed(std::function<void()> call) { on_destroyed_ = std::move(call); }
+  const std::function<void()>& on_destroyed() const { return on_destroyed_; }
 
   // For tests. serve(): instead of loading one.
   void serve(ServedModel model) {
@@ -85,6 +98,7 @@ class ModelUnit : public std::enable_shared_from_this<ModelUnit> {
   const ServerContext server_;
   UnitParts parts_;
   caf::actor supervisor_;
+  std::function<void()> on_destroyed_;
 };
 
 }  // namespace troupe::actors

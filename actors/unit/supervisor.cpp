@@ -45,6 +45,10 @@ caf::behavior Supervisor::make_behavior() {
         end_all(ended_as(scheduler::Outcome::cancelled, "the server shut down before this answer was complete"));
         server_.texts.drop_all();
       },
+      [this](const msg::Unload& unload) { delayed_send(this, unload.timeout, msg::UnloadTimeout{}); },
+      [this](const msg::UnloadTimeout&) {
+        end_all(ended_as(scheduler::Outcome::model_unloaded, "the model was unloaded before this answer was complete"));
+      },
       [this](const msg::Crash& m) {
         if (m.role != Role::tokenizer) return pass_on(m.role, caf::make_message(m));
         for (const caf::actor& tokenizer : tokenizers_) return send(tokenizer, m);
@@ -61,6 +65,8 @@ void Supervisor::on_exit() {
   tokenizers_.clear();
   unit_.questions.answer_all_status();
   unit_.questions.answer_all_cache();
+  owner_ = nullptr;
+  load_ = nullptr;
 }
 
 void Supervisor::set_child(Role role, caf::actor actor) {

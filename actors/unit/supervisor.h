@@ -8,7 +8,7 @@
 // service.
 //
 // Receives  msg::ModelLoaded            starts the actors that need a model
-//           msg::Drain                  ends the streams that are live when its timeout has passed
+//           msg::Drain, msg::Unload     ends the streams that are live when its timeout has passed
 //           msg::Crash                  passed on, for tests
 #pragma once
 
@@ -61,13 +61,15 @@ class Supervisor : public ActorBase {
 
   template <class Child, class... Arguments>
   caf::actor spawn_child(Arguments&&... arguments) {
-    return spawn<Owned<Child>>(owner_, std::forward<Arguments>(arguments)...);
+    caf::actor child = spawn<Child>(std::forward<Arguments>(arguments)...);
+    share_ownership(child, owner_);
+    return child;
   }
 
-  const std::shared_ptr<const void> owner_;
+  std::shared_ptr<const void> owner_;
   const ServerContext server_;
   UnitParts& unit_;
-  const std::function<void(engine::Team&)> load_;
+  std::function<void(engine::Team&)> load_;
   std::array<caf::actor, kNumRoles> children_;
   std::vector<caf::actor> tokenizers_;
   std::size_t num_deaths_ = 0;       // in a row, without a step between them

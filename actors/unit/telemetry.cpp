@@ -43,7 +43,7 @@ ModelHealth health_of(const ServerContext& server, const UnitParts& unit, TimePo
 }
 
 Readiness readiness_of(const std::vector<Readiness>& models) {
-  for (const Readiness each : {Readiness::draining, Readiness::ready, Readiness::loading})
+  for (const Readiness each : {Readiness::ready, Readiness::loading, Readiness::draining})
     if (std::ranges::find(models, each) != models.end()) return each;
   return Readiness::failed;
 }

@@ -24,7 +24,7 @@ namespace troupe::actors {
 [[nodiscard]] ModelHealth health_of(const ServerContext& server, const UnitParts& unit, TimePoint now);
 
 // How the models of a server are together. With any that is ready the server is; while none is, it is loading as long
-// as one is, and failed once all are.
+// as one is; then draining if one is, else failed.
 [[nodiscard]] Readiness readiness_of(const std::vector<Readiness>& models);
 
 // units: all, the default one first: its model, steps and cache are those that the status describes. The counters of

@@ -143,6 +143,51 @@ std::pair<std::string, std::string> line_of(const Metric& metric) {
 
 }  // namespace
 
+ordered_json description_json(const client::ModelDescription& m) {
+  return {{"name", m.name},
+          {"family", m.family},
+          {"weight_types", m.weight_types},
+          {"num_parameters", m.num_parameters},
+          {"context", m.context},
+          {"trained_context", m.trained_context},
+          {"vocab_size", m.vocab_size},
+          {"end_ids", m.end_ids},
+          {"chat_template", m.chat_template},
+          {"kv_bytes_per_token", m.kv_bytes_per_token},
+          {"numerics_id", m.numerics_id}};
+}
+
+ordered_json health_json(const client::ServerStatus& s) {
+  ordered_json health = ordered_json::array();
+  for (const client::Health::Model& m : s.health.models)
+    health.push_back({{"name", m.name},
+                      {"readiness", name_of(client::Health{.readiness = m.readiness, .stalled = m.stalled})},
+                      {"load_fraction", m.load_fraction},
+                      {"problem", m.problem}});
+  return health;
+}
+
+ordered_json use_json(const client::ServerStatus& s) {
+  ordered_json used = ordered_json::array();
+  for (const client::ServerStatus::ModelUse& m : s.models) {
+    ordered_json resident = ordered_json::object();
+    for (const client::MemoryUse& use : m.memory) resident[use.kind] = use.bytes;
+    used.push_back({{"name", m.name},
+                    {"numerics_id", m.numerics_id},
+                    {"kernels", m.kernels},
+                    {"weight_bytes", m.weight_bytes},
+                    {"kv_bytes", m.kv_bytes},
+                    {"requests_waiting", m.requests_waiting},
+                    {"requests_running", m.requests_running},
+                    {"requests_parked", m.requests_parked},
+                    {"prompt_tokens", m.prompt_tokens},
+                    {"cached_tokens", m.cached_tokens},
+                    {"generated_tokens", m.generated_tokens},
+                    {"memory", resident}});
+  }
+  return used;
+}
+
 nlohmann::ordered_json status_json(const client::ServerStatus& s, const std::vector<client::ModelDescription>& models) {
   ordered_json ended = ordered_json::object();
   for (const auto& [outcome, count] : s.requests_ended) ended[outcome] = count;
@@ -161,40 +206,7 @@ nlohmann::ordered_json status_json(const client::ServerStatus& s, const std::vec
       histograms[metric.name] = {{"counts", metric.counts}, {"sum_seconds", metric.value}};
   }
   ordered_json described = ordered_json::array();
-  for (const client::ModelDescription& m : models)
-    described.push_back({{"name", m.name},
-                         {"family", m.family},
-                         {"weight_types", m.weight_types},
-                         {"num_parameters", m.num_parameters},
-                         {"context", m.context},
-                         {"trained_context", m.trained_context},
-                         {"vocab_size", m.vocab_size},
-                         {"end_ids", m.end_ids},
-                         {"chat_template", m.chat_template},
-                         {"kv_bytes_per_token", m.kv_bytes_per_token},
-                         {"numerics_id", m.numerics_id}});
-  ordered_json health = ordered_json::array(), used = ordered_json::array();
-  for (const client::Health::Model& m : s.health.models)
-    health.push_back({{"name", m.name},
-                      {"readiness", name_of(client::Health{.readiness = m.readiness, .stalled = m.stalled})},
-                      {"load_fraction", m.load_fraction},
-                      {"problem", m.problem}});
-  for (const client::ServerStatus::ModelUse& m : s.models) {
-    ordered_json resident = ordered_json::object();
-    for (const client::MemoryUse& use : m.memory) resident[use.kind] = use.bytes;
-    used.push_back({{"name", m.name},
-                    {"numerics_id", m.numerics_id},
-                    {"kernels", m.kernels},
-                    {"weight_bytes", m.weight_bytes},
-                    {"kv_bytes", m.kv_bytes},
-                    {"requests_waiting", m.requests_waiting},
-                    {"requests_running", m.requests_running},
-                    {"requests_parked", m.requests_parked},
-                    {"prompt_tokens", m.prompt_tokens},
-                    {"cached_tokens", m.cached_tokens},
-                    {"generated_tokens", m.generated_tokens},
-                    {"memory", resident}});
-  }
+  for (const client::ModelDescription& m : models) described.push_back(description_json(m));
   ordered_json report{{"readiness", name_of(s.health)},
                       {"load_fraction", s.health.load_fraction},
                       {"server", s.server},
@@ -211,8 +223,8 @@ nlohmann::ordered_json status_json(const client::ServerStatus& s, const std::vec
                       {"histogram_bounds", s.histogram_bounds},
                       {"histograms", histograms},
                       {"models", described},
-                      {"model_health", health},
-                      {"model_use", used},
+                      {"model_health", health_json(s)},
+                      {"model_use", use_json(s)},
                       {"metrics", metrics}};
   for (const Metric& metric : s.metrics)
     if (!metric.key.empty() && metric.kind != MetricKind::histogram) report.emplace(metric.key, number(metric.value));

@@ -13,6 +13,11 @@ namespace troupe::cli {
 [[nodiscard]] nlohmann::ordered_json status_json(const client::ServerStatus& s,
                                                  const std::vector<client::ModelDescription>& models);
 
+// Its parts about models: what each of them is, how each is, and what it uses.
+[[nodiscard]] nlohmann::ordered_json description_json(const client::ModelDescription& model);
+[[nodiscard]] nlohmann::ordered_json health_json(const client::ServerStatus& s);
+[[nodiscard]] nlohmann::ordered_json use_json(const client::ServerStatus& s);
+
 // A few lines; verbose: also a line for every metric.
 [[nodiscard]] std::string status_text(const client::ServerStatus& s, bool verbose);
 

@@ -66,6 +66,24 @@ std::vector<CommandInfo> make_commands() {
        {"troupe session list", "troupe session fork draft second-try", "troupe session delete draft",
         "troupe session inspect draft --anchors --json",
         "troupe session repair --dry-run --sessions-dir /var/lib/troupe/sessions"}},
+      {Command::model,
+       "model",
+       "list, load and unload the models of a server",
+       "ls | load [NAME=]FILE [KEY=VALUE...] | unload NAME | info [NAME]",
+       "ls shows the models of the server: the default one first, whether each is served, its size and its requests. "
+       "load "
+       "adds one, for the server's owner and root: it returns once the model is served, and the others are served "
+       "meanwhile. Its keys are those of a [[model]] table: ctx-size, kv-type, kv-blocks, memory, pinned, "
+       "chat-template, "
+       "draft. Where memory is missing, idle models make room that are neither the default nor pinned, the least "
+       "recently "
+       "used first. unload takes one away: requests that run have --drain-timeout of the server to end. info shows one "
+       "with its family, types, context and vocabulary. What is loaded like this is not in the configuration file: it "
+       "is "
+       "gone after a restart.",
+       {"troupe model ls", "troupe model load llama3=/srv/models/llama-3.2-3b-q4_k_m.gguf ctx-size=16384 kv-type=int8",
+        "troupe model load qwen.gguf memory=6GiB pinned=true", "troupe model unload llama3",
+        "troupe model info --json"}},
       {Command::bench,
        "bench",
        "measure the speed of the engine, without a server",

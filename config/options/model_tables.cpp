@@ -80,6 +80,32 @@ Result<ModelTable> parse_model(const std::string& text) {
   return model;
 }
 
+Result<ModelTable> parse_model(std::span<const std::string> words) {
+  auto model = parse_model(words.front());
+  if (!model) return model;
+  const auto wrong = [](const std::string& why) { return Error{ErrorCode::invalid_argument, why}; };
+  for (const std::string& word : words.subspan(1)) {
+    const std::size_t equals = word.find('=');
+    if (equals == std::string::npos)
+      return wrong(
+          fmt::format("'{}' is no KEY=VALUE; the keys are those of a [[model]] table", Printable(word).text()));
+    const std::string text = word.substr(equals + 1);
+    // A word has no type: the first one that the key takes.
+    std::vector<TableEntry::Scalar> values{text};
+    if (const auto number = parse_integer(text)) values.emplace_back(*number);
+    if (const auto number = parse_number(text)) values.emplace_back(*number);
+    if (const auto value = parse_switch(text)) values.emplace_back(*value);
+    Status read = Ok{};
+    for (const TableEntry::Scalar& value : values) {
+      const Table table{0, {{word.substr(0, equals), 0, false, {value}}}};
+      if (read = read_row<ModelTable>(kModelKeys, kKind, table, *model); read) break;
+    }
+    if (!read) return wrong(read.error().message.substr(std::string_view("0: ").size()));
+  }
+  if (const std::string problem = problem_of({&*model, 1}); !problem.empty()) return wrong(problem);
+  return model;
+}
+
 std::string to_toml(const ModelTable& model) { return row_to_toml<ModelTable>(kModelKeys, model); }
 
 }  // namespace troupe::config

@@ -38,6 +38,10 @@ struct ModelTable {
 // path. Error: invalid_argument: an empty path or name, a name that no client can ask for.
 [[nodiscard]] Result<ModelTable> parse_model(const std::string& text);
 
+// A model as words: "PATH" or "NAME=PATH", then "KEY=VALUE" for keys of a [[model]] table. Error: invalid_argument, as
+// parse_model() and to_model_tables().
+[[nodiscard]] Result<ModelTable> parse_model(std::span<const std::string> words);
+
 // The keys that have another value than the default, a line each, as they stand below [[model]].
 [[nodiscard]] std::string to_toml(const ModelTable& model);
 

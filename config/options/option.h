@@ -33,6 +33,7 @@ enum class Command : std::uint8_t {
   embed,
   usage,
   session,
+  model,
   key,
   chat
 };
@@ -43,7 +44,7 @@ constexpr std::uint32_t bit(Command command) { return 1u << static_cast<unsigned
 // The subcommands that talk to a server.
 inline constexpr std::uint32_t kClientCommands = bit(Command::run) | bit(Command::status) | bit(Command::top) |
                                                  bit(Command::load) | bit(Command::embed) | bit(Command::usage) |
-                                                 bit(Command::session) | bit(Command::chat);
+                                                 bit(Command::session) | bit(Command::chat) | bit(Command::model);
 // The subcommands that take a text or token ids.
 inline constexpr std::uint32_t kTextCommands = bit(Command::run) | bit(Command::tokenize) | bit(Command::embed);
 

@@ -10,9 +10,10 @@ namespace troupe::config {
 namespace {
 
 // In the order of Command.
-using OptionSets = std::tuple<ServeOptions, RunOptions, BenchOptions, EvalOptions, TokenizeOptions, InspectOptions,
-                              StatusOptions, TopOptions, VersionOptions, LoadOptions, ProbeOptions, PerplexityOptions,
-                              EmbedOptions, UsageOptions, SessionOptions, KeyCommandOptions, ChatOptions>;
+using OptionSets =
+    std::tuple<ServeOptions, RunOptions, BenchOptions, EvalOptions, TokenizeOptions, InspectOptions, StatusOptions,
+               TopOptions, VersionOptions, LoadOptions, ProbeOptions, PerplexityOptions, EmbedOptions, UsageOptions,
+               SessionOptions, ModelCommandOptions, KeyCommandOptions, ChatOptions>;
 
 static_assert(kClientCommands == (sets_with<SocketOptions, OptionSets>() & ~bit(Command::serve)));
 static_assert(kTextCommands == sets_with<TokenTextOptions, OptionSets>());

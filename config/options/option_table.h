@@ -363,6 +363,7 @@ using UsageOptions = Configured<SocketOptions, UsageFileOptions, PeriodOptions, 
 using ChatOptions =
     Configured<SocketOptions, RequestOptions, SessionNameOptions, MessageOptions, LengthOptions, RawOptions>;
 using SessionOptions = Configured<SocketOptions, SessionsDirOptions, AnchorOptions, JsonOptions>;
+using ModelCommandOptions = Configured<SocketOptions, JsonOptions>;
 using KeyCommandOptions = Configured<KeysFileOptions, KeyOptions, JsonOptions>;
 using EmbedOptions = Configured<SocketOptions, ModelNameOptions, TokenTextOptions, EndsOptions, VectorOptions>;
 

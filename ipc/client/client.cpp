@@ -44,6 +44,15 @@ struct Client::Impl {
   Result<v1::ServerFrame> exchange(std::uint64_t stream, const v1::ClientFrame& frame,
                                    std::optional<std::chrono::milliseconds> timeout, bool cancels) const;
   Result<SessionInfo> ask_session(v1::ClientFrame& frame);
+  template <class Body>
+  Result<Health::Model> change_model(v1::ClientFrame& frame, Body& body) {
+    body.set_stream(connection->next_stream());
+    const auto answer = exchange(body.stream(), frame, std::nullopt, /*cancels=*/false);
+    if (!answer) return answer.error();
+    if (!answer->has_model_changed())
+      return Error{ErrorCode::protocol, "the server breaks the protocol: its answer is of another kind"};
+    return to_model_health(answer->model_changed().model());
+  }
   // One attempt of complete_all().
   Result<std::vector<Completion>> complete_once(Client& client, const Request& request,
                                                 std::optional<std::chrono::milliseconds> timeout) const;
@@ -253,6 +262,32 @@ Result<std::vector<ModelDescription>> Client::models() {
   const auto answer = impl_->ask(frame, *frame.mutable_models(), v1::ServerFrame::kModels);
   if (!answer) return answer.error();
   return to_models(answer->models());
+}
+
+Result<Health::Model> Client::load_model(const ModelRequest& request) {
+  for (const std::string* text : {&request.path, &request.name, &request.draft, &request.chat_template,
+                                  &request.chat_template_source, &request.kv_type})
+    if (!is_utf8(*text)) return not_utf8("a value of the model");
+  v1::ClientFrame frame;
+  v1::LoadModel& body = *frame.mutable_load_model();
+  body.set_path(request.path);
+  body.set_name(request.name);
+  body.set_draft(request.draft);
+  body.set_chat_template(request.chat_template);
+  body.set_chat_template_source(request.chat_template_source);
+  if (request.ctx_size) body.set_ctx_size(*request.ctx_size);
+  if (request.kv_blocks) body.set_kv_blocks(*request.kv_blocks);
+  body.set_kv_type(request.kv_type);
+  body.set_memory(request.memory);
+  body.set_pinned(request.pinned);
+  return impl_->change_model(frame, body);
+}
+
+Result<Health::Model> Client::unload_model(const std::string& model) {
+  if (!is_utf8(model)) return not_utf8("the model's name");
+  v1::ClientFrame frame;
+  frame.mutable_unload_model()->set_model(model);
+  return impl_->change_model(frame, *frame.mutable_unload_model());
 }
 
 Result<ServerStatus> Client::status(bool list_requests, bool profile) {

@@ -269,6 +269,20 @@ struct Health {
   std::vector<Model> models{};  ///< all, the default one first; empty: the server is older
 };
 
+/// A model to load while the server runs. What is empty or absent is as the server was started with.
+struct ModelRequest {
+  std::string path{};                        ///< of a GGUF file on the server's machine; absolute
+  std::string name{};                        ///< for Request::model; empty: the one in the file
+  std::string draft{};                       ///< path of a draft model
+  std::string chat_template{};               ///< by name
+  std::string chat_template_source{};        ///< in Jinja
+  std::optional<std::uint32_t> ctx_size{};   ///< tokens of a sequence; 0: as long as the model was trained for
+  std::optional<std::uint32_t> kv_blocks{};  ///< 0: what its memory allows
+  std::string kv_type{};                     ///< f16, f32 or int8
+  std::uint64_t memory = 0;                  ///< bytes that it may take; 0: what it needs, and what is left
+  bool pinned = false;                       ///< never unloaded to make room for another
+};
+
 /// The server's answer to Hello.
 struct ServerInfo {
   std::uint32_t protocol = 0;                  ///< version spoken
@@ -564,6 +578,13 @@ class Client {
                   std::function<void(const Result<Ended>&, const std::vector<TokenId>&)> on_end);
   /// The models served; empty while loading. Waits, not in a callback. Errors as tokenize().
   Result<std::vector<ModelDescription>> models();
+  /// Loads one more model, for the server's owner and root. Waits until it is served, however long that takes; not in a
+  /// callback. Errors as tokenize(); invalid_argument for a file, name or value that cannot be, or too little memory,
+  /// with the numbers.
+  Result<Health::Model> load_model(const ModelRequest& request);
+  /// Takes a model away, for the server's owner and root. Waits until its requests have ended and its memory is given
+  /// back; not in a callback. Errors as tokenize(); invalid_argument if there is no such model, or no other one.
+  Result<Health::Model> unload_model(const std::string& model);
   /// Counters and state, and with list_requests the live requests: the caller's own, or all of them for the server's
   /// owner and root; with `profile` the time of its steps by operation. Waits, not in a callback. Errors as
   /// tokenize().

@@ -283,13 +283,16 @@ Health to_health(const v1::Health& health) {
   Health out{.readiness = to_readiness(health.readiness()),
              .load_fraction = health.load_fraction(),
              .stalled = health.stalled()};
-  for (const v1::Health::Model& model : health.models())
-    out.models.push_back({.name = model.name(),
-                          .readiness = to_readiness(model.readiness()),
-                          .load_fraction = model.load_fraction(),
-                          .stalled = model.stalled(),
-                          .problem = model.problem()});
+  for (const v1::Health::Model& model : health.models()) out.models.push_back(to_model_health(model));
   return out;
+}
+
+Health::Model to_model_health(const v1::Health::Model& model) {
+  return {.name = model.name(),
+          .readiness = to_readiness(model.readiness()),
+          .load_fraction = model.load_fraction(),
+          .stalled = model.stalled(),
+          .problem = model.problem()};
 }
 
 ServerInfo to_info(const v1::Welcome& welcome) {

@@ -34,6 +34,7 @@ std::chrono::milliseconds to_ms(Number count) {
 [[nodiscard]] Ended to_ended(const v1::ServerFrame& frame);
 [[nodiscard]] Error to_error(const v1::Refused& refused);
 [[nodiscard]] Health to_health(const v1::Health& health);
+[[nodiscard]] Health::Model to_model_health(const v1::Health::Model& model);
 // Without ServerInfo::distrust.
 [[nodiscard]] ServerInfo to_info(const v1::Welcome& welcome);
 [[nodiscard]] std::vector<ModelDescription> to_models(const v1::Models& in);

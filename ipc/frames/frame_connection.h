@@ -63,6 +63,10 @@ class FrameConnection final : public Connection {
   void on_usage(const v1::UsageRequest& question);
   void on_cancel_request(const v1::CancelRequest& cancel);
   void on_session_request(const v1::SessionRequest& asked);
+  bool open_change_of_models(std::uint64_t stream);
+  void on_load_model(v1::LoadModel& asked);
+  void on_unload_model(const v1::UnloadModel& asked);
+  actors::OnModelChange tell_of_model(std::uint64_t stream);
   void on_models(std::uint64_t stream);
   void on_health(std::uint64_t stream);
   void answer_status(const v1::StatusRequest& question, const actors::StatusSnapshot& status);

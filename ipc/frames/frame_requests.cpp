@@ -115,7 +115,8 @@ std::optional<Refusal> FrameConnection::on_frame(Decoded&& decoded, std::size_t 
   const auto body = decoded.frame.body_case();
   if (decoded.kind != RequestKind::other || decoded.refusal || body == v1::ClientFrame::BODY_NOT_SET ||
       body == v1::ClientFrame::kCancelRequest || body == v1::ClientFrame::kUsageRequest ||
-      body == v1::ClientFrame::kSessionRequest)
+      body == v1::ClientFrame::kSessionRequest || body == v1::ClientFrame::kLoadModel ||
+      body == v1::ClientFrame::kUnloadModel)
     hub_.count_received(*tally_, decoded.kind, decoded.count);
   if (!decoded.refusal)
     on_request(decoded.frame, decoded.count);
@@ -146,6 +147,10 @@ void FrameConnection::on_request(v1::ClientFrame& frame, std::uint64_t count) {
       return on_usage(frame.usage_request());
     case v1::ClientFrame::kSessionRequest:
       return on_session_request(frame.session_request());
+    case v1::ClientFrame::kLoadModel:
+      return on_load_model(*frame.mutable_load_model());
+    case v1::ClientFrame::kUnloadModel:
+      return on_unload_model(frame.unload_model());
     case v1::ClientFrame::kModels:
       return on_models(frame.models().stream());
     case v1::ClientFrame::kHealth:
@@ -226,7 +231,7 @@ Streams::Stream* FrameConnection::open_control(std::uint64_t number, RequestKind
   refuse(streams_.contains(number) ? 0 : number, kind,
          {.outcome = Outcome::quota,
           .message = fmt::format(
-              "uid {} asks for Health, Models, Status, Usage, sessions and CancelRequest more than {} times "
+              "uid {} asks for Health, Models, Status, Usage, sessions, loads and CancelRequest more than {} times "
               "a second (max_questions_per_second); ask less often",
               caller_.peer.uid, most),
           .field = "max_questions_per_second",
@@ -367,6 +372,37 @@ void FrameConnection::on_session_request(const v1::SessionRequest& asked) {
   hub_.gateway->session(std::get<actors::SessionQuestion>(std::move(question)),
                         [tell = Answering{outbox_, stream, hub_.options.limits.max_frame_bytes},
                          stream](const actors::SessionAnswer& answer) { tell(to_frame(stream, answer)); });
+}
+
+bool FrameConnection::open_change_of_models(std::uint64_t stream) {
+  if (!open_control(stream, RequestKind::other)) return false;
+  if (tenant_.is_owner) return true;
+  answer(stream, Refusal{.outcome = Outcome::permission,
+                         .message = "models are loaded and unloaded by the user that runs the server, and by root"});
+  return false;
+}
+
+void FrameConnection::on_load_model(v1::LoadModel& asked) {
+  const std::uint64_t stream = asked.stream();
+  if (!open_change_of_models(stream)) return;
+  auto request = to_model_request(asked);
+  if (const Refusal* refusal = std::get_if<Refusal>(&request)) return answer(stream, *refusal);
+  hub_.gateway->load_model(std::get<actors::ModelRequest>(std::move(request)), tell_of_model(stream));
+}
+
+void FrameConnection::on_unload_model(const v1::UnloadModel& asked) {
+  if (!open_change_of_models(asked.stream())) return;
+  hub_.gateway->unload_model(asked.model(), tell_of_model(asked.stream()));
+}
+
+actors::OnModelChange FrameConnection::tell_of_model(std::uint64_t stream) {
+  return [tell = Answering{outbox_, stream, hub_.options.limits.max_frame_bytes}](actors::ModelChange change) {
+    if (auto* end = std::get_if<actors::End>(&change)) return tell(to_frame(tell.stream, std::move(*end)));
+    v1::ServerFrame frame;
+    frame.mutable_model_changed()->set_stream(tell.stream);
+    *frame.mutable_model_changed()->mutable_model() = to_model_health(std::get<actors::ModelHealth>(change), true);
+    tell(frame);
+  };
 }
 
 void FrameConnection::answer_status(const v1::StatusRequest& question, const actors::StatusSnapshot& status) {

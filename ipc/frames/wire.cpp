@@ -4,13 +4,16 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <climits>
 #include <limits>
 #include <utility>
 
 #include "config/assert.h"
 #include "config/folders.h"
 #include "config/normal_float.h"
+#include "config/printable.h"
 #include "config/utf8.h"
+#include "engine/chat/builtin_templates.h"
 #include "ipc/frames/framing.h"
 #include "ipc/frames/sampling_message.h"
 #include "ipc/request_rules.h"
@@ -350,6 +353,38 @@ v1::ServerFrame to_frame(std::uint64_t stream, const std::vector<actors::ModelDe
     out.set_dim(model.info.dim);
   }
   return frame;
+}
+
+std::variant<actors::ModelRequest, Refusal> to_model_request(v1::LoadModel& asked) {
+  actors::ModelRequest request;
+  for (const auto& [field, path] : {std::pair("path", &asked.path()), std::pair("draft", &asked.draft())}) {
+    if (path->empty() && std::string_view(field) == "draft") continue;
+    if (path->starts_with('/') && path->size() < PATH_MAX && path->find('\0') == std::string::npos) continue;
+    return scheduler::invalid(field, fmt::format("'{}' is no absolute path of a file", Printable(*path).text()));
+  }
+  if (Printable(asked.name(), kMaxModelNameBytes) != asked.name())
+    return scheduler::invalid("name",
+                              fmt::format("'{}' is not a name of at most {} bytes of UTF-8 without control characters",
+                                          Printable(asked.name()).text(), kMaxModelNameBytes));
+  request.path = std::move(*asked.mutable_path());
+  request.name = std::move(*asked.mutable_name());
+  request.draft_path = std::move(*asked.mutable_draft());
+  request.chat_template.source = std::move(*asked.mutable_chat_template_source());
+  request.chat_template.name = std::move(*asked.mutable_chat_template());
+  if (const auto ours = engine::chat::find_builtin_template(request.chat_template.name);
+      ours && request.chat_template.source.empty())
+    request.chat_template.source = *ours;
+  if (asked.has_ctx_size()) request.context = asked.ctx_size();
+  if (asked.has_kv_blocks()) request.num_blocks = asked.kv_blocks();
+  if (const std::string& type = asked.kv_type(); !type.empty()) {
+    for (const kernels::KvType each : {kernels::KvType::f16, kernels::KvType::f32, kernels::KvType::i8})
+      if (kernels::name(each) == type) request.kv_type = each;
+    if (!request.kv_type)
+      return scheduler::invalid("kv_type", fmt::format("'{}' is none of f16, f32 and int8", Printable(type).text()));
+  }
+  request.memory = asked.memory();
+  request.pinned = asked.pinned();
+  return request;
 }
 
 std::variant<actors::SessionQuestion, Refusal> to_question(const v1::SessionRequest& asked,

@@ -1,0 +1,181 @@
+// troupe model: lists, loads and unloads the models of a server.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <future>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/client/client_options.h"
+#include "cli/status/status_report.h"
+#include "cli/subcommands.h"
+#include "cli/terminal/exit_code.h"
+#include "cli/terminal/output.h"
+#include "cli/terminal/status_line.h"
+#include "cli/terminal/text.h"
+#include "config/options/model_tables.h"
+#include "config/printable.h"
+#include "ipc/client/client.h"
+
+namespace troupe::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+// How often a load's progress is asked for.
+constexpr std::chrono::milliseconds kProgressInterval{250};
+
+Error misused(const std::string& what) {
+  return {ErrorCode::invalid_argument,
+          what + "; it is one of: ls, load [NAME=]FILE [KEY=VALUE...], unload NAME, info [NAME]"};
+}
+
+std::string list_text(const client::ServerStatus& status) {
+  std::size_t width = 4;
+  for (const client::Health::Model& each : status.health.models) width = std::max(width, each.name.size());
+  std::string text =
+      fmt::format("{:<{}}  {:>10}  {:>10}  {:>8}  {}\n", "NAME", width, "WEIGHTS", "KV CACHE", "REQUESTS", "STATE");
+  for (std::size_t i = 0; i < status.health.models.size(); ++i) {
+    const client::Health::Model& model = status.health.models[i];
+    const client::ServerStatus::ModelUse use =
+        i < status.models.size() ? status.models[i] : client::ServerStatus::ModelUse{};
+    const bool is_loaded = !use.numerics_id.empty();
+    text += fmt::format("{:<{}}  {:>10}  {:>10}  {:>8}  {}{}\n", Printable(model.name).text(), width,
+                        is_loaded ? human_bytes(use.weight_bytes) : "-", is_loaded ? human_bytes(use.kv_bytes) : "-",
+                        use.requests_waiting + use.requests_running + use.requests_parked,
+                        Printable(state_of(model), kMaxMessageBytes).text(), i == 0 ? " (default)" : "");
+  }
+  return text;
+}
+
+Result<int> list_models(client::Client& client, bool json) {
+  const auto status = client.status();
+  if (!status) return status.error();
+  if (json)
+    write_json({{"model_health", health_json(*status)}, {"model_use", use_json(*status)}}, std::cout);
+  else
+    std::cout << list_text(*status);
+  return kExitOk;
+}
+
+std::string info_text(const client::ModelDescription& model) {
+  const auto id = [](const std::optional<TokenId>& token) { return token ? std::to_string(*token) : "none"; };
+  return aligned(
+      {{"name", Printable(model.name).text()},
+       {"family", Printable(model.family).text()},
+       {"parameters", human_count(model.num_parameters)},
+       {"weights", Printable(model.weight_types).text()},
+       {"shape", fmt::format("{} layers of {}", model.num_layers, model.dim)},
+       {"context", fmt::format("{} tokens, trained for {}", model.context, model.trained_context)},
+       {"vocabulary", fmt::format("{} tokens; BOS {}, EOS {}", model.vocab_size, id(model.bos), id(model.eos))},
+       {"KV cache", fmt::format("{} bytes a token", model.kv_bytes_per_token)},
+       {"chat template", model.chat_template.empty() ? "none" : Printable(model.chat_template).text()},
+       {"numerics", Printable(model.numerics_id).text()}});
+}
+
+Result<int> info(client::Client& client, const std::string& name, bool json) {
+  const auto models = client.models();
+  if (!models) return models.error();
+  const auto found = name.empty() ? models->begin() : std::ranges::find(*models, name, &client::ModelDescription::name);
+  if (found == models->end())
+    return Error{ErrorCode::invalid_argument,
+                 name.empty()
+                     ? "no model is loaded"
+                     : fmt::format("no model '{}' is loaded; troupe model ls lists them", Printable(name).text())};
+  if (json)
+    write_json(description_json(*found), std::cout);
+  else
+    std::cout << info_text(*found);
+  return kExitOk;
+}
+
+// A file of a template is read here: the server may not be able to.
+Status add_chat_template(const std::string& option, client::ModelRequest& request) {
+  request.chat_template = option;
+  if (option.find('/') == std::string::npos && !std::filesystem::exists(option)) return Ok{};
+  auto source = read_text(option);
+  if (!source) return source.error();
+  request.chat_template_source = std::move(*source);
+  return Ok{};
+}
+
+Result<client::ModelRequest> to_request(std::span<const std::string> words) {
+  const auto table = config::parse_model(words);
+  if (!table) return table.error();
+  client::ModelRequest request{.path = std::filesystem::absolute(table->path).lexically_normal().string(),
+                               .name = table->name,
+                               .kv_type = table->kv_type == "q8_0" ? "int8" : table->kv_type,
+                               .memory = table->memory.count,
+                               .pinned = table->pinned};
+  if (!table->draft.empty()) request.draft = std::filesystem::absolute(table->draft).lexically_normal().string();
+  if (table->ctx_size) request.ctx_size = static_cast<std::uint32_t>(*table->ctx_size);
+  if (table->kv_blocks) request.kv_blocks = static_cast<std::uint32_t>(*table->kv_blocks);
+  if (!table->chat_template.empty())
+    if (Status added = add_chat_template(table->chat_template, request); !added) return added.error();
+  return request;
+}
+
+// Shows how far the newest model that is loading is, until the answer has come.
+void show_progress(client::Client& client, const std::future<Result<client::Health::Model>>& answer) {
+  while (answer.wait_for(kProgressInterval) != std::future_status::ready) {
+    if (::isatty(STDERR_FILENO) == 0) continue;
+    const auto health = client.health();
+    if (!health) continue;
+    for (const client::Health::Model& each : health->models)
+      if (each.readiness == client::Readiness::loading)
+        StatusLine::of_stderr().draw(
+            fmt::format("loading {}: {:.0f} %", Printable(each.name).text(), 100 * each.load_fraction));
+  }
+  StatusLine::of_stderr().erase();
+}
+
+int told(const client::Health::Model& model, const char* what, bool json) {
+  if (json)
+    write_json({{what, model.name}}, std::cout);
+  else
+    std::cout << what << ' ' << Printable(model.name).text() << '\n';
+  return kExitOk;
+}
+
+Result<int> load_one(client::Client& client, std::span<const std::string> words, bool json) {
+  const auto request = to_request(words);
+  if (!request) return request.error();
+  std::future<Result<client::Health::Model>> answer =
+      std::async(std::launch::async, [&] { return client.load_model(*request); });
+  show_progress(client, answer);
+  const auto model = answer.get();
+  if (!model) return model.error();
+  return told(*model, "loaded", json);
+}
+
+}  // namespace
+
+Result<int> model(const config::ModelCommandOptions& options, const config::Given& given) {
+  const std::span<const std::string> words = given.arguments;
+  if (words.empty()) return misused("what to do is missing");
+  const std::string& verb = words.front();
+  struct Verb {
+    std::string_view name;
+    std::size_t least, most;  // words behind it
+  };
+  constexpr Verb kVerbs[] = {{"ls", 0, 0}, {"list", 0, 0}, {"load", 1, 16}, {"unload", 1, 1}, {"info", 0, 1}};
+  const auto* const known = std::ranges::find(kVerbs, verb, &Verb::name);
+  if (known == std::end(kVerbs)) return misused(fmt::format("there is no '{}'", Printable(verb).text()));
+  if (words.size() - 1 < known->least) return misused(fmt::format("{} needs a model", verb));
+  if (words.size() - 1 > known->most) return misused(fmt::format("{} takes fewer words", verb));
+
+  const auto client = connect(options, "troupe model");
+  if (!client) return client.error();
+  if (verb == "load") return load_one(**client, words.subspan(1), options.json);
+  if (verb == "info") return info(**client, words.size() > 1 ? words[1] : std::string(), options.json);
+  if (verb != "unload") return list_models(**client, options.json);
+  const auto unloaded = (*client)->unload_model(words[1]);
+  if (!unloaded) return unloaded.error();
+  return told(*unloaded, "unloaded", options.json);
+}
+
+}  // namespace troupe::cli
