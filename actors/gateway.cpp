@@ -239,7 +239,7 @@ class GatewayImpl final : public Gateway {
   std::unique_ptr<TextThreads> texts_;  // jobs of these two send to actors, so they are destroyed before the system
   std::unique_ptr<ComputePool> compute_;
   FaultPoints faults_;
-  ThreadPool models_thread_;  // opens files of models, and gives their memory back; joined after the models are gone
+  std::unique_ptr<ThreadPool> models_thread_;  // opens files of models, and gives their memory back
   ModelManager models_;
   caf::actor saboteur_;  // null except in soak tests
 };
@@ -263,9 +263,9 @@ GatewayImpl::GatewayImpl(GatewayOptions options, std::vector<CatalogEntry> model
                                                               .max_bytes = options_.max_queued_text_bytes},
                                            cpus_.rest)),
       compute_(std::make_unique<ComputePool>(options_.num_threads, cpus_.compute)),
-      models_thread_("models", 1, std::numeric_limits<std::size_t>::max(), cpus_.rest),
+      models_thread_(std::make_unique<ThreadPool>("models", 1, std::numeric_limits<std::size_t>::max(), cpus_.rest)),
       models_(*system_, options_.memory, [this](std::function<void()> work) {
-        const bool taken = models_thread_.post(std::move(work));
+        const bool taken = models_thread_->post(std::move(work));
         TROUPE_ASSERT(taken);
       }) {
   const auto break_step = std::make_shared<std::atomic<bool>>(false);  // set: the next step throws, once
@@ -318,6 +318,8 @@ GatewayImpl::~GatewayImpl() {
   sessions_.finish();  // stores the turns that ended just now
   texts_.reset();
   compute_.reset();
+  models_.drop_units();
+  models_thread_.reset();
   system_.reset();
 }
 

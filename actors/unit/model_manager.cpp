@@ -142,6 +142,12 @@ std::optional<End> ModelManager::why_not_loadable(const std::string& name) const
                  fmt::format("the server has {} models, as many as it may; unload one", units_.size()), kMaxModels);
 }
 
+void ModelManager::drop_units() {
+  Units all;
+  const std::lock_guard lock(mutex_);
+  units_.swap(all);
+}
+
 void ModelManager::close() {
   const std::lock_guard lock(mutex_);
   closed_ = true;

@@ -39,6 +39,9 @@ class ModelManager {
 
   // Refuses to load more: the server ends.
   void close();
+  // Drops the units, which are stopped and whose actors have ended. `later` destroys them: its thread has spawned actors,
+  // and CAF waits at the end of its system for the end of each such thread.
+  void drop_units();
 
   // The unit of the model with this name; empty: the default. Null: there is none.
   [[nodiscard]] std::shared_ptr<ModelUnit> find(const std::string& name) const;

@@ -157,7 +157,6 @@ bool ModelUnit::is_making_progress(TimePoint now) const {
 void ModelUnit::stop() {
   parts_.model.set_draining();
   caf::anon_send_exit(supervisor_, caf::exit_reason::user_shutdown);
-  supervisor_ = nullptr;
 }
 
 // On the loader's thread, beside steps of other units; one load of the server runs at a time.

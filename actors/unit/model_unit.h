@@ -15,8 +15,8 @@
 
 namespace troupe::actors {
 
-// Its actors are a subtree: nothing outside of the unit has the address of one. Thread-safe, except for construction,
-// stop() and destruction.
+// Its actors are a subtree: nothing outside of the unit has the address of one. Thread-safe, except for construction
+// and destruction.
 class ModelUnit : public std::enable_shared_from_this<ModelUnit> {
   struct Private {};  // units are made by start()
 
@@ -71,7 +71,7 @@ class ModelUnit : public std::enable_shared_from_this<ModelUnit> {
   // while it is idle, and without a model. Waits for no actor.
   bool is_making_progress(TimePoint now) const;
   ModelHealth health(TimePoint now) const { return health_of(server_, parts_, now); }
-  void stop();
+  void stop();  // calls after the first change nothing
   // When a request last came for it; nullopt while it has one.
   std::optional<TimePoint> idle_since() const { return server_.streams.idle_since(id()); }
   // To be called once the unit is destroyed (Destroy), and everything of it given back. Before stop().

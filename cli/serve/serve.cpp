@@ -28,6 +28,7 @@
 #include "cli/terminal/text.h"
 #include "cli/usage/usage_store.h"
 #include "cli/version.h"
+#include "config/printable.h"
 #include "ipc/server.h"
 
 namespace troupe::cli {
@@ -307,16 +308,53 @@ class Service {
     if (Status read = tcp_.reload(in_effect, reread.in_effect, options->tenants); !read) return read;
     if (Status changed = server_->reconfigure(*options); !changed) return changed.error();
     tenants_ = std::move(options->tenants);
+    const std::vector<config::ModelTable> before = std::move(parsed_.models);
     parsed_ = std::move(reread.in_effect);
     options_ = std::move(in_effect);
     if (Status log = reload_log(options_); !log) spdlog::error("reload: {}", log.error().message);
+    if (reread.models_changed) change_models(before);
     for (const config::Option* option : reread.changed) spdlog::info("reload: {}", config::describe(*option, parsed_));
     if (reread.tenants_changed) spdlog::info("reload: {} tenant rules ({})", parsed_.tenants.size(), parsed_.file);
     for (const std::string& option : reread.need_restart) spdlog::warn("reload: {} needs a restart", option);
-    if (reread.models_changed) spdlog::warn("reload: the [[model]] tables ({}) need a restart", parsed_.file);
     if (reread.changed.empty() && reread.need_restart.empty() && !reread.tenants_changed && !reread.models_changed)
       spdlog::info("reload: no option has changed");
     return Ok{};
+  }
+
+  // Loads the models of new [[model]] tables and unloads those whose tables are gone; of a table with other values the
+  // model is unloaded and then loaded. Each is logged when it is done.
+  void change_models(const std::vector<config::ModelTable>& before) {
+    const auto has = [](const std::vector<config::ModelTable>& tables, const config::ModelTable& table) {
+      return std::ranges::find(tables, table) != tables.end();
+    };
+    std::vector<config::ModelTable> added;
+    for (const config::ModelTable& table : parsed_.models)
+      if (!has(before, table)) added.push_back(table);
+    for (const config::ModelTable& table : before) {
+      if (has(parsed_.models, table)) continue;
+      const auto named_alike = std::ranges::find(added, served_name(table), &served_name);
+      std::optional<config::ModelTable> instead;
+      if (named_alike != added.end()) {
+        instead = *named_alike;
+        added.erase(named_alike);
+      }
+      gateway_->unload_model(served_name(table), [this, instead](const actors::ModelChange& change) {
+        log_change(change, "unloaded");
+        if (instead && !std::holds_alternative<actors::End>(change)) load_model(*instead);
+      });
+    }
+    for (const config::ModelTable& table : added) load_model(table);
+  }
+
+  void load_model(const config::ModelTable& table) {
+    auto request = model_request(table);
+    if (!request) return spdlog::error("reload: model {}: {}", table.path, request.error().message);
+    gateway_->load_model(*std::move(request), [](const actors::ModelChange& change) { log_change(change, "loaded"); });
+  }
+
+  static void log_change(const actors::ModelChange& change, const char* what) {
+    if (const auto* end = std::get_if<actors::End>(&change)) return spdlog::error("reload: {}", end->message);
+    spdlog::info("reload: model {} is {}", Printable(std::get<actors::ModelHealth>(change).name).text(), what);
   }
 
   // Whether each loaded model has the blocks that the rules keep. Encoders have no blocks, and nothing is kept there.

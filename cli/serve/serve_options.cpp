@@ -23,6 +23,7 @@
 #include "engine/formats/model_file.h"
 #include "engine/model/memory_budget.h"
 #include "engine/weights/model_info.h"
+#include "engine/weights/tensor_reader.h"
 #include "ipc/http/tls_front.h"
 
 namespace troupe::cli {
@@ -266,6 +267,9 @@ Result<actors::GatewayOptions> gateway_options(const config::ServeOptions& optio
   if (!tables) return tables.error();
   actors::GatewayOptions gateway;
   gateway.memory = load->memory;
+  gateway.load = *load;
+  gateway.load.context = static_cast<std::uint32_t>(options.ctx_size);
+  gateway.load.num_blocks = static_cast<std::uint32_t>(options.kv_blocks);
   for (const config::ModelTable& table : *tables) {
     auto source = model_source(table, gateway.models.empty(), options, given, *load);
     if (!source) return source.error();
@@ -285,6 +289,27 @@ Result<actors::GatewayOptions> gateway_options(const config::ServeOptions& optio
   gateway.append_metrics = append_log_metrics;
   if (options.profile) gateway.profiler = std::make_shared<engine::StepProfile>(cli::num_threads(options));
   return gateway;
+}
+
+Result<actors::ModelRequest> model_request(const config::ModelTable& table) {
+  auto chat_template = read_chat_template(table.chat_template);
+  if (!chat_template) return chat_template.error();
+  actors::ModelRequest request{.path = table.path,
+                               .name = table.name,
+                               .draft_path = table.draft,
+                               .chat_template = *std::move(chat_template),
+                               .memory = table.memory.count,
+                               .pinned = table.pinned};
+  if (table.ctx_size) request.context = static_cast<std::uint32_t>(*table.ctx_size);
+  if (table.kv_blocks) request.num_blocks = static_cast<std::uint32_t>(*table.kv_blocks);
+  if (!table.kv_type.empty()) request.kv_type = kv_type_of(table.kv_type);
+  return request;
+}
+
+std::string served_name(const config::ModelTable& table) {
+  if (!table.name.empty()) return table.name;
+  const auto file = engine::open_gguf(table.path);
+  return file ? engine::model_name(**file) : std::filesystem::path(table.path).stem().string();
 }
 
 Result<std::string> limits_text(const config::ServeOptions& options, const config::Given& given) {

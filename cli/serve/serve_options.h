@@ -20,6 +20,11 @@ namespace troupe::cli {
 [[nodiscard]] Result<actors::GatewayOptions> gateway_options(const config::ServeOptions& options,
                                                              const config::Given& given);
 
+// A model of a [[model]] table, to be loaded while the server runs. Error: a chat template that cannot be read.
+[[nodiscard]] Result<actors::ModelRequest> model_request(const config::ModelTable& table);
+// What the model of the table is called: its name, else that in its file.
+[[nodiscard]] std::string served_name(const config::ModelTable& table);
+
 // --print-limits: one line for each kind of memory, its most bytes first; the last line is "total". Error: a model's
 // file cannot be read.
 [[nodiscard]] Result<std::string> limits_text(const config::ServeOptions& options, const config::Given& given);

@@ -22,7 +22,8 @@ struct Machine {
   Machine()
       : streams({.max_requests_per_user = 64, .max_queued_requests = 64, .max_queued_tokens = 1u << 20}),
         system(config),
-        models(std::uint64_t{1} << 30) {}
+        models(system, std::uint64_t{1} << 30,
+               [this](std::function<void()> work) { later.push_back(std::move(work)); }) {}
   ~Machine() {
     End end;
     end.outcome = Outcome::cancelled;
@@ -39,14 +40,26 @@ struct Machine {
   TimePoint now() { return scheduler().clock().now(); }
   void run() {
     do scheduler().run();
-    while (scheduler().clock().trigger_timeout());
+    while (do_later() || scheduler().clock().trigger_timeout());
+  }
+  // Without time.
+  void run_now() {
+    do scheduler().run();
+    while (do_later());
+  }
+  bool do_later() {
+    if (later.empty()) return false;
+    const std::function<void()> work = std::move(later.front());
+    later.erase(later.begin());
+    work();
+    return true;
   }
   ModelUnit& add(const std::string& path, const std::string& alias) {
     engine::LoadOptions load;
     load.num_blocks = 32;
     std::vector<CatalogEntry> entries;
     entries.push_back(describe({.path = path, .name = alias, .load = load}));
-    models.add(system, context(), std::move(entries));
+    models.add(context(), std::move(entries));
     return *models.find(alias);
   }
   // As the gateway does.
@@ -66,6 +79,7 @@ struct Machine {
   InlineCompute compute;
   TestConfig config;
   caf::actor_system system;
+  std::vector<std::function<void()>> later;
   ModelManager models;
 };
 
@@ -344,6 +358,209 @@ TEST_CASE("models: a loader that dies is started again, and the model is loaded 
   machine.submit(story("tales"), sink);
   machine.run();
   CHECK(sink->ids.size() == 12);
+}
+
+namespace {
+
+// What became of a wish to load or unload.
+struct Wish {
+  OnModelChange callback() {
+    return [this](ModelChange change) {
+      ++count;
+      if (auto* end = std::get_if<End>(&change))
+        refused = std::move(*end);
+      else
+        health = std::get<ModelHealth>(std::move(change));
+    };
+  }
+  int count = 0;
+  std::optional<ModelHealth> health;
+  std::optional<End> refused;
+};
+
+ModelSource source(const std::string& name, const std::string& path = kTales) {
+  return {.path = path, .name = name, .load = {.num_blocks = 32}};
+}
+
+}  // namespace
+
+TEST_CASE("models: one is loaded and one unloaded while a stream of another runs, and its memory is given back") {
+  Machine machine;
+  machine.add(kTales, "tales");
+  machine.run();
+  const std::uint64_t left = machine.models.budget().left();
+  const auto beside = std::make_shared<Listener>();
+  machine.submit(story("tales", 30), beside);
+  machine.scheduler().run(30);
+
+  Wish loaded, unloaded;
+  machine.models.load(machine.context(), source("second"), loaded.callback());
+  machine.run_now();
+  REQUIRE(loaded.health);
+  CHECK(loaded.health->name == "second");
+  CHECK(loaded.health->readiness == Readiness::ready);
+  CHECK(machine.models.names() == std::vector<std::string>{"tales", "second"});
+  CHECK(machine.models.budget().left() < left);
+  const auto served = std::make_shared<Listener>();
+  machine.submit(story("second", 30), served);
+  machine.run_now();
+  CHECK(served->ids.size() == 30);
+  CHECK(served->ids == beside->ids);
+
+  machine.models.unload("second", std::chrono::seconds(30), unloaded.callback());
+  machine.run_now();  // no time passes: nothing of it waits for a timer
+  REQUIRE(unloaded.health);
+  CHECK(unloaded.count == 1);
+  CHECK(machine.models.names() == std::vector<std::string>{"tales"});
+  CHECK(machine.models.budget().left() == left);
+  CHECK(loaded.count == 1);
+}
+
+TEST_CASE("models: of one that is unloaded, new requests end at once and running ones have the time of the timeout") {
+  for (const bool in_time : {true, false}) {
+    Machine machine;
+    machine.add(kTales, "tales");
+    machine.add(kTales, "second");
+    machine.run();
+    machine.compute.hold = true;
+    const auto running = std::make_shared<Listener>(), late = std::make_shared<Listener>();
+    machine.submit(story("second", 30), running);
+    machine.scheduler().run();
+    REQUIRE(machine.compute.is_computing());
+    Wish unloaded;
+    machine.models.unload("second", std::chrono::seconds(30), unloaded.callback());
+    machine.run_now();
+    machine.submit(story("second"), late);
+    machine.run_now();
+    REQUIRE(late->end_);
+    CHECK(late->end_->outcome == Outcome::model_unloaded);
+    CHECK_FALSE(running->end_);
+    CHECK(unloaded.count == 0);
+    Wish again;
+    machine.models.unload("second", std::chrono::seconds(30), again.callback());
+    REQUIRE(again.refused);
+    CHECK(again.refused->outcome == Outcome::model_unloaded);
+    if (!in_time) machine.scheduler().advance_time(std::chrono::seconds(31));
+    machine.compute.hold = false;
+    while (machine.compute.is_computing()) machine.compute.run_one();
+    machine.run_now();
+    REQUIRE(running->end_);
+    CHECK(running->end_->outcome == (in_time ? Outcome::length : Outcome::model_unloaded));
+    CHECK(unloaded.count == 1);
+    CHECK(machine.models.find("second") == nullptr);
+  }
+}
+
+TEST_CASE("models: one that is unloaded before it is loaded is given up, and requests that wait for it end") {
+  Machine machine;
+  machine.add(kTales, "tales");
+  machine.run();
+  machine.compute.hold = true;
+  Wish loaded, unloaded;
+  machine.models.load(machine.context(), source("second"), loaded.callback());
+  machine.run_now();
+  const auto waits = std::make_shared<Listener>();
+  machine.submit(story("second"), waits);
+  machine.run_now();
+  CHECK_FALSE(waits->end_);
+  machine.models.unload("second", std::chrono::seconds(30), unloaded.callback());
+  machine.run_now();
+  machine.compute.hold = false;
+  while (machine.compute.is_computing()) machine.compute.run_one();
+  machine.run_now();
+  REQUIRE(loaded.refused);
+  CHECK_THAT(loaded.refused->message, Catch::Contains("unloaded before it was loaded"));
+  REQUIRE(waits->end_);
+  CHECK(waits->end_->outcome == Outcome::model_unloaded);
+  CHECK(unloaded.health);
+  CHECK(loaded.count + unloaded.count == 2);
+  CHECK(machine.models.names() == std::vector<std::string>{"tales"});
+}
+
+TEST_CASE("models: a load that cannot be is refused with the reason, and leaves nothing behind") {
+  Machine machine;
+  machine.add(kTales, "tales");
+  machine.run();
+  const std::uint64_t left = machine.models.budget().left();
+  const auto refused = [&](ModelSource wanted) {
+    Wish wish;
+    machine.models.load(machine.context(), std::move(wanted), wish.callback());
+    machine.run_now();
+    CHECK(wish.count == 1);
+    REQUIRE(wish.refused);
+    CHECK(machine.models.names() == std::vector<std::string>{"tales"});
+    CHECK(machine.models.budget().left() == left);
+    return wish.refused->message;
+  };
+  CHECK_THAT(refused(source("tales")), Catch::Contains("there is a model \"tales\" already"));
+  CHECK_THAT(refused(source("x", "/nowhere.gguf")), Catch::Contains("/nowhere.gguf"));
+  ModelSource large = source("large");
+  large.load.memory = std::uint64_t{2} << 30;
+  CHECK_THAT(refused(large), Catch::Contains("model large is to have 2048 MiB"));
+  ModelSource wrong_template = source("x");
+  wrong_template.chat_template.name = "nope";
+  CHECK_THAT(refused(wrong_template), Catch::Contains("nope"));
+  Wish only;
+  machine.models.unload("tales", std::chrono::seconds(1), only.callback());
+  REQUIRE(only.refused);
+  CHECK_THAT(only.refused->message, Catch::Contains("the only model"));
+  Wish unknown;
+  machine.models.unload("cats", std::chrono::seconds(1), unknown.callback());
+  REQUIRE(unknown.refused);
+  CHECK(unknown.refused->outcome == Outcome::unknown_model);
+  machine.models.close();
+  CHECK_THAT(refused(source("late")), Catch::Contains("shutting down"));
+}
+
+TEST_CASE("models: idle ones make room, the least recently used first, never the default, a pinned or a busy one") {
+  Machine machine;
+  const auto add = [&](const std::string& name, bool pinned) {
+    ModelSource wanted = source(name);
+    wanted.pinned = pinned;
+    wanted.load.memory = std::uint64_t{240} << 20;  // of 1 GiB: four fit
+    wanted.load.num_blocks = 0;
+    wanted.load.max_sequences = 1024;
+    Wish wish;
+    machine.models.load(machine.context(), wanted, wish.callback());
+    machine.run_now();
+    machine.scheduler().advance_time(std::chrono::seconds(1));
+    return wish;
+  };
+  machine.options.max_sequences = 1024;
+  machine.add(kTales, "default");
+  machine.run_now();
+  CHECK(add("pinned", true).health);
+  CHECK(add("busy", false).health);
+  CHECK(add("used", false).health);
+  CHECK(add("idle", false).health);
+  const auto sink = std::make_shared<Listener>();
+  machine.submit(story("used"), sink);
+  machine.run_now();
+  machine.compute.hold = true;
+  const auto running = std::make_shared<Listener>();
+  machine.submit(story("busy", 30), running);
+  machine.scheduler().run();
+  machine.compute.hold = false;
+
+  CHECK(add("one", false).health);
+  CHECK(machine.models.names() == std::vector<std::string>{"default", "pinned", "busy", "used", "one"});
+  CHECK(add("two", false).health);
+  CHECK(machine.models.names() == std::vector<std::string>{"default", "pinned", "busy", "used", "two"});
+  const auto again = std::make_shared<Listener>();
+  machine.submit(story("two"), again);
+  machine.run_now();
+  ModelSource larger = source("larger");
+  larger.load.memory = std::uint64_t{900} << 20;
+  Wish refused;
+  machine.models.load(machine.context(), larger, refused.callback());
+  machine.run_now();
+  REQUIRE(refused.refused);  // no model goes in vain
+  CHECK(machine.models.names() == std::vector<std::string>{"default", "pinned", "busy", "used", "two"});
+  CHECK(add("three", false).health);
+  CHECK(machine.models.names() == std::vector<std::string>{"default", "pinned", "busy", "two", "three"});
+  while (machine.compute.is_computing()) machine.compute.run_one();
+  machine.run_now();
+  CHECK(running->ids.size() == 30);
 }
 
 }  // namespace troupe::actors::test

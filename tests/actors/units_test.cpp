@@ -1,6 +1,12 @@
 // Several models on real threads: units on one compute pool.
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
 #include <future>
+#include <random>
+#include <thread>
 
+#include "actors/requests/request_check.h"
 #include "actors/unit/model_manager.h"
 #include "tests/actors/gateway_fixture.h"
 
@@ -24,6 +30,8 @@ class Units {
     end.outcome = Outcome::cancelled;
     streams_.end_all(end, end, std::chrono::steady_clock::now());
     compute_.reset();
+    models_.drop_units();
+    later_.reset();
     system_.reset();
   }
 
@@ -35,7 +43,7 @@ class Units {
     load.memory_policy = std::move(memory);
     std::vector<CatalogEntry> entries;
     entries.push_back(describe({.path = kTales, .name = alias, .load = load}));
-    models_.add(*system_, context(), std::move(entries));
+    models_.add(context(), std::move(entries));
     return *models_.find(alias);
   }
   // Waits until it is served.
@@ -50,14 +58,29 @@ class Units {
     CHECK(loaded.wait());
   }
   std::shared_ptr<Recorder> submit(Request request) {
+    auto sink = try_submit(std::move(request));
+    REQUIRE(sink);
+    return sink;
+  }
+  // Null: there is no such model.
+  std::shared_ptr<Recorder> try_submit(Request request) {
     const auto unit = models_.find(request.model);
+    if (!unit) return nullptr;
     auto sink = std::make_shared<Recorder>();
     const TimePoint now = std::chrono::steady_clock::now();
     const RequestId id = streams_.add(std::move(request), sink, now, unit->id());
-    REQUIRE_FALSE(streams_.take_queue_room(id, now));
-    unit->submit(id);
+    if (unit->state().unloading())
+      streams_.end(id, being_unloaded(unit->name()), now);
+    else if (auto full = streams_.take_queue_room(id, now))
+      streams_.end(id, refused(*std::move(full)), now);
+    else
+      unit->submit(id);
     return sink;
   }
+  void load(const std::string& name, OnModelChange done) {
+    models_.load(context(), {.path = kTales, .name = name, .load = {.num_blocks = 64}}, std::move(done));
+  }
+  ModelManager& models() { return models_; }
 
  private:
   ServerContext context() {
@@ -76,7 +99,9 @@ class Units {
   std::unique_ptr<caf::actor_system> system_ = std::make_unique<caf::actor_system>(config_);
   TextThreads texts_{{.max_large = 1}};
   std::unique_ptr<ComputePool> compute_ = std::make_unique<ComputePool>(2, std::vector<int>{});
-  ModelManager models_{std::uint64_t{1} << 30};
+  std::unique_ptr<ThreadPool> later_ = std::make_unique<ThreadPool>("models", 1, 1000);
+  ModelManager models_{*system_, std::uint64_t{1} << 30,
+                       [this](std::function<void()> work) { REQUIRE(later_->post(std::move(work))); }};
 };
 
 Request story(const std::string& model, std::uint32_t max_tokens) {
@@ -152,6 +177,80 @@ TEST_CASE("units: a server that is stopped in the middle of a load ends it") {
   gate->open();
   units.reset();
   CHECK_FALSE(loaded.is_there());
+}
+
+std::size_t num_descriptors() {
+  return static_cast<std::size_t>(
+      std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator()));
+}
+
+// TROUPE_CHURN: how many loads and unloads.
+int num_changes() {
+  const char* const text = std::getenv("TROUPE_CHURN");
+  return text ? std::atoi(text) : 20;
+}
+
+TEST_CASE("units: models are loaded and unloaded at random under the load of four tenants") {
+  GatewayOptions options = embedded_model();
+  options.max_measuring = std::chrono::milliseconds(1);
+  options.max_requests_per_user = 64;
+  Units units(options);
+  units.serve("m0");
+  const std::vector<TokenId> alone = answer(units.submit(story("m0", 12))).ids;
+  const std::uint64_t left = units.models().budget().left();
+  const std::size_t descriptors = num_descriptors();
+  constexpr int kNames = 4;
+
+  std::atomic<bool> done{false};
+  std::atomic<int> served{0}, turned_away{0}, wrong{0}, over_budget{0};
+  std::vector<std::thread> tenants;
+  for (std::uint32_t tenant = 0; tenant < 4; ++tenant) {
+    tenants.emplace_back([&, tenant] {
+      std::minstd_rand random(tenant + 1);
+      while (!done) {
+        Request request = story("m" + std::to_string(random() % kNames), 12);
+        request.tenant = scheduler::Tenant{TenantId{1000 + tenant}, false};
+        const auto sink = units.try_submit(std::move(request));
+        if (!sink) continue;  // there is no such model now
+        const Answered got = answer(sink);
+        if (got.end.outcome == Outcome::length && got.ids == alone)
+          ++served;
+        else if (got.end.outcome == Outcome::model_unloaded && got.ids.empty())
+          ++turned_away;
+        else
+          ++wrong;
+      }
+    });
+  }
+  std::minstd_rand random(36);
+  int loads = 0, unloads = 0;
+  for (int i = 0; i < num_changes() || loads == 0 || unloads == 0; ++i) {
+    const std::string name = "m" + std::to_string(1 + random() % (kNames - 1));
+    Answer<ModelChange> change;
+    if (units.models().find(name)) {
+      units.models().unload(name, std::chrono::minutes(1), change.callback());
+      ++unloads;
+    } else {
+      units.load(name, change.callback());
+      ++loads;
+    }
+    CHECK(std::holds_alternative<ModelHealth>(change.wait()));
+    if (units.models().budget().left() > left) ++over_budget;
+  }
+  done = true;
+  for (std::thread& tenant : tenants) tenant.join();
+  CHECK(wrong == 0);
+  CHECK(served > 0);
+  CHECK(over_budget == 0);
+  for (const std::string& name : units.models().names()) {
+    if (name == "m0") continue;
+    Answer<ModelChange> change;
+    units.models().unload(name, std::chrono::minutes(1), change.callback());
+    CHECK(std::holds_alternative<ModelHealth>(change.wait()));
+  }
+  CHECK(units.models().budget().left() == left);
+  CHECK(num_descriptors() == descriptors);
+  CHECK(answer(units.submit(story("m0", 12))).ids == alone);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // Several models in one server, from outside.
 #include <catch2/catch.hpp>
+#include <csignal>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -83,6 +84,60 @@ TEST_CASE("models share one memory budget: what does not fit beside the others i
   CHECK(status["model_health"][2]["readiness"] == "failed");
   CHECK_THAT(status["model_health"][2]["problem"].get<std::string>(),
              Contains("model c needs ") && Contains("of the memory budget of 11 MiB are left: a has "));
+}
+
+TEST_CASE("troupe model loads, lists, shows and unloads, and says what cannot be") {
+  ServerProcess server({"-m", "tales=" + kTales, "-c", "256", "--kv-blocks", "64", "--memory", "64MiB"});
+  const auto model = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), "model");
+    return server.call(std::move(words));
+  };
+  const Finished loaded =
+      model({"load", "twin=" + kTales, "ctx-size=64", "kv-type=int8", "pinned=true", "memory=20MiB"});
+  INFO(loaded.err);
+  CHECK(loaded.code == 0);
+  CHECK(loaded.out == "loaded twin\n");
+  CHECK(ask(server, "twin").code == 0);
+  const json listed = json::parse(model({"ls", "--json"}).out);
+  REQUIRE(listed["model_health"].size() == 2);
+  CHECK(listed["model_health"][1]["name"] == "twin");
+  CHECK_THAT(model({"ls"}).out, Contains("tales ") && Contains("ready (default)\n") && Contains("twin "));
+  const json shown = json::parse(model({"info", "twin", "--json"}).out);
+  CHECK(shown["context"] == 64);
+  CHECK(shown["kv_bytes_per_token"].get<int>() < 3072);
+  CHECK_THAT(model({"info"}).out, Contains("name           tales\n"));
+  CHECK(model({"unload", "twin"}).out == "unloaded twin\n");
+  CHECK_THAT(ask(server, "twin").err, Contains("unknown_model"));
+  CHECK_THAT(model({"unload", "tales"}).err, Contains("it is the only model of this server"));
+  CHECK_THAT(model({"load", "tales=" + kTales}).err, Contains("there is a model \"tales\" already"));
+  CHECK_THAT(model({"load", "x=/nowhere.gguf"}).err, Contains("/nowhere.gguf"));
+  CHECK_THAT(model({"load", "x=" + kTales, "ctxsize=5"}).err, Contains("did you mean ctx-size?"));
+  CHECK_THAT(model({"load", "x=" + kTales, "memory=1TiB"}).err, Contains("of the memory budget of 64 MiB are left"));
+  CHECK(model({"load"}).code == 2);
+  CHECK(model({"vanish"}).code == 2);
+  CHECK(ask(server, "tales").out == kAnswer);
+  CHECK(server.stop().code == 0);
+}
+
+TEST_CASE("SIGHUP loads the models of new tables, and unloads those whose tables are gone") {
+  TempFolder folder;
+  const auto table = [](const std::string& name, const std::string& more = "") {
+    return "[[model]]\npath = \"" + kTales + "\"\nname = \"" + name + "\"\nmemory = \"16MiB\"\n" + more;
+  };
+  const std::string path = folder.write("t.toml", table("a") + table("b"));
+  ServerProcess server({"--config", path, "-c", "256", "--memory", "64MiB"});
+  CHECK(ask(server, "b").out == kAnswer);
+  folder.write("t.toml", table("a") + table("c"));
+  server.process().signal(SIGHUP);
+  CHECK(server.process().wait_for_err("reload: model c is loaded"));
+  CHECK(server.process().wait_for_err("reload: model b is unloaded"));
+  CHECK(ask(server, "c").out == kAnswer);
+  CHECK_THAT(ask(server, "b").err, Contains("unknown_model"));
+  folder.write("t.toml", table("a") + table("c", "ctx-size = 32\n") + "[[model]]\npath = \"/nowhere.gguf\"\n");
+  server.process().signal(SIGHUP);
+  CHECK(server.process().wait_for_err("reload: model c is unloaded"));
+  CHECK(server.process().wait_for_err("reload: /nowhere.gguf"));
+  CHECK(server.stop().code == 0);
 }
 
 }  // namespace troupe::test

@@ -47,6 +47,12 @@ class JudgingGateway final : public actors::Gateway {
   void session(actors::SessionQuestion, std::function<void(actors::SessionAnswer)> done) override {
     done(std::vector<actors::SessionInfo>());
   }
+  void load_model(actors::ModelRequest request, actors::OnModelChange done) override {
+    done(actors::ModelHealth{.name = request.name});
+  }
+  void unload_model(const std::string& name, actors::OnModelChange done) override {
+    done(actors::ModelHealth{.name = name});
+  }
   void drain(std::function<void()> done) override { done(); }
   void on_loaded(std::function<void(Status)> done) override { done(Ok{}); }
 

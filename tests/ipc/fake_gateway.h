@@ -172,6 +172,21 @@ class FakeGateway final : public actors::Gateway {
                                    actors::OnTokenized done) override {
     return tokenize(std::move(request), rendered(chat), {}, std::move(done));
   }
+  // Names the model; unloads "here" alone.
+  void load_model(actors::ModelRequest request, actors::OnModelChange done) override {
+    change([&] {
+      asked_models_.push_back(request);
+      return 0;
+    });
+    done(actors::ModelHealth{.name = request.name, .readiness = actors::Readiness::ready, .load_fraction = 1});
+  }
+  void unload_model(const std::string& name, actors::OnModelChange done) override {
+    if (name != "here") return done(actors::unknown_model(name, {"here"}));
+    done(actors::ModelHealth{.name = name, .readiness = actors::Readiness::draining});
+  }
+  std::vector<actors::ModelRequest> asked_models() {
+    return wait([&] { return true; }, [&] { return asked_models_; });
+  }
   void drain(std::function<void()> done) override {
     change([&] {
       drained_ = std::move(done);
@@ -245,6 +260,7 @@ class FakeGateway final : public actors::Gateway {
   std::condition_variable changed_;
   std::vector<Submitted> submitted_;
   std::vector<actors::RequestId> cancelled_;
+  std::vector<actors::ModelRequest> asked_models_;
   std::map<actors::RequestId, std::uint64_t> credit_;
   std::size_t num_credit_calls_ = 0;
   std::optional<actors::End> text_end_;

@@ -389,7 +389,7 @@ TEST_CASE("every request is counted once, by its kind and its outcome") {
   ask(health_frame(1), "health", "eos");
   frame = {};
   frame.mutable_load_model()->set_stream(9);
-  ask(frame, "other", "unsupported");
+  ask(frame, "other", "invalid_argument");  // it has no path
   ask({}, "other", "invalid_argument");
 
   // Three choices that end in three ways, and a request whose connection is closed.

@@ -96,7 +96,7 @@ TEST_CASE("every field and every request that the schema marks as not served is 
   }
   // The walk over the schema finds the fields that are known to be marked.
   for (const char* known : {"grammar", "echo", "sampling.typical_p", "sampling.xtc_probability",
-                            "sampling.xtc_threshold", "sampling.dry_multiplier", "sampling.mirostat", "load_model"}) {
+                            "sampling.xtc_threshold", "sampling.dry_multiplier", "sampling.mirostat"}) {
     INFO(known);
     REQUIRE(std::find(names.begin(), names.end(), known) != names.end());
   }

@@ -1,0 +1,116 @@
+// LoadModel and UnloadModel over a real socket: for whom they are, what they pass on, and what they refuse.
+#include <unistd.h>
+
+#include "ipc/client/client.h"
+#include "tests/ipc/fixture.h"
+
+namespace troupe::ipc {
+namespace {
+
+using namespace test;
+
+v1::ClientFrame load_frame(const std::string& path) {
+  v1::ClientFrame frame;
+  frame.mutable_load_model()->set_stream(7);
+  frame.mutable_load_model()->set_path(path);
+  return frame;
+}
+
+v1::ClientFrame unload_frame(const std::string& model) {
+  v1::ClientFrame frame;
+  frame.mutable_unload_model()->set_stream(8);
+  frame.mutable_unload_model()->set_model(model);
+  return frame;
+}
+
+TEST_CASE("the owner loads a model with all its values, and unloads one") {
+  FakeServer server;
+  const auto client = client::Client::connect({.socket = server.path()});
+  REQUIRE(client);
+  const auto loaded = (*client)->load_model({.path = "/models/a.gguf",
+                                             .name = "a",
+                                             .draft = "/models/d.gguf",
+                                             .chat_template = "chatml",
+                                             .ctx_size = 512,
+                                             .kv_blocks = 0,
+                                             .kv_type = "int8",
+                                             .memory = 1u << 30,
+                                             .pinned = true});
+  REQUIRE(loaded);
+  CHECK(loaded->name == "a");
+  CHECK(loaded->readiness == client::Readiness::ready);
+  const std::vector<actors::ModelRequest> asked = server.gateway.asked_models();
+  REQUIRE(asked.size() == 1);
+  CHECK(asked[0].path == "/models/a.gguf");
+  CHECK(asked[0].draft_path == "/models/d.gguf");
+  CHECK(asked[0].chat_template.name == "chatml");
+  CHECK_FALSE(asked[0].chat_template.source.empty());  // one of the server's
+  CHECK(asked[0].context == 512);
+  CHECK(asked[0].num_blocks == 0);
+  CHECK(asked[0].kv_type == kernels::KvType::i8);
+  CHECK(asked[0].memory == 1u << 30);
+  CHECK(asked[0].pinned);
+  REQUIRE((*client)->load_model({.path = "/models/b.gguf"}));
+  CHECK_FALSE(server.gateway.asked_models()[1].context);
+  CHECK_FALSE(server.gateway.asked_models()[1].kv_type);
+
+  const auto unloaded = (*client)->unload_model("here");
+  REQUIRE(unloaded);
+  CHECK(unloaded->readiness == client::Readiness::draining);
+  const auto unknown = (*client)->unload_model("there");
+  REQUIRE_FALSE(unknown);
+  CHECK(unknown.error().code == ErrorCode::invalid_argument);
+}
+
+TEST_CASE("a load with a value that cannot be is refused with its field") {
+  FakeServer server;
+  RawClient client(server.path());
+  (void)client.hello();
+  const auto refused_field = [&](v1::ClientFrame frame) {
+    REQUIRE(client.send(frame));
+    const v1::ServerFrame answer = client.expect();
+    REQUIRE(answer.has_refused());
+    CHECK(answer.refused().stream() == 7);
+    CHECK(answer.refused().code() == v1::OUTCOME_INVALID_ARGUMENT);
+    return answer.refused().field();
+  };
+  CHECK(refused_field(load_frame("")) == "path");
+  CHECK(refused_field(load_frame("models/a.gguf")) == "path");
+  CHECK(refused_field(load_frame(std::string("/a\0b", 4))) == "path");
+  CHECK(refused_field(load_frame("/" + std::string(5000, 'a'))) == "path");
+  v1::ClientFrame frame = load_frame("/a.gguf");
+  frame.mutable_load_model()->set_draft("d.gguf");
+  CHECK(refused_field(frame) == "draft");
+  frame = load_frame("/a.gguf");
+  frame.mutable_load_model()->set_name("a\nb");
+  CHECK(refused_field(frame) == "name");
+  frame = load_frame("/a.gguf");
+  frame.mutable_load_model()->set_kv_type("q4_0");
+  CHECK(refused_field(frame) == "kv_type");
+  CHECK(server.gateway.asked_models().empty());
+}
+
+TEST_CASE("who does not run the server changes no models") {
+  ServerOptions options;
+  options.tenants = TenantRules(
+      {{.uids = {::geteuid()},
+        .trusted_proxy = true,
+        .policy = std::make_shared<const scheduler::TenantPolicy>(scheduler::TenantPolicy{.name = "proxy"})}});
+  FakeServer server(options);
+  RawClient guest(server.path());
+  v1::ClientFrame hello;
+  hello.mutable_hello()->set_protocol(1);
+  hello.mutable_hello()->set_tenant("61001");
+  REQUIRE(guest.send(hello));
+  REQUIRE(guest.expect().has_welcome());
+  for (const v1::ClientFrame& frame : {load_frame("/a.gguf"), unload_frame("here")}) {
+    REQUIRE(guest.send(frame));
+    const v1::ServerFrame answer = guest.expect();
+    REQUIRE(answer.has_refused());
+    CHECK(answer.refused().code() == v1::OUTCOME_PERMISSION);
+  }
+  CHECK(server.gateway.asked_models().empty());
+}
+
+}  // namespace
+}  // namespace troupe::ipc
