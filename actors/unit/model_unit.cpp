@@ -97,7 +97,7 @@ ModelUnit::ModelUnit(caf::actor_system& system, const ServerContext& server, Mem
       budget_(budget),
       server_(server),
       parts_(id, source_.alias.empty() ? std::filesystem::path(source_.path).stem().string() : source_.alias,
-             server.streams.work_clock(id)) {
+             server.streams.work_clock(id), server.compute.accounts(), source_.weight) {
   parts_.shares->shares().on_charge(
       [&streams = server_.streams](TenantId tenant, double seconds) { streams.tenants().charged(tenant, seconds); });
   supervisor_ = system.spawn<Supervisor>(
@@ -215,7 +215,7 @@ void ModelUnit::measure(const ServedModel& served, double load_seconds) {
   scheduler::CostModel costs;
   engine::Team& team = server_.compute.team();
   const auto run_step = [&](const std::function<void()>& step) {
-    server_.compute.run([&] {
+    server_.compute.measure(parts_.source, [&] {
       team.set_profiler(nullptr);
       step();
       team.set_profiler(options.profiler.get());

@@ -35,6 +35,7 @@ struct ModelSource {
   std::string alias;                                // what clients call it; empty: general.name or the file's stem
   std::string draft_path{};                         // of a draft model; empty: none
   ChatTemplateChoice chat_template{};               // instead of the model's own
+  double weight = 1;                                // of its computing beside other models' (scheduler/job_queue.h)
   engine::LoadOptions load;                         // `team`, `memory` and `progress` are filled in by the unit
 };
 

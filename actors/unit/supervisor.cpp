@@ -173,12 +173,13 @@ caf::actor Supervisor::start(Role role) {
     case Role::loader:
       return spawn<Loader>(server_.compute, load_, caf::actor{this});
     case Role::worker:
-      return spawn<TargetWorker>(model, server_.compute, server_.faults);
+      return spawn<TargetWorker>(model, server_.compute, unit_.source, server_.faults);
     case Role::drafter:
-      return spawn<DraftWorker>(served->draft_model(), server_.compute);
+      return spawn<DraftWorker>(served->draft_model(), server_.compute, unit_.source);
     case Role::embedder:
       return spawn<EmbedWorker>(served, server_.options.max_step_tokens, server_.options.load.memory_policy,
-                                server_.streams, unit_.counters, unit_.shares, server_.compute, server_.faults);
+                                server_.streams, unit_.counters, unit_.shares, server_.compute, unit_.source,
+                                server_.faults);
     case Role::batcher:
     case Role::tokenizer:  // started by start_tokenizers()
       break;
