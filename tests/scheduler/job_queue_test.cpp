@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>
-#include <random>
+#include <memory>
 #include <string>
+
+#include "scheduler/shares/fair_shares.h"
 
 using namespace troupe;
 using namespace troupe::scheduler;
@@ -28,7 +30,12 @@ class Pool {
     std::map<std::uint32_t, std::uint32_t> overtaken{};
   };
 
-  explicit Pool(std::vector<Client> all) : clients(std::move(all)) {}
+  explicit Pool(std::vector<Client> all) : clients(std::move(all)) {
+    for (const Client& client : clients) {
+      FairShares& shares = shares_.try_emplace(client.source.unit, counters_, client.source.weight).first->second;
+      for (const TenantId tenant : client.tenants) shares.begin(tenant);
+    }
+  }
 
   // Runs the next job, after those of the clients whose time has come are posted. Returns its unit.
   std::uint32_t turn() {
@@ -59,13 +66,15 @@ class Pool {
     return of(unit).busy_seconds / sum;
   }
 
+  [[nodiscard]] double served(TenantId tenant) const { return counters_->served(tenant); }
+  void serve(TenantId tenant, double seconds) { counters_->charge(tenant, seconds); }
+
   double time = 0, idle_seconds = 0, post_delay = 50e-6;
   std::uint32_t last = 0;
-  std::map<TenantId, double> served;
   std::vector<Client> clients;
   JobQueue queue{[this](std::span<const TenantId> tenants) {
     double least = std::numeric_limits<double>::infinity();
-    for (const TenantId tenant : tenants) least = std::min(least, served[tenant]);
+    for (const TenantId tenant : tenants) least = std::min(least, served(tenant));
     return least;
   }};
 
@@ -90,9 +99,12 @@ class Pool {
     client.busy_seconds += client.seconds;
     ++client.num_jobs;
     for (const TenantId tenant : client.tenants)
-      served[tenant] += client.seconds / static_cast<double>(client.tenants.size()) / client.source.weight;
+      shares_.at(client.source.unit).charge(tenant, client.seconds / static_cast<double>(client.tenants.size()));
     client.post_at = time + post_delay;
   }
+
+  const std::shared_ptr<ServedTime> counters_ = std::make_shared<ServedTime>();
+  std::map<std::uint32_t, FairShares> shares_;
 };
 
 // Posts jobs that write their names, and runs all of them.
@@ -196,8 +208,9 @@ TEST_CASE("jobs: units of one tenant have time by their weights") {
 TEST_CASE("jobs: tenants of different units have time by what they were served") {
   Pool pool({{.source = {.unit = 1}, .tenants = {kAnn, kBob}}, {.source = {.unit = 2}, .tenants = {kCleo}}});
   pool.run(20);
-  CHECK(pool.served[kAnn] == Approx(20.0 / 3).epsilon(0.02));
-  CHECK(pool.served[kCleo] == Approx(20.0 / 3).epsilon(0.02));
+  CHECK(pool.served(kAnn) == Approx(20.0 / 3).epsilon(0.02));
+  CHECK(pool.served(kBob) == pool.served(kAnn));
+  CHECK(pool.served(kCleo) == Approx(20.0 / 3).epsilon(0.02));
   CHECK(pool.idle_seconds < 0.01 * pool.time);
 }
 
@@ -211,7 +224,7 @@ TEST_CASE("jobs: a tenant that is computed with another one in a second unit doe
 TEST_CASE("jobs: a unit whose turn it is is waited for no longer than some ten steps of messages") {
   Pool pool({{.source = {.unit = 1}, .tenants = {kAnn, kBob}}, {.source = {.unit = 2}, .tenants = {kCleo}}});
   pool.run(2);
-  pool.served[kCleo] += 10;  // it is the turn of unit 1 for long
+  pool.serve(kCleo, 10);  // it is the turn of unit 1 for long
   pool.of(1).post_at = std::numeric_limits<double>::infinity();
   while (pool.turn() != 2) {
   }
