@@ -214,11 +214,26 @@ TEST_CASE("jobs: tenants of different units have time by what they were served")
   CHECK(pool.idle_seconds < 0.01 * pool.time);
 }
 
+// A unit computes two tenants together while neither was served more by FairShares::allowance().
 TEST_CASE("jobs: a tenant that is computed with another one in a second unit does not lose its turns in the first") {
   Pool pool({{.source = {.unit = 1}, .tenants = {kAnn}}, {.source = {.unit = 2}, .tenants = {kAnn, kBob}}});
-  pool.run(1);
-  CHECK(pool.of(1).num_jobs > 0);
-  CHECK(pool.of(2).num_jobs > 10);
+  while (pool.time < 10) {
+    const bool together = pool.served(kAnn) <= pool.served(kBob) + 2 * pool.of(2).seconds;
+    pool.of(2).tenants = together ? std::vector{kAnn, kBob} : std::vector{kBob};
+    pool.turn();
+  }
+  CHECK(pool.share(1) == Approx(0.5).epsilon(0.1));
+  CHECK(pool.served(kBob) == Approx(5).epsilon(0.1));
+}
+
+TEST_CASE("jobs: a unit that had less time than another because of its tenants is not owed it") {
+  Pool pool({{.source = {.unit = 1}, .tenants = {kAnn, kBob}}, {.source = {.unit = 2}, .tenants = {kCleo}}});
+  pool.run(20);
+  REQUIRE(pool.share(2) < 0.4);
+  for (Pool::Client& client : pool.clients) client.tenants = {kAnn};
+  const double before = pool.of(1).busy_seconds;
+  pool.run(2);
+  CHECK(pool.of(1).busy_seconds - before == Approx(1).epsilon(0.1));
 }
 
 TEST_CASE("jobs: a unit whose turn it is is waited for no longer than some ten steps of messages") {
