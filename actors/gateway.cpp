@@ -360,6 +360,7 @@ void GatewayImpl::load_model(ModelRequest request, OnModelChange done) {
                      .draft_path = std::move(request.draft_path),
                      .chat_template = std::move(request.chat_template),
                      .load = options_.load,
+                     .weight = request.weight,
                      .pinned = request.pinned};
   source.load.context = request.context.value_or(source.load.context);
   source.load.num_blocks = request.num_blocks.value_or(source.load.num_blocks);

@@ -28,6 +28,7 @@ struct ModelSource {
   // `memory`: all that the model may take, weights and cache; 0: its weights and a part of what is left of the server's
   // (MemoryBudget). `max_sequences`, `team` and `progress` are set by the gateway.
   engine::LoadOptions load{};
+  double weight = 1;    // of its computing beside other models' (scheduler/job_queue.h)
   bool pinned = false;  // never unloaded to make room for another
 };
 
@@ -43,6 +44,7 @@ struct ModelRequest {
   std::optional<std::uint32_t> num_blocks{};
   std::optional<kernels::KvType> kv_type{};
   std::uint64_t memory = 0;  // as ModelSource::load.memory
+  double weight = 1;
   bool pinned = false;
 };
 

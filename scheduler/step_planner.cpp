@@ -169,8 +169,10 @@ void StepPlanner::plan_rows(StepPlan& out) {
     give_row(entry, tokens_left - kept);
     decodes_.push_back(&entry);
   }
-  const bool streams_wait =
-      std::ranges::any_of(entries_, [](const Entry& entry) { return !entry.parked && entry.decoding(); });
+  // Also those of other models.
+  const bool streams_wait = shares_->num_busy_models() > 1 || std::ranges::any_of(entries_, [](const Entry& entry) {
+                              return !entry.parked && entry.decoding();
+                            });
   prefills_.clear();
   for (Entry& entry : entries_)
     if (has_turn(entry) && !entry.decoding()) prefills_.push_back(&entry);
@@ -214,14 +216,19 @@ void StepPlanner::put_deadlines_first() {
   deadlines_in_a_row_ = changed ? deadlines_in_a_row_ + 1 : 0;
 }
 
+double StepPlanner::max_stall_seconds() const {
+  return options_.max_stall_seconds / std::max(1u, shares_->num_busy_models());
+}
+
 // The tokens of a chunk, in whole blocks but for the last of them, with which a step of `before` is predicted to take
-// no more than max_stall_seconds; 0 if not even a block's.
+// no more than max_stall_seconds(); 0 if not even a block's.
 std::uint32_t StepPlanner::chunk_within_stall(const StepLoad& before, const Entry& entry, std::uint32_t most) const {
   most = std::min(most, entry.known - entry.computed);
+  const double limit = max_stall_seconds();
   const auto fits = [&](std::uint32_t count) {
     StepLoad load = before;
     load.add_row(entry.computed, count, entry.computed + count == entry.known);
-    return costs_->predict(load) <= options_.max_stall_seconds;
+    return costs_->predict(load) <= limit;
   };
   if (fits(most)) return most;
   std::uint32_t low = 0, high = most / kBlockSize + 1;  // blocks: `low` fit, `high` are too many

@@ -127,7 +127,9 @@ struct PlannerOptions {
   std::uint32_t max_step_tokens = 512;  // tokens of one step, all rows together; >= 1
   std::uint32_t max_sequences = 64;     // rows of one step, and sequences running at once; >= 1
   // While sequences decode, a step's chunks are cut so that it takes no longer than this, by what CostModel predicts;
-  // but the first chunk of a step has a block's tokens, or what is left of its sequence.
+  // but the first chunk of a step has a block's tokens, or what is left of its sequence. While several models have
+  // active tenants, each step is cut, and k of them may take 1 / k of this: a sequence of one model waits for about one
+  // step of each other one (JobQueue).
   double max_stall_seconds = std::numeric_limits<double>::infinity();
   // Bound on initial_blocks(): the smallest cache group. An Acquire that asks for more might never be granted.
   std::uint32_t max_initial_blocks = kNoBlock;
@@ -327,6 +329,7 @@ class StepPlanner {
   [[nodiscard]] Entry* find(SequenceId sequence) { return const_cast<Entry*>(std::as_const(*this).find(sequence)); }
   [[nodiscard]] Entry& at(SequenceId sequence) { return const_cast<Entry&>(std::as_const(*this).at(sequence)); }
   [[nodiscard]] std::uint32_t missing_blocks(const Entry& entry) const;
+  [[nodiscard]] double max_stall_seconds() const;
   [[nodiscard]] std::uint32_t chunk_within_stall(const StepLoad& before, const Entry& entry, std::uint32_t most) const;
   void plan_rows(StepPlan& out);
   [[nodiscard]] bool add_draft_row(Entry& entry, std::size_t item, DraftRoom& room, StepPlan& out) const;

@@ -46,7 +46,7 @@ bool StepPlanner::add_draft_row(Entry& entry, std::size_t i, DraftRoom& room, St
   row.add_row(end - 1, 1, 1);
   load += row;
   const double seconds = costs_->predict(load) - costs_->predict(out.load);
-  if (!options_.verify_all_drafts && room.seconds() + seconds > options_.max_stall_seconds) return false;
+  if (!options_.verify_all_drafts && room.seconds() + seconds > max_stall_seconds()) return false;
   double tokens = 1;
   for (std::uint32_t each = 0; each < length; ++each) tokens *= entry.acceptance.rate(acceptance_.rate(kHopeful));
   if (!options_.verify_all_drafts && !room.add(tokens, seconds)) return false;

@@ -446,6 +446,8 @@ std::shared_ptr<StepWork> Batch::take_work() {
   work->swaps = std::exchange(swaps_, {});
   work->opens = std::exchange(opens_, {});
   work->batch = std::exchange(batch_, {});
+  for (const scheduler::PlanItem& item : plan_.items)
+    if (item.num_tokens > 0) add_once(work->tenants, item.tenant);
   return work;
 }
 

@@ -60,6 +60,7 @@ bool Batch::ask_for_drafts() {
   for (const SequenceId sequence : sequences) {
     Live& live = *sequences_.at(sequence);
     engine::DraftAsk& ask = draft_work_->asks.emplace_back();
+    add_once(draft_work_->tenants, live.task->body->tenant.id);
     ask.request = live.request();
     ask.first = live.num_told;
     ask.tokens.assign(live.tokens.begin() + live.num_told, live.tokens.end());

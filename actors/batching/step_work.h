@@ -1,6 +1,7 @@
 // What the batcher exchanges with the cache keeper and the target worker: plain values.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 #include <variant>
@@ -71,6 +72,12 @@ struct ImageFill {
   std::uint32_t to = 0;
 };
 
+// Adds a tenant, unless it is there.
+inline void add_once(std::vector<TenantId>& tenants, TenantId tenant) {
+  const bool is_last = !tenants.empty() && tenants.back() == tenant;  // mostly: neighbouring rows are of one tenant
+  if (!is_last && std::ranges::find(tenants, tenant) == tenants.end()) tenants.push_back(tenant);
+}
+
 // Done in this order: saves, closes, fills, opens, swaps (also in sequences just opened again after a failed step),
 // then one step over `batch`, which may have no items. If the batch has no number (0), only the closes are done.
 struct StepWork {
@@ -80,6 +87,7 @@ struct StepWork {
   std::vector<BlockSwap> swaps;
   std::vector<engine::SequenceSpec> opens;
   engine::StepBatch batch;
+  std::vector<TenantId> tenants;  // of its rows
 };
 
 // To the draft worker -------------------------------------------------------------------------------
@@ -88,6 +96,7 @@ struct DraftWork {
   std::uint64_t number = 0;
   std::vector<std::uint64_t> closes;  // requests that have ended; done first
   std::vector<engine::DraftAsk> asks;
+  std::vector<TenantId> tenants;  // of these
 };
 
 // From the worker -----------------------------------------------------------------------------------

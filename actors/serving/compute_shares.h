@@ -1,22 +1,49 @@
-// What the tenants of one model were served, by its batcher and its embed worker together; and what its batchers
-// learned.
+// What tenants were served: by all models together; by one model, its batcher and its embed worker together; and what
+// its batchers learned.
 #pragma once
 
+#include <algorithm>
+#include <limits>
 #include <memory>
 #include <mutex>
+#include <span>
+#include <utility>
 
 #include "scheduler/experience.h"
 #include "scheduler/shares/fair_shares.h"
 
 namespace troupe::actors {
 
+// Of all models. Thread-safe.
+class ServedAccounts {
+ public:
+  // Of the tenant that was served least; infinite if there are none.
+  [[nodiscard]] double least_served(std::span<const TenantId> tenants) const {
+    const std::lock_guard lock(mutex_);
+    double least = std::numeric_limits<double>::infinity();
+    for (const TenantId tenant : tenants) least = std::min(least, time_->served(tenant));
+    return least;
+  }
+
+ private:
+  friend class ComputeShares;
+  mutable std::mutex mutex_;  // also of the shares of each model
+  const std::shared_ptr<scheduler::ServedTime> time_ = std::make_shared<scheduler::ServedTime>();
+};
+
 // Steps and passes take turns by the time that their tenants were served: a tenant's texts wait while they are ahead of
 // another tenant's streams. A pass waits only while a step runs, whose end brings the next decision. Thread-safe.
 class ComputeShares {
  public:
-  // The batcher holds the lock while it uses shares(), to charge and to decide. The lock is not recursive, and a status
-  // query takes it: so no sink and no callback, which may ask for the status, is called with the lock held.
-  [[nodiscard]] std::unique_lock<std::mutex> lock() { return std::unique_lock(mutex_); }
+  // accounts: its own: there is no other model.
+  explicit ComputeShares(std::shared_ptr<ServedAccounts> accounts = std::make_shared<ServedAccounts>(),
+                         double model_weight = 1)
+      : accounts_(std::move(accounts)), shares_(accounts_->time_, model_weight) {}
+
+  // The batcher holds the lock, which is one for all models, while it uses shares(), to charge and to decide. The lock
+  // is not recursive, and a status query takes it: so no sink and no callback, which may ask for the status, is called
+  // with the lock held.
+  [[nodiscard]] std::unique_lock<std::mutex> lock() { return std::unique_lock(accounts_->mutex_); }
   [[nodiscard]] scheduler::FairShares& shares() { return shares_; }
   // Used with the lock held.
   [[nodiscard]] const std::shared_ptr<scheduler::Experience>& experience() const { return experience_; }
@@ -31,20 +58,20 @@ class ComputeShares {
 
   // For the embed worker. A request is counted from begin() to end().
   void begin(TenantId tenant, double weight = 1) {
-    const std::lock_guard lock(mutex_);
+    const auto held = lock();
     shares_.begin(tenant, weight);
   }
   void end(TenantId tenant) {
-    const std::lock_guard lock(mutex_);
+    const auto held = lock();
     shares_.end(tenant);
   }
   void charge(TenantId tenant, double seconds) {
-    const std::lock_guard lock(mutex_);
+    const auto held = lock();
     shares_.charge(tenant, seconds);
   }
   // Whether the tenant's next pass has to wait, until decided() has returned true.
   [[nodiscard]] bool must_wait(TenantId tenant) {
-    const std::lock_guard lock(mutex_);
+    const auto held = lock();
     waits_ = is_ahead(tenant);
     waiting_ = tenant;
     return waits_;
@@ -55,7 +82,7 @@ class ComputeShares {
     return step_running_ && shares_.served(tenant) > shares_.least_served() + shares_.allowance();
   }
 
-  std::mutex mutex_;
+  const std::shared_ptr<ServedAccounts> accounts_;
   scheduler::FairShares shares_;
   const std::shared_ptr<scheduler::Experience> experience_ = std::make_shared<scheduler::Experience>();
   bool step_running_ = false;

@@ -25,7 +25,7 @@ TextThreads::TextThreads(const TextThreadsOptions& options, std::vector<int> cpu
               .limit = options.max_bytes,
               .takes_any_alone = true}),
       queue_(options.max_large),
-      pool_("texts", num_threads_, num_threads_, std::move(cpus), {}, kNiceness) {}
+      pool_("texts", num_threads_, num_threads_, std::move(cpus), kNiceness) {}
 
 TextThreads::~TextThreads() { drop_all(); }
 

@@ -8,21 +8,10 @@
 #include <utility>
 
 namespace troupe::actors {
-namespace {
-
-constexpr int kPausesPerLook = 16;
-
-void pause_core() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
-}
-
-}  // namespace
 
 ThreadPool::ThreadPool(std::string name, std::uint32_t num_threads, std::size_t max_queued, std::vector<int> cpus,
-                       std::chrono::microseconds awake, int niceness)
-    : name_(std::move(name)), max_queued_(max_queued), cpus_(std::move(cpus)), awake_(awake), niceness_(niceness) {
+                       int niceness)
+    : name_(std::move(name)), max_queued_(max_queued), cpus_(std::move(cpus)), niceness_(niceness) {
   for (std::uint32_t i = 0; i < num_threads; ++i) threads_.emplace_back([this] { work(); });
 }
 
@@ -40,7 +29,6 @@ bool ThreadPool::post(std::function<void()> job) {
     const std::lock_guard lock(mutex_);
     if (jobs_.size() >= max_queued_) return false;
     jobs_.push_back(std::move(job));
-    num_jobs_.store(jobs_.size(), std::memory_order_relaxed);
   }
   wake_.notify_one();
   return true;
@@ -56,21 +44,10 @@ void ThreadPool::work() {
     if (jobs_.empty()) return;
     std::function<void()> job = std::move(jobs_.front());
     jobs_.pop_front();
-    num_jobs_.store(jobs_.size(), std::memory_order_relaxed);
     lock.unlock();
     job();
     job = nullptr;  // destroys what the job captured before the next wait, and without the lock
-    wait_awake();
     lock.lock();
-  }
-}
-
-// The kernel needs some 20 us to wake a thread on another CPU; the next step is often there sooner.
-void ThreadPool::wait_awake() {
-  if (awake_.count() == 0) return;
-  const auto deadline = std::chrono::steady_clock::now() + awake_;
-  while (num_jobs_.load(std::memory_order_relaxed) == 0 && std::chrono::steady_clock::now() < deadline) {
-    for (int i = 0; i < kPausesPerLook; ++i) pause_core();
   }
 }
 

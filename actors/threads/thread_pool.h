@@ -1,8 +1,6 @@
 // Plain threads that run jobs in the order they were posted. No actor runs on them; a job sends its own result.
 #pragma once
 
-#include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -18,11 +16,10 @@ namespace troupe::actors {
 // Thread-safe. The destructor runs all posted jobs, then joins. An idle pool uses no CPU.
 class ThreadPool {
  public:
-  // name: of the threads, at most 15 bytes. cpus: all threads are bound to these; empty: not bound. awake: how long a
-  // thread spins for its next job before it sleeps; only for a thread with a CPU of its own. niceness: added to the
-  // process's own.
+  // name: of the threads, at most 15 bytes. cpus: all threads are bound to these; empty: not bound. niceness: added
+  // to the process's own.
   ThreadPool(std::string name, std::uint32_t num_threads, std::size_t max_queued, std::vector<int> cpus = {},
-             std::chrono::microseconds awake = {}, int niceness = 0);
+             int niceness = 0);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -32,7 +29,6 @@ class ThreadPool {
 
  private:
   void work();
-  void wait_awake();
 
   std::string name_;
   std::size_t max_queued_;
@@ -40,9 +36,7 @@ class ThreadPool {
   std::mutex mutex_;
   std::condition_variable wake_;
   std::deque<std::function<void()>> jobs_;
-  const std::chrono::microseconds awake_;
   const int niceness_;
-  std::atomic<std::size_t> num_jobs_{0};  // jobs_.size(), to be read without the lock
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };

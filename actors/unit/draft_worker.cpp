@@ -32,23 +32,26 @@ struct DraftWorker::Runner {
   }
 };
 
-DraftWorker::DraftWorker(caf::actor_config& cfg, std::shared_ptr<const engine::LoadedModel> model, Compute& compute)
+DraftWorker::DraftWorker(caf::actor_config& cfg, std::shared_ptr<const engine::LoadedModel> model, Compute& compute,
+                         scheduler::JobSource source)
     : ActorBase(cfg, "draft worker"),
       compute_(compute),
+      source_(source),
       runner_(std::make_shared<Runner>(Runner{.model = std::move(model), .team = compute.team(), .drafter = nullptr})) {
 }
 
 caf::behavior DraftWorker::make_behavior() {
   return {
       [this](const msg::Propose& propose) {
-        compute_.post([runner = runner_, work = propose.work, asker = sender()] {
+        const auto run = [runner = runner_, work = propose.work, asker = sender()] {
           try {
             auto reply = std::make_shared<const engine::DraftReply>(runner->run(*work));
             caf::anon_send(asker, msg::Proposed{work->number, std::move(reply)});
           } catch (const engine::Stopped&) {  // the server ends: no batcher waits
             runner->drafter.reset();
           }
-        });
+        };
+        compute_.post(source_, {.tenants = propose.work->tenants, .run = run});
       },
       msg::throw_for_test,
   };

@@ -16,7 +16,8 @@ namespace troupe::actors {
 class DraftWorker : public ActorBase {
  public:
   // model: the draft model.
-  DraftWorker(caf::actor_config& cfg, std::shared_ptr<const engine::LoadedModel> model, Compute& compute);
+  DraftWorker(caf::actor_config& cfg, std::shared_ptr<const engine::LoadedModel> model, Compute& compute,
+              scheduler::JobSource source);
 
   caf::behavior make_behavior() override;
 
@@ -24,6 +25,7 @@ class DraftWorker : public ActorBase {
   struct Runner;  // runs the drafts, in jobs: the draft model and the drafter
 
   Compute& compute_;
+  const scheduler::JobSource source_;
   std::shared_ptr<Runner> runner_;
 };
 

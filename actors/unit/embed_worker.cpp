@@ -70,13 +70,14 @@ struct EmbedWorker::Turn {
 EmbedWorker::EmbedWorker(caf::actor_config& cfg, std::shared_ptr<const ServedModel> model,
                          std::uint32_t max_step_tokens, const std::shared_ptr<engine::MemoryPolicy>& memory,
                          StreamTable& streams, Counters& counters, std::shared_ptr<ComputeShares> shares,
-                         Compute& compute, FaultPoints faults)
+                         Compute& compute, scheduler::JobSource source, FaultPoints faults)
     : ActorBase(cfg, "embed worker"),
       max_step_tokens_(max_step_tokens),
       streams_(streams),
       counters_(counters),
       shares_(std::move(shares)),
       compute_(compute),
+      source_(source),
       turn_(std::make_shared<Turn>(Turn{.model = std::move(model),
                                         .team = compute.team(),
                                         .workspace = engine::Workspace(memory),
@@ -146,8 +147,8 @@ void EmbedWorker::next() {
     if (waiting_for_turn_) return;
     computing_ = true;
     counters_.step_began(now());
-    compute_.post([turn = turn_, job = current_, max_tokens = std::size_t{max_step_tokens_}, shares = shares_,
-                   &streams = streams_, self = caf::actor{this}] {
+    const auto run = [turn = turn_, job = current_, max_tokens = std::size_t{max_step_tokens_}, shares = shares_,
+                      &streams = streams_, self = caf::actor{this}] {
       const TimePoint began = std::chrono::steady_clock::now();
       // Also what failed, or is not wanted any more, is charged, and before its end is known.
       const auto charge = [&](std::uint32_t num_tokens) {
@@ -169,7 +170,8 @@ void EmbedWorker::next() {
         charge(0);
         caf::anon_send(self, msg::PassFailed{failure_of(std::current_exception())});
       }
-    });
+    };
+    compute_.post(source_, {.tenants = {current_->task->body->tenant.id}, .run = run});
   }
 }
 

@@ -27,7 +27,7 @@ class EmbedWorker : public ActorBase {
   // max_step_tokens: of one pass. memory: for its buffers.
   EmbedWorker(caf::actor_config& cfg, std::shared_ptr<const ServedModel> model, std::uint32_t max_step_tokens,
               const std::shared_ptr<engine::MemoryPolicy>& memory, StreamTable& streams, Counters& counters,
-              std::shared_ptr<ComputeShares> shares, Compute& compute, FaultPoints faults);
+              std::shared_ptr<ComputeShares> shares, Compute& compute, scheduler::JobSource source, FaultPoints faults);
 
   caf::behavior make_behavior() override;
 
@@ -56,6 +56,7 @@ class EmbedWorker : public ActorBase {
   Counters& counters_;
   const std::shared_ptr<ComputeShares> shares_;
   Compute& compute_;
+  const scheduler::JobSource source_;
   scheduler::TurnList<std::shared_ptr<Job>> waiting_;
   std::shared_ptr<Turn> turn_;
   // The request of the turn; null while a pass of a forgotten request ends, or nothing is computed.

@@ -90,7 +90,8 @@ ModelUnit::ModelUnit(Private, const ServerContext& server, UnitId id, CatalogEnt
     : entry_(std::move(entry)),
       memory_(std::move(memory)),
       server_(server),
-      parts_(id, entry_.name, entry_.source.load.memory_policy, server.streams.work_clock(id)) {
+      parts_(id, entry_.name, entry_.source.load.memory_policy, server.streams.work_clock(id), server.compute.accounts(),
+             entry_.source.weight) {
   parts_.shares->shares().on_charge(
       [&streams = server_.streams](TenantId tenant, double seconds) { streams.tenants().charged(tenant, seconds); });
 }
@@ -226,7 +227,7 @@ void ModelUnit::measure(const ServedModel& served, double load_seconds) {
   scheduler::CostModel costs;
   engine::Team& team = server_.compute.team();
   const auto run_step = [&](const std::function<void()>& step) {
-    server_.compute.run([&] {
+    server_.compute.measure(parts_.source, [&] {
       team.set_profiler(nullptr);
       step();
       team.set_profiler(options.profiler.get());

@@ -179,12 +179,12 @@ caf::actor Supervisor::start(Role role) {
     case Role::loader:
       return spawn_child<Loader>(server_.compute, load_, caf::actor{this});
     case Role::worker:
-      return spawn_child<TargetWorker>(model, server_.compute, server_.faults);
+      return spawn_child<TargetWorker>(model, server_.compute, unit_.source, server_.faults);
     case Role::drafter:
-      return spawn_child<DraftWorker>(served->draft_model(), server_.compute);
+      return spawn_child<DraftWorker>(served->draft_model(), server_.compute, unit_.source);
     case Role::embedder:
       return spawn_child<EmbedWorker>(served, server_.options.max_step_tokens, unit_.memory_policy, server_.streams,
-                                      unit_.counters, unit_.shares, server_.compute, server_.faults);
+                                      unit_.counters, unit_.shares, server_.compute, unit_.source, server_.faults);
     case Role::batcher:
     case Role::tokenizer:  // started by start_tokenizers()
       break;

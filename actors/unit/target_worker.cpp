@@ -35,9 +35,10 @@ struct TargetWorker::Runner {
 };
 
 TargetWorker::TargetWorker(caf::actor_config& cfg, std::shared_ptr<const engine::LoadedModel> model, Compute& compute,
-                           FaultPoints faults)
+                           scheduler::JobSource source, FaultPoints faults)
     : ActorBase(cfg, "target worker"),
       compute_(compute),
+      source_(source),
       runner_(std::make_shared<Runner>(Runner{
           .model = std::move(model), .team = compute.team(), .faults = std::move(faults), .executor = nullptr})) {}
 
@@ -46,10 +47,11 @@ caf::behavior TargetWorker::make_behavior() {
       [this](const msg::RunStep& step) { run(step); },
       [this](const msg::Quiesce& quiesce) {
         quiesced_epoch_ = std::max(quiesced_epoch_, quiesce.epoch);
-        compute_.post([runner = runner_, epoch = quiesce.epoch, asker = sender()] {
+        const auto end_all = [runner = runner_, epoch = quiesce.epoch, asker = sender()] {
           runner->executor.reset();
           caf::anon_send(asker, msg::Quiesced{epoch});
-        });
+        };
+        compute_.post(source_, {.kind = scheduler::JobKind::bookkeeping, .run = end_all});
       },
       msg::throw_for_test,
   };
@@ -57,7 +59,11 @@ caf::behavior TargetWorker::make_behavior() {
 
 void TargetWorker::run(const msg::RunStep& message) {
   if (message.epoch <= quiesced_epoch_) return;  // from a batcher that has been replaced
-  compute_.post([runner = runner_, work = message.work, asker = sender()] {
+  const bool has_step = message.work->batch.step != 0;
+  scheduler::Job job{.kind = has_step ? scheduler::JobKind::serving : scheduler::JobKind::bookkeeping,
+                     .tenants = message.work->tenants,
+                     .run = {}};
+  job.run = [runner = runner_, work = message.work, asker = sender()] {
     const TimePoint began = std::chrono::steady_clock::now();
     try {
       if (auto result = runner->run(*work)) caf::anon_send(asker, msg::StepResult{std::move(result)});
@@ -72,7 +78,8 @@ void TargetWorker::run(const msg::RunStep& message) {
       spdlog::error("step {} with {} sequences broke: {}", failure.step, work->batch.items.size(), failure.why.what);
       caf::anon_send(asker, msg::StepFailed{std::move(failure)});
     }
-  });
+  };
+  compute_.post(source_, std::move(job));
 }
 
 }  // namespace troupe::actors

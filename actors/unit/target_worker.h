@@ -23,7 +23,7 @@ namespace troupe::actors {
 class TargetWorker : public ActorBase {
  public:
   TargetWorker(caf::actor_config& cfg, std::shared_ptr<const engine::LoadedModel> model, Compute& compute,
-               FaultPoints faults);
+               scheduler::JobSource source, FaultPoints faults);
 
   caf::behavior make_behavior() override;
 
@@ -33,6 +33,7 @@ class TargetWorker : public ActorBase {
   void run(const msg::RunStep& message);
 
   Compute& compute_;
+  const scheduler::JobSource source_;
   std::shared_ptr<Runner> runner_;
   std::uint64_t quiesced_epoch_ = 0;
 };

@@ -15,9 +15,15 @@ namespace troupe::actors {
 
 // Each part is thread-safe by itself.
 struct UnitParts {
+  // policy: of the buffers of its passes. accounts: of all units. weight: of its computing beside that of other units.
   UnitParts(UnitId unit, std::string model_name, std::shared_ptr<engine::MemoryPolicy> policy,
-            std::shared_ptr<const WorkClock> clock)
-      : id(unit), memory_policy(std::move(policy)), work(std::move(clock)), model(std::move(model_name)) {}
+            std::shared_ptr<const WorkClock> clock, std::shared_ptr<ServedAccounts> accounts, double weight)
+      : id(unit),
+        source{.unit = unit, .weight = weight},
+        memory_policy(std::move(policy)),
+        work(std::move(clock)),
+        model(std::move(model_name)),
+        shares(std::make_shared<ComputeShares>(std::move(accounts), weight)) {}
 
   // How long its work has waited with nothing done; 0 while it has none, and until its model is loaded. Takes no lock
   // but that of its counters.
@@ -26,11 +32,12 @@ struct UnitParts {
   bool failed_to_load() const { return model.readiness() == Readiness::failed && !model.model(); }
 
   const UnitId id;
+  const scheduler::JobSource source;                          // of its jobs
   const std::shared_ptr<engine::MemoryPolicy> memory_policy;  // of the buffers of its passes
   const std::shared_ptr<const WorkClock> work;
   ModelState model;
   Counters counters{std::chrono::steady_clock::now()};
-  const std::shared_ptr<ComputeShares> shares = std::make_shared<ComputeShares>();
+  const std::shared_ptr<ComputeShares> shares;
   Mailboxes mailboxes;
   UnitQuestions questions;
 };

@@ -232,6 +232,7 @@ Result<actors::ModelSource> model_source(const config::ModelTable& table, bool i
                                          const config::ServeOptions& options, const config::Given& given,
                                          const engine::LoadOptions& load) {
   actors::ModelSource source{.path = table.path, .name = table.name, .draft_path = table.draft, .load = load};
+  source.weight = table.weight;
   source.pinned = table.pinned;
   source.load.memory = table.memory.count;
   if (!table.kv_type.empty() && !beats_file(given, "kv-type")) source.load.kv_type = kv_type_of(table.kv_type);
@@ -299,6 +300,7 @@ Result<actors::ModelRequest> model_request(const config::ModelTable& table) {
                                .draft_path = table.draft,
                                .chat_template = *std::move(chat_template),
                                .memory = table.memory.count,
+                               .weight = table.weight,
                                .pinned = table.pinned};
   if (table.ctx_size) request.context = static_cast<std::uint32_t>(*table.ctx_size);
   if (table.kv_blocks) request.num_blocks = static_cast<std::uint32_t>(*table.kv_blocks);

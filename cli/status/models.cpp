@@ -110,7 +110,8 @@ Result<client::ModelRequest> to_request(std::span<const std::string> words) {
                                .name = table->name,
                                .kv_type = table->kv_type == "q8_0" ? "int8" : table->kv_type,
                                .memory = table->memory.count,
-                               .pinned = table->pinned};
+                               .pinned = table->pinned,
+                               .weight = table->weight};
   if (!table->draft.empty()) request.draft = std::filesystem::absolute(table->draft).lexically_normal().string();
   if (table->ctx_size) request.ctx_size = static_cast<std::uint32_t>(*table->ctx_size);
   if (table->kv_blocks) request.kv_blocks = static_cast<std::uint32_t>(*table->kv_blocks);

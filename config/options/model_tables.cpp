@@ -25,7 +25,7 @@ const TableKey<ModelTable> kModelKeys[] = {
     {"chat-template", &ModelTable::chat_template},
     {"draft", &ModelTable::draft},
     {"memory", &ModelTable::memory, 0, kMaxBytes},
-    {"weight", &ModelTable::weight, 0.001, 1000},
+    {"weight", &ModelTable::weight, kMinModelWeight, kMaxModelWeight},
     {"pinned", &ModelTable::pinned},
 };
 

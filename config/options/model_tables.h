@@ -14,6 +14,7 @@
 namespace troupe::config {
 
 inline constexpr std::size_t kMaxModelTables = 64;
+inline constexpr double kMinModelWeight = 0.001, kMaxModelWeight = 1000;
 
 struct ModelTable {
   int line = 0;  // of its header, from 1; 0: of -m

@@ -280,6 +280,7 @@ Result<Health::Model> Client::load_model(const ModelRequest& request) {
   body.set_kv_type(request.kv_type);
   body.set_memory(request.memory);
   body.set_pinned(request.pinned);
+  body.set_weight(request.weight);
   return impl_->change_model(frame, body);
 }
 

@@ -281,6 +281,7 @@ struct ModelRequest {
   std::string kv_type{};                     ///< f16, f32 or int8
   std::uint64_t memory = 0;                  ///< bytes that it may take; 0: what it needs, and what is left
   bool pinned = false;                       ///< never unloaded to make room for another
+  double weight = 1;                         ///< of its computing beside other models', 0.001 to 1000
 };
 
 /// The server's answer to Hello.

@@ -11,6 +11,7 @@
 #include "config/assert.h"
 #include "config/folders.h"
 #include "config/normal_float.h"
+#include "config/options/model_tables.h"
 #include "config/printable.h"
 #include "config/utf8.h"
 #include "engine/chat/builtin_templates.h"
@@ -383,6 +384,10 @@ std::variant<actors::ModelRequest, Refusal> to_model_request(v1::LoadModel& aske
       return scheduler::invalid("kv_type", fmt::format("'{}' is none of f16, f32 and int8", Printable(type).text()));
   }
   request.memory = asked.memory();
+  if (asked.has_weight()) request.weight = asked.weight();
+  if (!(request.weight >= config::kMinModelWeight && request.weight <= config::kMaxModelWeight))
+    return scheduler::invalid("weight", fmt::format("{} is not from {} to {}", request.weight, config::kMinModelWeight,
+                                                    config::kMaxModelWeight));
   request.pinned = asked.pinned();
   return request;
 }

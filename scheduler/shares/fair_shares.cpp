@@ -7,54 +7,49 @@
 
 namespace troupe::scheduler {
 
+FairShares::FairShares(std::shared_ptr<ServedTime> served, double model_weight)
+    : served_(std::move(served)), model_weight_(model_weight) {
+  TROUPE_ASSERT(model_weight > 0);
+}
+
 void FairShares::begin(TenantId tenant, double weight) {
-  TROUPE_ASSERT(weight > 0);
-  Share& share = shares_[tenant];
-  share.weight = weight;
-  if (share.active == 0) {
-    const double least = least_served();
-    if (least < std::numeric_limits<double>::infinity()) share.served = std::max(share.served, least - head_start());
-  }
-  ++share.active;
+  served_->begin(tenant, weight, head_start());
+  if (shares_[tenant].active++ > 0) return;
+  if (num_active_++ == 0) served_->model_begins();
 }
 
 void FairShares::end(TenantId tenant) {
-  Share& ended = shares_.at(tenant);
-  TROUPE_ASSERT(ended.active > 0);
-  if (--ended.active > 0) return;
-  // Counters that say nothing go: with no active tenant all of them, else those that begin() would lift.
-  const double least = least_served() - head_start();
-  std::erase_if(shares_, [&](const auto& entry) {
+  served_->end(tenant, head_start());
+  const auto ended = shares_.find(tenant);
+  TROUPE_ASSERT(ended != shares_.end() && ended->second.active > 0);
+  if (--ended->second.active > 0) return;
+  if (--num_active_ == 0) served_->model_ends();
+  std::erase_if(shares_, [](const auto& entry) {
     const Share& share = entry.second;
-    return share.active == 0 && share.places + share.claims == 0 && share.served <= least;
+    return share.active + share.places + share.claims == 0;
   });
 }
 
 double FairShares::least_served() const {
   double least = std::numeric_limits<double>::infinity();
   for (const auto& [tenant, share] : shares_)
-    if (share.active > 0) least = std::min(least, share.served);
+    if (share.active > 0) least = std::min(least, served(tenant));
   return least;
 }
 
+// A tenant without requests any more pays, too: cancelling before a step ends makes it no cheaper.
 void FairShares::charge(TenantId tenant, double seconds) {
-  TROUPE_ASSERT(seconds >= 0);
-  // A tenant without requests any more pays, too: cancelling before a step ends makes it no cheaper.
-  Share& share = shares_[tenant];
-  share.served += seconds / share.weight;
+  served_->charge(tenant, seconds / model_weight_);
   if (on_charge_) on_charge_(tenant, seconds);
 }
 
 void FairShares::step_ended(double seconds) {
   TROUPE_ASSERT(seconds >= 0);
-  const double twice = 2 * seconds;
+  const double twice = 2 * seconds / model_weight_;
   allowance_ += (twice - allowance_) / (allowance_ == 0 ? 1 : 8);
 }
 
-double FairShares::served(TenantId tenant) const {
-  const auto found = shares_.find(tenant);
-  return found == shares_.end() ? 0 : found->second.served;
-}
+double FairShares::served(TenantId tenant) const { return served_->served(tenant); }
 
 void FairShares::clear_places() {
   for (auto& [tenant, share] : shares_) share.places = 0;

@@ -10,16 +10,21 @@
 // A tenant's counter grows by its seconds divided by its weight, so busy tenants are served in proportion to their
 // weights. All seconds below that are compared are of counters: those of a tenant of weight 1.
 //
+// Each model has shares of its own: who is active in it, and has places there. The counters are those of all models
+// (ServedTime); what a model computes counts divided by the model's weight.
+//
 // Plain logic: no clock, and no tokens either. FairQueue picks the next request by it, StepPlanner whose rows a step
 // computes and which sequence gives up its place.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <unordered_map>
 #include <utility>
 
 #include "cache/ids.h"
+#include "scheduler/shares/served_time.h"
 
 namespace troupe::scheduler {
 
@@ -29,6 +34,9 @@ inline constexpr double kPlaceTurnSeconds = 0.5;
 // Not thread-safe. O(1), but for what its comment says.
 class FairShares {
  public:
+  // served: of all models; its own: there is no other model. model_weight: above 0 (asserted).
+  explicit FairShares(std::shared_ptr<ServedTime> served = std::make_shared<ServedTime>(), double model_weight = 1);
+
   // One of the tenant's requests begins or ceases to want computing: it is queued or in the batch, not out of credit.
   // The caller calls end() once for each begin() (asserted). The weight (above 0, asserted) holds until the next
   // begin() gives another. O(active tenants).
@@ -45,11 +53,13 @@ class FairShares {
 
   // The tenant's counter; 0 for a tenant that is not known.
   [[nodiscard]] double served(TenantId tenant) const;
-  // Of the active tenant that was served least; infinite if there is none. O(active tenants).
+  // Of the tenant active in this model that was served least; infinite if there is none. O(active tenants).
   [[nodiscard]] double least_served() const;
   // Rows of a tenant that was served at most this much more than another join its step: about two steps. Without it
   // tenants of equal counters would be computed in turns instead of together.
   [[nodiscard]] double allowance() const { return allowance_; }
+  // How many models have active tenants.
+  [[nodiscard]] std::uint32_t num_busy_models() const { return served_->num_busy_models(); }
   // About three steps: one more than allowance(). It is not given again before it is used up: a counter only grows.
   [[nodiscard]] double head_start() const { return 1.5 * allowance_; }
 
@@ -73,11 +83,11 @@ class FairShares {
     std::uint32_t active = 0;  // requests
     std::uint32_t places = 0;
     std::uint32_t claims = 0;
-    double weight = 1;
-    double served = 0;  // seconds / weight
   };
-  // The active tenants, those with places, and idle ones that begin() would not lift.
-  std::unordered_map<TenantId, Share> shares_;
+  std::shared_ptr<ServedTime> served_;
+  double model_weight_;
+  std::unordered_map<TenantId, Share> shares_;  // the active tenants, and those that had places meanwhile
+  std::uint32_t num_active_ = 0;                // tenants
   double allowance_ = 0;
   std::function<void(TenantId, double)> on_charge_;
 };

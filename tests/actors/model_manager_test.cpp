@@ -137,6 +137,35 @@ TEST_CASE("models: requests go to the unit of their model, and each answers as i
   CHECK(refused->end_->outcome == Outcome::unsupported);
 }
 
+TEST_CASE("models: what a user was served by one model counts in the others") {
+  Machine machine;
+  const ModelUnit& tales = machine.add(kTales, "tales");
+  const ModelUnit& bert = machine.add(kBert, "bert");
+  machine.run();
+  const auto stays = std::make_shared<Listener>(), story_sink = std::make_shared<Listener>(),
+             vectors = std::make_shared<Listener>();
+  Request waits = story("tales", 30);  // active until the end: counters are forgotten when there is no such tenant
+  waits.tenant.id = TenantId{7};
+  machine.submit(waits, stays);
+  machine.submit(story("tales"), story_sink);
+  const auto served = [](const ModelUnit& unit, TenantId tenant) {
+    const auto lock = unit.parts().shares->lock();
+    return unit.parts().shares->shares().served(tenant);
+  };
+  machine.scheduler().run(60);
+  REQUIRE_FALSE(stays->end_);
+  CHECK(served(tales, TenantId{7}) > 0);
+  CHECK(served(bert, TenantId{7}) == served(tales, TenantId{7}));
+  const double before = served(tales, TenantId{8});
+  Request text = vector_of("bert");
+  text.tenant.id = TenantId{8};
+  machine.submit(text, vectors);
+  while (!vectors->end_) REQUIRE(machine.scheduler().run(1) == 1);
+  REQUIRE_FALSE(stays->end_);
+  CHECK(served(tales, TenantId{8}) > before);
+  machine.run();
+}
+
 TEST_CASE("models: units take their memory from one budget and give it back") {
   Machine machine;
   const std::uint64_t before = machine.models.budget().left();

@@ -24,17 +24,11 @@ inline constexpr unsigned kThinning = troupe::test::kSanitized ? 8 : 1;
 
 class InlineCompute final : public Compute {
  public:
-  void post(std::function<void()> job) override {
-    if (hold) {
-      held_.push_back(std::move(job));
-    } else {
-      job();
-    }
-  }
+  void post(const scheduler::JobSource& /*source*/, scheduler::Job job) override { post(std::move(job.run)); }
   void post_load(std::function<void(engine::Team&)> load) override {
     post([this, load = std::move(load)] { load(team_); });
   }
-  void run(const std::function<void()>& job) override { job(); }
+  void measure(const scheduler::JobSource& /*source*/, const std::function<void()>& job) override { job(); }
   // While set, jobs wait for run_one(): a posted job counts as being computed, and other messages arrive meanwhile.
   bool hold = false;
   [[nodiscard]] bool is_computing() const { return !held_.empty(); }
@@ -46,6 +40,14 @@ class InlineCompute final : public Compute {
   engine::Team& team() override { return team_; }
 
  private:
+  void post(std::function<void()> job) {
+    if (hold) {
+      held_.push_back(std::move(job));
+    } else {
+      job();
+    }
+  }
+
   std::deque<std::function<void()>> held_;
   engine::Team team_{1};
 };

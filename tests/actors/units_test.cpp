@@ -152,6 +152,38 @@ TEST_CASE("units: steps of a model go on while another one is loaded") {
   CHECK(answer(units.submit(story("second", 20))).ids == alone);
 }
 
+TEST_CASE("units: streams of two models at once, whose actors die meanwhile, have the answers that each has alone") {
+  constexpr std::size_t kStreams = 6;
+  const auto request = [](const std::string& model, std::size_t i) {
+    const std::string prompt = (i % 2 == 0 ? "Once upon a time" : "The dog saw a") + std::string(i, '!');
+    Request body = i % 3 == 0 ? greedy(prompt, 60) : seeded(prompt, 60, i);
+    body.sampling.ignore_eos = true;
+    body.model = model;
+    body.tenant.id = TenantId{static_cast<std::uint32_t>(i % 3)};
+    return body;
+  };
+  Units units;
+  const std::vector<ModelUnit*> both = {&units.serve("first"), &units.serve("second")};
+  std::vector<std::vector<TokenId>> alone;
+  for (std::size_t i = 0; i < kStreams; ++i) alone.push_back(answer(units.submit(request("first", i))).ids);
+
+  for (const Role role : {Role::worker, Role::batcher, Role::keeper}) {
+    std::vector<std::shared_ptr<Recorder>> sinks;
+    for (std::size_t i = 0; i < kStreams; ++i)
+      for (const char* model : {"first", "second"}) sinks.push_back(units.submit(request(model, i)));
+    for (std::size_t kill = 0; kill < 4; ++kill) {
+      sinks[kill]->wait_for_tokens(10 * (kill + 1));
+      caf::anon_send(both[kill % 2]->supervisor(), msg::Crash{role});
+    }
+    for (std::size_t i = 0; i < sinks.size(); ++i) CHECK(answer(sinks[i]).ids == alone[i / 2]);
+  }
+  for (const ModelUnit* unit : both) {
+    StatusSnapshot counted;
+    unit->parts().counters.append_metrics(counted.metrics, std::chrono::steady_clock::now());
+    CHECK(counted.count("worker_restarts") > 0);
+  }
+}
+
 TEST_CASE("units: a loader that dies while its model is loaded beside steps loads nothing twice") {
   const auto gate = std::make_shared<Gate>();
   Units units;

@@ -35,7 +35,8 @@ TEST_CASE("the owner loads a model with all its values, and unloads one") {
                                              .kv_blocks = 0,
                                              .kv_type = "int8",
                                              .memory = 1u << 30,
-                                             .pinned = true});
+                                             .pinned = true,
+                                             .weight = 2.5});
   REQUIRE(loaded);
   CHECK(loaded->name == "a");
   CHECK(loaded->readiness == client::Readiness::ready);
@@ -50,6 +51,7 @@ TEST_CASE("the owner loads a model with all its values, and unloads one") {
   CHECK(asked[0].kv_type == kernels::KvType::i8);
   CHECK(asked[0].memory == 1u << 30);
   CHECK(asked[0].pinned);
+  CHECK(asked[0].weight == 2.5);
   REQUIRE((*client)->load_model({.path = "/models/b.gguf"}));
   CHECK_FALSE(server.gateway.asked_models()[1].context);
   CHECK_FALSE(server.gateway.asked_models()[1].kv_type);
@@ -87,6 +89,9 @@ TEST_CASE("a load with a value that cannot be is refused with its field") {
   frame = load_frame("/a.gguf");
   frame.mutable_load_model()->set_kv_type("q4_0");
   CHECK(refused_field(frame) == "kv_type");
+  frame = load_frame("/a.gguf");
+  frame.mutable_load_model()->set_weight(0);
+  CHECK(refused_field(frame) == "weight");
   CHECK(server.gateway.asked_models().empty());
 }
 

@@ -1,6 +1,7 @@
 #include "scheduler/shares/fair_shares.h"
 
 #include <catch2/catch.hpp>
+#include <memory>
 
 using namespace troupe;
 using namespace troupe::scheduler;
@@ -125,4 +126,54 @@ TEST_CASE("a tenant's counter grows by its seconds through its weight, which the
   shares.end(kAnn);
   shares.charge(kAnn, 1);  // of a step that ran while other requests of the tenant go on
   CHECK(shares.served(kAnn) == 6.5);
+}
+
+TEST_CASE("what one model computes for a tenant counts in the others, divided by the model's weight") {
+  const auto time = std::make_shared<ServedTime>();
+  FairShares first(time), second(time, 4);
+  first.begin(kAnn);
+  second.begin(kAnn);
+  second.begin(kBob);
+  first.charge(kAnn, 1);
+  CHECK(second.served(kAnn) == 1);
+  CHECK(second.goes_before(kBob, kAnn));
+  second.charge(kBob, 8);
+  CHECK(first.served(kBob) == 2);
+  CHECK(second.goes_before(kAnn, kBob));
+  second.step_ended(8);
+  CHECK(second.allowance() == 4);
+
+  // It is active in the other model: what it was served beyond others stays with it.
+  first.end(kAnn);
+  first.begin(kAnn);
+  CHECK(first.served(kAnn) == 1);
+}
+
+TEST_CASE("a newcomer begins beside the tenants of all models, and is compared with those of its own") {
+  const auto time = std::make_shared<ServedTime>();
+  FairShares first(time), second(time);
+  first.begin(kAnn);
+  first.charge(kAnn, 5);
+  second.begin(kBob);
+  CHECK(second.served(kBob) == 5);
+  second.charge(kBob, 1);
+  CHECK(first.least_served() == 5);
+  CHECK(second.least_served() == 6);
+}
+
+TEST_CASE("models count as busy while they have active tenants") {
+  const auto time = std::make_shared<ServedTime>();
+  FairShares first(time), second(time);
+  CHECK(first.num_busy_models() == 0);
+  first.begin(kAnn);
+  first.begin(kAnn);
+  first.begin(kBob);
+  CHECK(second.num_busy_models() == 1);
+  second.begin(kAnn);
+  CHECK(first.num_busy_models() == 2);
+  first.end(kAnn);
+  first.end(kBob);
+  CHECK(first.num_busy_models() == 2);
+  first.end(kAnn);
+  CHECK(first.num_busy_models() == 1);
 }

@@ -543,6 +543,31 @@ TEST_CASE_METHOD(TenantFixture, "what a row took is charged also when its sequen
   CHECK(shares.served(kBob) == 1.5);
 }
 
+TEST_CASE(
+    "while other models have work, chunks are cut to a part of max_stall_seconds, with no decode beside them, too") {
+  const auto served = std::make_shared<ServedTime>();
+  FairShares shares(served), second(served), third(served);
+  StepPlanner planner({.max_step_tokens = 512, .max_sequences = 4, .max_stall_seconds = 0.27}, shares);
+  planner.add({.sequence = 1, .rank = {0, 1}, .known = 80'000, .num_blocks = 3000, .max_known = kNoLimit});
+  shares.begin(kAnn);
+  StepPlan step;
+  const auto run = [&] {
+    planner.plan(1, 1, step);
+    planner.charge(step, step.load.num_tokens * 0.001);
+    for (const PlanItem& item : step.items) planner.advance(item.sequence, 0);
+    return step.load.num_tokens;
+  };
+  for (int i = 0; i < 20; ++i) CHECK(run() == 512);
+  second.begin(kBob);
+  CHECK(run() == 128);
+  CHECK(run() == 128);
+  third.begin(kBob);
+  CHECK(run() == 64);
+  second.end(kBob);
+  third.end(kBob);
+  CHECK(run() == 512);
+}
+
 TEST_CASE("while a sequence decodes, chunks are cut to what takes max_stall_seconds") {
   FairShares shares;
   StepPlanner planner({.max_step_tokens = 512, .max_sequences = 4, .max_stall_seconds = 0.1}, shares);

@@ -2,8 +2,6 @@
 
 #include <catch2/catch.hpp>
 
-#include "actors/threads/compute_pool.h"
-
 namespace troupe::actors {
 namespace {
 
@@ -40,23 +38,6 @@ TEST_CASE("model state: a failure is passed on with its reason, and stays") {
   CHECK(state.readiness() == Readiness::failed);
   CHECK(state.error()->code == ErrorCode::bad_model);
   CHECK_FALSE(state.model());
-}
-
-TEST_CASE("compute pool: jobs run one at a time and in order, and can use the team") {
-  std::vector<std::uint32_t> order;
-  {
-    ComputePool pool(2, {});
-    CHECK(pool.team().num_threads() == 2);
-    for (std::uint32_t i = 0; i < 50; ++i) {
-      pool.post([&order, &pool, i] {
-        std::atomic<std::uint32_t> sum{0};
-        pool.team().parallel_for(10,
-                                 [&](std::size_t chunk, std::uint32_t) { sum += static_cast<std::uint32_t>(chunk); });
-        order.push_back(i + sum - 45);
-      });
-    }
-  }
-  for (std::uint32_t i = 0; i < 50; ++i) CHECK(order[i] == i);
 }
 
 }  // namespace

@@ -15,6 +15,23 @@ bool happens(const std::future<void>& event) {
   return event.wait_for(std::chrono::minutes(1)) == std::future_status::ready;
 }
 
+TEST_CASE("compute pool: jobs run one at a time and in order, and can use the team") {
+  std::vector<std::uint32_t> order;
+  {
+    ComputePool pool(2, {});
+    CHECK(pool.team().num_threads() == 2);
+    for (std::uint32_t i = 0; i < 50; ++i) {
+      pool.post({}, {.run = [&order, &pool, i] {
+                  std::atomic<std::uint32_t> sum{0};
+                  pool.team().parallel_for(
+                      10, [&](std::size_t chunk, std::uint32_t) { sum += static_cast<std::uint32_t>(chunk); });
+                  order.push_back(i + sum - 45);
+                }});
+    }
+  }
+  for (std::uint32_t i = 0; i < 50; ++i) CHECK(order[i] == i);
+}
+
 TEST_CASE("compute pool: jobs run while a model is loaded, and the load has a team of its own") {
   bool job_ran = false, own_team = false;
   {
@@ -26,11 +43,11 @@ TEST_CASE("compute pool: jobs run while a model is loaded, and the load has a te
       job_ran = happens(stepped.get_future());
     });
     REQUIRE(happens(loading.get_future()));
-    pool.post([&] {
-      std::atomic<int> sum{0};
-      pool.team().parallel_for(8, [&](std::size_t chunk, std::uint32_t) { sum += static_cast<int>(chunk); });
-      if (sum == 28) stepped.set_value();
-    });
+    pool.post({}, {.run = [&] {
+                std::atomic<int> sum{0};
+                pool.team().parallel_for(8, [&](std::size_t chunk, std::uint32_t) { sum += static_cast<int>(chunk); });
+                if (sum == 28) stepped.set_value();
+              }});
   }
   CHECK(own_team);
   CHECK(job_ran);
@@ -50,12 +67,12 @@ TEST_CASE("compute pool: a load can run a job on the thread that leads the team,
   bool caught = false;
   {
     ComputePool pool(1, {});
-    pool.post([&] { leader = std::this_thread::get_id(); });
+    pool.post({}, {.run = [&] { leader = std::this_thread::get_id(); }});
     pool.post_load([&](engine::Team&) {
       loader = std::this_thread::get_id();
-      pool.run([&] { of_job = std::this_thread::get_id(); });
+      pool.measure({}, [&] { of_job = std::this_thread::get_id(); });
       try {
-        pool.run([] { throw std::runtime_error("no"); });
+        pool.measure({}, [] { throw std::runtime_error("no"); });
       } catch (const std::runtime_error&) {
         caught = true;
       }
