@@ -61,7 +61,7 @@ TEST_CASE("the owner loads a model with all its values, and unloads one") {
   CHECK(unloaded->readiness == client::Readiness::draining);
   const auto unknown = (*client)->unload_model("there");
   REQUIRE_FALSE(unknown);
-  CHECK(unknown.error().code == ErrorCode::invalid_argument);
+  CHECK(unknown.error().code == ErrorCode::model_missing);
 }
 
 TEST_CASE("a load with a value that cannot be is refused with its field") {
