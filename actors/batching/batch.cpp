@@ -48,7 +48,7 @@ Batch::~Batch() = default;
 
 void Batch::enqueue(AssignmentPtr task, TimePoint now) {
   // Credit and the end of a stream come from another actor than its assignment, and may have arrived before it.
-  const auto granted = streams_.granted(task->request, task->generation);
+  const auto granted = streams().granted(task->request, task->generation);
   if (!granted) return;
   at_work_ = task->request;
   if (Live* old = find(task->request)) {
@@ -181,7 +181,6 @@ void Batch::step_ended(const engine::StepResult& result, TimePoint now) {
     at_work_ = live->request();
     if (options_.faults.before_row) options_.faults.before_row(at_work_);
     take_row(*live, row, plan_.items[item].num_draft, now);
-    clear_faults(row.sequence);
   }
 }
 
@@ -195,25 +194,31 @@ void Batch::step_is_over(std::uint64_t epoch, std::uint64_t step) {
 // Charges its time to tenants and streams: before its results, which may end a stream and with it the receipt.
 void Batch::charge_step(double seconds, scheduler::StepEnd how, const engine::StepResult* result, TimePoint now) {
   planner_.charge(plan_, seconds, how);
-  charges_.clear();
+  report();
+  step_report_.seconds = seconds;
+  step_report_.now = now;
   std::size_t row = 0;  // rows are in the order of the plan; some items have none
   for (const scheduler::PlanItem& item : plan_.items) {
     const bool has_row = result && row < result->items.size() && result->items[row].sequence == item.sequence;
     const std::uint32_t num_accepted = has_row ? result->items[row++].num_accepted : 0;
     const Live* live = find_sequence(item.sequence);  // none: cancelled during the step
-    charges_.push_back({.request = live ? live->request() : 0,
-                        .tenant = item.tenant,
-                        .seconds = item.seconds,
-                        .num_tokens = result ? item.num_tokens + item.num_draft : 0,
-                        .num_drafted = result ? item.num_draft : 0,
-                        .num_accepted = num_accepted,
-                        .num_blocks = live ? live->num_blocks(options_.capacity.groups) : 0});
+    step_report_.charges.push_back({.request = live ? live->request() : 0,
+                                    .tenant = item.tenant,
+                                    .seconds = item.seconds,
+                                    .num_tokens = result ? item.num_tokens + item.num_draft : 0,
+                                    .num_drafted = result ? item.num_draft : 0,
+                                    .num_accepted = num_accepted,
+                                    .num_blocks = live ? live->num_blocks(options_.capacity.groups) : 0});
   }
-  streams_.charge(charges_, seconds, now, news());
 }
 
-// Handles a step's tokens for one sequence: detokenizes, looks for stop strings, delivers, commits full blocks, and
-// ends or parks the sequence.
+// Reports what the last step's rows have to, in their order. A stream that has ended meanwhile is dropped by decide().
+void Batch::report() {
+  if (!step_report_.charges.empty() || !step_report_.emissions.empty()) streams_.report(step_report_, news_);
+}
+
+// Handles a step's tokens for one sequence: detokenizes, looks for stop strings, has them reported, commits full
+// blocks, and ends or parks the sequence.
 void Batch::take_row(Live& live, const engine::ItemResult& row, std::uint32_t num_draft, TimePoint now) {
   Emission out{.request = live.request(),
                .generation = live.generation(),
@@ -225,7 +230,7 @@ void Batch::take_row(Live& live, const engine::ItemResult& row, std::uint32_t nu
     live.tokens.push_back(token.id);
     ++live.emitted;
     out.ids.push_back(token.id);
-    if (live.task->body->sampling.num_logprobs >= 0) out.logprobs.push_back(token);
+    if (live.wants_logprobs) out.logprobs.push_back(token);
     AnswerText::Piece piece = live.answer.push(token.id);
     out.text += piece.text;
     stop = std::move(piece.stop);
@@ -240,11 +245,9 @@ void Batch::take_row(Live& live, const engine::ItemResult& row, std::uint32_t nu
     stop = std::move(rest.stop);
   }
   const bool has_news = !out.ids.empty() || !out.text.empty();
-  const bool alive = !has_news || streams_.deliver(std::move(out), now, news());
+  if (has_news) step_report_.emissions.push_back(std::move(out));
   commit_full_blocks(live);
-  if (!alive) {
-    drop(live);
-  } else if (stop) {
+  if (stop) {
     end(live, Outcome::stop_string, *stop, now);
   } else if (finished) {
     end(live, outcome_of(row.finish), {}, now);
@@ -261,12 +264,13 @@ void Batch::row_computed(Live& live, const engine::ItemResult& row, std::size_t 
   planner_.advance(live.sequence, static_cast<std::uint32_t>(num_taken), num_computed);
   if (row.tokens.empty()) {  // a chunk of a prompt, or of what is replayed after a preemption
     const std::uint32_t computed = std::min(planner_.computed(live.sequence), live.prompt_tokens());
-    streams_.computed(live.request(), live.generation(), computed);
+    streams().computed(live.request(), live.generation(), computed);
   }
   live.copy_from.clear();
   live.restore = kNoSnapshot;
   end_fill(live);
-  if (has_computed_prompt(live)) requeue_forks(live.request());
+  if (num_at(Phase::waiting_for_fork) > 0 && has_computed_prompt(live)) requeue_forks(live.request());
+  clear_faults(live);
 }
 
 void Batch::commit_full_blocks(Live& live) {
@@ -305,7 +309,7 @@ void Batch::committed(Live& live, const cache::Committed& answer) {
 // Marks the stream as parked. Returns whether it may wait for credit; if not, its stream has ended. Another stream may
 // have been ended instead, to stay within max_parked_requests.
 bool Batch::out_of_credit(Live& live, TimePoint now) {
-  const Parked parked = streams_.park(live.request(), live.generation(), now, news());
+  const Parked parked = streams().park(live.request(), live.generation(), now, &news_);
   if (parked.ended != live.request()) forget(parked.ended);
   return parked.is_live;
 }
@@ -360,19 +364,22 @@ void Batch::drop(Live& live) {
 }
 
 void Batch::end(Live& live, Outcome outcome, std::string stop, TimePoint now) {
+  if (!streams().granted(live.request(), live.generation())) return drop(live);  // it has ended otherwise
   End how;
   how.outcome = outcome;
   how.stop = std::move(stop);
   settle_promise(live, true, now);
   if (!live.wants_last()) options_.experience->answers.learn(live.task->body->tenant.id, live.emitted);
   auto saving = begin_saving(live, outcome);  // before its client may ask for it
-  streams_.end(live.request(), live.generation(), how, now, news());
+  streams().end(live.request(), live.generation(), how, now, &news_);
   if (!saving) return drop(live);
   keep_for_saving(live, std::move(saving));
 }
 
 void Batch::decide(TimePoint now) {
   now_ = now;
+  for (const auto& [request, generation] : std::exchange(step_report_.ended, {}))
+    if (Live* live = find(request); live && live->generation() == generation) drop(*live);
   admit();
   ask_for_blocks();
   if (step_running_) return;
@@ -398,8 +405,8 @@ void Batch::plan_step(TimePoint now) {
   planner_.plan(step_ + 1, options_.epoch, plan_);
   for (scheduler::PlanItem& item : plan_.items) {
     Live& live = *find_sequence(item.sequence);
-    if (!live.was_running && !streams_.started(live.request(), live.generation(), live.cached_tokens, now,
-                                               live.num_blocks(options_.capacity.groups))) {
+    if (!live.was_running && !streams().started(live.request(), live.generation(), live.cached_tokens, now,
+                                                live.num_blocks(options_.capacity.groups))) {
       item.num_tokens = item.num_draft = 0;  // nothing is charged for it
       drop(live);
       continue;

@@ -2,9 +2,10 @@
 //
 // Events come in (a request, credit, answers of the keeper, the result of a step); after each the batcher calls
 // decide(), which decides everything that can be decided now, and then takes what is to be sent: messages for the
-// keeper, and at most one step for the worker. Tokens, states and ends go directly to the stream table; its sinks are
-// told at once, or later by take_news(). The order of decisions in decide(), and why it always makes progress, is
-// explained in scheduler/step_planner.h; the lease messages in cache/lease_book.h.
+// keeper, and at most one step for the worker. States and ends go directly to the stream table; what a step's rows
+// report waits until the next step is taken. Sinks and on_usage are told of nothing until take_news() is given to
+// StreamTable::tell(), which the batcher does without its lock. The order of decisions in decide(), and why it always
+// makes progress, is explained in scheduler/step_planner.h; the lease messages in cache/lease_book.h.
 //
 // Each request has one Phase:
 //
@@ -62,8 +63,6 @@ struct BatchOptions {
   std::shared_ptr<scheduler::Experience> experience{};  // of earlier batches of the model; null: begins with none
   // Called from any thread, when the contents of a request's session were read: the next event is session_read().
   std::function<void(RequestId)> on_session_read{};
-  // Sinks and on_usage are told of nothing until take_news() is given to StreamTable::tell(): for a caller with a lock.
-  bool tells_later = false;
 };
 
 class Batch {
@@ -105,7 +104,11 @@ class Batch {
   [[nodiscard]] std::vector<LeaseMessage> take_leases();             // for the keeper, in order; maybe none
   [[nodiscard]] std::shared_ptr<StepWork> take_work();               // for the worker; null: nothing
   [[nodiscard]] std::shared_ptr<const DraftWork> take_draft_work();  // for the draft worker; null: nothing
-  [[nodiscard]] StreamTable::News take_news() { return std::exchange(news_, {}); }
+  // Call after the step was taken and sent. Reports what its predecessor's rows have to.
+  [[nodiscard]] StreamTable::News take_news() {
+    report();
+    return std::exchange(news_, {});
+  }
   // Since the last call.
   [[nodiscard]] DraftCountsBySource take_draft_counts() { return std::exchange(draft_counts_, {}); }
   [[nodiscard]] std::size_t num_requests() const { return requests_.size(); }
@@ -132,7 +135,13 @@ class Batch {
   static bool has_claim(Phase phase) {
     return phase == Phase::asking || phase == Phase::following || phase == Phase::short_of_blocks;
   }
-  StreamTable::News* news() { return options_.tells_later ? &news_ : nullptr; }
+  // What the rows of a step report waits until the next step is sent, or until something else is reported: it is not
+  // needed to plan, and takes as long as planning.
+  void report();
+  StreamTable& streams() {
+    report();
+    return streams_;
+  }
   Live* find(RequestId request);
   Live* find_sequence(SequenceId sequence);
   scheduler::Demand demand_of(const Live& live) const;
@@ -210,7 +219,7 @@ class Batch {
   void fail_request(Live& live, const Failure& why, TimePoint now);
   bool has_state() const { return options_.planner.snapshot_rule.every > 0; }
   void open(Live& live, std::uint32_t num_cached);
-  void clear_faults(SequenceId sequence);
+  void clear_faults(Live& live);
   void take_row(Live& live, const engine::ItemResult& row, std::uint32_t num_draft, TimePoint now);
   void row_computed(Live& live, const engine::ItemResult& row, std::size_t num_taken, std::uint32_t num_draft);
   void commit_full_blocks(Live& live);
@@ -252,6 +261,7 @@ class Batch {
   bool newcomer_asks_ = false;  // what is in Phase::asking is of a tenant without a place, and no step is running
 
   // To be sent.
+  StepReport step_report_;
   StreamTable::News news_;
   std::vector<LeaseMessage> leases_;
   std::vector<SequenceId> closes_;

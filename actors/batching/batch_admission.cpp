@@ -32,7 +32,7 @@ void Batch::count_share(Live& live, bool wants_computing) {
 }
 
 bool Batch::set_state(const Live& live, RequestState state) {
-  return streams_.set_state(live.request(), live.generation(), state);
+  return streams().set_state(live.request(), live.generation(), state);
 }
 
 void Batch::queue_again(Live& live) {
@@ -255,7 +255,7 @@ void Batch::preempt(Live& live) {
   if (live.fill_until > 0) live.task->body->turn->forget_image();
   const bool was_parked = live.parked;
   release_blocks(live);
-  if (!streams_.preempted(live.request(), live.generation(), now_)) return drop(live);
+  if (!streams().preempted(live.request(), live.generation(), now_)) return drop(live);
   if (was_parked) return move_to(live, Phase::no_credit);
   set_state(live, RequestState::queued);
   queue_again(live);

@@ -88,7 +88,7 @@ double Batch::seconds_to_wait(const Live& live, const scheduler::Forecast& expec
 void Batch::promise(const Live& first) {
   for (std::uint32_t choice = 0; choice < first.task->body->num_choices; ++choice) {
     const RequestId id = first.request() + choice;
-    streams_.promise(id);
+    streams().promise(id);
     ++options_.experience->promised;
     if (Live* live = find(id)) live->promised = true;
   }
@@ -119,7 +119,7 @@ void Batch::refuse(Live& first, const scheduler::Forecast& expected, const Laten
   }
   const RequestId id = first.request();
   for (std::uint32_t choice = first.task->body->num_choices; choice-- > 0;) {  // `first` is gone after the last one
-    streams_.end(id + choice, end, now, news());
+    streams().end(id + choice, end, now, &news_);
     forget(id + choice);
   }
 }

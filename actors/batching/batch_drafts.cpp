@@ -109,7 +109,7 @@ void Batch::charge_drafts(double seconds, TimePoint now) {
                         .seconds = part,
                         .num_blocks = live->num_blocks(options_.capacity.groups)});
   }
-  streams_.charge(charges_, seconds, now, news());
+  streams().charge(charges_, seconds, now, news_);
 }
 
 void Batch::drafter_died() {

@@ -18,7 +18,7 @@ void Batch::step_failed(const StepFailure& failure, TimePoint now) {
     live->alone_until = planner_.computed(item.sequence) + item.num_tokens;
     planner_.suspect(item.sequence, live->alone_until);
     // Any row of a step with several may have caused the failure, and a single failure may be chance.
-    const std::uint32_t num_faults = streams_.record_fault(live->request());
+    const std::uint32_t num_faults = streams().record_fault(live->request());
     if (num_rows_ == 1 && num_faults >= kMaxFaults) fail_request(*live, failure.why, now);
   }
   planner_.abandon_step();
@@ -45,16 +45,15 @@ void Batch::step_failed(const StepFailure& failure, TimePoint now) {
 }
 
 void Batch::fail_request(Live& live, const Failure& why, TimePoint now) {
-  streams_.end(live.request(), live.generation(), given_up(why, "to compute it"), now, news());
+  streams().end(live.request(), live.generation(), given_up(why, "to compute it"), now, &news_);
   drop(live);
 }
 
 // If the sequence is past the tokens of the failed step, computed alone, it did not cause the failure.
-void Batch::clear_faults(SequenceId sequence) {
-  Live* live = find_sequence(sequence);
-  if (!live || live->alone_until == 0 || planner_.computed(sequence) < live->alone_until) return;
-  live->alone_until = 0;
-  streams_.clear_faults(live->request());
+void Batch::clear_faults(Live& live) {
+  if (live.alone_until == 0 || planner_.computed(live.sequence) < live.alone_until) return;
+  live.alone_until = 0;
+  streams().clear_faults(live.request());
 }
 
 }  // namespace troupe::actors

@@ -49,6 +49,7 @@ struct Batch::Live : LiveSequence {
 
   AssignmentPtr task;
   Phase phase = Phase::no_credit;
+  const bool wants_logprobs = task->body->sampling.num_logprobs >= 0;
   bool wants_computing = false;                  // counted in the shares of its tenant
   std::int32_t priority = task->body->priority;  // or a more urgent one that the FairQueue gave it
   cache::Rank rank;

@@ -59,10 +59,10 @@ void Batch::fills_ended() {
     if (!live) continue;  // its stream ended during the step
     planner_.advance(sequence, 0);
     const std::uint32_t computed = std::min(planner_.computed(sequence), live->prompt_tokens());
-    streams_.computed(live->request(), live->generation(), computed);
+    streams().computed(live->request(), live->generation(), computed);
     end_fill(*live);
     commit_full_blocks(*live);
-    clear_faults(sequence);
+    clear_faults(*live);
   }
 }
 

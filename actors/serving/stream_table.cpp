@@ -203,28 +203,47 @@ bool StreamTable::preempted(RequestId id, std::uint64_t generation, TimePoint no
   });
 }
 
-void StreamTable::charge(std::span<const Charge> charges, double step_seconds, TimePoint now, News* news) {
-  std::vector<UsageEntry> late;
-  {
-    const std::lock_guard lock(mutex_);
-    double sum = 0;  // of neighbours of one tenant
-    for (std::size_t i = 0; i < charges.size(); ++i) {
-      const Charge& charge = charges[i];
-      sum += charge.seconds;
-      if (i + 1 == charges.size() || charges[i + 1].tenant != charge.tenant)
-        charged_.charge(charge.tenant, std::exchange(sum, 0.0));
-      if (const RecordPtr record = find(charge.request)) {
-        record->work.charge(charge, step_seconds, now);
-      } else {
-        UsageEntry& entry = late.emplace_back(UsageEntry{.tenant = {.id = charge.tenant}});
-        entry.usage.compute_seconds = charge.seconds;
-        entry.usage.cpu_seconds = charge.seconds * accounting_.num_threads;
-      }
+void StreamTable::charge(std::span<const Charge> charges, double step_seconds, TimePoint now) {
+  News news;
+  charge(charges, step_seconds, now, news);
+  tell(std::move(news));
+}
+
+void StreamTable::charge(std::span<const Charge> charges, double step_seconds, TimePoint now, News& news) {
+  const std::lock_guard lock(mutex_);
+  charge_locked(charges, step_seconds, now, news);
+}
+
+void StreamTable::charge_locked(std::span<const Charge> charges, double step_seconds, TimePoint now, News& news) {
+  double sum = 0;  // of neighbours of one tenant
+  for (std::size_t i = 0; i < charges.size(); ++i) {
+    const Charge& charge = charges[i];
+    sum += charge.seconds;
+    if (i + 1 == charges.size() || charges[i + 1].tenant != charge.tenant)
+      charged_.charge(charge.tenant, std::exchange(sum, 0.0));
+    if (const auto found = records_.find(charge.request); found != records_.end()) {
+      found->second->work.charge(charge, step_seconds, now);
+    } else if (accounting_.on_usage) {
+      UsageEntry& entry = news.usage_.emplace_back(UsageEntry{.tenant = {.id = charge.tenant}});
+      entry.usage.compute_seconds = charge.seconds;
+      entry.usage.cpu_seconds = charge.seconds * accounting_.num_threads;
     }
   }
-  if (!accounting_.on_usage) return;
-  if (news) return void(news->usage_.insert(news->usage_.end(), late.begin(), late.end()));
-  std::ranges::for_each(late, accounting_.on_usage);
+}
+
+void StreamTable::report(StepReport& step, News& news) {
+  const std::lock_guard lock(mutex_);
+  charge_locked(step.charges, step.seconds, step.now, news);
+  for (Emission& emission : step.emissions) {
+    const RecordPtr record = current(emission.request, emission.generation);
+    if (!record) {
+      step.ended.emplace_back(emission.request, emission.generation);
+    } else if (take_tokens(*record, emission, step.now)) {
+      news.streams_.push_back(record);
+    }
+  }
+  step.charges.clear();
+  step.emissions.clear();
 }
 
 Parked StreamTable::park(RequestId id, std::uint64_t generation, TimePoint now, News* news) {
@@ -271,33 +290,39 @@ bool StreamTable::deliver(Emission emission, TimePoint now, News* news) {
   std::unique_lock lock(mutex_);
   const RecordPtr record = current(emission.request, emission.generation);
   if (!record) return false;
+  if (take_tokens(*record, emission, now)) news ? news->streams_.push_back(record) : hand_over(lock, record);
+  return true;
+}
 
-  TROUPE_ASSERT(emission.first_index <= record->emitted.size());
-  TROUPE_ASSERT(emission.text_offset <= record->text_bytes);
+// Returns whether there is something new for the sink in the outbox.
+bool StreamTable::take_tokens(Record& record, Emission& emission, TimePoint now) {
+  TROUPE_ASSERT(emission.first_index <= record.emitted.size());
+  TROUPE_ASSERT(emission.text_offset <= record.text_bytes);
   TROUPE_ASSERT(emission.logprobs.empty() || emission.logprobs.size() == emission.ids.size());
-  const auto known_ids = std::min<std::uint64_t>(record->emitted.size() - emission.first_index, emission.ids.size());
-  const auto known_text = std::min<std::uint64_t>(record->text_bytes - emission.text_offset, emission.text.size());
+  const auto known_ids = std::min<std::uint64_t>(record.emitted.size() - emission.first_index, emission.ids.size());
+  const auto known_text = std::min<std::uint64_t>(record.text_bytes - emission.text_offset, emission.text.size());
 
   TokenRun run;
-  run.choice = record->request->sampling.choice;
+  run.choice = record.request->sampling.choice;
   run.first_index = emission.first_index + known_ids;
-  run.ids.assign(emission.ids.begin() + static_cast<std::ptrdiff_t>(known_ids), emission.ids.end());
+  run.ids = std::move(emission.ids);
+  run.ids.erase(run.ids.begin(), run.ids.begin() + static_cast<std::ptrdiff_t>(known_ids));
   if (!emission.logprobs.empty()) {
-    run.logprobs.assign(emission.logprobs.begin() + static_cast<std::ptrdiff_t>(known_ids), emission.logprobs.end());
+    run.logprobs = std::move(emission.logprobs);
+    run.logprobs.erase(run.logprobs.begin(), run.logprobs.begin() + static_cast<std::ptrdiff_t>(known_ids));
   }
   run.text = known_text == 0 ? std::move(emission.text) : emission.text.substr(known_text);
-  if (run.ids.empty() && run.text.empty()) return true;
+  if (run.ids.empty() && run.text.empty()) return false;
 
-  record->emitted.insert(record->emitted.end(), run.ids.begin(), run.ids.end());
-  record->text_bytes += run.text.size();
+  record.emitted.insert(record.emitted.end(), run.ids.begin(), run.ids.end());
+  record.text_bytes += run.text.size();
   if (!run.ids.empty()) {
-    const auto [latency, seconds] = counts_.tokens_emitted(record->times, run.ids.size(), now);
-    record->of_unit->tokens_emitted(run.ids.size());
-    tenants_.tokens_emitted(record->tenant, run.ids.size(), latency, seconds);
-    limits_.take_answer(record->request->tenant, run.ids.size(), now);
+    const auto [latency, seconds] = counts_.tokens_emitted(record.times, run.ids.size(), now);
+    record.of_unit->tokens_emitted(run.ids.size());
+    tenants_.tokens_emitted(record.tenant, run.ids.size(), latency, seconds);
+    limits_.take_answer(record.request->tenant, run.ids.size(), now);
   }
-  record->outbox.emplace_back(std::move(run));
-  news ? news->streams_.push_back(record) : hand_over(lock, record);
+  record.outbox.emplace_back(std::move(run));
   return true;
 }
 

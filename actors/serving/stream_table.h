@@ -60,6 +60,16 @@ struct Emission {
   std::vector<engine::SampledToken> logprobs{};  // one per id, or none
 };
 
+// What the rows of a step have to report.
+struct StepReport {
+  std::vector<Charge> charges{};
+  double seconds = 0;  // that the step took
+  std::vector<Emission> emissions{};
+  TimePoint now{};
+  // Set by StreamTable::report(), with the generation: of emissions whose stream has ended or has another by now.
+  std::vector<std::pair<RequestId, std::uint64_t>> ended{};
+};
+
 // The result of StreamTable::park().
 struct Parked {
   bool is_live = false;  // false: the parked stream has ended, and the batcher should forget it
@@ -167,13 +177,16 @@ class StreamTable {
   }
   // A step or pass that took step_seconds has ended or failed: what each of its rows was charged. Of any generation.
   // What is charged to a stream that has ended is on no receipt; on_usage gets it.
-  void charge(std::span<const Charge> charges, double step_seconds, TimePoint now, News* news = nullptr);
+  void charge(std::span<const Charge> charges, double step_seconds, TimePoint now);
+  void charge(std::span<const Charge> charges, double step_seconds, TimePoint now, News& news);
   // The stream is out of credit. If more streams than max_parked_requests are parked now, one is ended: of the user
   // with the most parked streams (the owner's count less the owner's reserve), the one with the slowest client, that is
   // the longest time parked per emitted token.
   Parked park(RequestId id, std::uint64_t generation, TimePoint now, News* news = nullptr);
   // Passes tokens on to the sink. Tokens that the stream has already are dropped, a gap is a bug (asserted).
   bool deliver(Emission emission, TimePoint now, News* news = nullptr);
+  // As charge(), and then deliver() for each emission, under one lock. Takes the charges and emissions out of `step`.
+  void report(StepReport& step, News& news);
   bool end(RequestId id, std::uint64_t generation, const End& end, TimePoint now, News* news = nullptr);
 
   // Ends the stream of any generation; false if it has ended already. Fills in seed and usage.
@@ -296,6 +309,8 @@ class StreamTable {
   static std::vector<RequestLimits::Held*> held_by(const std::vector<RecordPtr>& choices);
   RecordPtr slowest_reader(TimePoint now) const;
   bool end_locked(std::unique_lock<std::mutex>& lock, RequestId id, const End& end, TimePoint now, News* news);
+  void charge_locked(std::span<const Charge> charges, double step_seconds, TimePoint now, News& news);
+  bool take_tokens(Record& record, Emission& emission, TimePoint now);
   UsageEntry end_one(Record& record, End end, TimePoint now);
   static std::uint64_t bytes_of(const Record& record);
   void hand_over(std::unique_lock<std::mutex>& lock, const RecordPtr& record);

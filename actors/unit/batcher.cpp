@@ -3,20 +3,12 @@
 #include <exception>
 
 namespace troupe::actors {
-namespace {
-
-BatchOptions telling_later(BatchOptions options) {
-  options.tells_later = true;
-  return options;
-}
-
-}  // namespace
 
 Batcher::Batcher(caf::actor_config& cfg, BatchOptions options, StreamTable& streams,
                  std::shared_ptr<ComputeShares> shares, Counters& counters, const Mailboxes& mailboxes,
                  caf::actor keeper, caf::actor worker)
     : ActorBase(cfg, "batcher"),
-      options_(telling_later(std::move(options))),
+      options_(std::move(options)),
       streams_(streams),
       shares_(std::move(shares)),
       counters_(counters),

@@ -68,6 +68,7 @@ class OneBatch {
       reply.predictions.push_back({predict->request, num_cached});
     }
     batch->keeper_replied(reply, now);
+    streams.tell(batch->take_news());
     return asked;
   }
 

@@ -78,6 +78,7 @@ class BatchServer {
     end_step(step->batch);
     return true;
   }
+  void report() { streams.tell(batch_.take_news()); }
   std::uint32_t running(TenantId tenant) const {
     const auto views = streams.views(kNow);
     return static_cast<std::uint32_t>(std::ranges::count_if(
@@ -97,6 +98,7 @@ class BatchServer {
     for (const auto& [tenant, limit] : limits) REQUIRE(running(tenant) <= limit);
   }
   bool ask_keeper() {
+    report();
     LeaseReply reply;
     const auto leases = batch_.take_leases();
     for (const LeaseMessage& lease : leases) {
@@ -161,6 +163,26 @@ TEST_CASE("batch: a tenant has no more sequences than its max_running, and the o
   CHECK(server.most_running.at(free.id) >= 4);
 }
 
+TEST_CASE("batch: tokens of a step are reported once the next one is taken, and none of a stream that has ended") {
+  BatchServer server(2, 50);
+  const scheduler::Tenant tenant{.id = TenantId{1}};
+  server.submit(tenant, 40, 3);
+  REQUIRE(server.turn());
+  CHECK(server.sink->num_tokens == 0);
+  REQUIRE(server.turn());
+  CHECK(server.sink->num_tokens == 1);
+  REQUIRE(server.turn());
+  CHECK_FALSE(server.turn());
+  CHECK(server.sink->num_tokens == 3);
+
+  const RequestId cancelled = server.submit(tenant, 40, 100);
+  REQUIRE(server.turn());
+  REQUIRE(server.streams.end(cancelled, {}, kNow));  // the batch hears of it by its report alone
+  REQUIRE(server.turn());
+  CHECK_FALSE(server.turn());
+  CHECK(server.sink->num_tokens == 3);
+}
+
 TEST_CASE("batch: a newcomer is in the next step, though all places were taken and others wait") {
   BatchServer server(4, 200);
   const scheduler::Tenant crowd{.id = TenantId{1}}, newcomer{.id = TenantId{2}};
@@ -173,6 +195,7 @@ TEST_CASE("batch: a newcomer is in the next step, though all places were taken a
   CHECK(server.streams.state(id) == RequestState::queued);
   REQUIRE(server.turn());
   CHECK(server.streams.state(id) == RequestState::running);
+  server.report();
   const auto views = server.streams.views(kNow);
   CHECK(std::ranges::find(views, id, &RequestView::request)->generated_tokens == 1);
   CHECK(server.running(crowd.id) == 3);

@@ -122,6 +122,7 @@ class BatchMachine {
         if (!work->batch.items.empty()) work_ = std::move(work);
       }
       const std::vector<LeaseMessage> leases = batch_.take_leases();
+      table_.tell(batch_.take_news());
       if (leases.empty()) return;
       LeaseReply reply;
       for (const LeaseMessage& message : leases) handle(message, reply);
