@@ -204,6 +204,9 @@ caf::actor Supervisor::start(Role role) {
   options.on_session_read = [&mailboxes = unit_.mailboxes](RequestId request) {
     mailboxes.send(Role::batcher, msg::SessionRead{request});
   };
+  options.on_session_written = [shares = unit_.shares](TenantId tenant, double seconds) {
+    shares->charge(tenant, seconds);
+  };
   return spawn<Batcher>(std::move(options), server_.streams, unit_.shares, unit_.counters, unit_.mailboxes,
                         child(Role::keeper), child(Role::worker));
 }
