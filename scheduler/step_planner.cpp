@@ -21,6 +21,17 @@ std::uint32_t StepPlanner::initial_blocks(std::uint32_t known) const {
   return std::min(blocks_for(std::min(known, options_.max_step_tokens)), options_.max_initial_blocks);
 }
 
+void StepPlan::skip(std::size_t item, std::uint32_t computed, std::uint32_t num_skipped) {
+  PlanItem& skipped = items[item];
+  TROUPE_ASSERT(num_skipped <= skipped.num_tokens && skipped.num_draft == 0);
+  skipped.num_tokens -= num_skipped;
+  skipped.num_skipped = num_skipped;
+  loads[item] = {};
+  if (skipped.num_tokens > 0) loads[item].add_row(computed + num_skipped, skipped.num_tokens, skipped.wants_logits);
+  load = {};
+  for (const StepLoad& each : loads) load += each;
+}
+
 // --- adding and removing ---
 
 void StepPlanner::add(const SequenceStart& start) {
@@ -240,12 +251,13 @@ std::uint32_t StepPlanner::chunk_within_stall(const StepLoad& before, const Entr
 }
 
 void StepPlanner::charge(StepPlan& plan, double seconds, StepEnd how) {
-  const double predicted = costs_->predict(plan.load);
+  const double predicted = plan.load.num_tokens > 0 ? costs_->predict(plan.load) : 0;
   double sum = 0;  // of neighbours of one tenant: they are charged together
   for (std::size_t i = 0; i < plan.items.size(); ++i) {
     PlanItem& item = plan.items[i];
-    const double part = predicted > 0 ? costs_->share(plan.loads[i], plan.load) / predicted
-                                      : static_cast<double>(plan.loads[i].num_tokens) / plan.load.num_tokens;
+    const double part = plan.loads[i].num_tokens == 0 ? 0
+                        : predicted > 0               ? costs_->share(plan.loads[i], plan.load) / predicted
+                                        : static_cast<double>(plan.loads[i].num_tokens) / plan.load.num_tokens;
     item.seconds = seconds * part;
     sum += item.seconds;
     if (i + 1 < plan.items.size() && plan.items[i + 1].tenant == item.tenant) continue;

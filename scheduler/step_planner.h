@@ -99,12 +99,13 @@ using cache::Rank;
 
 struct PlanItem {
   SequenceId sequence = 0;
-  std::uint32_t num_tokens = 0;  // to compute, from the first uncomputed one on; drafts not included
-  std::uint32_t num_draft = 0;   // of the tokens offered by offer_draft(): to verify after these
-  bool wants_logits = false;     // the row reaches the last known token: sample the next one
-  bool at_snapshot = false;      // it ends at a boundary of SnapshotRule: save a snapshot
-  TenantId tenant{};             // charged for it
-  double seconds = 0;            // what it was charged, set by StepPlanner::charge()
+  std::uint32_t num_tokens = 0;   // to compute, from the first uncomputed one on; drafts not included
+  std::uint32_t num_draft = 0;    // of the tokens offered by offer_draft(): to verify after these
+  bool wants_logits = false;      // the row reaches the last known token: sample the next one
+  bool at_snapshot = false;       // it ends at a boundary of SnapshotRule: save a snapshot
+  TenantId tenant{};              // charged for it
+  double seconds = 0;             // what it was charged, set by StepPlanner::charge()
+  std::uint32_t num_skipped = 0;  // StepPlan::skip()
   friend bool operator==(const PlanItem&, const PlanItem&) = default;
 };
 
@@ -115,6 +116,9 @@ struct StepPlan {
   std::vector<StepLoad> loads;  // what each item computes
   StepLoad load;                // what all compute
   friend bool operator==(const StepPlan&, const StepPlan&) = default;
+
+  // Only the tokens of this item behind its first num_skipped are computed; `computed`: those before the item's.
+  void skip(std::size_t item, std::uint32_t computed, std::uint32_t num_skipped);
 };
 
 enum class StepEnd : std::uint8_t {

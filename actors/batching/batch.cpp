@@ -170,6 +170,7 @@ void Batch::step_ended(const engine::StepResult& result, TimePoint now) {
   const bool has_copies = has_copies_;
   charge_step(std::max(0.0, seconds_between(result.kernels_began, result.kernels_ended)),
               has_copies ? scheduler::StepEnd::with_copies : scheduler::StepEnd::as_planned, &result, now);
+  charge_copies(now);
   if (!has_copies) learn_pace(result);
   part_saved();
   fills_ended();
@@ -403,18 +404,21 @@ void Batch::ask_for_blocks() {
 void Batch::plan_step(TimePoint now) {
   offer_drafts();
   planner_.plan(step_ + 1, options_.epoch, plan_);
-  for (scheduler::PlanItem& item : plan_.items) {
+  for (std::size_t i = 0; i < plan_.items.size(); ++i) {
+    scheduler::PlanItem& item = plan_.items[i];
     Live& live = *find_sequence(item.sequence);
+    const std::uint32_t computed = planner_.computed(item.sequence);
     if (!live.was_running && !streams().started(live.request(), live.generation(), live.cached_tokens, now,
                                                 live.num_blocks(options_.capacity.groups))) {
-      item.num_tokens = item.num_draft = 0;  // nothing is charged for it
+      item.num_draft = 0;
+      plan_.skip(i, computed, item.num_tokens);  // nothing is charged for it
       drop(live);
       continue;
     }
     live.was_running = true;
     live.last_step = step_ + 1;
-    const std::uint32_t num_tokens = item.num_tokens - fill(live, item.num_tokens);
-    if (num_tokens == 0) {
+    if (const std::uint32_t num_copied = fill(live, item.num_tokens)) plan_.skip(i, computed, num_copied);
+    if (item.num_tokens == 0) {
       filled_.push_back(item.sequence);
       continue;
     }
@@ -423,7 +427,7 @@ void Batch::plan_step(TimePoint now) {
       live.spares.pop_back();
     }
     batch_.items.push_back({.sequence = item.sequence,
-                            .num_tokens = num_tokens,
+                            .num_tokens = item.num_tokens,
                             .output = item.wants_logits ? engine::Output::sample : engine::Output::none,
                             .new_blocks = std::exchange(live.new_blocks, {}),
                             .rewind_floor = live.num_committed * kBlockSize,
@@ -455,6 +459,7 @@ std::shared_ptr<StepWork> Batch::take_work() {
   work->batch = std::exchange(batch_, {});
   for (const scheduler::PlanItem& item : plan_.items)
     if (item.num_tokens > 0) add_once(work->tenants, item.tenant);
+  if (has_copies_) copying_ = work;
   return work;
 }
 

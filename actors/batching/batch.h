@@ -63,6 +63,8 @@ struct BatchOptions {
   std::shared_ptr<scheduler::Experience> experience{};  // of earlier batches of the model; null: begins with none
   // Called from any thread, when the contents of a request's session were read: the next event is session_read().
   std::function<void(RequestId)> on_session_read{};
+  // Called from any thread: a tenant's session was written, for so many seconds of computing. May be empty.
+  std::function<void(TenantId, double)> on_session_written{};
 };
 
 class Batch {
@@ -208,6 +210,7 @@ class Batch {
   void keep_for_saving(Live& live, std::shared_ptr<SessionSaving> saving);
   void save_part();
   void part_saved();
+  void charge_copies(TimePoint now);
   void give_up_saving();
 
   // Running.
@@ -271,9 +274,10 @@ class Batch {
   std::vector<ImageSave> saves_;
   engine::StepBatch batch_;
 
-  std::vector<SequenceId> filled_;  // rows of the running step that are copied and not computed
-  bool has_copies_ = false;         // the running step copies
-  std::deque<SequenceId> saving_;   // sequences whose blocks are to be copied; some may have gone
+  std::vector<SequenceId> filled_;           // rows of the running step that are copied and not computed
+  bool has_copies_ = false;                  // the running step copies
+  std::shared_ptr<const StepWork> copying_;  // while it does: read when the step has ended
+  std::deque<SequenceId> saving_;            // sequences whose blocks are to be copied; some may have gone
 
   // Scratch, kept between decisions.
   scheduler::StepPlan plan_;

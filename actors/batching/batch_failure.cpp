@@ -10,12 +10,13 @@ namespace troupe::actors {
 void Batch::step_failed(const StepFailure& failure, TimePoint now) {
   step_is_over(failure.epoch, failure.step);
   charge_step(failure.seconds, scheduler::StepEnd::failed, nullptr, now);
+  charge_copies(now);
   filled_.clear();
   give_up_saving();
   for (const scheduler::PlanItem& item : plan_.items) {
     Live* live = find_sequence(item.sequence);
     if (!live) continue;  // its stream ended during the step
-    live->alone_until = planner_.computed(item.sequence) + item.num_tokens;
+    live->alone_until = planner_.computed(item.sequence) + item.num_skipped + item.num_tokens;
     planner_.suspect(item.sequence, live->alone_until);
     // Any row of a step with several may have caused the failure, and a single failure may be chance.
     const std::uint32_t num_faults = streams().record_fault(live->request());

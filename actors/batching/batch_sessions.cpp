@@ -38,7 +38,12 @@ std::uint32_t Batch::fill(Live& live, std::uint32_t num_tokens) {
   const std::uint32_t from = planner_.computed(live.sequence);
   TROUPE_ASSERT(from < live.fill_until);
   const std::uint32_t to = std::min(from + num_tokens, live.fill_until);
-  fills_.push_back({.image = image_of(live), .tables = live.tables, .from = from, .to = to});
+  fills_.push_back({.image = image_of(live),
+                    .tables = live.tables,
+                    .from = from,
+                    .to = to,
+                    .request = live.request(),
+                    .tenant = live.task->body->tenant.id});
   if (to == live.fill_until) {
     live.new_blocks.clear();  // they are in the tables
     open(live, to);
@@ -78,8 +83,7 @@ std::shared_ptr<SessionSaving> Batch::begin_saving(Live& live, Outcome outcome) 
 void Batch::keep_for_saving(Live& live, std::shared_ptr<SessionSaving> saving) {
   live.saving = std::move(saving);
   saving_.push_back(live.sequence);
-  planner_.park(live.sequence);
-  count_share(live, false);
+  planner_.park(live.sequence);  // it still counts as one that wants computing: what it copies is charged
   leases_.push_back(cache::Yield{.key = next_key(live)});
   ++num_returns_;  // its headroom
 }
@@ -89,6 +93,9 @@ void Batch::save_part() {
   while (!saving_.empty() && !find_sequence(saving_.front())) saving_.pop_front();  // preempted
   if (saving_.empty()) return;
   Live& live = *find_sequence(saving_.front());
+  // Computing comes first: beside other rows a tenant copies no more than its share of the time.
+  const TenantId tenant = live.task->body->tenant.id;
+  if (!batch_.items.empty() && shares_.served(tenant) > shares_.least_served() + shares_.allowance()) return;
   const std::uint32_t total = live.saving->image().num_computed();
   const std::uint32_t from = live.num_copied;
   live.num_copied = std::min(total, from + options_.planner.max_step_tokens);
@@ -97,7 +104,27 @@ void Batch::save_part() {
                     .tables = live.tables,
                     .from = from,
                     .to = live.num_copied,
-                    .state_of = live.num_copied == total ? live.sequence : 0});
+                    .state_of = live.num_copied == total ? live.sequence : 0,
+                    .tenant = tenant});
+}
+
+// What the ended step copied is charged as what it computed is; on a receipt only while there is a stream.
+void Batch::charge_copies(TimePoint now) {
+  const auto work = std::exchange(copying_, nullptr);
+  if (!work) return;
+  charges_.clear();
+  double seconds = 0;
+  const auto charge = [&](const Live* live, TenantId tenant, double part) {
+    shares_.charge(tenant, part);
+    seconds += part;
+    charges_.push_back({.request = live ? live->request() : 0,
+                        .tenant = tenant,
+                        .seconds = part,
+                        .num_blocks = live ? live->num_blocks(options_.capacity.groups) : 0});
+  };
+  for (const ImageSave& save : work->saves) charge(nullptr, save.tenant, save.seconds);
+  for (const ImageFill& each : work->fills) charge(find(each.request), each.tenant, each.seconds);
+  streams().charge(charges_, seconds, now, news_);
 }
 
 void Batch::part_saved() {
@@ -105,7 +132,10 @@ void Batch::part_saved() {
   Live* live = find_sequence(saving_.front());
   if (!live || live->num_copied < live->saving->image().num_computed()) return;
   saving_.pop_front();
-  SessionSaving::commit(std::move(live->saving));
+  SessionSaving::commit(std::move(live->saving),
+                        [tell = options_.on_session_written, tenant = live->task->body->tenant.id](double seconds) {
+                          if (tell) tell(tenant, seconds);
+                        });
   drop(*live);
 }
 

@@ -62,6 +62,8 @@ struct ImageSave {
   std::uint32_t from = 0;
   std::uint32_t to = 0;
   SequenceId state_of = 0;  // set with the last part: the open sequence whose state is saved, too
+  TenantId tenant{};        // charged for it
+  double seconds = 0;       // that it took, set by the worker
 };
 
 // The same the other way: blocks are filled with what was read from a file.
@@ -70,6 +72,9 @@ struct ImageFill {
   BlockTables tables;
   std::uint32_t from = 0;
   std::uint32_t to = 0;
+  RequestId request = 0;  // on its receipt
+  TenantId tenant{};      // charged for it
+  double seconds = 0;     // that it took, set by the worker
 };
 
 // Adds a tenant, unless it is there.

@@ -180,6 +180,7 @@ std::optional<scheduler::Refusal> SessionIndex::reserve(const SessionUse& use, c
   for (const Going& each : going) evict(each, evicted);
   count(use.key.tenant, std::exchange(counted, bytes), bytes);
   (part == SessionPart::tokens ? entry.token_number : entry.content_number) = ++last_number_;
+  forget_info(use);
   if (part == SessionPart::tokens && bytes > 0) entry.is_unusable = false;
   return std::nullopt;
 }
@@ -187,6 +188,19 @@ std::optional<scheduler::Refusal> SessionIndex::reserve(const SessionUse& use, c
 bool SessionIndex::is_current(const SessionUse& use) const {
   const Entry* const entry = find(use.key);
   return entry != nullptr && entry->generation == use.generation;
+}
+
+void SessionIndex::set_info(const SessionUse& use, std::uint64_t num_changes, const SessionInfo& info) {
+  if (!is_current(use)) return;
+  Entry& entry = sessions_.at(use.key);
+  if (entry.num_changes == num_changes) entry.info = std::make_shared<const SessionInfo>(info);
+}
+
+void SessionIndex::forget_info(const SessionUse& use) {
+  if (!is_current(use)) return;
+  Entry& entry = sessions_.at(use.key);
+  ++entry.num_changes;
+  entry.info = nullptr;
 }
 
 const SessionIndex::Entry* SessionIndex::find(const SessionKey& key) const {
@@ -230,6 +244,7 @@ void SessionIndex::evict(const Going& going, std::vector<Evicted>& evicted) {
   } else {
     session->second.content_bytes = 0;
     session->second.content_number = 0;
+    forget_info({.key = going.key, .generation = session->second.generation});
   }
 }
 

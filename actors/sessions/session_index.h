@@ -13,6 +13,7 @@
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -93,9 +94,11 @@ class SessionIndex {
     std::uint64_t token_bytes = 0;
     std::uint64_t content_bytes = 0;
     std::uint64_t last_used = 0;
-    std::uint64_t use_number = 0;      // counted up: the order of uses that ended in one second
-    std::uint64_t content_number = 0;  // of the decision to write its contents
-    std::uint64_t token_number = 0;    // likewise
+    std::uint64_t use_number = 0;               // counted up: the order of uses that ended in one second
+    std::uint64_t content_number = 0;           // of the decision to write its contents
+    std::uint64_t token_number = 0;             // likewise
+    std::uint64_t num_changes = 0;              // decisions about its files, and writes of them
+    std::shared_ptr<const SessionInfo> info{};  // as it was read since the last change; null: it was not
     bool in_use = false;
     bool is_new = false;       // its first use has not ended: its tokens may not be there yet
     bool is_unusable = false;  // add_unusable()
@@ -103,6 +106,10 @@ class SessionIndex {
     [[nodiscard]] bool is_there() const { return is_unusable || (token_bytes > 0 && !is_new); }
     [[nodiscard]] std::uint64_t bytes() const { return token_bytes + content_bytes; }
   };
+  // What was read of the session's files while it had so many changes; kept if there were none since.
+  void set_info(const SessionUse& use, std::uint64_t num_changes, const SessionInfo& info);
+  // A file of it was written.
+  void forget_info(const SessionUse& use);
   [[nodiscard]] const Entry* find(const SessionKey& key) const;
   [[nodiscard]] std::vector<std::pair<std::string, Entry>> of(TenantId tenant) const;  // by name
   [[nodiscard]] std::uint64_t bytes_of(TenantId tenant) const;

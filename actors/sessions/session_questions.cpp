@@ -3,10 +3,16 @@
 
 #include "actors/requests/request_check.h"
 #include "actors/sessions/sessions.h"
+#include "config/assert.h"
 
 namespace troupe::actors {
 
 using scheduler::Outcome;
+
+namespace {
+// A question takes a few milliseconds.
+constexpr double kRetrySeconds = 0.1;
+}  // namespace
 
 // The session as it is now; not a hold on it.
 std::variant<SessionUse, scheduler::Refusal> Sessions::look_up(const SessionQuestion& question) const {
@@ -25,6 +31,35 @@ std::variant<SessionUse, scheduler::Refusal> Sessions::look_up(const SessionQues
 }
 
 void Sessions::ask(const SessionQuestion& question, OnAnswer done) {
+  const TenantId tenant = question.tenant.id;
+  bool is_one_too_many = false;
+  {
+    const std::lock_guard lock(mutex_);
+    std::uint32_t& open = num_questions_[tenant];
+    is_one_too_many = open == max_questions_;
+    if (!is_one_too_many) ++open;
+  }
+  if (is_one_too_many) {
+    scheduler::Refusal refused =
+        session_refusal(Outcome::quota,
+                        fmt::format("{} questions about your sessions are not answered yet, as many as a user may have "
+                                    "(max_session_questions_per_user); wait for one of them",
+                                    max_questions_),
+                        "max_session_questions_per_user", max_questions_);
+    refused.retry_after = kRetrySeconds;
+    return done(std::move(refused));
+  }
+  answer(question, [this, tenant, done = std::move(done)](SessionAnswer told) {
+    {
+      const std::lock_guard lock(mutex_);
+      const auto open = num_questions_.find(tenant);
+      if (--open->second == 0) num_questions_.erase(open);
+    }
+    done(std::move(told));
+  });
+}
+
+void Sessions::answer(const SessionQuestion& question, OnAnswer done) {
   using Kind = SessionQuestion::Kind;
   if (draining_) return done(scheduler::server_drains());
   if (const Status opened = open(); !opened) return done(session_refusal(Outcome::unsupported, opened.error().message));
@@ -41,9 +76,10 @@ void Sessions::ask(const SessionQuestion& question, OnAnswer done) {
     done(session_refusal(Outcome::invalid_argument,
                          fmt::format("session \"{}\" was deleted meanwhile", session.key.name), "name"));
   };
-  if (!is_save) return post(Size::small, std::move(job));
+  const TenantId tenant = question.tenant.id;
+  if (!is_save) return post(Size::small, tenant, std::move(job));
   // After what is being copied now, and what is being written.
-  auto flush = [this, job = std::move(job)] { post(Size::large, job); };
+  auto flush = [this, tenant, job = std::move(job)] { post(Size::large, tenant, job); };
   {
     const std::lock_guard lock(mutex_);
     const SessionKey key{question.tenant.id, question.name};
@@ -56,7 +92,7 @@ void Sessions::ask(const SessionQuestion& question, OnAnswer done) {
 }
 
 void Sessions::ask_list(TenantId tenant, OnAnswer done) {
-  post(Size::small, [this, tenant, done = std::move(done)] {
+  post(Size::small, tenant, [this, tenant, done = std::move(done)] {
     std::vector<std::pair<std::string, SessionIndex::Entry>> all;
     {
       const std::lock_guard lock(mutex_);
@@ -89,11 +125,11 @@ void Sessions::ask_remove(const SessionQuestion& question, const OnAnswer& done)
     }
   }
   if (refused) return done(*std::move(refused));
-  post(Size::small, [this, gone, before, done] {
+  post(Size::small, gone.key.tenant, [this, gone, before, done] {
     const Status removed = files_->remove(gone);
     const Status synced = removed ? files_->sync(gone.key.tenant) : removed;
     if (synced) return done(std::vector<SessionInfo>());
-    const bool is_still_there = !removed && files_->store().has_tokens(gone.key);
+    const bool is_still_there = !removed && files_->store().has(gone.key, SessionPart::tokens);
     {
       const std::lock_guard lock(mutex_);
       if (is_still_there && index_.find(gone.key) == nullptr) {
@@ -132,7 +168,7 @@ void Sessions::ask_fork(const SessionQuestion& question, const OnAnswer& done) {
   }
   if (refused) return done(*std::move(refused));
   // With the contents that are being written now.
-  post(Size::large, [this, done, from = *source, to = *target, tenant = question.tenant] {
+  post(Size::large, question.tenant.id, [this, done, from = *source, to = *target, tenant = question.tenant] {
     SessionAnswer answer = draining_ ? SessionAnswer(scheduler::server_drains()) : fork(from, to, tenant);
     {
       const std::lock_guard lock(mutex_);
@@ -178,38 +214,38 @@ SessionAnswer Sessions::fork(const SessionUse& from, const SessionUse& to, const
   if (refused) return *std::move(refused);
   (void)link_contents(from, to, tenant);
   const SessionFiles::Written written = files_->write_tokens(to.key, number, record);
-  SessionInfo made;
-  {
-    const std::lock_guard lock(mutex_);
-    made.bytes = index_.find(to.key)->bytes();
-  }
+  changed(to);
   if (!written.status) {
     count_again(to, tenant, SessionPart::tokens, 0);  // its end forgets it
     remove_all({{.key = to.key, .whole = true, .number = number}});
     return session_refusal(Outcome::quota, written.status.error().message, "to");
   }
-  made.name = to.key.name;
-  made.created = made.last_used = record.created;
-  made.num_tokens = static_cast<std::uint32_t>(record.tokens.size());
-  made.num_answers = record.num_answers;
-  made.file_version = engine::kSequenceFileVersion;
-  made.numerics_id = record.numerics_id;
-  return std::vector{std::move(made)};
+  auto made = info(to, false);
+  TROUPE_ASSERT(made);  // it is in use
+  made->in_use = false;
+  made->last_used = record.created;
+  return std::vector{*std::move(made)};
 }
 
 // None: the session was deleted or evicted.
-std::optional<SessionInfo> Sessions::info(const SessionUse& session, bool with_anchors) const {
+std::optional<SessionInfo> Sessions::info(const SessionUse& session, bool with_anchors) {
   const SessionKey& key = session.key;
+  bool is_known = false;
+  std::uint64_t changes = 0;
   SessionInfo info;
   info.name = key.name;
   {
     const std::lock_guard lock(mutex_);
     if (!index_.is_current(session)) return std::nullopt;
     const auto* const entry = index_.find(key);
+    if (entry->info && !with_anchors) info = *entry->info;
+    is_known = entry->info != nullptr;
+    changes = entry->num_changes;
     info.last_used = entry->last_used;
     info.bytes = entry->bytes();
     info.in_use = entry->in_use;
   }
+  if (is_known && !with_anchors) return info;
   const auto file = files_->store().open_tokens(key);
   {
     const std::lock_guard lock(mutex_);  // until now the name was this session's
@@ -229,6 +265,10 @@ std::optional<SessionInfo> Sessions::info(const SessionUse& session, bool with_a
   if (contents && engine::is_prefix(*contents, record.tokens)) {
     info.num_computed = contents->num_computed();
     info.num_blocks = blocks_for(info.num_computed);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    index_.set_info(session, changes, info);
   }
   if (with_anchors)
     for (const cache::Anchor& anchor : file->anchors()) info.anchors.push_back({anchor, false});

@@ -198,9 +198,9 @@ Result<FileDescriptor> SessionStore::unlink(const SessionKey& key, SessionPart p
   return held;
 }
 
-bool SessionStore::has_tokens(const SessionKey& key) const {
+bool SessionStore::has(const SessionKey& key, SessionPart part) const {
   const auto directory = of(key.tenant);
-  return !directory || entry_of(*directory, file_of(key, SessionPart::tokens));
+  return !directory || entry_of(*directory, file_of(key, part));
 }
 
 void SessionStore::remove_contents(const SessionKey& key) const { (void)unlink(key, SessionPart::contents); }

@@ -67,8 +67,8 @@ class SessionStore {
   // Takes the name away, if there is one. While what is returned is open, the file takes room: to close it may last,
   // for a large one. Error: the name is still there.
   Result<FileDescriptor> unlink(const SessionKey& key, SessionPart part) const;
-  // Whether something has the name of the tokens, as far as can be seen.
-  [[nodiscard]] bool has_tokens(const SessionKey& key) const;
+  // Whether something has the name of this part, as far as can be seen.
+  [[nodiscard]] bool has(const SessionKey& key, SessionPart part) const;
   void remove_contents(const SessionKey& key) const;
   void remove(const SessionKey& key) const;
   // What was renamed or deleted among the tenant's files is on disk.

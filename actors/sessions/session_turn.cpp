@@ -1,6 +1,7 @@
 // One request's hold on a session, and the contents that it leaves to be written.
 #include <fmt/format.h>
 
+#include <ctime>
 #include <new>
 
 #include "actors/sessions/sessions.h"
@@ -9,6 +10,17 @@
 namespace troupe::actors {
 
 using scheduler::Outcome;
+
+namespace {
+
+// That this thread has computed.
+double cpu_seconds() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+}  // namespace
 
 SessionTurn::SessionTurn(Sessions& sessions, SessionUse use, scheduler::Tenant tenant, bool recompute)
     : sessions_(sessions), use_(std::move(use)), tenant_(std::move(tenant)), recompute_(recompute) {}
@@ -19,7 +31,7 @@ SessionTurn::~SessionTurn() {
 }
 
 void SessionTurn::load(std::shared_ptr<const engine::LoadedModel> model, std::function<void(Loaded)> done) {
-  sessions_.post(Sessions::Size::small,
+  sessions_.post(Sessions::Size::small, tenant_.id,
                  [self = shared_from_this(), model = std::move(model), done = std::move(done)]() mutable {
                    Loaded loaded = self->read_tokens(*model);
                    {
@@ -67,6 +79,7 @@ SessionTurn::Loaded SessionTurn::read_tokens(const engine::LoadedModel& model) {
     tokens = old.tokens;
     if (is_same && !recompute_) {
       auto saved = sessions_.files_->store().open_contents(use_.key);
+      if (!saved && sessions_.files_->store().has(use_.key, SessionPart::contents)) contents_unusable(saved.error());
       if (saved && saved->check(model) && engine::is_prefix(*saved, tokens)) contents.emplace(std::move(*saved));
     }
   }
@@ -111,11 +124,14 @@ void SessionTurn::read_image(std::function<void()> done) {
     image_bytes_ = bytes;
     readers_.push_back(std::move(done));
   }
-  sessions_.post(Sessions::Size::large, [self = shared_from_this()] {
+  sessions_.post(Sessions::Size::large, tenant_.id, [self = shared_from_this()] {
     std::shared_ptr<engine::SequenceImage> image;
     try {  // while it has readers nothing else uses contents_
       image = std::make_shared<engine::SequenceImage>(*self->model_, self->contents_->num_computed());
-      if (!self->contents_->read(*image)) image = nullptr;
+      if (const Status read = self->contents_->read(*image); !read) {
+        self->contents_unusable(read.error());
+        image = nullptr;
+      }
     } catch (const std::bad_alloc&) {
       image = nullptr;
     }
@@ -156,6 +172,10 @@ std::shared_ptr<SessionSaving> SessionTurn::save(std::vector<TokenId> tokens, st
   if (num_computed == 0) return nullptr;
   const std::uint64_t bytes = engine::SequenceImage::bytes_for(*model, num_computed);
   if (!sessions_.take_buffer(tenant_, bytes)) return nullptr;
+  if (!sessions_.take_write(tenant_.id, bytes)) {
+    sessions_.give_buffer_back(tenant_, bytes);
+    return nullptr;
+  }
   try {
     return std::make_shared<SessionSaving>(shared_from_this(), std::move(record),
                                            std::make_unique<engine::SequenceImage>(*model, num_computed));
@@ -163,6 +183,19 @@ std::shared_ptr<SessionSaving> SessionTurn::save(std::vector<TokenId> tokens, st
     sessions_.give_buffer_back(tenant_, bytes);
     return nullptr;
   }
+}
+
+void SessionTurn::contents_unusable(const Error& why) {
+  std::string problem =
+      fmt::format("K and V of session \"{}\" cannot be used and are computed again: {}", name(), why.message);
+  sessions_.report(problem);
+  const std::lock_guard lock(mutex_);
+  problem_ = std::move(problem);
+}
+
+std::string SessionTurn::take_problem() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(problem_, {});
 }
 
 std::optional<engine::SequenceRecord> SessionTurn::record_with(const std::vector<TokenId>& answer) const {
@@ -188,9 +221,14 @@ SessionSaving::~SessionSaving() {
   turn_->sessions_.saving_ended(turn_->use_.key);
 }
 
-void SessionSaving::commit(std::shared_ptr<SessionSaving> saving) {
+void SessionSaving::commit(std::shared_ptr<SessionSaving> saving, std::function<void(double)> charge) {
   Sessions& sessions = saving->turn_->sessions_;
-  sessions.post(Sessions::Size::large, [&sessions, saving = std::move(saving)] { sessions.write_contents(*saving); });
+  const TenantId tenant = saving->turn_->tenant_.id;
+  sessions.post(Sessions::Size::large, tenant, [&sessions, saving = std::move(saving), charge = std::move(charge)] {
+    const double before = cpu_seconds();
+    sessions.write_contents(*saving);
+    if (charge) charge(cpu_seconds() - before);
+  });
 }
 
 }  // namespace troupe::actors

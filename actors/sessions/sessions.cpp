@@ -4,9 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <filesystem>
-#include <limits>
 
 #include "config/assert.h"
 #include "config/folders.h"
@@ -47,10 +45,13 @@ class SessionSink final : public StreamSink {
 };
 
 Sessions::Sessions(const SessionsPlace& place, const config::SessionLimits& limits, const std::vector<int>& cpus,
-                   Log log)
+                   Log log, TurnThread::Clock clock)
     : directory_(place.sessions_directory),
       log_(std::move(log)),
       cpus_(cpus),
+      clock_(std::move(clock)),
+      max_questions_(limits.max_session_questions_per_user),
+      write_rate_(static_cast<double>(limits.max_session_write_rate)),
       index_(limits),
       buffers_({.name = "max_session_buffer_bytes",
                 .what = "bytes of sessions on their way to and from the disk",
@@ -73,9 +74,8 @@ Status Sessions::open() {
   const auto found = store->scan(&problems);
   if (!found) return status_ = found.error();
   add(*found, problems);
-  constexpr std::size_t kAnyNumber = std::numeric_limits<std::size_t>::max();  // bounded by the open streams
-  small_.emplace("session tokens", 1, kAnyNumber, cpus_);
-  large_.emplace("session files", 1, kAnyNumber, cpus_);
+  small_.emplace("session tokens", cpus_, clock_);
+  large_.emplace("session files", cpus_, clock_);
   files_.emplace(std::move(*store));
   return status_;
 }
@@ -121,35 +121,22 @@ Sessions::~Sessions() { finish(); }
 
 void Sessions::finish() {
   // A job of the one may post to the other, but what is left then (a write after a save) ends in two rounds.
-  std::function<void()> none = [] {};
   for (int round = 0; round < 2 && files_; ++round) {
-    for (ThreadPool* pool : {&*large_, &*small_}) {
-      std::mutex mutex;
-      std::condition_variable reached;
-      bool done = false;
-      const bool posted = pool->post([&] {
-        const std::lock_guard lock(mutex);
-        done = true;
-        reached.notify_all();
-      });
-      TROUPE_ASSERT(posted);
-      std::unique_lock lock(mutex);
-      reached.wait(lock, [&] { return done; });
-    }
+    large_->wait();
+    small_->wait();
   }
 }
 
-void Sessions::post(Size size, std::function<void()> job) {
+void Sessions::post(Size size, TenantId tenant, std::function<void()> job) {
   {
     const std::lock_guard lock(mutex_);
     ++num_open_;
   }
-  const bool posted = (size == Size::small ? small_ : large_)->post([this, job = std::move(job)]() mutable {
+  (size == Size::small ? small_ : large_)->post(tenant, [this, job = std::move(job)]() mutable {
     job();
     job = nullptr;  // what it holds is gone before it counts as done
     one_less();
   });
-  TROUPE_ASSERT(posted);
 }
 
 // A job has ended, or a turn.
@@ -197,20 +184,25 @@ std::shared_ptr<StreamSink> Sessions::wrap(std::shared_ptr<SessionTurn> turn, st
 
 void Sessions::end_turn(const std::shared_ptr<SessionTurn>& turn, End end, const std::vector<TokenId>& answer,
                         const std::shared_ptr<StreamSink>& sink) {
+  const auto tell = [](const SessionTurn& of, const std::string& problem, End& with) {
+    if (problem.empty()) return;
+    with.message += (with.message.empty() ? "" : "; ") + (of.tenant_.is_owner ? problem : without_folders(problem));
+  };
+  tell(*turn, turn->take_problem(), end);
   auto record = is_kept(end, !answer.empty()) ? turn->record_with(answer) : std::nullopt;
   if (!record) {
-    if (const auto gone = end_use(turn->use_)) post(Size::small, [this, gone = *gone] { remove_all({gone}); });
+    if (const auto gone = end_use(turn->use_))
+      post(Size::small, gone->key.tenant, [this, gone = *gone] { remove_all({gone}); });
     return sink->end(std::move(end));
   }
-  post(Size::small, [this, turn, sink, end = std::move(end), record = *std::move(record)]() mutable {
-    const std::string problem = store_turn(*turn, record);
-    if (const auto gone = end_use(turn->use_)) remove_all({*gone});
-    if (!problem.empty()) {
-      if (log_) log_(problem);
-      end.message += (end.message.empty() ? "" : "; ") + (turn->tenant_.is_owner ? problem : without_folders(problem));
-    }
-    sink->end(std::move(end));
-  });
+  post(Size::small, turn->tenant_.id,
+       [this, turn, sink, tell, end = std::move(end), record = *std::move(record)]() mutable {
+         const std::string problem = store_turn(*turn, record);
+         if (const auto gone = end_use(turn->use_)) remove_all({*gone});
+         if (!problem.empty()) report(problem);
+         tell(*turn, problem, end);
+         sink->end(std::move(end));
+       });
 }
 
 std::optional<Evicted> Sessions::end_use(const SessionUse& use) {
@@ -237,6 +229,7 @@ std::string Sessions::store_turn(SessionTurn& turn, const engine::SequenceRecord
   if (refused) return lost(refused->message);
   if (use.is_new) remove_all({{.key = use.key, .number = use.generation}});  // of an earlier session of this name
   const SessionFiles::Written written = files_->write_tokens(use.key, number, record);
+  changed(use);
   if (written.status) return "";
   if (written.is_there)
     return fmt::format("session \"{}\" has this answer, but may lose it if the system crashes: {}", turn.name(),
@@ -261,7 +254,9 @@ void Sessions::write_contents(SessionSaving& saving) {
     const std::lock_guard lock(mutex_);
     return index_.is_current(use) && index_.find(use.key)->content_number == number;
   };
-  if (files_->write_contents(use.key, number, saving.record_, *saving.image_, is_wanted).status) return;
+  const Status written = files_->write_contents(use.key, number, saving.record_, *saving.image_, is_wanted).status;
+  changed(use);
+  if (written) return;
   remove_all({{.key = use.key, .number = number}});  // those from before, which do not count either
   if (is_wanted()) count_again(use, saving.turn_->tenant_, SessionPart::contents, 0);
 }
@@ -282,6 +277,12 @@ void Sessions::remove_all(const std::vector<Evicted>& gone) {
   for (const Evicted& each : gone) (void)files_->remove(each);
 }
 
+// A file of it was written: what is known of it is no longer true.
+void Sessions::changed(const SessionUse& use) {
+  const std::lock_guard lock(mutex_);
+  index_.forget_info(use);
+}
+
 void Sessions::saving_ended(const SessionKey& key) {
   std::vector<std::function<void()>> waiting;
   {
@@ -300,6 +301,18 @@ void Sessions::saving_ended(const SessionKey& key) {
 bool Sessions::take_buffer(const scheduler::Tenant& tenant, std::uint64_t bytes) {
   const std::lock_guard lock(mutex_);
   return !buffers_.try_take(tenant, bytes);
+}
+
+// Ten seconds' worth may come at once; a longer conversation's contents when all of that has been saved up.
+bool Sessions::take_write(TenantId tenant, std::uint64_t bytes) {
+  const double now = std::chrono::duration<double>(clock_().time_since_epoch()).count();
+  const double capacity = 10 * write_rate_, amount = static_cast<double>(bytes);
+  const std::lock_guard lock(mutex_);
+  std::erase_if(writes_, [&](const auto& each) { return each.second.is_full(now); });
+  scheduler::TokenBucket& bucket = writes_.try_emplace(tenant, capacity, write_rate_).first->second;
+  if (bucket.level(now) < std::min(amount, capacity)) return false;
+  bucket.take(amount, now);
+  return true;
 }
 
 void Sessions::give_buffer_back(const scheduler::Tenant& tenant, std::uint64_t bytes) {

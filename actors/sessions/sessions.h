@@ -10,12 +10,16 @@
 //
 // The contents (K, V, state) are saved apart, after the end: the batch copies the blocks to memory between its steps,
 // in parts (SessionSaving), and a thread of its own writes them. Copying a turn's blocks costs less than its last token
-// did, which read them all; what waits for the disk is bounded by max_session_buffer_bytes: what does not fit is not
-// saved, and computed again if the prefix cache has lost it.
+// did, which read them all; what waits for the disk is bounded by max_session_buffer_bytes, and what a tenant writes by
+// max_session_write_rate: what is above is not saved, and computed again if the prefix cache has lost it. Copies,
+// checksums and writes are charged to the tenant as its computing is.
 //
 // The index and this class decide, session_files.h changes the files so that the last decision holds. Jobs that wait
-// for small files only (tokens, headers) have a thread, those with contents another one, in the order they were posted.
-// Of either there are at most three for each open stream.
+// for small files only (tokens, headers) have a thread, those with contents another one. On either the tenants take
+// turns by the time that their jobs took (TurnThread), those of one tenant in the order they were posted. There are at
+// most three for each open stream, and two for each open question, of which a tenant may have
+// max_session_questions_per_user. A list reads each file once: what it found is kept in the index until the session
+// changes.
 //
 // What has been answered is on disk: the tokens of a turn or a fork before its end is told, the contents before a save
 // is answered, a deletion before it is. Nothing that was decided earlier undoes it. A session is evicted before the
@@ -38,8 +42,9 @@
 #include "actors/sessions/session_files.h"
 #include "actors/sessions/session_index.h"
 #include "actors/sessions/session_store.h"
-#include "actors/threads/thread_pool.h"
+#include "actors/threads/turn_thread.h"
 #include "scheduler/shares/shared_limit.h"
+#include "scheduler/shares/token_bucket.h"
 
 namespace troupe::actors {
 
@@ -57,8 +62,9 @@ class SessionSaving {
   SessionSaving& operator=(const SessionSaving&) = delete;
 
   engine::SequenceImage& image() { return *image_; }  // for the compute thread
-  // The image is complete: writes it, on a thread of Sessions.
-  static void commit(std::shared_ptr<SessionSaving> saving);
+  // The image is complete: writes it, on a thread of Sessions. charge: called there afterwards, with the seconds of
+  // computing (checksum, copies) that it took, without the disk's time; may be empty.
+  static void commit(std::shared_ptr<SessionSaving> saving, std::function<void(double)> charge);
 
  private:
   friend class Sessions;
@@ -79,6 +85,8 @@ class SessionTurn : public std::enable_shared_from_this<SessionTurn> {
 
   [[nodiscard]] bool is_new() const { return use_.is_new; }
   [[nodiscard]] const std::string& name() const { return use_.key.name; }
+  // What was wrong with its contents; empty: nothing, or it was taken.
+  [[nodiscard]] std::string take_problem();
 
   // Reads the session's tokens, none if it is new, and checks that they are this model's. `done` is called once, on a
   // thread of Sessions. May be repeated.
@@ -103,6 +111,7 @@ class SessionTurn : public std::enable_shared_from_this<SessionTurn> {
   friend class SessionSaving;
   Loaded read_tokens(const engine::LoadedModel& model);
   std::optional<engine::SequenceRecord> record_with(const std::vector<TokenId>& answer) const;
+  void contents_unusable(const Error& why);
 
   Sessions& sessions_;
   const SessionUse use_;
@@ -116,6 +125,7 @@ class SessionTurn : public std::enable_shared_from_this<SessionTurn> {
   std::optional<engine::SequenceFile> contents_;
   std::uint32_t num_saved_ = 0;
   std::shared_ptr<const engine::SequenceImage> image_;
+  std::string problem_;                         // told with the end of the turn
   std::uint64_t image_bytes_ = 0;               // counted against the buffers
   std::vector<std::function<void()>> readers_;  // of the image that is being read
 };
@@ -125,8 +135,9 @@ class Sessions {
  public:
   using Log = std::function<void(const std::string&)>;
   // Opens the directory if it is there, else at its first use. cpus: of its threads, as ThreadPool. log: gets what a
-  // guest is told without its folders, from any thread; may be empty.
-  Sessions(const SessionsPlace& place, const config::SessionLimits& limits, const std::vector<int>& cpus, Log log = {});
+  // guest is told without its folders, from any thread; may be empty. clock: measures the turns of tenants.
+  Sessions(const SessionsPlace& place, const config::SessionLimits& limits, const std::vector<int>& cpus, Log log = {},
+           TurnThread::Clock clock = std::chrono::steady_clock::now);
   ~Sessions();  // as finish()
 
   // Ok, or why no session is served.
@@ -141,7 +152,8 @@ class Sessions {
   [[nodiscard]] std::shared_ptr<StreamSink> wrap(std::shared_ptr<SessionTurn> turn, std::shared_ptr<StreamSink> sink);
 
   using OnAnswer = std::function<void(SessionAnswer)>;
-  // `done` is called once, on a thread of Sessions or before the return.
+  // `done` is called once, on a thread of Sessions or before the return. Refused (quota) with a time to try again while
+  // as many questions of the tenant are open as may be.
   void ask(const SessionQuestion& question, OnAnswer done);
 
   // From now on questions that have not begun to be answered are refused (draining), and new ones: clients that ask
@@ -160,7 +172,8 @@ class Sessions {
   Status open();
   void add(const std::vector<SessionStore::Found>& found, const std::vector<SessionProblem>& problems);
   std::optional<scheduler::Refusal> check_tenant(TenantId tenant);
-  void post(Size size, std::function<void()> job);
+  void post(Size size, TenantId tenant, std::function<void()> job);
+  void answer(const SessionQuestion& question, OnAnswer done);
   void one_less();
   void end_turn(const std::shared_ptr<SessionTurn>& turn, End end, const std::vector<TokenId>& answer,
                 const std::shared_ptr<StreamSink>& sink);
@@ -169,10 +182,11 @@ class Sessions {
   void write_contents(SessionSaving& saving);
   void remove_all(const std::vector<Evicted>& gone);
   void count_again(const SessionUse& use, const scheduler::Tenant& tenant, SessionPart part, std::uint64_t bytes);
+  void changed(const SessionUse& use);
   void saving_ended(const SessionKey& key);
   SessionAnswer fork(const SessionUse& from, const SessionUse& to, const scheduler::Tenant& tenant);
   bool link_contents(const SessionUse& from, const SessionUse& to, const scheduler::Tenant& tenant);
-  [[nodiscard]] std::optional<SessionInfo> info(const SessionUse& session, bool with_anchors) const;
+  [[nodiscard]] std::optional<SessionInfo> info(const SessionUse& session, bool with_anchors);
   void ask_list(TenantId tenant, OnAnswer done);
   void ask_fork(const SessionQuestion& question, const OnAnswer& done);
   void ask_remove(const SessionQuestion& question, const OnAnswer& done);
@@ -180,10 +194,18 @@ class Sessions {
   // False: there is no room.
   bool take_buffer(const scheduler::Tenant& tenant, std::uint64_t bytes);
   void give_buffer_back(const scheduler::Tenant& tenant, std::uint64_t bytes);
+  bool take_write(TenantId tenant, std::uint64_t bytes);
+  // To the log, and returned with the end of the turn.
+  void report(const std::string& problem) const {
+    if (log_) log_(problem);
+  }
 
   const std::string directory_;
   const Log log_;
   const std::vector<int> cpus_;
+  const TurnThread::Clock clock_;
+  const std::uint32_t max_questions_;  // of a tenant
+  const double write_rate_;            // bytes per second, likewise
   std::atomic<bool> draining_{false};
   mutable std::mutex mutex_;  // for the members below; of the files and the threads for their making alone
   Status status_ = Ok{};
@@ -192,11 +214,13 @@ class Sessions {
   std::set<TenantId> unreadable_;  // tenants whose folder could not be used
   SessionIndex index_;
   scheduler::SharedLimit buffers_;
+  std::map<TenantId, std::uint32_t> num_questions_;    // open ones
+  std::map<TenantId, scheduler::TokenBucket> writes_;  // in bytes; of tenants whose bucket is not full
   std::map<SessionKey, std::uint32_t> num_saving_;
   std::multimap<SessionKey, std::function<void()>> after_saving_;
   std::uint64_t num_open_ = 0;  // turns and jobs
   std::vector<std::function<void()>> when_idle_;
-  std::optional<ThreadPool> small_, large_;
+  std::optional<TurnThread> small_, large_;
 };
 
 }  // namespace troupe::actors

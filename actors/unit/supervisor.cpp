@@ -208,8 +208,12 @@ caf::actor Supervisor::start(Role role) {
   options.speculation = server_.options.speculation;
   options.has_draft_model = served->draft_model() != nullptr;
   options.experience = unit_.shares->experience();
-  options.on_session_read = [&mailboxes = unit_.mailboxes](RequestId request) {
+  // A read may end after the unit's last request.
+  options.on_session_read = [owner = owner_, &mailboxes = unit_.mailboxes](RequestId request) {
     mailboxes.send(Role::batcher, msg::SessionRead{request});
+  };
+  options.on_session_written = [shares = unit_.shares](TenantId tenant, double seconds) {
+    shares->charge(tenant, seconds);
   };
   return spawn_child<Batcher>(std::move(options), server_.streams, unit_.shares, unit_.counters, unit_.mailboxes,
                               child(Role::keeper), child(Role::worker));

@@ -14,16 +14,22 @@ struct TargetWorker::Runner {
   std::unique_ptr<engine::Executor> executor;  // made by the first step, and by the next after one that failed
 
   std::shared_ptr<const engine::StepResult> run(StepWork& work) {
-    for (const ImageSave& save : work.saves) {
+    for (ImageSave& save : work.saves) {
+      const TimePoint began = std::chrono::steady_clock::now();
       save.saving->image().save(*model, save.tables, save.from, save.to);
       if (save.state_of != 0) save.saving->image().save_state(executor->state(save.state_of));
+      save.seconds = seconds_between(began, std::chrono::steady_clock::now());
     }
     if (executor) {
       for (const SequenceId sequence : work.closes) executor->close(sequence);
     }
     if (work.batch.step == 0) return nullptr;
     if (!executor) executor = std::make_unique<engine::Executor>(*model, team);
-    for (const ImageFill& fill : work.fills) fill.image->restore(*model, fill.tables, fill.from, fill.to);
+    for (ImageFill& fill : work.fills) {
+      const TimePoint began = std::chrono::steady_clock::now();
+      fill.image->restore(*model, fill.tables, fill.from, fill.to);
+      fill.seconds = seconds_between(began, std::chrono::steady_clock::now());
+    }
     for (engine::SequenceSpec& spec : work.opens) executor->open(std::move(spec));
     for (const BlockSwap& swap : work.swaps) executor->swap_block(swap.sequence, swap.group, swap.index, swap.block);
     if (faults.before_step) faults.before_step(work.batch);

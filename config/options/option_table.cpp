@@ -214,6 +214,9 @@ std::span<const Option> option_table() {
        within(1, 24 * kHours), "how long an HTTP connection is kept between two requests", kReloads},
       {&SessionLimits::max_sessions_per_user, "max-sessions-per-user", "", kLimits, "N", within(1, 1 << 20),
        "sessions of one user; for one more, that of the same user which was not used for longest is deleted"},
+      {&SessionLimits::max_session_questions_per_user, "max-session-questions-per-user", "", kLimits, "N",
+       within(1, 1 << 20),
+       "questions about sessions (list, inspect, save, fork, delete) of one user that are open at once"},
       {&SessionLimits::max_session_bytes, "max-session-bytes", "", kLimits, "SIZE", within(1, 1024.0 * 1024 * kGiB),
        "what the sessions of one user may take on disk; for more, the K and V of those go first that were not used for "
        "longest (they are computed again when they are needed), then whole sessions"},
@@ -223,6 +226,9 @@ std::span<const Option> option_table() {
        within(1, 1024 * kGiB),
        "memory for K and V of sessions on their way to and from the disk; what does not fit is not saved, and computed "
        "again. A guest may have a quarter of it"},
+      {&SessionLimits::max_session_write_rate, "max-session-write-rate", "", kLimits, "SIZE", within(1, 1024 * kGiB),
+       "K and V of sessions of one user that are written per second, on average over ten seconds; what is above is not "
+       "saved, and computed again"},
       {&TextLimits::tokenizer_threads, "tokenizer-threads", "", kLimits, "N", within(1, 64),
        "threads that turn long texts into tokens; one more is kept for texts up to 16 KiB"},
 

@@ -37,9 +37,11 @@ struct TextLimits {
 
 struct SessionLimits {
   std::uint32_t max_sessions_per_user = 64;
+  std::uint32_t max_session_questions_per_user = 8;
   Bytes max_session_bytes = 4ull << 30;
   Bytes max_total_session_bytes = 64ull << 30;
   Bytes max_session_buffer_bytes = 512ull << 20;
+  Bytes max_session_write_rate = 32ull << 20;  // per second and user
 };
 
 struct DrainOptions {

@@ -24,7 +24,7 @@ namespace troupe::scheduler {
 //     expensive item of each;
 //   - items of equal cost are popped round-robin, one of each user;
 //   - the items of one user keep their order.
-// Not thread-safe. push takes O(log users), pop O(users), remove_if O(items + users).
+// Not thread-safe. push takes O(log users), pop and charge O(users), remove_if O(items + users).
 template <class T>
 class TurnList {
  public:
@@ -51,6 +51,16 @@ class TurnList {
     --size_;
     forget_settled();
     return item;
+  }
+  // An item of the user's that was popped has cost so much more than was known. Forgotten if no items wait: there is
+  // none to compare with.
+  void charge(TenantId tenant, std::uint64_t cost) {
+    if (order_.empty()) return;
+    User& user = users_[tenant];
+    user.account = std::max(user.account, std::get<0>(*order_.begin())) + cost;
+    if (std::erase_if(order_, [&](const auto& turn) { return std::get<2>(turn) == tenant; }) > 0)
+      order_.emplace(user.account, ++last_turn_, tenant);
+    forget_settled();
   }
   // Removes and returns all items for which `unwanted(item)` is true. They are not charged to their users.
   template <class Unwanted>

@@ -138,6 +138,8 @@ TEST_CASE("a conversation goes on after a restart of the server from its files, 
       CHECK(answered.ids == uninterrupted(model, all, max_tokens));
       if (known > 0)
         CHECK(answered.end.usage.cached_tokens == known - 1);  // the last answer's last token was drawn only
+      const std::size_t num_cached = known > 0 ? known - 1 : 0;
+      CHECK(answered.end.usage.computed_tokens == all.size() - num_cached + max_tokens - 1);
       append(all, answered.ids);
       const SessionInfo saved = info_of(ask(*gateway, Kind::save, "talk"));
       CHECK(saved.num_computed == all.size() - 1);
@@ -305,7 +307,10 @@ TEST_CASE("a fork goes its own way from the same tokens, and the first one does 
       append(all, run(*gateway, turn("talk", all, 20)).ids);
       (void)ask(*gateway, Kind::save, "talk");
       other = all;
-      CHECK(info_of(ask(*gateway, Kind::fork, "talk", "aside")).num_tokens == all.size());
+      const SessionInfo aside = info_of(ask(*gateway, Kind::fork, "talk", "aside"));
+      CHECK(aside.num_tokens == all.size());
+      CHECK(aside.num_computed == all.size() - 1);
+      CHECK_FALSE(aside.in_use);
       const SessionAnswer again = ask(*gateway, Kind::fork, "talk", "aside");
       REQUIRE(std::holds_alternative<scheduler::Refusal>(again));
       CHECK(std::get<scheduler::Refusal>(again).field == "to");
@@ -410,7 +415,9 @@ TEST_CASE("a guest is told no folder of the server, whatever is wrong with its s
 
 TEST_CASE("a drain ends while questions about sessions are asked again by each answer, and refuses them") {
   const TempFolder folder;
-  const auto gateway = start(options_for(kAttention, folder.path("sessions")));
+  GatewayOptions options = options_for(kAttention, folder.path("sessions"));
+  options.max_session_questions_per_user = 24;
+  const auto gateway = start(options);
   for (const char* name : {"one", "two", "three"}) (void)run(*gateway, turn(name, some_ids(40, 1), 8));
   std::atomic<int> num_answered{0};
   Answer<bool> begun, drained;
@@ -465,6 +472,7 @@ TEST_CASE("torn contents are never used: the session goes on from its tokens") {
       const Answered answered = run(*gateway, turn("talk", more, 8));
       CHECK(answered.ids == expected);
       CHECK(answered.end.usage.cached_tokens == 0);
+      CHECK(answered.end.message.find("computed again") != std::string::npos);
     }
   }
 }
@@ -667,6 +675,18 @@ TEST_CASE("where contents do not fit the memory for copies, the tokens alone are
   const auto more = some_ids(5, 2);
   append(all, more);
   CHECK(run(*gateway, turn("talk", more, 10)).ids == uninterrupted(kAttention, all, 10));
+}
+
+TEST_CASE("contents above the rate of writing are not saved, and the tokens are") {
+  const TempFolder folder;
+  GatewayOptions options = options_for(kAttention, folder.path("sessions"));
+  options.max_session_write_rate = 1;
+  const auto gateway = start(options);
+  for (const char* name : {"first", "second"}) (void)run(*gateway, turn(name, some_ids(50, 1), 10));
+  CHECK(info_of(ask(*gateway, Kind::save, "first")).num_computed == 59);  // more than the rate: by what was saved up
+  const SessionInfo second = info_of(ask(*gateway, Kind::save, "second"));
+  CHECK(second.num_tokens == 60);
+  CHECK(second.num_computed == 0);
 }
 
 // --- at random ---

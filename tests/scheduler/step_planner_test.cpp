@@ -46,6 +46,35 @@ using Needs = std::vector<BlockNeed>;
 
 }  // namespace
 
+TEST_CASE("tokens of a row that are skipped are charged to nobody, and the others pay for what is computed") {
+  FairShares shares;
+  StepPlanner planner{{.max_step_tokens = 100, .max_sequences = 4}, shares};
+  for (const SequenceId id : {1u, 2u})
+    planner.add({.sequence = id,
+                 .rank = {0, id},
+                 .known = 40,
+                 .computed = 0,
+                 .num_blocks = 10,
+                 .max_known = kNoLimit,
+                 .tenant = TenantId{id}});
+  StepPlan step;
+  planner.plan(1, 1, step);
+  REQUIRE(step.items.size() == 2);
+  step.skip(0, 0, 30);
+  CHECK(step.items[0].num_tokens == 10);
+  CHECK(step.load.num_tokens == 50);
+  planner.charge(step, 1);
+  CHECK(step.items[0].seconds == Approx(0.2));
+  CHECK(shares.served(TenantId{2}) == Approx(0.8));
+  step.skip(0, 30, 10);
+  planner.charge(step, 1);
+  CHECK(step.items[0].seconds == 0);
+  CHECK(shares.served(TenantId{2}) == Approx(1.8));
+  step.skip(1, 0, 40);
+  planner.charge(step, 1, StepEnd::with_copies);
+  CHECK(shares.served(TenantId{2}) == Approx(1.8));
+}
+
 // --- steps ---
 
 TEST_CASE_METHOD(Fixture, "a long prefill never stalls a running decode") {

@@ -98,13 +98,16 @@ enum Thread : std::uint8_t { small, large };
 // Sessions whose threads stand still, but for step().
 class Stepped {
  public:
-  Stepped(const std::string& directory, const config::SessionLimits& limits) : directory_(directory) {
+  Stepped(const std::string& directory, config::SessionLimits limits) : directory_(directory) {
+    limits.max_session_questions_per_user = 1 << 20;  // of the gatekeeper
     {
       const auto store = SessionStore::open(directory);
       REQUIRE(store);
       REQUIRE(store->write_tokens({kGatekeeper.id, "gate"}, record_of({1})));
     }
-    sessions_.emplace(SessionsPlace{directory, {}}, limits, std::vector<int>{});
+    // Each turn costs as much as another: gates and jobs alternate.
+    sessions_.emplace(SessionsPlace{directory, {}}, limits, std::vector<int>{}, Sessions::Log{},
+                      [] { return std::chrono::steady_clock::time_point{}; });
     REQUIRE(sessions_->status());
     for (const Thread thread : {small, large}) {
       shut(thread);
@@ -262,6 +265,66 @@ TEST_CASE("a list does not have a session that is deleted while it is made, nor 
   CHECK(listed->infos()[0].name == "talk");
   CHECK(listed->infos()[0].problem.empty());
   sessions->wrap(std::get<std::shared_ptr<SessionTurn>>(begun), std::make_shared<Ended>())->end({});
+}
+
+TEST_CASE("as many questions of a tenant are open as may be; one more is refused with a time to try again") {
+  const TempFolder folder;
+  const std::string directory = folder.path("sessions");
+  for (const auto& tenant : {kAlice, kBob}) put(directory, tenant, "talk", {1, 2, 3});
+  Sessions sessions({directory, {}}, {.max_session_questions_per_user = 2}, {});
+  const auto ask = [&](const scheduler::Tenant& tenant) {
+    auto asked = std::make_shared<Asked>();
+    sessions.ask({.kind = Kind::list, .tenant = tenant, .name = {}, .to = {}},
+                 [asked](SessionAnswer answer) { asked->answer = std::move(answer); });
+    return asked;
+  };
+  Gate gate;
+  sessions.ask({.kind = Kind::list, .tenant = kGatekeeper, .name = {}, .to = {}},
+               [&](const SessionAnswer&) { gate.pass(); });
+  gate.wait_until_reached();
+  const auto first = ask(kAlice), second = ask(kAlice), third = ask(kAlice), bobs = ask(kBob);
+  REQUIRE(third->answer);
+  const auto& refused = std::get<Refusal>(*third->answer);
+  CHECK(refused.outcome == Outcome::quota);
+  CHECK(refused.field == "max_session_questions_per_user");
+  CHECK(refused.limit == 2u);
+  CHECK(refused.retry_after > 0);
+  gate.open();
+  sessions.finish();
+  for (const auto& asked : {first, second, bobs}) CHECK(asked->is_ok());
+  const auto again = ask(kAlice);
+  sessions.finish();
+  CHECK(again->is_ok());
+}
+
+TEST_CASE("a list reads the files of a session once, and again when it has changed") {
+  const TempFolder folder;
+  const std::string directory = folder.path("sessions");
+  put(directory, kAlice, "talk", {1, 2, 3});
+  Sessions sessions({directory, {}}, {}, {});
+  const auto list = [&] {
+    Asked asked;
+    sessions.ask({.kind = Kind::list, .tenant = kAlice, .name = {}, .to = {}},
+                 [&](SessionAnswer answer) { asked.answer = std::move(answer); });
+    sessions.finish();
+    REQUIRE(asked.is_ok());
+    return asked.infos();
+  };
+  CHECK(list().at(0).num_tokens == 3);
+  const auto file = fs::path(directory) / "1000" / "talk.tokens";
+  fs::rename(file, folder.path("aside"));
+  CHECK(list().at(0).num_tokens == 3);
+  CHECK(list().at(0).problem.empty());
+  fs::rename(folder.path("aside"), file);
+  auto begun = sessions.begin(kAlice, "talk", false);
+  const auto turn = std::get<std::shared_ptr<SessionTurn>>(begun);
+  turn->load(small_model(), [&](const SessionTurn::Loaded&) { turn->set_prompt({1, 2, 3, 4, 5}); });
+  sessions.finish();
+  auto sink = sessions.wrap(turn, std::make_shared<Ended>());
+  End end;
+  end.outcome = Outcome::length;
+  sink->end(end);
+  CHECK(list().at(0).num_tokens == 5);
 }
 
 TEST_CASE("contents that are not wanted any more when they are written do not get their name") {
@@ -496,9 +559,9 @@ class Model {
       End ended;
       ended.outcome = Outcome::length;
       const bool is_early = random_() % 2 == 0;
-      if (saving && is_early) SessionSaving::commit(std::exchange(saving, nullptr));
+      if (saving && is_early) SessionSaving::commit(std::exchange(saving, nullptr), {});
       turn.wrapped->end(ended);
-      if (saving) SessionSaving::commit(std::move(saving));
+      if (saving) SessionSaving::commit(std::move(saving), {});
       sessions_->posted();
       pending_.push_back({.kind = Kind::list, .key = turn.key, .tokens = tokens, .turn_end = turn.sink});
       return forget_ended();
