@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "actors/serving/compute_shares.h"
+#include "actors/threads/compute_shares.h"
 #include "actors/threads/thread_pool.h"
 #include "engine/compute/team.h"
 #include "scheduler/job_queue.h"

@@ -19,7 +19,7 @@
 #pragma once
 
 #include "actors/batching/batch.h"
-#include "actors/serving/compute_shares.h"
+#include "actors/threads/compute_shares.h"
 #include "actors/status/counters.h"
 #include "actors/unit/actor_base.h"
 #include "actors/unit/messages.h"

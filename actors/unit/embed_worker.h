@@ -13,7 +13,7 @@
 #pragma once
 
 #include "actors/requests/failure.h"
-#include "actors/serving/compute_shares.h"
+#include "actors/threads/compute_shares.h"
 #include "actors/status/counters.h"
 #include "actors/threads/compute_pool.h"
 #include "actors/unit/actor_base.h"

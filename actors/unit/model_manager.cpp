@@ -65,13 +65,20 @@ struct ModelManager::Loading {
 std::shared_ptr<ModelUnit> ModelManager::begin(const ServerContext& server, CatalogEntry entry,
                                                std::shared_ptr<MemoryBudget::Part> part) {
   // The last reference may go on an actor's thread, which must not wait until gigabytes are unmapped.
-  auto destroy = [later = later_](ModelUnit* unit) {
-    later([unit] {
+  auto destroy = [later = later_, alive = alive_](ModelUnit* unit) {
+    later([alive, unit] {
       const std::function<void()> tell = unit->on_destroyed();
       delete unit;
       if (tell) tell();
+      const std::lock_guard lock(alive->mutex);
+      --alive->count;
+      alive->changed.notify_all();
     });
   };
+  {
+    const std::lock_guard lock(alive_->mutex);
+    ++alive_->count;
+  }
   return ModelUnit::start(system_, server, next_id_++, std::move(entry), std::move(part), std::move(destroy));
 }
 
@@ -144,8 +151,13 @@ std::optional<End> ModelManager::why_not_loadable(const std::string& name) const
 
 void ModelManager::drop_units() {
   Units all;
-  const std::lock_guard lock(mutex_);
-  units_.swap(all);
+  {
+    const std::lock_guard lock(mutex_);
+    units_.swap(all);
+  }
+  all.clear();
+  std::unique_lock lock(alive_->mutex);
+  alive_->changed.wait(lock, [this] { return alive_->count == 0; });
 }
 
 void ModelManager::close() {

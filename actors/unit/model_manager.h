@@ -2,11 +2,13 @@
 // served.
 #pragma once
 
+#include <condition_variable>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "actors/requests/status_snapshot.h"
@@ -39,8 +41,9 @@ class ModelManager {
 
   // Refuses to load more: the server ends.
   void close();
-  // Drops the units, which are stopped and whose actors have ended. `later` destroys them: its thread has spawned actors,
-  // and CAF waits at the end of its system for the end of each such thread.
+  // Drops the units, which are stopped and whose actors have ended, and returns once `later` has destroyed each of
+  // them, also those that were unloaded. Then its thread can end. That must be before the actor system does: CAF waits
+  // there for the end of each thread that has spawned an actor.
   void drop_units();
 
   // The unit of the model with this name; empty: the default. Null: there is none.
@@ -67,6 +70,12 @@ class ModelManager {
 
  private:
   struct Loading;
+  // Units that are not destroyed.
+  struct Alive {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::size_t count = 0;
+  };
 
   template <class Wanted>
   std::shared_ptr<ModelUnit> find_if(Wanted wanted) const;
@@ -85,6 +94,7 @@ class ModelManager {
   mutable std::mutex mutex_;
   UnitId next_id_ = 0;
   Units units_;  // the default first
+  const std::shared_ptr<Alive> alive_ = std::make_shared<Alive>();
   bool closed_ = false;
 };
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "actors/serving/compute_shares.h"
+#include "actors/threads/compute_shares.h"
 #include "actors/serving/model_state.h"
 #include "actors/serving/stream_counts.h"
 #include "actors/status/counters.h"

@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "cli/model/probe_report.h"
+#include "cli/model/model_options.h"
 #include "cli/subcommands.h"
 #include "cli/terminal/exit_code.h"
 #include "cli/terminal/output.h"

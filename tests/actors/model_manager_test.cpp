@@ -22,14 +22,18 @@ struct Machine {
   Machine()
       : streams({.max_requests_per_user = 64, .max_queued_requests = 64, .max_queued_tokens = 1u << 20}),
         system(config),
-        models(system, std::uint64_t{1} << 30,
-               [this](std::function<void()> work) { later.push_back(std::move(work)); }) {}
+        models(system, std::uint64_t{1} << 30, [this](std::function<void()> work) {
+          if (ending) return work();
+          later.push_back(std::move(work));
+        }) {}
   ~Machine() {
     End end;
     end.outcome = Outcome::cancelled;
     streams.end_all(end, end, now());
     for (const auto& unit : models.units()) unit->stop();
     run();
+    ending = true;
+    models.drop_units();
   }
   ServerContext context() {
     return {.options = options, .streams = streams, .memory = memory, .texts = texts, .compute = compute, .faults = {}};
@@ -80,6 +84,7 @@ struct Machine {
   TestConfig config;
   caf::actor_system system;
   std::vector<std::function<void()>> later;
+  bool ending = false;
   ModelManager models;
 };
 

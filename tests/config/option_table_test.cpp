@@ -41,10 +41,10 @@ TEST_CASE("the subcommands whose options include a group have its rows") {
                                    bit(Command::perplexity) | bit(Command::probe)));
   CHECK(commands_of("socket") ==
         (bit(Command::serve) | bit(Command::run) | bit(Command::chat) | bit(Command::status) | bit(Command::top) |
-         bit(Command::load) | bit(Command::embed) | bit(Command::usage) | bit(Command::session)));
+         bit(Command::load) | bit(Command::embed) | bit(Command::usage) | bit(Command::session) | bit(Command::model)));
   CHECK(commands_of("json") ==
         (bit(Command::run) | bit(Command::status) | bit(Command::version) | bit(Command::inspect) | bit(Command::eval) |
-         bit(Command::usage) | bit(Command::session) | bit(Command::key)));
+         bit(Command::usage) | bit(Command::session) | bit(Command::model) | bit(Command::key)));
   CHECK(commands_of("decode") == bit(Command::tokenize));
   std::uint32_t all = 0;
   for (const CommandInfo& command : commands()) all |= bit(command.command);

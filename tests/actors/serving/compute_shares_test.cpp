@@ -1,4 +1,4 @@
-#include "actors/serving/compute_shares.h"
+#include "actors/threads/compute_shares.h"
 
 #include <catch2/catch.hpp>
 

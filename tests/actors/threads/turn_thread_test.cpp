@@ -9,7 +9,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr TenantId kAnn{1}, kBen{2}, kCat{3};
+constexpr TenantId kAnna{1}, kBernd{2}, kCat{3};
 
 // A thread whose jobs take as long as they say, by a clock that they move; it stands still until go().
 class Turns {
@@ -40,27 +40,27 @@ class Turns {
 
 TEST_CASE("turn thread: one job of another tenant waits for one of a crowd, not for all") {
   Turns turns;
-  for (int i = 0; i < 60; ++i) turns.post(kAnn);
-  turns.post(kBen);
+  for (int i = 0; i < 60; ++i) turns.post(kAnna);
+  turns.post(kBernd);
   const auto order = turns.go();
   REQUIRE(order.size() == 61);
-  CHECK(order[1] == kBen);
+  CHECK(order[1] == kBernd);
 }
 
 TEST_CASE("turn thread: tenants have equal time, not equal numbers of jobs") {
   Turns turns;
-  for (int i = 0; i < 10; ++i) turns.post(kAnn, 10ms);
-  for (int i = 0; i < 30; ++i) turns.post(kBen, 1ms);
+  for (int i = 0; i < 10; ++i) turns.post(kAnna, 10ms);
+  for (int i = 0; i < 30; ++i) turns.post(kBernd, 1ms);
   const auto order = turns.go();
   // Until Ben's are all run, one of Ann's has the time of ten of his.
-  const auto last = std::find(order.rbegin(), order.rend(), kBen).base();
-  CHECK(std::count(order.begin(), last, kAnn) <= 4);
+  const auto last = std::find(order.rbegin(), order.rend(), kBernd).base();
+  CHECK(std::count(order.begin(), last, kAnna) <= 4);
 }
 
 TEST_CASE("turn thread: the jobs of one tenant keep their order") {
   std::vector<int> order;
   TurnThread thread("turns", {}, [] { return std::chrono::steady_clock::time_point{}; });
-  for (int i = 0; i < 20; ++i) thread.post(kAnn, [&order, i] { order.push_back(i); });
+  for (int i = 0; i < 20; ++i) thread.post(kAnna, [&order, i] { order.push_back(i); });
   thread.wait();
   CHECK(std::is_sorted(order.begin(), order.end()));
   CHECK(order.size() == 20);
