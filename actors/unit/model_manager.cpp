@@ -45,6 +45,8 @@ class LoadsAwaited {
   std::size_t error_place_ = 0;
 };
 
+bool is_served(const ModelUnit& unit) { return unit.state().model() && !unit.state().unloading(); }
+
 // The end of a wish to load a model that cannot be.
 End not_loaded(const Error& why) {
   if (why.code == ErrorCode::out_of_memory) return refusal(Outcome::never_fits, "memory", why.message);
@@ -111,6 +113,7 @@ void ModelManager::make_room(std::shared_ptr<Loading> loading) {
   for (const auto& unit : idle) bytes += unit->budget_bytes();
   if (idle.empty() || bytes < loading->part->demand().least()) return loading->done(not_loaded(room.error()));
   const auto& victim = idle.front();
+  if (take_away(victim)) return make_room(std::move(loading));  // it is being unloaded in another way by now
   spdlog::info("model {} is unloaded to make room for {}: it is idle and not pinned", Printable(victim->name()).text(),
                Printable(loading->entry.name).text());
   // A request that came meanwhile has the time of a drain.
@@ -168,10 +171,11 @@ void ModelManager::close() {
 // The models that can make room for another, the least recently used first.
 ModelManager::Units ModelManager::can_make_room() const {
   std::multimap<TimePoint, std::shared_ptr<ModelUnit>> idle;
-  const Units all = units();
-  for (std::size_t i = 1; i < all.size(); ++i) {  // never the default
-    if (all[i]->is_pinned() || all[i]->state().unloading() || all[i]->state().loading()) continue;
-    if (const auto since = all[i]->idle_since()) idle.emplace(*since, all[i]);
+  bool is_default = true;
+  for (const auto& unit : units()) {
+    if (!is_served(*unit)) continue;
+    if (!std::exchange(is_default, false) && !unit->is_pinned())
+      if (const auto since = unit->idle_since()) idle.emplace(*since, unit);
   }
   Units sorted;
   for (auto& [since, unit] : idle) sorted.push_back(std::move(unit));
@@ -181,13 +185,22 @@ ModelManager::Units ModelManager::can_make_room() const {
 void ModelManager::unload(const std::string& name, std::chrono::milliseconds timeout, OnModelChange done) {
   const auto unit = find(name);
   if (!unit) return done(unknown_model(name, names()));
-  if (unit->state().unloading()) return done(being_unloaded(unit->name()));
-  if (units().size() == 1)
-    return done(refusal(Outcome::invalid_argument, "model",
-                        "it is the only model of this server; load another one first, or stop the server"));
+  if (auto refused = take_away(unit)) return done(*std::move(refused));
   ModelHealth last = unit->health(std::chrono::steady_clock::now());
   last.readiness = Readiness::draining;
   remove(unit, timeout, [done = std::move(done), last] { done(last); });
+}
+
+// Marks a unit as being unloaded, if another model stays that is served: so there is always a default one. Returns why
+// that cannot be.
+std::optional<End> ModelManager::take_away(const std::shared_ptr<ModelUnit>& unit) {
+  const std::lock_guard lock(mutex_);
+  if (unit->state().unloading()) return being_unloaded(unit->name());
+  if (std::ranges::none_of(units_, [&](const auto& other) { return other != unit && is_served(*other); }))
+    return refusal(Outcome::invalid_argument, "model",
+                   "it is the only model that this server serves; load another one first, or stop the server");
+  unit->state().set_unloading();
+  return std::nullopt;
 }
 
 // `gone` is called, by `later`, once the unit is destroyed.

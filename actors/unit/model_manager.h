@@ -36,7 +36,7 @@ class ModelManager {
   void load(const ServerContext& server, ModelSource source, OnModelChange done);
   // Takes a model away: its new requests end as model_unloaded, so those that are live when the timeout has passed, and
   // its memory is given back. The next model becomes the default. `done` is called once, with its last health, or with
-  // a refusal: there is no such model, it is the only one, or is being unloaded already.
+  // a refusal: there is no such model, it is the only one that is served, or is being unloaded already.
   void unload(const std::string& name, std::chrono::milliseconds timeout, OnModelChange done);
 
   // Refuses to load more: the server ends.
@@ -85,6 +85,7 @@ class ModelManager {
   void load_into_room(const std::shared_ptr<Loading>& loading);
   Units can_make_room() const;
   std::optional<End> why_not_loadable(const std::string& name) const;
+  std::optional<End> take_away(const std::shared_ptr<ModelUnit>& unit);
   bool has(const std::string& name) const;
   void remove(const std::shared_ptr<ModelUnit>& unit, std::chrono::milliseconds timeout, std::function<void()> gone);
 

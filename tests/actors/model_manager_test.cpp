@@ -546,6 +546,31 @@ TEST_CASE("models: a load that cannot be is refused with the reason, and leaves 
   CHECK_THAT(refused(source("late")), Catch::Contains("shutting down"));
 }
 
+TEST_CASE("models: the last one that is served stays, also while others are unloaded or could not be loaded") {
+  Machine machine;
+  machine.add(kTales, "first");
+  machine.add(kTales, "second");
+  machine.add("/nowhere.gguf", "failed");
+  machine.run();
+  machine.compute.hold = true;
+  const auto running = std::make_shared<Listener>();
+  machine.submit(story("first"), running);
+  machine.scheduler().run();
+  Wish first, second, failed;
+  machine.models.unload("first", std::chrono::seconds(30), first.callback());
+  machine.models.unload("second", std::chrono::seconds(30), second.callback());
+  machine.models.unload("failed", std::chrono::seconds(30), failed.callback());
+  REQUIRE(second.refused);
+  CHECK_THAT(second.refused->message, Catch::Contains("the only model that this server serves"));
+  machine.compute.hold = false;
+  while (machine.compute.is_computing()) machine.compute.run_one();
+  machine.run_now();
+  CHECK(first.health);
+  CHECK(failed.health);
+  CHECK(machine.models.names() == std::vector<std::string>{"second"});
+  CHECK(machine.models.default_unit()->name() == "second");
+}
+
 TEST_CASE("models: idle ones make room, the least recently used first, never the default, a pinned or a busy one") {
   Machine machine;
   const auto add = [&](const std::string& name, bool pinned) {

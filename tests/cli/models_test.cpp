@@ -108,7 +108,7 @@ TEST_CASE("troupe model loads, lists, shows and unloads, and says what cannot be
   CHECK_THAT(model({"info"}).out, Contains("name           tales\n"));
   CHECK(model({"unload", "twin"}).out == "unloaded twin\n");
   CHECK_THAT(ask(server, "twin").err, Contains("unknown_model"));
-  CHECK_THAT(model({"unload", "tales"}).err, Contains("it is the only model of this server"));
+  CHECK_THAT(model({"unload", "tales"}).err, Contains("it is the only model that this server serves"));
   CHECK_THAT(model({"load", "tales=" + kTales}).err, Contains("there is a model \"tales\" already"));
   CHECK_THAT(model({"load", "x=/nowhere.gguf"}).err, Contains("/nowhere.gguf"));
   CHECK_THAT(model({"load", "x=" + kTales, "ctxsize=5"}).err, Contains("did you mean ctx-size?"));
