@@ -14,6 +14,7 @@
 #include "actors/serving/served_model.h"
 #include "config/metric.h"
 #include "config/options/server_limits.h"
+#include "config/result.h"
 #include "engine/compute/profiler.h"
 #include "engine/engine.h"
 
@@ -58,6 +59,9 @@ struct GatewayOptions : config::GatewayLimits, SessionsPlace {
   // Steps are measured for so long when the model is loaded, or for a twentieth of the loading if that is longer; 0:
   // not at all. Until then deadlines are not checked, and prompts not cut (serving/measure_steps.h).
   std::chrono::milliseconds max_measuring{200};
+  // Whether a model that is loaded can be served: an error fails its loading. Called on the loader's thread; may be
+  // empty.
+  std::function<Status(const ServedModel&)> check_model;
   // For measuring: called with the result of every step before its tokens are delivered, on a thread of the server.
   // Must not block. May be empty.
   std::function<void(const engine::StepResult&)> on_step;

@@ -131,7 +131,9 @@ void ModelManager::load_into_room(const std::shared_ptr<Loading>& loading) {
     }
   }
   if (!unit) return loading->done(*why_not_loadable(name));
-  unit->state().on_loaded([this, unit, done = loading->done](const Status& status) {
+  // The unit holds this, so it must not hold the unit: a load that the server's end stops is never told.
+  unit->state().on_loaded([this, loaded = unit.get(), done = loading->done](const Status& status) {
+    const auto unit = loaded->shared_from_this();
     if (status) return done(unit->health(std::chrono::steady_clock::now()));
     const End why = not_loaded(status.error());
     if (unit->state().unloading()) return done(why);  // who unloads it removes it

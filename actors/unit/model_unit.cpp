@@ -90,8 +90,8 @@ ModelUnit::ModelUnit(Private, const ServerContext& server, UnitId id, CatalogEnt
     : entry_(std::move(entry)),
       memory_(std::move(memory)),
       server_(server),
-      parts_(id, entry_.name, entry_.source.load.memory_policy, server.streams.work_clock(id), server.compute.accounts(),
-             entry_.source.weight) {
+      parts_(id, entry_.name, entry_.source.load.memory_policy, server.streams.work_clock(id),
+             server.compute.accounts(), entry_.source.weight) {
   parts_.shares->shares().on_charge(
       [&streams = server_.streams](TenantId tenant, double seconds) { streams.tenants().charged(tenant, seconds); });
 }
@@ -215,6 +215,8 @@ Result<ServedModel> ModelUnit::load_files(engine::Team& team) {
   }
   if (!entry_.source.chat_template.name.empty())
     if (const Status chosen = served->choose_chat_template(entry_.source.chat_template); !chosen) return chosen.error();
+  if (server_.options.check_model)
+    if (const Status served_well = server_.options.check_model(*served); !served_well) return served_well.error();
   return served;
 }
 

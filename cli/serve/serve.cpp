@@ -118,6 +118,10 @@ class Service {
     spdlog::info("loading {}", listed(paths));
     manager_.status("loading " + listed(paths));
     const std::shared_ptr<const engine::Profiler> profiler = gateway_options->profiler;
+    gateway_options->check_model = [this](const actors::ServedModel& model) {
+      const std::lock_guard lock(mutex_);
+      return check_kept(parsed_, tenants_, model);
+    };
     if (usage_) gateway_options->on_usage = [this](const actors::UsageEntry& entry) { usage_->add(entry); };
     auto gateway = actors::Gateway::start(std::move(*gateway_options));
     if (!gateway) return end_with(gateway.error());
@@ -250,10 +254,6 @@ class Service {
         return;
       }
     }
-    if (const Status kept = check_tenants(parsed_, tenants_); !kept) {
-      code_ = end_with(kept.error());
-      return;
-    }
     std::vector<std::string> serving, failed;
     for (const actors::ModelHealth& each : gateway_->health()) {
       const auto served = gateway_->model(each.name);
@@ -307,9 +307,13 @@ class Service {
       if (Status kept = check_tenants(reread.in_effect, options->tenants); !kept) return kept;
     if (Status read = tcp_.reload(in_effect, reread.in_effect, options->tenants); !read) return read;
     if (Status changed = server_->reconfigure(*options); !changed) return changed.error();
-    tenants_ = std::move(options->tenants);
-    const std::vector<config::ModelTable> before = std::move(parsed_.models);
-    parsed_ = std::move(reread.in_effect);
+    std::vector<config::ModelTable> before;
+    {
+      const std::lock_guard lock(mutex_);
+      tenants_ = std::move(options->tenants);
+      before = std::move(parsed_.models);
+      parsed_ = std::move(reread.in_effect);
+    }
     options_ = std::move(in_effect);
     if (Status log = reload_log(options_); !log) spdlog::error("reload: {}", log.error().message);
     if (reread.models_changed) change_models(before);
@@ -359,13 +363,15 @@ class Service {
 
   // Whether each loaded model has the blocks that the rules keep. Encoders have no blocks, and nothing is kept there.
   Status check_tenants(const config::Given& given, const ipc::TenantRules& rules) const {
-    for (const actors::ModelHealth& each : gateway_->health()) {
-      const auto served = gateway_->model(each.name);
-      if (!served || !served->language_model()) continue;
-      const std::uint32_t num_blocks = served->language_model()->arena()->num_blocks();
-      if (Status kept = check_kept_blocks(given, rules, num_blocks); !kept) return kept;
-    }
+    for (const actors::ModelHealth& each : gateway_->health())
+      if (const auto served = gateway_->model(each.name))
+        if (Status kept = check_kept(given, rules, *served); !kept) return kept;
     return Ok{};
+  }
+  static Status check_kept(const config::Given& given, const ipc::TenantRules& rules,
+                           const actors::ServedModel& served) {
+    const auto& model = served.language_model();
+    return model ? check_kept_blocks(given, rules, model->arena()->num_blocks()) : Ok{};
   }
 
   // The first stop signal; a second one is handled by the stop thread (cli/terminal/signals.h).
@@ -399,7 +405,7 @@ class Service {
       if (!line.empty()) spdlog::info("profile: {}", line);
   }
 
-  config::Parsed parsed_;         // in effect
+  config::Parsed parsed_;         // in effect; written with the lock held, as tenants_
   config::ServeOptions options_;  // of parsed_
   ipc::TenantRules tenants_;      // of parsed_
   ServiceManager& manager_;

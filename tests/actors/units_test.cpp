@@ -77,8 +77,12 @@ class Units {
       unit->submit(id);
     return sink;
   }
-  void load(const std::string& name, OnModelChange done) {
-    models_.load(context(), {.path = kTales, .name = name, .load = {.num_blocks = 64}}, std::move(done));
+  void load(const std::string& name, OnModelChange done,
+            std::shared_ptr<engine::MemoryPolicy> memory = engine::system_memory()) {
+    ModelSource source{.path = kTales, .name = name};
+    source.load.num_blocks = 64;
+    source.load.memory_policy = std::move(memory);
+    models_.load(context(), std::move(source), std::move(done));
   }
   ModelManager& models() { return models_; }
 
@@ -220,6 +224,19 @@ std::size_t num_descriptors() {
 int num_changes() {
   const char* const text = std::getenv("TROUPE_CHURN");
   return text ? std::atoi(text) : 20;
+}
+
+TEST_CASE("units: a server that is stopped while a model is loaded at run time ends the load, and destroys it") {
+  const auto gate = std::make_shared<Gate>();
+  std::optional<Units> units(std::in_place);
+  units->serve("first");
+  Answer<ModelChange> change;
+  units->load("second", change.callback(), gate);
+  gate->wait_until_reached();
+  units->stop();
+  gate->open();
+  units.reset();  // returns once each unit is destroyed
+  CHECK_FALSE(change.is_there());
 }
 
 TEST_CASE("units: models are loaded and unloaded at random under the load of four tenants") {
