@@ -22,6 +22,30 @@ struct MemoryBudget::State {
     return total - std::min(total, taken);
   }
 
+  // The refusal of a part for which so much is left.
+  Error too_little(const Part& refused, std::uint64_t left_for_it) const {
+    const MemoryDemand& demand = refused.demand_;
+    std::vector<std::string> others;
+    for (const Part* part : parts) {
+      if (part == &refused) continue;
+      if (part->bytes_ > 0)
+        others.push_back(fmt::format("{} has {}", part->demand_.model, mebibytes(part->bytes_)));
+      else if (part->waits_)
+        others.push_back(fmt::format("{} waits for {}", part->demand_.model, mebibytes(part->demand_.least())));
+    }
+    const std::string of_it = demand.limit != 0
+                                  ? fmt::format("is to have {}", mebibytes(demand.limit))
+                                  : fmt::format("needs {} (weights {}, vocabulary up to {}, cache of one sequence {})",
+                                                mebibytes(demand.least()), mebibytes(demand.weights),
+                                                mebibytes(demand.vocabulary), mebibytes(demand.cache));
+    return {
+        ErrorCode::out_of_memory,
+        fmt::format("model {} {}, and {} of the memory budget of {} are left{}{}; unload a model, give the models a "
+                    "smaller context or `memory` of their own, or use a larger --memory",
+                    demand.model, of_it, mebibytes(left_for_it), mebibytes(total), others.empty() ? "" : ": ",
+                    fmt::join(others, ", "))};
+  }
+
   const std::uint64_t total;
   mutable std::mutex mutex;
   std::vector<Part*> parts;  // in the order in which they came
@@ -42,34 +66,21 @@ Result<std::uint64_t> MemoryBudget::Part::reserve() {
   const std::lock_guard lock(state_->mutex);
   if (bytes_ > 0) return bytes_;
   waits_ = false;
-  const std::uint64_t left = state_->left();
-  const std::uint64_t least = demand_.least();
   const bool is_only = state_->parts.size() == 1;
-  if (is_only && demand_.limit == 0) return bytes_ = left;  // where that is too little, the loader says of what
-  if (least > left) {
-    std::vector<std::string> others;
-    for (const Part* part : state_->parts)
-      if (part->bytes_ > 0) others.push_back(fmt::format("{} has {}", part->demand_.model, mebibytes(part->bytes_)));
-    const std::string of_it =
-        demand_.limit != 0
-            ? fmt::format("is to have {}", mebibytes(demand_.limit))
-            : fmt::format("needs {} (weights {}, vocabulary up to {}, cache of one sequence {})", mebibytes(least),
-                          mebibytes(demand_.weights), mebibytes(demand_.vocabulary), mebibytes(demand_.cache));
-    return Error{ErrorCode::out_of_memory,
-                 fmt::format("model {} {}, and {} of the memory budget of {} are left{}{}; unload a model, give the "
-                             "models a smaller context or `memory` of their own, or use a larger --memory",
-                             demand_.model, of_it, mebibytes(left), mebibytes(state_->total),
-                             others.empty() ? "" : ": ", fmt::join(others, ", "))};
-  }
-  if (demand_.limit != 0) return bytes_ = least;
-  std::uint64_t spare = left - least;
-  std::uint64_t sharers = 1;
+  if (is_only && demand_.limit == 0) return bytes_ = state_->left();  // if that is too little, the loader says of what
+  // In the order in which they came, whichever is loaded first: what one needs is its own before what a later one does.
+  std::uint64_t rest = state_->left();
+  std::uint64_t sharers = 0;
   for (const Part* part : state_->parts) {
-    if (!part->waits_ || part->demand_.least() > spare) continue;  // what does not fit is refused when its turn comes
-    spare -= part->demand_.least();
+    if (part != this && !part->waits_) continue;
+    if (part->demand_.least() > rest) {
+      if (part == this) return state_->too_little(*this, rest);
+      continue;  // refused when its turn comes
+    }
+    rest -= part->demand_.least();
     if (part->demand_.limit == 0) ++sharers;
   }
-  return bytes_ = least + spare / sharers;
+  return bytes_ = demand_.least() + (demand_.limit == 0 ? rest / sharers : 0);
 }
 
 void MemoryBudget::Part::settle(std::uint64_t bytes) {

@@ -54,6 +54,17 @@ TEST_CASE("memory budget: two loads cannot take the same bytes, and what does no
   CHECK_THAT(too_much.error().message, Contains("model c is to have 31 MiB"));
 }
 
+TEST_CASE("memory budget: models that came first are refused last, whichever is loaded first") {
+  MemoryBudget budget(100 * kMiB);
+  const auto a = budget.expect(demand("a", 50)), b = budget.expect(demand("b", 40)), c = budget.expect(demand("c", 20));
+  const auto refused = c->reserve();
+  REQUIRE_FALSE(refused);
+  CHECK_THAT(refused.error().message, Contains("10 MiB of the memory budget of 100 MiB are left: a waits for 50 MiB, "
+                                               "b waits for 40 MiB"));
+  CHECK(*b->reserve() == 45 * kMiB);
+  CHECK(*a->reserve() == 55 * kMiB);
+}
+
 TEST_CASE("memory budget: a part is given back when its last holder goes, also after the budget") {
   auto budget = std::make_unique<MemoryBudget>(100 * kMiB);
   auto a = budget->expect(demand("a", 60));
