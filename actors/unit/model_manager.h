@@ -27,7 +27,7 @@ class ModelManager {
   ModelManager(caf::actor_system& system, std::uint64_t memory_bytes, Later later)
       : system_(system), later_(std::move(later)), budget_(memory_bytes) {}
 
-  // Begins to load these models in their order, each in a unit of its own. Each is known to the memory budget before
+  // Begins to load these models, each in a unit of its own. All are known to the memory budget, in their order, before
   // the first is loaded. The first unit of all is the default. Their names are new (asserted: callers check).
   void add(const ServerContext& server, std::vector<CatalogEntry> entries);
   // Loads one more model. `done` is called once: with its health when it is served, or with the end of kind refused or
