@@ -1,7 +1,7 @@
 // Decides what the next step computes: which sequences, how many tokens of each.
 //
 // Plain logic: no thread, no clock, no blocks either; it knows how many blocks each sequence has, and returns as
-// values which sequences need more and which to preempt. The batcher owns it and gets the blocks from cache::LeaseBook.
+// values which sequences need more and which to preempt. ServingLoop owns it and gets the blocks from cache::LeaseBook.
 //
 // A sequence is `known` tokens of which `computed` lie in the cache. Prefill, chunks, prefix hits, replay after a
 // preemption and decoding are one thing: a sequence catching up with its known tokens. One that is a single token
@@ -23,51 +23,14 @@
 // Varghese 1995, on measured time). For a model with recurrent state a row ends at each boundary of
 // cache::SnapshotRule: after a row only the state at its last token exists, so only that one can be saved.
 //
-// Drafts: before plan() the batcher offers the lengths of proposals for sequences that decode. The rows that are worth
+// Drafts: before plan() its owner offers the lengths of proposals for sequences that decode. The rows that are worth
 // it by DraftRoom are added to the step once all decodes have theirs, and before chunks, which keep half of what is
 // left; within max_stall_seconds, and never beyond the sequence's blocks, its last token, or the next boundary of
 // SnapshotRule. A sequence with an offer asks for blocks for the next one in time, but none is preempted for them. A
 // suspect gets none. After a rejected proposal a recurrent state may be behind the known tokens; what it computes again
 // counts as decoding.
 //
-// What the batcher does after every event (an answer, a result, a new request, credit):
-//
-//   1. Admission, while has_room() and !starved() and no Acquire is unanswered: pick from the FairQueue, send
-//      Acquire{want = initial_blocks(known), headroom = num_running(), of its tenant own_headroom}. Without room, and
-//      when no step is running, preempt place_for() the queue's next request first. If its tenant has no place yet and
-//      no step is running, plan none before the Acquire is answered: it has waited for one already. On Acquired open
-//      the sequence in the worker and add() it; on Wait keep it aside (it does not count as running; bound their
-//      number); on Short it is the next to admit, before any picked one but those that outrank() it, the oldest of
-//      several first. Ask again
-//      once blocks were given back since the Acquire was sent (the denial may be older than that), or, when no step is
-//      running, after preempting victim_for() it. On Short{at_ceiling} the same, but it keeps no request of other
-//      tenants waiting, and of its own tenant none is picked meanwhile, nor while starved_at_ceiling(). A finished step
-//      alone frees no blocks: do not ask again after each, or an Acquire would be unanswered at every moment when a
-//      victim could be preempted. Where each sequence has a recurrent state and the planner is_full(), preempt
-//      parked_victim() before add(). Without one (several that waited for a leader may be Acquired at once) release the
-//      new sequence and queue its request again.
-//   2. needs(): send an Extend for each. grant() or deny() as the answers come. Needs look two steps ahead, so the
-//      answers usually arrive while a step runs.
-//   3. if no step is running and there is a victim(): remove() it, close it in the worker, send
-//      Release{after_step = last step planned with it} and put its request back into the queue with its old rank and
-//      its tokens so far. needs() then lists the oldest first; messages keep their order, so it is served first.
-//   4. if no step is running: plan(); if it has items, run it.
-//   Blocks are given back: by a Release at once, or at the end of the step it waits for; a block that a Committed
-//   replaced, by the next message of its sequence; blocks before a window, by a Commit after which no later position
-//   attends to them. A park() gives back headroom.
-//   On StepResult: charge() its time; LeaseBook::step_done, and retry_denied() if a Release waited for it; for each
-//   item advance(sequence, number of tokens sampled); emit; then newly_full(): Commit these blocks (known tokens [first
-//   * kBlockSize, ...)). Ended sequences: remove(), then Release{after_step = this step}. Committed: swap the entries
-//   it names before the next plan, and retry_denied() if one differed. A cancelled sequence: remove(),
-//   Release{after_step = last step planned with it}, retry_denied(). Out of credit: park() and Yield; credit again:
-//   unpark(). A parked sequence keeps its blocks until another one is starved; then it is the first victim.
-//   LeaseEffects::inherited: inherit(). Ignore answers with a number not above the sequence's `seen`, or for a sequence
-//   that has ended; a Wait does not count as seen, the answer that follows it has the same number.
-//
-//   When a step failed: abandon_step(), and suspect() every sequence in it. A suspect is computed alone, and before
-//   all others, until it is past the tokens of the failed step: then it did not cause the failure.
-//
-// tests/scheduler/serving_sim.cpp is such a batcher in its smallest form.
+// How it is used, with the queue and the cache: scheduler/serving_loop.h.
 //
 // Progress: the oldest sequence always gets a row or the blocks for one. A victim is always parked or younger than the
 // sequence it is preempted for, so the oldest is never preempted, and with all others preempted the blocks suffice for

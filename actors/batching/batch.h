@@ -4,37 +4,22 @@
 // decide(), which decides everything that can be decided now, and then takes what is to be sent: messages for the
 // keeper, and at most one step for the worker. States and ends go directly to the stream table; what a step's rows
 // report waits until the next step is taken. Sinks and on_usage are told of nothing until take_news() is given to
-// StreamTable::tell(), which the batcher does without its lock. The order of decisions in decide(), and why it always
-// makes progress, is explained in scheduler/step_planner.h; the lease messages in cache/lease_book.h.
+// StreamTable::tell(), which the batcher does without its lock.
 //
-// Each request has one Phase:
-//
-//   undecided         has a deadline, and the keeper has not said yet how much of its prompt is cached
-//   queued            in the FairQueue
-//   asking            has a sequence id, and its Acquire is unanswered; at most one request at a time
-//   following         waits for a leader that computes the same prefix
-//   short_of_blocks   its Acquire was answered Short; it will be sent again. If its tenant's ceiling was the reason,
-//                     other tenants' requests do not wait for it
-//   running           in the planner, and open (or about to be opened) in the worker; maybe parked, with its blocks
-//   no_credit         out of client credit, without sequence and blocks
-//   waiting_for_fork  waits until the choice that it is a fork of has computed their prompt
-//   reading           waits until the contents of its session are read from disk, without sequence and blocks
+// What is admitted, preempted, planned and committed is ServingLoop's (scheduler/serving_loop.h), also the phases of a
+// request; the lease messages are those of cache/lease_book.h. Here is what that does not know: streams and their
+// credit, text and stop strings, deadlines, drafts, the contents of sessions, and which request made a step fail.
 //
 // Sessions (sessions/sessions.h, batch_sessions.cpp). If the cache has lost what a session's file has, the contents are
-// read to memory and the rows that they cover are copied to the blocks instead of computed: as parts of steps, and
-// committed like computed ones. At the end of a turn the sequence keeps its blocks, as a parked one that may be
-// preempted, until parts of steps have copied them to memory.
+// read to memory and copied to the blocks instead of computed. At the end of a turn the blocks are copied to memory.
 //
 // Not thread-safe: the batcher owns it.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -43,10 +28,9 @@
 #include "actors/serving/answer.h"
 #include "actors/serving/stream_table.h"
 #include "scheduler/experience.h"
+#include "scheduler/serving_loop.h"
 #include "scheduler/shares/admission.h"
-#include "scheduler/shares/fair_queue.h"
 #include "scheduler/shares/fair_shares.h"
-#include "scheduler/step_planner.h"
 
 namespace troupe::actors {
 
@@ -67,7 +51,7 @@ struct BatchOptions {
   std::function<void(TenantId, double)> on_session_written{};
 };
 
-class Batch {
+class Batch final : private scheduler::ServingDriver {
  public:
   // `streams` and `shares` must outlive the batch. What is still counted in `shares` at its end is so for ever: call
   // forget_all() before.
@@ -103,7 +87,7 @@ class Batch {
   void drafter_died();
   // Decides what to do next. Call after every event, then send what the take functions return.
   void decide(TimePoint now);
-  [[nodiscard]] std::vector<LeaseMessage> take_leases();             // for the keeper, in order; maybe none
+  [[nodiscard]] std::vector<scheduler::LeaseMessage> take_leases();  // for the keeper, in order; maybe none
   [[nodiscard]] std::shared_ptr<StepWork> take_work();               // for the worker; null: nothing
   [[nodiscard]] std::shared_ptr<const DraftWork> take_draft_work();  // for the draft worker; null: nothing
   // Call after the step was taken and sent. Reports what its predecessor's rows have to.
@@ -113,30 +97,15 @@ class Batch {
   }
   // Since the last call.
   [[nodiscard]] DraftCountsBySource take_draft_counts() { return std::exchange(draft_counts_, {}); }
-  [[nodiscard]] std::size_t num_requests() const { return requests_.size(); }
+  [[nodiscard]] std::size_t num_requests() const { return loop_.requests().size(); }
   // Some running sequence is not parked, so steps go on without a client's credit.
-  [[nodiscard]] bool has_work() const { return planner_.num_running() > 0; }
-  [[nodiscard]] bool step_running() const { return step_running_; }
+  [[nodiscard]] bool has_work() const { return loop_.planner().num_running() > 0; }
+  [[nodiscard]] bool step_running() const { return loop_.step_running(); }
 
  private:
-  enum class Phase : std::uint8_t {
-    undecided,
-    queued,
-    asking,
-    following,
-    short_of_blocks,
-    running,
-    no_credit,
-    waiting_for_fork,
-    reading
-  };
-  static constexpr std::size_t kNumPhases = 9;
+  using Phase = scheduler::ServingPhase;
   struct Live;
 
-  // A sequence that is not in the planner, but will be: counted as a claim of its tenant.
-  static bool has_claim(Phase phase) {
-    return phase == Phase::asking || phase == Phase::following || phase == Phase::short_of_blocks;
-  }
   // What the rows of a step report waits until the next step is sent, or until something else is reported: it is not
   // needed to plan, and takes as long as planning.
   void report();
@@ -146,9 +115,18 @@ class Batch {
   }
   Live* find(RequestId request);
   Live* find_sequence(SequenceId sequence);
-  scheduler::Demand demand_of(const Live& live) const;
-  cache::LeaseKey next_key(Live& live);
+  static Live& live_of(scheduler::ServingRequest& request);
+  static const Live& live_of(const scheduler::ServingRequest& request);
   void enter(Live& live, TimePoint now);
+
+  // ServingDriver.
+  bool admitted(scheduler::ServingRequest& request) override;
+  bool starts(scheduler::ServingRequest& request) override;
+  bool preempted(scheduler::ServingRequest& request, bool was_parked) override;
+  bool reads_contents(scheduler::ServingRequest& request, std::uint32_t num_cached) override;
+  void contents_used(scheduler::ServingRequest& request) override;
+  void saved(scheduler::ServingRequest& request) override;
+  void dropped(scheduler::ServingRequest& request) override;
 
   // Deadlines (batch_deadlines.cpp).
   bool ask_for_promise(Live& live);
@@ -167,31 +145,6 @@ class Batch {
   scheduler::ForecastRequest forecast_request(const Live& live, TimePoint now) const;
   void learn_pace(const engine::StepResult& result);
 
-  // Admission (batch_admission.cpp).
-  void move_to(Live& live, Phase phase);
-  void set_parked(Live& live, bool parked);
-  void count_share(Live& live, bool wants_computing);
-  std::uint32_t num_at(Phase phase) const { return num_at_[static_cast<std::size_t>(phase)]; }
-  bool set_state(const Live& live, RequestState state);  // as StreamTable::set_state()
-  void queue_again(Live& live);
-  void admit();
-  void admit_from_queue();
-  bool may_follow(TenantId tenant) const;
-  bool has_choice();
-  void ask_for_predictions();
-  bool may_admit(TenantId tenant) const;
-  Live* oldest_short_of_blocks(bool at_ceiling);
-  bool can_ask_again(const Live& live) const;
-  void ask_again(Live& live);
-  Live* parent_of(const Live& live);
-  bool has_computed_prompt(const Live& live) const;
-  std::optional<cache::Fork> fork_of(const Live& live);
-  void requeue_forks(RequestId parent);
-  void acquire(Live& live);
-  void acquired(Live& live, const cache::Acquired& answer);
-  void make_room();
-  void preempt(Live& live);
-
   // Drafts (batch_drafts.cpp).
   void begin_drafts(Live& live);
   bool may_draft(const Live& live) const;
@@ -201,58 +154,31 @@ class Batch {
   void learn_from_draft(Live& live, const engine::ItemResult& row, std::uint32_t num_draft);
 
   // Sessions (batch_sessions.cpp).
-  bool read_session(Live& live, std::uint32_t num_cached);
   std::shared_ptr<const engine::SequenceImage> image_of(const Live& live) const;
-  std::uint32_t fill(Live& live, std::uint32_t num_tokens);
-  void end_fill(Live& live);
   void fills_ended();
   std::shared_ptr<SessionSaving> begin_saving(Live& live, scheduler::Outcome outcome);
-  void keep_for_saving(Live& live, std::shared_ptr<SessionSaving> saving);
-  void save_part();
-  void part_saved();
   void charge_copies(TimePoint now);
-  void give_up_saving();
 
   // Running.
-  void apply(Live& live, const cache::LeaseAnswer& answer);
-  void ask_for_blocks();
-  void plan_step(TimePoint now);
+  bool set_state(const Live& live, RequestState state);  // as StreamTable::set_state()
   void step_is_over(std::uint64_t epoch, std::uint64_t step);
   void charge_step(double seconds, scheduler::StepEnd how, const engine::StepResult* result, TimePoint now);
   void fail_request(Live& live, const Failure& why, TimePoint now);
-  bool has_state() const { return options_.planner.snapshot_rule.every > 0; }
-  void open(Live& live, std::uint32_t num_cached);
+  std::shared_ptr<StepWork> to_work(scheduler::ServingWork&& planned);
+  engine::SequenceSpec spec_of(scheduler::SequenceOpening&& opening) const;
   void clear_faults(Live& live);
   void take_row(Live& live, const engine::ItemResult& row, std::uint32_t num_draft, TimePoint now);
   void row_computed(Live& live, const engine::ItemResult& row, std::size_t num_taken, std::uint32_t num_draft);
-  void commit_full_blocks(Live& live);
-  void committed(Live& live, const cache::Committed& answer);
-  void park(Live& live, TimePoint now);
   bool out_of_credit(Live& live, TimePoint now);
-  void retry();
-  void release_blocks(Live& live);
-  void drop(Live& live);
   void end(Live& live, scheduler::Outcome outcome, std::string stop, TimePoint now);
 
   BatchOptions options_;
   StreamTable& streams_;
   scheduler::FairShares& shares_;
-  scheduler::FairQueue queue_;
-  scheduler::StepPlanner planner_;
-  std::unordered_map<RequestId, std::unique_ptr<Live>> requests_;
-  std::unordered_map<SequenceId, Live*> sequences_;
-  std::array<std::uint32_t, kNumPhases> num_at_{};  // requests in each phase
-  SequenceId last_sequence_ = 0;
-  std::uint64_t step_ = 0;
-  bool step_running_ = false;
+  scheduler::ServingLoop loop_;
   std::optional<TimePoint> last_step_ended_;  // none: there was a pause after it
-  std::size_t num_rows_ = 0;                  // of the last step
   RequestId at_work_ = 0;
-  TimePoint now_{};                // of the event
-  bool release_waits_ = false;     // a Release was sent that waits for the running step
-  std::uint64_t num_returns_ = 0;  // how often blocks or headroom may have been given back
-  bool predictions_fresh_ = false;
-  bool predictions_asked_ = false;
+  TimePoint now_{};  // of the event
   DraftCountsBySource draft_counts_{};
   std::shared_ptr<DraftWork> draft_work_;    // to be sent
   std::uint64_t draft_number_ = 0;           // of the last work
@@ -261,29 +187,14 @@ class Batch {
   std::vector<RequestId> drafting_;          // requests that were asked for
   std::vector<std::uint64_t> draft_closes_;  // to be sent
   double pass_seconds_ = 0;                  // that one pass of the draft model takes, of late
-  bool newcomer_asks_ = false;  // what is in Phase::asking is of a tenant without a place, and no step is running
 
   // To be sent.
+  std::shared_ptr<StepWork> work_;
   StepReport step_report_;
   StreamTable::News news_;
-  std::vector<LeaseMessage> leases_;
-  std::vector<SequenceId> closes_;
-  std::vector<BlockSwap> swaps_;
-  std::vector<engine::SequenceSpec> opens_;
-  std::vector<ImageFill> fills_;
-  std::vector<ImageSave> saves_;
-  engine::StepBatch batch_;
 
-  std::vector<SequenceId> filled_;           // rows of the running step that are copied and not computed
-  bool has_copies_ = false;                  // the running step copies
-  std::shared_ptr<const StepWork> copying_;  // while it does: read when the step has ended
-  std::deque<SequenceId> saving_;            // sequences whose blocks are to be copied; some may have gone
-
-  // Scratch, kept between decisions.
-  scheduler::StepPlan plan_;
-  std::vector<scheduler::BlockNeed> needs_;
-  std::vector<scheduler::RequestNumber> candidates_;
-  std::vector<Charge> charges_;
+  std::shared_ptr<const StepWork> copying_;  // while the running step copies: read when it has ended
+  std::vector<Charge> charges_;              // scratch
 };
 
 }  // namespace troupe::actors

@@ -35,23 +35,24 @@ bool Batch::ask_for_promise(Live& live) {
   if (!live.task->deadline) return false;
   live.promised = live.task->promised;
   live.promise_settled = !live.wants_last() && live.emitted > 0;
-  if (const Live* parent = parent_of(live)) live.promised = live.promised || parent->promised;
-  if (!planner_.costs().has_learned()) return false;
+  if (const auto* parent = loop_.parent_of(live)) live.promised = live.promised || live_of(*parent).promised;
+  if (!loop_.planner().costs().has_learned()) return false;
   const auto alone = scheduler::alone(forecast_server(), forecast_request(live, {}));
-  live.due_seconds = on_clock(*live.task->deadline) - (live.wants_last() ? alone.last_seconds : alone.first_seconds);
+  live.asked.due_seconds =
+      on_clock(*live.task->deadline) - (live.wants_last() ? alone.last_seconds : alone.first_seconds);
   if (live.promised || live.emitted > 0 || live.task->body->fork_of != 0) return false;
-  move_to(live, Phase::undecided);
-  leases_.push_back(Predict{.request = live.request(), .scopes = live.scopes, .tokens = live.task->prompt});
+  loop_.move_to(live, Phase::undecided);
+  loop_.predict(live);
   return true;
 }
 
 void Batch::decide_promise(Live& live, std::uint32_t num_cached, TimePoint now) {
   at_work_ = live.request();
   std::vector<scheduler::ForecastRequest> others;
-  for (const auto& [request, other] : requests_) {
+  for (const auto& [number, other] : loop_.requests()) {
     if (other.get() == &live || other->parked) continue;
     if (other->phase != Phase::no_credit && other->phase != Phase::undecided)
-      others.push_back(forecast_request(*other, now));
+      others.push_back(forecast_request(live_of(*other), now));
   }
   scheduler::ForecastRequest next = forecast_request(live, now);
   next.computed = std::min(num_cached, next.known - 1);
@@ -149,7 +150,7 @@ scheduler::PromiseMargin& Batch::margin_of(const Live& live) const {
 }
 
 scheduler::ForecastServer Batch::forecast_server() const {
-  return {.costs = &planner_.costs(),
+  return {.costs = &loop_.planner().costs(),
           .max_step_tokens = options_.planner.max_step_tokens,
           .max_sequences = options_.planner.max_sequences,
           .max_stall_seconds = options_.planner.max_stall_seconds,
@@ -158,10 +159,10 @@ scheduler::ForecastServer Batch::forecast_server() const {
 
 scheduler::ForecastRequest Batch::forecast_request(const Live& live, TimePoint now) const {
   const Request& body = *live.task->body;
-  scheduler::ForecastRequest of{.demand = demand_of(live), .weight = body.tenant.weight()};
+  scheduler::ForecastRequest of{.demand = live.demand(), .weight = live.weight};
   of.known = live.known_tokens();
   of.is_running = live.phase == Phase::running;
-  if (of.is_running) of.computed = std::min(planner_.computed(live.sequence), of.known - 1);
+  if (of.is_running) of.computed = std::min(loop_.planner().computed(live.sequence), of.known - 1);
   if (live.phase == Phase::waiting_for_fork) of.computed = live.prompt_tokens() - 1;  // the first choice computes it
   const std::uint32_t left = live.max_known - live.known_tokens();
   of.answer =

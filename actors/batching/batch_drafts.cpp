@@ -32,35 +32,36 @@ void Batch::begin_drafts(Live& live) {
   live.speculation.n_max = std::min(live.speculation.n_max, options_.planner.max_draft);
   if (live.speculation.n_max == 0) live.speculation.source = engine::DraftSource::off;
   // The state that a session's file keeps is the executor's, which may be past a stop string in a draft.
-  if (has_state() && live.task->body->turn) live.speculation.source = engine::DraftSource::off;
+  if (loop_.has_state() && live.task->body->turn) live.speculation.source = engine::DraftSource::off;
 }
 
 bool Batch::may_draft(const Live& live) const {
   return live.speculation.source != engine::DraftSource::off && live.phase == Phase::running && !live.parked &&
          !live.saving && live.emitted > 0 && live.emitted + 1 < live.granted && live.fill_until == 0 &&
-         planner_.decodes(live.sequence);
+         loop_.planner().decodes(live.sequence);
 }
 
 // Asks the draft worker for the next step's proposals; false: not for this step, or they are there.
 bool Batch::ask_for_drafts() {
-  if (!options_.has_draft_model || drafted_step_ == step_ + 1) return false;
-  drafted_step_ = step_ + 1;
+  if (!options_.has_draft_model || drafted_step_ == loop_.last_step() + 1) return false;
+  drafted_step_ = loop_.last_step() + 1;
   std::vector<SequenceId> sequences;
-  for (const auto& [sequence, live] : sequences_) {
-    const engine::DraftSource source = live->speculation.source;
+  for (const auto& [sequence, request] : loop_.sequences()) {
+    const Live& live = live_of(*request);
+    const engine::DraftSource source = live.speculation.source;
     const bool by_model = source == engine::DraftSource::draft || source == engine::DraftSource::automatic;
-    if (by_model && may_draft(*live) && live->tokens.size() + 2 < live->max_known) sequences.push_back(sequence);
+    if (by_model && may_draft(live) && live.tokens.size() + 2 < live.max_known) sequences.push_back(sequence);
   }
-  const std::uint32_t count = planner_.wanted_drafts(sequences, pass_seconds_, engine::kMaxDraftTokens);
+  const std::uint32_t count = loop_.planner().wanted_drafts(sequences, pass_seconds_, engine::kMaxDraftTokens);
   if (count == 0) return false;
   draft_work_ = std::make_shared<DraftWork>();
   draft_work_->number = ++draft_number_;
   draft_work_->closes = std::exchange(draft_closes_, {});
   drafting_.clear();
   for (const SequenceId sequence : sequences) {
-    Live& live = *sequences_.at(sequence);
+    Live& live = *find_sequence(sequence);
     engine::DraftAsk& ask = draft_work_->asks.emplace_back();
-    add_once(draft_work_->tenants, live.task->body->tenant.id);
+    add_once(draft_work_->tenants, live.tenant());
     ask.request = live.request();
     ask.first = live.num_told;
     ask.tokens.assign(live.tokens.begin() + live.num_told, live.tokens.end());
@@ -101,7 +102,7 @@ void Batch::charge_drafts(double seconds, TimePoint now) {
   for (const RequestId request : drafting_) {
     const Live* live = find(request);
     if (!live) continue;
-    const TenantId tenant = live->task->body->tenant.id;
+    const TenantId tenant = live->tenant();
     const double part = seconds / static_cast<double>(drafting_.size());
     shares_.charge(tenant, part);
     charges_.push_back({.request = request,
@@ -114,27 +115,28 @@ void Batch::charge_drafts(double seconds, TimePoint now) {
 
 void Batch::drafter_died() {
   drafts_pending_ = false;
-  for (const auto& [request, live] : requests_) live->num_told = 0;
+  for (const auto& [number, request] : loop_.requests()) live_of(*request).num_told = 0;
   draft_closes_.clear();
 }
 
 // Proposes what may follow each sequence that decodes, as far as its client's credit goes.
 void Batch::offer_drafts() {
-  for (const auto& [sequence, live] : sequences_) {
-    const bool by_model = live->proposed_at == live->tokens.size() && !live->proposal.empty();
-    if (!by_model) live->proposal.clear();
-    if (!may_draft(*live)) {
-      live->proposal.clear();
+  for (const auto& [sequence, request] : loop_.sequences()) {
+    Live& live = live_of(*request);
+    const bool by_model = live.proposed_at == live.tokens.size() && !live.proposal.empty();
+    if (!by_model) live.proposal.clear();
+    if (!may_draft(live)) {
+      live.proposal.clear();
       continue;
     }
     if (!by_model) {
-      if (!live->drafter) live->drafter = make_drafter(live->speculation.source);
-      if (!live->drafter || !live->drafter->extend(live->tokens, kMaxIndexedPerStep)) continue;
-      live->drafter->propose(live->tokens, live->speculation.n_max, live->proposal);
+      if (!live.drafter) live.drafter = make_drafter(live.speculation.source);
+      if (!live.drafter || !live.drafter->extend(live.tokens, kMaxIndexedPerStep)) continue;
+      live.drafter->propose(live.tokens, live.speculation.n_max, live.proposal);
     }
-    if (live->proposal.size() < live->speculation.n_min) live->proposal.clear();
-    const std::uint64_t credit = live->granted - live->emitted - 1;
-    planner_.offer_draft(sequence, static_cast<std::uint32_t>(std::min<std::uint64_t>(live->proposal.size(), credit)));
+    if (live.proposal.size() < live.speculation.n_min) live.proposal.clear();
+    const std::uint64_t credit = live.granted - live.emitted - 1;
+    loop_.offer_draft(sequence, static_cast<std::uint32_t>(std::min<std::uint64_t>(live.proposal.size(), credit)));
   }
 }
 
@@ -144,7 +146,7 @@ void Batch::learn_from_draft(Live& live, const engine::ItemResult& row, std::uin
   const std::size_t count = std::min(live.proposal.size(), row.tokens.size());
   std::uint32_t num_right = 0;
   while (num_right < count && live.proposal[num_right] == row.tokens[num_right].id) ++num_right;
-  if (count > 0) planner_.observe_draft(live.sequence, num_right, num_right < count);
+  if (count > 0) loop_.planner().observe_draft(live.sequence, num_right, num_right < count);
   live.proposal.clear();
   if (num_draft == 0) return;
   engine::DraftSource source = live.speculation.source;

@@ -10,20 +10,19 @@ namespace troupe::actors {
 
 using scheduler::Outcome;
 
-// Has the contents of the request's session read if they have more blocks than the cache. Then the request waits for
-// them, holding nothing; it acquires blocks again afterwards.
-bool Batch::read_session(Live& live, std::uint32_t num_cached) {
-  const auto& turn = live.task->body->turn;
+// Has the contents of the request's session read if they have more blocks than the cache.
+bool Batch::reads_contents(scheduler::ServingRequest& request, std::uint32_t num_cached) {
+  const auto& turn = live_of(request).task->body->turn;
   if (!turn || turn->image() || turn->num_saved() < num_cached + kBlockSize) return false;
-  release_blocks(live);
-  move_to(live, Phase::reading);
-  turn->read_image([done = options_.on_session_read, request = live.request()] { done(request); });
+  turn->read_image([done = options_.on_session_read, id = request.request()] { done(id); });
   return true;
 }
 
 void Batch::session_read(RequestId request) {
   Live* live = find(request);
-  if (live && live->phase == Phase::reading) queue_again(*live);
+  if (!live || live->phase != Phase::reading) return;
+  if (const auto image = image_of(*live)) live->contents = image->num_computed();
+  loop_.queue(*live);
 }
 
 std::shared_ptr<const engine::SequenceImage> Batch::image_of(const Live& live) const {
@@ -31,42 +30,16 @@ std::shared_ptr<const engine::SequenceImage> Batch::image_of(const Live& live) c
   return turn ? turn->image() : nullptr;
 }
 
-// Has the first tokens of a row copied instead of computed. Returns how many. With the last of the image's the worker
-// opens the sequence, whose state is the image's then.
-std::uint32_t Batch::fill(Live& live, std::uint32_t num_tokens) {
-  if (live.fill_until == 0) return 0;
-  const std::uint32_t from = planner_.computed(live.sequence);
-  TROUPE_ASSERT(from < live.fill_until);
-  const std::uint32_t to = std::min(from + num_tokens, live.fill_until);
-  fills_.push_back({.image = image_of(live),
-                    .tables = live.tables,
-                    .from = from,
-                    .to = to,
-                    .request = live.request(),
-                    .tenant = live.task->body->tenant.id});
-  if (to == live.fill_until) {
-    live.new_blocks.clear();  // they are in the tables
-    open(live, to);
-  }
-  return to - from;
-}
-
-void Batch::end_fill(Live& live) {
-  if (live.fill_until == 0 || planner_.computed(live.sequence) < live.fill_until) return;
-  live.fill_until = 0;
-  live.task->body->turn->forget_image();
-}
+void Batch::contents_used(scheduler::ServingRequest& request) { live_of(request).task->body->turn->forget_image(); }
 
 // The rows of the step that has ended which were copied as a whole.
 void Batch::fills_ended() {
-  for (const SequenceId sequence : std::exchange(filled_, {})) {
+  for (const SequenceId sequence : loop_.take_filled()) {
     Live* live = find_sequence(sequence);
     if (!live) continue;  // its stream ended during the step
-    planner_.advance(sequence, 0);
-    const std::uint32_t computed = std::min(planner_.computed(sequence), live->prompt_tokens());
+    loop_.row_ended(*live, 0);
+    const std::uint32_t computed = std::min(loop_.planner().computed(sequence), live->prompt_tokens());
     streams().computed(live->request(), live->generation(), computed);
-    end_fill(*live);
-    commit_full_blocks(*live);
     clear_faults(*live);
   }
 }
@@ -77,35 +50,7 @@ std::shared_ptr<SessionSaving> Batch::begin_saving(Live& live, Outcome outcome) 
   const bool is_normal = outcome == Outcome::eos || outcome == Outcome::stop_id || outcome == Outcome::stop_string ||
                          outcome == Outcome::length;
   if (!turn || !is_normal || live.phase != Phase::running) return nullptr;
-  return turn->save(live.tokens, planner_.computed(live.sequence));
-}
-
-void Batch::keep_for_saving(Live& live, std::shared_ptr<SessionSaving> saving) {
-  live.saving = std::move(saving);
-  saving_.push_back(live.sequence);
-  planner_.park(live.sequence);  // it still counts as one that wants computing: what it copies is charged
-  leases_.push_back(cache::Yield{.key = next_key(live)});
-  ++num_returns_;  // its headroom
-}
-
-// Has the next part of one sequence copied, as much as a step may compute.
-void Batch::save_part() {
-  while (!saving_.empty() && !find_sequence(saving_.front())) saving_.pop_front();  // preempted
-  if (saving_.empty()) return;
-  Live& live = *find_sequence(saving_.front());
-  // Computing comes first: beside other rows a tenant copies no more than its share of the time.
-  const TenantId tenant = live.task->body->tenant.id;
-  if (!batch_.items.empty() && shares_.served(tenant) > shares_.least_served() + shares_.allowance()) return;
-  const std::uint32_t total = live.saving->image().num_computed();
-  const std::uint32_t from = live.num_copied;
-  live.num_copied = std::min(total, from + options_.planner.max_step_tokens);
-  live.last_step = step_ + 1;
-  saves_.push_back({.saving = live.saving,
-                    .tables = live.tables,
-                    .from = from,
-                    .to = live.num_copied,
-                    .state_of = live.num_copied == total ? live.sequence : 0,
-                    .tenant = tenant});
+  return turn->save(live.tokens, loop_.planner().computed(live.sequence));
 }
 
 // What the ended step copied is charged as what it computed is; on a receipt only while there is a stream.
@@ -127,21 +72,11 @@ void Batch::charge_copies(TimePoint now) {
   streams().charge(charges_, seconds, now, news_);
 }
 
-void Batch::part_saved() {
-  if (saving_.empty()) return;
-  Live* live = find_sequence(saving_.front());
-  if (!live || live->num_copied < live->saving->image().num_computed()) return;
-  saving_.pop_front();
-  SessionSaving::commit(std::move(live->saving),
-                        [tell = options_.on_session_written, tenant = live->task->body->tenant.id](double seconds) {
+void Batch::saved(scheduler::ServingRequest& request) {
+  SessionSaving::commit(std::move(live_of(request).saving),
+                        [tell = options_.on_session_written, tenant = request.tenant()](double seconds) {
                           if (tell) tell(tenant, seconds);
                         });
-  drop(*live);
-}
-
-void Batch::give_up_saving() {
-  for (const SequenceId sequence : std::exchange(saving_, {}))
-    if (Live* live = find_sequence(sequence)) drop(*live);
 }
 
 }  // namespace troupe::actors

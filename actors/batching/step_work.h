@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "actors/requests/failure.h"
@@ -13,47 +12,17 @@
 #include "cache/lease_book.h"
 #include "engine/drafting/model_drafter.h"
 #include "engine/engine.h"
+#include "scheduler/serving_loop.h"
 
 namespace troupe::actors {
-
-// To the keeper -------------------------------------------------------------------------------------
-
-// Every step up to this one has ended. Sent before the messages that its result causes.
-struct StepEnded {
-  std::uint64_t epoch = 0;
-  std::uint64_t step = 0;
-};
-
-// Asks how many of this request's tokens are cached or being computed.
-struct Predict {
-  RequestId request = 0;
-  cache::ScopeList scopes;
-  cache::Tokens tokens;
-};
-
-using LeaseMessage =
-    std::variant<StepEnded, cache::Acquire, cache::Extend, cache::Commit, cache::Yield, cache::Release, Predict>;
-
-struct Prediction {
-  RequestId request = 0;
-  std::uint32_t tokens = 0;  // cached or in flight
-};
 
 // The keeper's reply to one msg::Lease.
 struct LeaseReply {
   cache::LeaseEffects effects;
-  std::vector<Prediction> predictions;
+  std::vector<scheduler::Prediction> predictions;
 };
 
 // To the worker -------------------------------------------------------------------------------------
-
-// Entry `index` of the group's block table becomes `block`, which has equal bits: another sequence published it first.
-struct BlockSwap {
-  SequenceId sequence = 0;
-  GroupId group = 0;
-  std::uint32_t index = 0;
-  BlockId block = kNoBlock;
-};
 
 // Blocks of positions [from, to) of a session's sequence are copied to memory, from where they are written to a file.
 struct ImageSave {
@@ -89,7 +58,7 @@ struct StepWork {
   std::vector<ImageSave> saves;
   std::vector<ImageFill> fills;
   std::vector<SequenceId> closes;
-  std::vector<BlockSwap> swaps;
+  std::vector<scheduler::BlockSwap> swaps;
   std::vector<engine::SequenceSpec> opens;
   engine::StepBatch batch;
   std::vector<TenantId> tenants;  // of its rows

@@ -119,8 +119,8 @@ void Batcher::decide() {
   }
   auto leases = batch_.take_leases();
   if (leases.empty() && cancelled_.empty()) return;
-  send(keeper_,
-       msg::Lease{std::make_shared<const std::vector<LeaseMessage>>(std::move(leases)), std::exchange(cancelled_, {})});
+  send(keeper_, msg::Lease{std::make_shared<const std::vector<scheduler::LeaseMessage>>(std::move(leases)),
+                           std::exchange(cancelled_, {})});
 }
 
 }  // namespace troupe::actors

@@ -21,7 +21,7 @@ caf::behavior CacheKeeper::make_behavior() {
   return {
       [this](const msg::Lease& lease) {
         auto reply = std::make_shared<LeaseReply>();
-        for (const LeaseMessage& message : *lease.messages) handle(message, *reply);
+        for (const scheduler::LeaseMessage& message : *lease.messages) handle(message, *reply);
         for (const TimePoint cancelled : lease.cancelled) counters_.freed(seconds_between(cancelled, now()));
         counters_.cache(book_.counters());
         if (reply->effects.answers.empty() && reply->effects.inherited.empty() && reply->predictions.empty()) return;
@@ -40,15 +40,15 @@ caf::behavior CacheKeeper::make_behavior() {
   };
 }
 
-void CacheKeeper::handle(const LeaseMessage& message, LeaseReply& reply) {
+void CacheKeeper::handle(const scheduler::LeaseMessage& message, LeaseReply& reply) {
   std::visit(Overloaded{
-                 [&](const StepEnded& m) { book_.step_done(m.epoch, m.step); },
+                 [&](const scheduler::StepEnded& m) { book_.step_done(m.epoch, m.step); },
                  [&](const cache::Acquire& m) { book_.acquire(m, reply.effects); },
                  [&](const cache::Extend& m) { book_.extend(m, reply.effects); },
                  [&](const cache::Commit& m) { book_.commit(m, reply.effects); },
                  [&](const cache::Yield& m) { book_.yield(m, reply.effects); },
                  [&](const cache::Release& m) { book_.release(m, reply.effects); },
-                 [&](const Predict& m) {
+                 [&](const scheduler::Predict& m) {
                    const cache::PrefixPrediction found = book_.predict(m.scopes, *m.tokens);
                    reply.predictions.push_back({m.request, found.cached_tokens + found.in_flight_tokens});
                  },

@@ -23,7 +23,7 @@ class CacheKeeper : public ActorBase {
   caf::behavior make_behavior() override;
 
  private:
-  void handle(const LeaseMessage& message, LeaseReply& reply);
+  void handle(const scheduler::LeaseMessage& message, LeaseReply& reply);
 
   cache::LeaseBook book_;
   Counters& counters_;

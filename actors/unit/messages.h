@@ -114,7 +114,7 @@ struct FindCached {
 
 // Steps and leases.
 struct Lease {
-  std::shared_ptr<const std::vector<LeaseMessage>> messages;
+  std::shared_ptr<const std::vector<scheduler::LeaseMessage>> messages;
   std::vector<TimePoint> cancelled{};  // of the requests whose blocks these messages free
 };
 struct Leased {

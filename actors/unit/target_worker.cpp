@@ -31,7 +31,8 @@ struct TargetWorker::Runner {
       fill.seconds = seconds_between(began, std::chrono::steady_clock::now());
     }
     for (engine::SequenceSpec& spec : work.opens) executor->open(std::move(spec));
-    for (const BlockSwap& swap : work.swaps) executor->swap_block(swap.sequence, swap.group, swap.index, swap.block);
+    for (const scheduler::BlockSwap& swap : work.swaps)
+      executor->swap_block(swap.sequence, swap.group, swap.index, swap.block);
     if (faults.before_step) faults.before_step(work.batch);
     auto result = std::make_shared<engine::StepResult>();
     executor->step(work.batch, *result);

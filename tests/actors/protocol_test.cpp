@@ -491,14 +491,14 @@ TEST_CASE("keeper: answers leases and predictions in one message, and sends none
   caf::actor_cast<Ear*>(ear)->keeper = keeper;
   const auto tokens = std::make_shared<const std::vector<TokenId>>(40, 7);
 
-  const auto say = [&](std::vector<LeaseMessage> messages) {
-    caf::anon_send(ear, msg::Lease{std::make_shared<const std::vector<LeaseMessage>>(std::move(messages))});
+  const auto say = [&](std::vector<scheduler::LeaseMessage> messages) {
+    caf::anon_send(ear, msg::Lease{std::make_shared<const std::vector<scheduler::LeaseMessage>>(std::move(messages))});
     scheduler.run();
   };
-  say({StepEnded{1, 1}});
+  say({scheduler::StepEnded{1, 1}});
   CHECK(heard.empty());
   say({cache::Acquire{{1, 1, 1, 0}, {}, {cache::kPublicScope}, tokens, 2, 0},
-       Predict{9, {cache::kPublicScope}, tokens}});
+       scheduler::Predict{9, {cache::kPublicScope}, tokens}});
   REQUIRE(heard.size() == 1);
   CHECK(std::holds_alternative<cache::Acquired>(heard[0]->effects.answers.at(0).body));
   REQUIRE(heard[0]->predictions.size() == 1);

@@ -61,8 +61,8 @@ class OneBatch {
   std::vector<RequestId> answer(std::uint32_t num_cached = 0) {
     std::vector<RequestId> asked;
     LeaseReply reply;
-    for (const LeaseMessage& message : batch->take_leases()) {
-      const auto* predict = std::get_if<Predict>(&message);
+    for (const scheduler::LeaseMessage& message : batch->take_leases()) {
+      const auto* predict = std::get_if<scheduler::Predict>(&message);
       if (!predict) continue;
       asked.push_back(predict->request);
       reply.predictions.push_back({predict->request, num_cached});

@@ -101,14 +101,14 @@ class BatchServer {
     report();
     LeaseReply reply;
     const auto leases = batch_.take_leases();
-    for (const LeaseMessage& lease : leases) {
-      if (const auto* m = std::get_if<StepEnded>(&lease)) book_.step_done(m->epoch, m->step);
+    for (const scheduler::LeaseMessage& lease : leases) {
+      if (const auto* m = std::get_if<scheduler::StepEnded>(&lease)) book_.step_done(m->epoch, m->step);
       if (const auto* m = std::get_if<cache::Acquire>(&lease)) book_.acquire(*m, reply.effects);
       if (const auto* m = std::get_if<cache::Extend>(&lease)) book_.extend(*m, reply.effects);
       if (const auto* m = std::get_if<cache::Commit>(&lease)) book_.commit(*m, reply.effects);
       if (const auto* m = std::get_if<cache::Yield>(&lease)) book_.yield(*m, reply.effects);
       if (const auto* m = std::get_if<cache::Release>(&lease)) book_.release(*m, reply.effects);
-      if (const auto* m = std::get_if<Predict>(&lease)) {
+      if (const auto* m = std::get_if<scheduler::Predict>(&lease)) {
         const auto found = book_.predict(m->scopes, *m->tokens);
         reply.predictions.push_back({m->request, found.cached_tokens + found.in_flight_tokens});
       }

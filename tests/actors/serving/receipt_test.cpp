@@ -121,23 +121,24 @@ class BatchMachine {
               spec.num_prompt_tokens + spec.sampling.max_tokens - static_cast<std::uint32_t>(spec.tokens.size());
         if (!work->batch.items.empty()) work_ = std::move(work);
       }
-      const std::vector<LeaseMessage> leases = batch_.take_leases();
+      const std::vector<scheduler::LeaseMessage> leases = batch_.take_leases();
       table_.tell(batch_.take_news());
       if (leases.empty()) return;
       LeaseReply reply;
-      for (const LeaseMessage& message : leases) handle(message, reply);
+      for (const scheduler::LeaseMessage& message : leases) handle(message, reply);
       batch_.begin_event(now_);
       batch_.keeper_replied(reply, now_);
     }
   }
-  void handle(const LeaseMessage& message, LeaseReply& reply) {
-    if (const auto* ended = std::get_if<StepEnded>(&message)) book_.step_done(ended->epoch, ended->step);
+  void handle(const scheduler::LeaseMessage& message, LeaseReply& reply) {
+    if (const auto* ended = std::get_if<scheduler::StepEnded>(&message)) book_.step_done(ended->epoch, ended->step);
     if (const auto* acquire = std::get_if<cache::Acquire>(&message)) book_.acquire(*acquire, reply.effects);
     if (const auto* extend = std::get_if<cache::Extend>(&message)) book_.extend(*extend, reply.effects);
     if (const auto* commit = std::get_if<cache::Commit>(&message)) book_.commit(*commit, reply.effects);
     if (const auto* yield = std::get_if<cache::Yield>(&message)) book_.yield(*yield, reply.effects);
     if (const auto* release = std::get_if<cache::Release>(&message)) book_.release(*release, reply.effects);
-    if (const auto* predict = std::get_if<Predict>(&message)) reply.predictions.push_back({predict->request, 0});
+    if (const auto* predict = std::get_if<scheduler::Predict>(&message))
+      reply.predictions.push_back({predict->request, 0});
   }
 
   TimePoint now_ = TimePoint{} + std::chrono::hours(1);
