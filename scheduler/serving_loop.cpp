@@ -213,7 +213,7 @@ void ServingLoop::release_blocks(ServingRequest& request) {
   if (request.phase == Phase::running) {
     planner_.remove(sequence);
     const auto is_its = [&](const auto& each) { return each.sequence == sequence; };
-    if (std::erase_if(work_.opens, is_its) == 0) work_.closes.push_back(sequence);
+    if (std::erase_if(work_.opens, is_its) == 0 && request.opened) work_.closes.push_back(sequence);
     std::erase_if(work_.swaps, is_its);
   }
   if (in_step(request)) release_waits_ = true;
@@ -349,12 +349,11 @@ void ServingLoop::abandon_step() {
   for (const auto& [sequence, request] : sequences_) {
     if (request->phase != Phase::running) continue;
     request->new_blocks.clear();  // they are in the tables
+    request->opened = false;
     // Of a fork the copy may not have been made, and its source may have been reused.
     if (!request->copy_from.empty() || has_state()) {
       unsure.push_back(request);
-    } else if (request->fill_until > 0) {
-      request->opened = false;
-    } else {
+    } else if (request->fill_until == 0) {
       open(*request, planner_.computed(sequence));
     }
   }

@@ -148,6 +148,8 @@ class ServingLoop {
   // `shares` and `driver` must outlive the loop. What is still counted in `shares` at its end is so for ever: drop all
   // requests before.
   ServingLoop(ServingOptions options, FairShares& shares, ServingDriver& driver);
+  ServingLoop(const ServingLoop&) = delete;
+  ServingLoop& operator=(const ServingLoop&) = delete;
 
   // Owns the request from now on, in its phase no_credit. Its number must be new (asserted).
   ServingRequest& add(std::unique_ptr<ServingRequest> request);

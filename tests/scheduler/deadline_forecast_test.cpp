@@ -24,8 +24,11 @@ std::function<double(const StepLoad&)> transformer(std::uint64_t seed) {
 }
 
 SimOptions crowd_options(std::uint64_t seed) {
-  SimOptions options{
-      .groups = {{.num_blocks = 4000}}, .planner = {512, 16, 0.2}, .seed = seed, .repeat_probability = 0};
+  SimOptions options{.groups = {{.num_blocks = 4000}},
+                     .planner = {512, 16, 0.2},
+                     .seed = seed,
+                     .repeat_probability = 0,
+                     .quick_messages = true};
   options.step_cost = transformer(seed);
   return options;
 }

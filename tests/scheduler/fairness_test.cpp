@@ -74,6 +74,7 @@ TEST_CASE("a short request waits for steps, not for another tenant's queue") {
     Tenants tenants(options_of(seed));
     for (int i = 0; i < 64; ++i) tenants.submit(kAnn, 300, 200);
     tenants.run(2);
+    while (tenants.sim.num_sequences(kAnn) < 8) REQUIRE(tenants.sim.tick());  // all places
     const RequestNumber short_one = tenants.submit(kBob, 8, 8);
     // A full step takes 0.138 s; messages to the keeper and back pass in between at random.
     CHECK(tenants.first_token_after(short_one) < 8 * 0.138);

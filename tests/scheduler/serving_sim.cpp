@@ -6,14 +6,13 @@
 #include <catch2/catch.hpp>
 
 #include "cache/group.h"
-#include "cache/radix_tree.h"
 #include "scheduler/shares/admission.h"
 
 namespace troupe::scheduler {
 namespace {
 
 std::uint64_t chain(std::uint64_t hash, TokenId token) { return XXH3_64bits_withSeed(&token, sizeof token, hash); }
-TokenId sample(std::uint64_t hash) { return static_cast<TokenId>(hash % 50000); }
+TokenId sample(std::uint64_t hash, std::uint64_t choice) { return static_cast<TokenId>((hash + choice) % 50000); }
 
 std::uint64_t chain(std::span<const TokenId> tokens) {
   std::uint64_t hash = 0;
@@ -29,20 +28,17 @@ void append(std::vector<T>& to, const std::vector<T>& more) {
 }  // namespace
 
 ServingSim::ServingSim(SimOptions options)
-    : options_(options),
-      random_(options.seed),
-      book_(make_book(1, false)),
-      snapshots_(options.num_snapshots),
-      planner_(planner_options(), shares_) {
+    : options_(options), random_(options.seed), book_(make_book(1, false)), snapshots_(options.num_snapshots) {
   for (const cache::Group& group : options_.groups) arenas_.emplace_back(group.num_blocks);
+  loop_.emplace(serving_options(), shares_, static_cast<ServingDriver&>(*this));
 }
 
-PlannerOptions ServingSim::planner_options() const {
+ServingOptions ServingSim::serving_options() const {
   PlannerOptions planner = options_.planner;
   planner.snapshot_rule = options_.snapshot_rule;
   for (const cache::Group& group : options_.groups)
     planner.max_initial_blocks = std::min(planner.max_initial_blocks, group.num_blocks);
-  return planner;
+  return {.epoch = epoch_, .groups = options_.groups, .planner = planner};
 }
 
 std::unique_ptr<cache::LeaseBook> ServingSim::make_book(std::uint64_t epoch, bool await_quiesce) const {
@@ -53,12 +49,41 @@ std::unique_ptr<cache::LeaseBook> ServingSim::make_book(std::uint64_t epoch, boo
                                                                     .num_snapshots = options_.num_snapshots});
 }
 
+// --- requests ---
+
 RequestNumber ServingSim::submit(std::vector<TokenId> prompt, std::uint32_t num_generated, std::int32_t priority,
                                  cache::ScopeList scopes, TenantId tenant) {
   SimRequest request;
   request.demand = {.tenant = tenant, .priority = priority, .max_tokens = num_generated};
   request.scopes = scopes;
   request.tokens = std::move(prompt);
+  return enqueue(std::move(request));
+}
+
+RequestNumber ServingSim::submit_choices(std::vector<TokenId> prompt, std::uint32_t num_generated,
+                                         std::uint64_t num_choices, TenantId tenant) {
+  const RequestNumber first = requests_.size() + 1;
+  for (std::uint64_t choice = 0; choice < num_choices; ++choice) {
+    SimRequest request;
+    request.demand = {.tenant = tenant, .max_tokens = num_generated};
+    request.tokens = prompt;
+    request.choice = choice;
+    if (choice > 0) request.fork_of = first;
+    enqueue(std::move(request));
+  }
+  return first;
+}
+
+RequestNumber ServingSim::submit_turn(RequestNumber before, const std::vector<TokenId>& more,
+                                      std::uint32_t num_generated) {
+  const SimRequest& last = requests_.at(before);
+  REQUIRE(last.ended);
+  SimRequest request;
+  request.demand = {.tenant = last.demand.tenant, .max_tokens = num_generated};
+  request.scopes = last.scopes;
+  request.tokens = last.tokens;
+  append(request.tokens, more);
+  request.turn_after = before;
   return enqueue(std::move(request));
 }
 
@@ -76,14 +101,28 @@ RequestNumber ServingSim::enqueue(SimRequest request) {
   REQUIRE(std::holds_alternative<Fits>(fit));
   request.max_known = std::get<Fits>(fit).max_known;
   REQUIRE(request.max_known == request.num_prompt + request.demand.max_tokens);
-  queue_.push(number, request.demand);
-  requests_.emplace(number, std::move(request));
-  count_share(number, true);
+  add(requests_.emplace(number, std::move(request)).first->second);
   return number;
 }
 
+// To the loop.
+void ServingSim::add(SimRequest& request) {
+  auto live = std::make_unique<Live>();
+  live->record = &request;
+  live->asked = request.demand;
+  if (const auto weight = weights_.find(request.demand.tenant); weight != weights_.end()) live->weight = weight->second;
+  live->scopes = request.scopes;
+  live->tokens = request.tokens;
+  live->prompt = std::make_shared<const std::vector<TokenId>>(
+      request.tokens.begin(), request.tokens.begin() + static_cast<std::ptrdiff_t>(request.num_prompt));
+  live->fork_of = request.fork_of;
+  live->max_known = request.max_known;
+  if (request.has_contents) live->contents = contents_.at(request.turn_after).num_tokens;
+  loop_->enter(loop_->add(std::move(live)));
+}
+
 ForecastServer ServingSim::forecast_server() const {
-  return {.costs = &planner_.costs(),
+  return {.costs = &loop_->planner().costs(),
           .max_step_tokens = options_.planner.max_step_tokens,
           .max_sequences = options_.planner.max_sequences,
           .max_stall_seconds = options_.planner.max_stall_seconds};
@@ -91,15 +130,14 @@ ForecastServer ServingSim::forecast_server() const {
 
 Forecast ServingSim::forecast_of(const ForecastRequest& next) const {
   std::vector<ForecastRequest> requests;
-  for (const auto& [number, request] : requests_) {
-    if (request.ended) continue;
+  for (const auto& [number, live] : loop_->requests()) {
+    const SimRequest& request = static_cast<const Live&>(*live).record[0];
     ForecastRequest& each = requests.emplace_back();
-    const auto id = sequence_of(number);
-    each.demand = request.demand;
-    each.known = static_cast<std::uint32_t>(request.tokens.size());
-    each.is_running = id && planner_.contains(*id);
-    if (each.is_running) each.computed = planner_.computed(*id);
-    each.answer = request.max_known - each.known;
+    each.demand = live->asked;
+    each.known = live->known_tokens();
+    each.is_running = live->phase == ServingPhase::running;
+    if (each.is_running) each.computed = loop_->planner().computed(live->sequence);
+    each.answer = live->max_known - each.known;
     if (!request.deadline) continue;
     each.promised = (*request.deadline - time_) / margin.factor();
     each.promised_last = true;
@@ -117,7 +155,7 @@ std::optional<RequestNumber> ServingSim::submit_by(double seconds, std::vector<T
   request.scopes = {static_cast<cache::ScopeId>(tenant)};
   request.tokens = std::move(prompt);
   ForecastRequest next{.demand = request.demand, .known = request.demand.prompt_tokens, .answer = num_generated};
-  if (planner_.costs().has_learned()) {
+  if (loop_->planner().costs().has_learned()) {
     next.demand.due_seconds = time_ + seconds - alone(forecast_server(), next).last_seconds;
     const Forecast expected = forecast_of(next);
     if (expected.last_seconds * margin.factor() > seconds || expected.breaks_promise_until) return std::nullopt;
@@ -127,61 +165,63 @@ std::optional<RequestNumber> ServingSim::submit_by(double seconds, std::vector<T
   return enqueue(std::move(request));
 }
 
-std::optional<SequenceId> ServingSim::sequence_of(RequestNumber number) const {
-  for (const auto& [id, sequence] : sequences_)
-    if (sequence.request == number) return id;
-  return std::nullopt;
+std::optional<RequestNumber> ServingSim::request_of(SequenceId sequence) {
+  const ServingRequest* live = loop_->find_sequence(sequence);
+  if (!live) return std::nullopt;
+  return live->request();
 }
 
-Demand ServingSim::demand_of(const SimRequest& request) const {
-  Demand demand = request.demand;
-  demand.generated = static_cast<std::uint32_t>(request.tokens.size()) - request.num_prompt;
-  return demand;
-}
-
-Demand ServingSim::demand_of(SequenceId id) const { return demand_of(requests_.at(sequences_.at(id).request)); }
-
-std::optional<RequestNumber> ServingSim::request_of(SequenceId sequence) const {
-  const auto found = sequences_.find(sequence);
-  if (found == sequences_.end()) return std::nullopt;
-  return found->second.request;
+std::uint32_t ServingSim::num_sequences(TenantId tenant) const {
+  return static_cast<std::uint32_t>(std::ranges::count_if(loop_->sequences(), [&](const auto& entry) {
+    return !entry.second->parked && !entry.second->is_saving() && entry.second->tenant() == tenant;
+  }));
 }
 
 void ServingSim::cancel(RequestNumber number) {
   SimRequest& request = requests_.at(number);
   if (request.ended) return;
   request.ended = request.cancelled = true;
-  count_share(number, false);
-  if (queue_.remove(number) || preempted_parked_.erase(number) > 0) return;
-  if (const auto id = sequence_of(number)) end(*id, sequences_.at(*id).last_step);
+  loop_->drop(*find(number));
 }
 
 void ServingSim::park(RequestNumber number) {
-  const auto id = sequence_of(number);
-  if (!id || sequences_.at(*id).phase != Phase::running) return;
-  if (std::exchange(sequences_.at(*id).parked, true)) return;
-  planner_.park(*id);
-  count_share(number, false);
-  to_keeper_.push_back(cache::Yield{next_key(*id, sequences_.at(*id))});
-  ++num_returns_;  // headroom
+  Live* live = find(number);
+  if (live && !live->is_saving() && live->phase == ServingPhase::running && !live->parked) loop_->park(*live);
 }
 
 void ServingSim::unpark(RequestNumber number) {
-  if (preempted_parked_.erase(number) > 0) {
-    queue_.push(number, requests_.at(number).demand);
-    count_share(number, true);
+  Live* live = find(number);
+  if (!live || live->is_saving()) return;
+  if (live->parked && !loop_->may_unpark(*live)) loop_->preempt(*live);
+  if (live->phase == ServingPhase::no_credit) {
+    loop_->queue(*live);
+  } else if (live->parked) {
+    loop_->unpark(*live);
   }
-  const auto id = sequence_of(number);
-  if (!id || !planner_.contains(*id)) return;
-  const Demand& demand = requests_.at(number).demand;
-  if (sequences_.at(*id).parked && shares_.places_and_claims(demand.tenant) >= demand.max_running()) {
-    preempt(*id);
-    return unpark(number);
-  }
-  planner_.unpark(*id);
-  sequences_.at(*id).parked = false;
-  count_share(number, true);
 }
+
+bool ServingSim::admitted(ServingRequest& live) {
+  SimRequest& request = *static_cast<Live&>(live).record;
+  const std::uint32_t computed = loop_->planner().computed(live.sequence);
+  if (request.num_admissions++ == 0) request.cached_tokens = computed;
+  request.resumed_at = computed;
+  return true;
+}
+
+bool ServingSim::reads_contents(ServingRequest& live, std::uint32_t num_cached) {
+  const SimRequest& request = *static_cast<Live&>(live).record;
+  const auto saved = contents_.find(request.turn_after);
+  if (saved == contents_.end() || request.has_contents) return false;
+  if (saved->second.num_tokens < num_cached + kBlockSize) return false;
+  reading_.push_back(request.number);
+  return true;
+}
+
+void ServingSim::contents_used(ServingRequest& live) { static_cast<Live&>(live).record->has_contents = false; }
+
+void ServingSim::saved(ServingRequest& live) { contents_[live.request()] = std::move(saving_.at(live.request())); }
+
+// --- faults ---
 
 void ServingSim::kill_batcher() {
   start_epoch();
@@ -201,18 +241,12 @@ void ServingSim::kill_keeper() {
 void ServingSim::start_epoch() {
   ++epoch_;
   to_batcher_.clear();
-  sequences_.clear();
-  preempted_parked_.clear();
-  states_.clear();
+  reading_.clear();
+  open_.clear();
   shares_ = FairShares();
-  planner_ = StepPlanner(planner_options(), shares_);
-  queue_ = FairQueue(shares_, [this](TenantId tenant) { return may_admit(tenant); });
-  for (auto& [number, request] : requests_) {
-    if (request.ended) continue;
-    request.wants_computing = false;
-    queue_.push(number, request.demand);
-    count_share(number, true);
-  }
+  loop_.emplace(serving_options(), shares_, static_cast<ServingDriver&>(*this));
+  for (auto& [number, request] : requests_)
+    if (!request.ended) add(request);
   awaiting_quiesce_ = running_step_.has_value();
 }
 
@@ -223,9 +257,16 @@ bool ServingSim::tick() {
   std::vector<int> possible;
   if (!to_keeper_.empty()) possible.insert(possible.end(), 4, 0);
   if (!to_batcher_.empty()) possible.insert(possible.end(), 4, 1);
-  if (running_step_) possible.push_back(2);
+  if (running_step_ && !(options_.quick_messages && !possible.empty())) possible.push_back(2);
   if (!repeats_.empty()) possible.push_back(3);
+  if (!reading_.empty()) possible.push_back(4);
   if (possible.empty()) return false;
+  const auto take = [&](auto& list) {
+    const auto at = list.begin() + static_cast<std::ptrdiff_t>(random_() % list.size());
+    const auto taken = *at;
+    list.erase(at);
+    return taken;
+  };
   switch (possible[random_() % possible.size()]) {
     case 0: {
       const ToKeeper message = std::move(to_keeper_.front());
@@ -235,24 +276,23 @@ bool ServingSim::tick() {
       break;
     }
     case 1: {
-      const auto answer = std::move(to_batcher_.front());
+      const ToBatcher message = std::move(to_batcher_.front());
       to_batcher_.pop_front();
-      if (const auto* inheritance = std::get_if<cache::Inheritance>(&answer)) {
-        planner_.inherit(inheritance->sequence, inheritance->rank);
-      } else {
-        deliver_answer(std::get<cache::LeaseAnswer>(answer));
-      }
+      deliver_to_batcher(message);
       break;
     }
     case 2:
       finish_step();
       break;
-    default: {
-      const std::size_t index = random_() % repeats_.size();
-      const ToKeeper message = repeats_[index];
-      repeats_.erase(repeats_.begin() + static_cast<std::ptrdiff_t>(index));
-      deliver_to_keeper(message);
-    }
+    case 3:
+      deliver_to_keeper(take(repeats_));
+      break;
+    default:
+      if (Live* live = find(take(reading_)); live && live->phase == ServingPhase::reading) {
+        live->record->has_contents = true;
+        live->contents = contents_.at(live->record->turn_after).num_tokens;
+        loop_->queue(*live);
+      }
   }
   return true;
 }
@@ -264,16 +304,23 @@ void ServingSim::drain(std::uint64_t max_ticks) {
     INFO("request " << number);
     REQUIRE(request.ended);
   }
+  REQUIRE(loop_->requests().empty());
 }
 
 void ServingSim::deliver_to_keeper(const ToKeeper& message) {
   effects_.clear();
-  if (const auto* acquire = std::get_if<cache::Acquire>(&message)) book_->acquire(*acquire, effects_);
-  if (const auto* extend = std::get_if<cache::Extend>(&message)) book_->extend(*extend, effects_);
-  if (const auto* commit = std::get_if<cache::Commit>(&message)) book_->commit(*commit, effects_);
-  if (const auto* yield = std::get_if<cache::Yield>(&message)) book_->yield(*yield, effects_);
-  if (const auto* release = std::get_if<cache::Release>(&message)) book_->release(*release, effects_);
-  if (const auto* done = std::get_if<StepDone>(&message)) book_->step_done(done->epoch, done->step);
+  if (const auto* lease = std::get_if<LeaseMessage>(&message)) {
+    if (const auto* acquire = std::get_if<cache::Acquire>(lease)) book_->acquire(*acquire, effects_);
+    if (const auto* extend = std::get_if<cache::Extend>(lease)) book_->extend(*extend, effects_);
+    if (const auto* commit = std::get_if<cache::Commit>(lease)) book_->commit(*commit, effects_);
+    if (const auto* yield = std::get_if<cache::Yield>(lease)) book_->yield(*yield, effects_);
+    if (const auto* release = std::get_if<cache::Release>(lease)) book_->release(*release, effects_);
+    if (const auto* ended = std::get_if<StepEnded>(lease)) book_->step_done(ended->epoch, ended->step);
+    if (const auto* predict = std::get_if<Predict>(lease)) {
+      const cache::PrefixPrediction found = book_->predict(predict->scopes, *predict->tokens);
+      to_batcher_.push_back(Prediction{predict->request, found.cached_tokens + found.in_flight_tokens});
+    }
+  }
   if (const auto* begin = std::get_if<BeginEpoch>(&message)) book_->begin_epoch(begin->epoch);
   if (const auto* quiesced = std::get_if<Quiesced>(&message)) book_->quiesced(quiesced->epoch);
   for (cache::LeaseAnswer& answer : effects_.answers) to_batcher_.push_back(std::move(answer));
@@ -283,205 +330,25 @@ void ServingSim::deliver_to_keeper(const ToKeeper& message) {
     REQUIRE(book_->blocks_of(tenant).blocks <= limits.max_kv_blocks.value_or(kNoBlock));
 }
 
-// --- the batcher ---
-
-cache::LeaseKey ServingSim::next_key(SequenceId id, Sequence& sequence) {
-  if (std::exchange(sequence.displaced, false)) come_back();
-  return {epoch_, id, ++sequence.sent, sequence.seen};
+void ServingSim::deliver_to_batcher(const ToBatcher& message) {
+  if (const auto* inheritance = std::get_if<cache::Inheritance>(&message)) loop_->inherited(*inheritance);
+  if (const auto* prediction = std::get_if<Prediction>(&message)) loop_->predicted(*prediction);
+  const auto* answer = std::get_if<cache::LeaseAnswer>(&message);
+  if (!answer) return;
+  const ServingRequest* live = loop_->find_sequence(answer->sequence);
+  const auto* denied = std::get_if<cache::Short>(&answer->body);
+  num_at_ceiling_ += live && denied && denied->at_ceiling && live->phase != ServingPhase::running;
+  loop_->answered(*answer);
 }
 
 void ServingSim::pump() {
-  admit();
-  std::vector<BlockNeed> needs;
-  planner_.needs(needs);
-  for (const BlockNeed& need : needs)
-    to_keeper_.push_back(cache::Extend{next_key(need.sequence, sequences_.at(need.sequence)), need.num_blocks});
-  if (running_step_) return;
-  if (const auto victim = planner_.victim()) preempt(*victim);
-  start_step();
-}
-
-void ServingSim::admit() {
-  std::uint32_t num_acquiring = 0, num_waiting = 0;
-  std::optional<SequenceId> next, at_ceiling;  // were short of blocks
-  for (const auto& [id, sequence] : sequences_) {
-    num_acquiring += sequence.phase == Phase::acquiring;
-    num_waiting += sequence.phase == Phase::waiting;
-    if (sequence.phase != Phase::short_of_blocks) continue;
-    auto& oldest = sequence.at_ceiling ? at_ceiling : next;
-    if (sequence.at_ceiling && !can_ask_again(id)) continue;
-    if (!oldest || planner_.is_older(demand_of(id), demand_of(*oldest))) oldest = id;
+  loop_->decide();
+  if (loop_->prepare_step()) {
+    offer_drafts();
+    (void)loop_->plan_step();
   }
-  if (planner_.starved() || num_acquiring > 0) return;
-  const auto first = queue_.peek();
-  const bool has_room = planner_.has_room() && first;
-  if (next && !(has_room && planner_.outranks(demand_of(requests_.at(*first)), demand_of(*next)))) {
-    if (can_ask_again(*next)) ask_again(*next);
-    return;
-  }
-  if (!next && at_ceiling) return ask_again(*at_ceiling);
-  if (!first || num_waiting >= options_.planner.max_sequences) return;
-  std::optional<SequenceId> victim;
-  if (!has_room) {
-    if (!running_step_) victim = planner_.place_for(demand_of(requests_.at(*first)));
-    if (!victim) return;
-  }
-  std::vector<RequestNumber> candidates;
-  queue_.candidates(candidates);
-  for (RequestNumber number : candidates) {
-    const SimRequest& request = requests_.at(number);
-    const cache::PrefixPrediction prediction = book_->predict(request.scopes, request.tokens);
-    queue_.set_prediction(number, prediction.cached_tokens + prediction.in_flight_tokens);
-  }
-  std::int32_t priority = 0;
-  const RequestNumber picked = *queue_.pick(&priority);
-  requests_.at(picked).demand.priority = priority;
-  if (victim) preempt(*victim);
-  const SequenceId id = next_sequence_++;
-  sequences_[id].request = picked;
-  shares_.claim_place(requests_.at(picked).demand.tenant);
-  send_acquire(id);
-}
-
-bool ServingSim::may_admit(TenantId tenant) const {
-  return !planner_.starved_at_ceiling(tenant) && std::ranges::none_of(sequences_, [&](const auto& entry) {
-    const Sequence& sequence = entry.second;
-    return sequence.phase == Phase::short_of_blocks && sequence.at_ceiling &&
-           requests_.at(sequence.request).demand.tenant == tenant;
-  });
-}
-
-bool ServingSim::can_ask_again(SequenceId id) const {
-  const Sequence& sequence = sequences_.at(id);
-  if (num_returns_ > sequence.asked_at && planner_.can_add()) return true;
-  return !running_step_ && planner_.victim_for(demand_of(id), sequence.at_ceiling);
-}
-
-// An older request need not wait for younger ones to end by themselves.
-void ServingSim::ask_again(SequenceId id) {
-  const Sequence& sequence = sequences_.at(id);
-  if (num_returns_ == sequence.asked_at || !planner_.can_add())
-    preempt(*planner_.victim_for(demand_of(id), sequence.at_ceiling));
-  send_acquire(id);
-}
-
-void ServingSim::send_acquire(SequenceId id) {
-  Sequence& sequence = sequences_.at(id);
-  const SimRequest& request = requests_.at(sequence.request);
-  sequence.phase = Phase::acquiring;
-  sequence.asked_at = num_returns_;
-  to_keeper_.push_back(cache::Acquire{
-      next_key(id, sequence), FairQueue::rank_of(request.demand), request.scopes,
-      std::make_shared<const std::vector<TokenId>>(request.tokens),
-      planner_.initial_blocks(static_cast<std::uint32_t>(request.tokens.size())), planner_.num_running(), std::nullopt,
-      owner_of(request.demand.tenant, request.demand.limits), shares_.places(request.demand.tenant)});
-}
-
-void ServingSim::deliver_answer(const cache::LeaseAnswer& answer) {
-  const auto found = sequences_.find(answer.sequence);
-  if (answer.epoch != epoch_ || found == sequences_.end() || answer.number <= found->second.seen) return;
-  Sequence& sequence = found->second;
-  SimRequest& request = requests_.at(sequence.request);
-  if (std::holds_alternative<cache::Wait>(answer.body)) {
-    sequence.phase = Phase::waiting;
-    return;
-  }
-  REQUIRE(answer.number == sequence.seen + 1);
-  sequence.seen = answer.number;
-  if (const auto* acquired = std::get_if<cache::Acquired>(&answer.body)) {
-    if (planner_.is_full()) {
-      const auto victim = planner_.parked_victim();
-      if (!victim) return preempt(answer.sequence);  // gives back its blocks
-      preempt(*victim);
-    }
-    withdraw_claim(answer.sequence);
-    sequence.phase = Phase::running;
-    sequence.tables = acquired->tables;
-    sequence.restore = acquired->restore;
-    sequence.spares = acquired->spares;
-    if (request.num_admissions++ == 0) request.cached_tokens = acquired->num_cached_tokens;
-    request.resumed_at = acquired->num_cached_tokens;
-    planner_.add({.sequence = answer.sequence,
-                  .rank = FairQueue::rank_of(request.demand),
-                  .known = static_cast<std::uint32_t>(request.tokens.size()),
-                  .computed = acquired->num_cached_tokens,
-                  .num_blocks = static_cast<std::uint32_t>(acquired->tables[0].size()),
-                  .max_known = request.max_known,
-                  .tenant = request.demand.tenant,
-                  .due_seconds = request.demand.due_seconds,
-                  .floor = request.demand.limits.min_kv_blocks.value_or(0)});
-  } else if (const auto* extended = std::get_if<cache::Extended>(&answer.body)) {
-    for (GroupId group = 0; group < sequence.tables.size(); ++group)
-      append(sequence.tables[group], extended->blocks[group]);
-    append(sequence.spares, extended->spares);
-    planner_.grant(answer.sequence, static_cast<std::uint32_t>(extended->blocks[0].size()));
-  } else if (const auto* committed = std::get_if<cache::Committed>(&answer.body)) {
-    append(sequence.spares, committed->spares);
-    for (GroupId group = 0; group < sequence.tables.size(); ++group) {
-      for (std::size_t i = 0; i < committed->blocks[group].size(); ++i) {
-        BlockId& entry = sequence.tables[group][committed->first_block + i];
-        const BlockId canonical = committed->blocks[group][i];
-        if (entry == kNoBlock || canonical == kNoBlock || entry == canonical) continue;  // before the window by now
-        entry = canonical;
-        sequence.displaced = true;
-        planner_.retry_denied();
-      }
-    }
-  } else if (const auto* denied = std::get_if<cache::Short>(&answer.body)) {
-    if (sequence.phase == Phase::running) {
-      planner_.deny(answer.sequence, denied->available, denied->at_ceiling);
-    } else {
-      sequence.at_ceiling = denied->at_ceiling;
-      num_at_ceiling_ += denied->at_ceiling;
-      sequence.phase = Phase::short_of_blocks;
-    }
-  }
-}
-
-void ServingSim::end(SequenceId id, std::uint64_t after_step) {
-  Sequence& sequence = sequences_.at(id);
-  withdraw_claim(id);
-  planner_.remove(id);
-  to_keeper_.push_back(cache::Release{next_key(id, sequence), after_step});
-  if (running_step_ && after_step == running_step_->step) release_waits_ = true;
-  sequences_.erase(id);
-  states_.erase(id);
-  come_back();
-}
-
-// Of a sequence that is not in the planner.
-void ServingSim::withdraw_claim(SequenceId id) {
-  if (sequences_.at(id).phase != Phase::running) shares_.withdraw_claim(demand_of(id).tenant);
-}
-
-std::uint32_t ServingSim::num_sequences(TenantId tenant) const {
-  return static_cast<std::uint32_t>(std::ranges::count_if(
-      sequences_, [&](const auto& entry) { return !entry.second.parked && demand_of(entry.first).tenant == tenant; }));
-}
-
-void ServingSim::come_back() {
-  planner_.retry_denied();
-  ++num_returns_;
-}
-
-void ServingSim::count_share(RequestNumber number, bool wants_computing) {
-  SimRequest& request = requests_.at(number);
-  if (std::exchange(request.wants_computing, wants_computing) == wants_computing) return;
-  const TenantId tenant = request.demand.tenant;
-  const auto weight = weights_.find(tenant);
-  wants_computing ? shares_.begin(tenant, weight == weights_.end() ? 1 : weight->second) : shares_.end(tenant);
-}
-
-void ServingSim::preempt(SequenceId id) {
-  const Sequence& sequence = sequences_.at(id);
-  const SimRequest& request = requests_.at(sequence.request);
-  if (sequence.parked) {
-    preempted_parked_.insert(request.number);
-  } else {
-    queue_.push(request.number, request.demand);
-  }
-  end(id, sequence.last_step);
-  ++num_preemptions_;
+  if (const auto work = loop_->take_work()) run(*work);
+  for (LeaseMessage& message : loop_->take_leases()) to_keeper_.push_back(std::move(message));
 }
 
 // --- the worker ---
@@ -490,55 +357,94 @@ void ServingSim::preempt(SequenceId id) {
 void ServingSim::offer_drafts() {
   drafts_.clear();
   if (options_.draft_probability == 0) return;
-  for (const auto& [id, sequence] : sequences_) {
-    if (sequence.phase != Phase::running || !planner_.decodes(id) || !chance(options_.draft_probability)) continue;
-    std::uint64_t hash = chain(requests_.at(sequence.request).tokens);
+  for (const auto& [id, live] : loop_->sequences()) {
+    if (live->phase != ServingPhase::running || live->is_saving() || live->fill_until > 0) continue;
+    if (!loop_->planner().decodes(id) || !chance(options_.draft_probability)) continue;
+    const std::uint64_t choice = static_cast<const Live&>(*live).record->choice;
+    std::uint64_t hash = chain(live->tokens);
     std::vector<TokenId>& draft = drafts_[id];
     const std::size_t count = 1 + random_() % kMaxDraft, num_right = random_() % (count + 1);
     while (draft.size() < count) {
-      draft.push_back(sample(hash) + (draft.size() < num_right ? 0 : 1));
+      draft.push_back(sample(hash, choice) + (draft.size() < num_right ? 0 : 1));
       hash = chain(hash, draft.back());
     }
-    planner_.offer_draft(id, static_cast<std::uint32_t>(count));
+    loop_->offer_draft(id, static_cast<std::uint32_t>(count));
   }
 }
 
-void ServingSim::start_step() {
-  offer_drafts();
-  planner_.plan(next_step_, epoch_, plan_);
-  if (plan_.items.empty()) return;
-  RunningStep step{next_step_++, epoch_, 0, {}};
-  std::uint32_t num_tokens = 0;
-  for (const PlanItem& item : plan_.items) {
-    Sequence& sequence = sequences_.at(item.sequence);
-    sequence.last_step = step.step;
-    if (item.at_snapshot && !sequence.spares.empty()) {
-      sequence.saved = sequence.spares.back();
-      sequence.spares.pop_back();
+void ServingSim::run(const ServingWork& work) {
+  for (const BlockCopy& save : work.saves) {
+    copy(save, false);
+    if (save.is_last && has_state()) saving_.at(save.request->request()).state = open_.at(save.sequence).state.value();
+  }
+  for (const SequenceId sequence : work.closes) REQUIRE(open_.erase(sequence) == 1);
+  if (work.step == 0) return;
+  for (const BlockCopy& fill : work.fills) copy(fill, true);
+  for (const SequenceOpening& opening : work.opens) {
+    Open opened{.tables = opening.tables, .computed = opening.num_cached, .restore = opening.restore, .state = {}};
+    if (opening.is_filled && has_state()) {
+      const RequestNumber before = static_cast<const Live*>(opening.request)->record->turn_after;
+      opened.state = contents_.at(before).state;
     }
-    for (GroupId group = 0; group < sequence.tables.size(); ++group) {
-      const BlockTable& table = sequence.tables[group];
+    for (GroupId group = 0; group < opening.copy_from.size(); ++group)
+      arenas_[group].at(opening.tables[group][opening.num_cached / kBlockSize]) =
+          arenas_[group].at(opening.copy_from[group]);
+    REQUIRE(open_.emplace(opening.sequence, std::move(opened)).second);
+  }
+  for (const BlockSwap& swap : work.swaps) open_.at(swap.sequence).tables[swap.group][swap.index] = swap.block;
+
+  RunningStep step{work.step, epoch_, 0, {}};
+  std::uint32_t num_tokens = 0;
+  for (const StepRow& planned : work.rows) {
+    Open& opened = open_.at(planned.sequence);
+    for (GroupId group = 0; group < planned.new_blocks.size(); ++group)
+      append(opened.tables[group], planned.new_blocks[group]);
+    const Live& live = static_cast<const Live&>(*planned.request);
+    for (GroupId group = 0; group < live.tables.size(); ++group) {
+      const BlockTable& table = live.tables[group];
       const auto held = table.size() - static_cast<std::size_t>(std::count(table.begin(), table.end(), kNoBlock));
       most_blocks_held_[group] = std::max(most_blocks_held_[group], static_cast<std::uint32_t>(held));
     }
-    step.rows.push_back({item.sequence, requests_.at(sequence.request).tokens, sequence.tables,
-                         planner_.computed(item.sequence), item.num_tokens, item.wants_logits,
-                         std::exchange(sequence.restore, kNoSnapshot), sequence.saved, std::nullopt});
-    if (const auto live = states_.find(item.sequence); live != states_.end()) step.rows.back().state = live->second;
-    if (item.num_draft > 0) {
-      const std::vector<TokenId>& draft = drafts_.at(item.sequence);
-      step.rows.back().draft.assign(draft.begin(), draft.begin() + item.num_draft);
-      REQUIRE(step.rows.back().save == kNoSnapshot);
+    step.rows.push_back({planned.sequence, live.tokens, live.record->choice, opened.tables, opened.computed,
+                         planned.num_tokens, planned.wants_logits, opened.restore, planned.save, opened.state});
+    Row& row = step.rows.back();
+    REQUIRE(row.computed + row.num_tokens <= row.tokens.size());
+    if (planned.num_draft > 0) {
+      const std::vector<TokenId>& draft = drafts_.at(planned.sequence);
+      row.draft.assign(draft.begin(), draft.begin() + planned.num_draft);
+      REQUIRE(row.save == kNoSnapshot);
     }
-    REQUIRE(blocks_for(step.rows.back().computed + item.num_tokens + item.num_draft) <= sequence.tables[0].size());
-    num_tokens += item.num_tokens + item.num_draft;
-    check_reads(step.rows.back());
+    REQUIRE(row.computed >= planned.rewind_floor);
+    REQUIRE(blocks_for(row.computed + planned.num_tokens + planned.num_draft) <= row.tables[0].size());
+    num_tokens += planned.num_tokens + planned.num_draft;
+    check_reads(row);
   }
   REQUIRE(num_tokens <= options_.planner.max_step_tokens);
-  REQUIRE(plan_.items.size() <= options_.planner.max_sequences);
-  step.seconds = options_.step_cost ? options_.step_cost(plan_.load)
-                                    : options_.step_seconds + options_.token_seconds * plan_.load.num_tokens;
+  REQUIRE(work.rows.size() <= options_.planner.max_sequences);
+  const StepLoad& load = loop_->plan().load;
+  step.seconds =
+      options_.step_cost ? options_.step_cost(load) : options_.step_seconds + options_.token_seconds * load.num_tokens;
   running_step_ = std::move(step);
+  ++num_steps_;
+}
+
+// Between blocks and what is saved of the request, or of the one that it follows.
+void ServingSim::copy(const BlockCopy& part, bool to_blocks) {
+  const Live& live = static_cast<const Live&>(*part.request);
+  Contents& saved = to_blocks ? contents_.at(live.record->turn_after) : saving_[live.request()];
+  if (!to_blocks) saved.num_tokens = part.to;
+  saved.slots.resize(options_.groups.size());
+  for (GroupId group = 0; group < options_.groups.size(); ++group) {
+    std::vector<std::uint64_t>& slots = saved.slots[group];
+    if (!to_blocks) slots.resize(part.to);
+    for (std::uint32_t i = part.from; i < part.to; ++i) {
+      const BlockId block = part.tables[group].at(i / kBlockSize);
+      if (block == kNoBlock) continue;
+      std::uint64_t& slot = arenas_[group].at(block)[i % kBlockSize];
+      to_blocks ? slot = slots.at(i) : slots[i] = slot;
+    }
+  }
+  if (to_blocks) live.record->num_filled += part.to - part.from;
 }
 
 // Checks the slots that the row reads: the positions before it that its first token sees in each group's blocks, and
@@ -554,42 +460,56 @@ void ServingSim::check_reads(const Row& row) const {
         FAIL("sequence " << row.sequence << " reads foreign K and V of group " << group << " at position " << i);
     }
   }
-  if (!has_state() || row.state) return;
-  if (row.computed > 0 && (row.restore == kNoSnapshot || snapshots_[row.restore] != hash))
+  if (!has_state()) return;
+  if (row.state) {
+    if (*row.state != hash) FAIL("sequence " << row.sequence << " goes on from a foreign state at " << row.computed);
+  } else if (row.computed > 0 && (row.restore == kNoSnapshot || snapshots_[row.restore] != hash)) {
     FAIL("sequence " << row.sequence << " begins from a foreign state at position " << row.computed);
+  }
 }
 
 void ServingSim::finish_step() {
   const RunningStep step = std::move(*running_step_);
   running_step_.reset();
-  std::uint32_t num_tokens = 0;
-  for (const Row& row : step.rows) num_tokens += row.num_tokens + static_cast<std::uint32_t>(row.draft.size());
-  const double seconds = step.seconds;
-  time_ += seconds;
-  if (step.epoch == epoch_) {
-    to_keeper_.push_back(StepDone{step.epoch, step.step});
-    planner_.charge(plan_, seconds);
-    for (const PlanItem& item : plan_.items)
-      seconds_[item.tenant] += seconds * (item.num_tokens + item.num_draft) / num_tokens;
+  time_ += step.seconds;
+  const bool is_current = step.epoch == epoch_;
+  if (is_current) {
+    loop_->step_is_over(step.step);
+    const bool fails = chance(options_.failure_probability);
+    loop_->charge(step.seconds, fails                 ? StepEnd::failed
+                                : loop_->has_copies() ? StepEnd::with_copies
+                                                      : StepEnd::as_planned);
+    for (const PlanItem& item : loop_->plan().items)
+      if (loop_->plan().load.num_tokens > 0)
+        seconds_[item.tenant] += step.seconds * (item.num_tokens + item.num_draft) / loop_->plan().load.num_tokens;
+    if (fails) return fail_step(step);
+    loop_->saves_ended();
+    for (const SequenceId sequence : loop_->take_filled())
+      if (ServingRequest* live = loop_->find_sequence(sequence)) loop_->row_ended(*live, 0);
   }
-  if (std::exchange(release_waits_, false)) come_back();
   for (const Row& row : step.rows) {
-    if (step.epoch == epoch_) check_reads(row);
-    std::uint64_t hash = state_before(row);
-    for (std::uint32_t i = row.computed; i < row.computed + row.num_tokens; ++i) {
-      hash = chain(hash, row.tokens[i]);
-      write_slots(row, i, hash);
-    }
+    if (is_current) check_reads(row);
+    std::uint64_t hash = compute(row);
     const std::vector<TokenId> sampled = verify(row, hash);
     if (row.save != kNoSnapshot) snapshots_[row.save] = hash;
-    if (step.epoch != epoch_) continue;
-    if (has_state() && sequences_.contains(row.sequence)) states_[row.sequence] = hash;
-    apply_row(row, sampled, step.step);
+    if (!is_current) continue;
+    if (const auto opened = open_.find(row.sequence); has_state() && opened != open_.end()) opened->second.state = hash;
+    apply_row(row, sampled);
   }
-  REQUIRE(states_.size() <= options_.planner.max_open);
-  if (step.epoch == epoch_) return;
+  if (has_state()) REQUIRE(open_.size() <= options_.planner.max_open);
+  if (is_current) return;
   to_keeper_.push_back(Quiesced{epoch_ - 1});
   awaiting_quiesce_ = false;
+}
+
+// Some of its rows were computed before, the others not.
+void ServingSim::fail_step(const RunningStep& step) {
+  ++num_failures_;
+  for (const Row& row : step.rows)
+    if (chance(0.5)) (void)compute(row);
+  open_.clear();
+  for (const PlanItem& item : loop_->plan().items) loop_->suspect(item);
+  loop_->abandon_step();
 }
 
 void ServingSim::write_slots(const Row& row, std::uint32_t position, std::uint64_t hash) {
@@ -597,11 +517,21 @@ void ServingSim::write_slots(const Row& row, std::uint32_t position, std::uint64
     block_of(group, row, position)[position % kBlockSize] = hash;
 }
 
+// The row's own tokens. Returns the hash after them.
+std::uint64_t ServingSim::compute(const Row& row) {
+  std::uint64_t hash = state_before(row);
+  for (std::uint32_t i = row.computed; i < row.computed + row.num_tokens; ++i) {
+    hash = chain(hash, row.tokens[i]);
+    write_slots(row, i, hash);
+  }
+  return hash;
+}
+
 // Samples after the row's tokens, whose hash is given, and after each proposal that is what was sampled before it. All
 // proposals are written. A state that was past a rejected one is put back to where the row's own tokens end.
 std::vector<TokenId> ServingSim::verify(const Row& row, std::uint64_t& hash) {
   if (!row.wants_logits) return {};
-  std::vector<TokenId> sampled{sample(hash)};
+  std::vector<TokenId> sampled{sample(hash, row.choice)};
   std::uint64_t drafted = hash;
   std::uint32_t position = row.computed + row.num_tokens;
   bool is_right = true;
@@ -609,7 +539,7 @@ std::vector<TokenId> ServingSim::verify(const Row& row, std::uint64_t& hash) {
     drafted = chain(drafted, proposal);
     write_slots(row, position++, drafted);
     is_right = is_right && proposal == sampled.back();
-    if (is_right) sampled.push_back(sample(drafted));
+    if (is_right) sampled.push_back(sample(drafted, row.choice));
   }
   if (is_right) hash = drafted;
   num_accepted_ += sampled.size() - 1;
@@ -623,59 +553,44 @@ std::uint64_t ServingSim::state_before(const Row& row) const {
   return row.state ? *row.state : snapshots_[row.restore];
 }
 
-void ServingSim::apply_row(const Row& row, const std::vector<TokenId>& sampled, std::uint64_t step) {
-  std::optional<std::uint32_t> num_computed;
-  if (has_state() && !row.draft.empty() && sampled.size() <= row.draft.size())
-    num_computed = row.computed + row.num_tokens;
-  planner_.advance(row.sequence, static_cast<std::uint32_t>(sampled.size()), num_computed);
+void ServingSim::apply_row(const Row& row, const std::vector<TokenId>& sampled) {
+  Live* live = static_cast<Live*>(loop_->find_sequence(row.sequence));
+  if (!live) return;  // cancelled meanwhile
   if (const auto offered = drafts_.find(row.sequence); offered != drafts_.end() && !sampled.empty()) {
     const std::size_t count = std::min(offered->second.size(), sampled.size());
     const auto right =
         std::mismatch(sampled.begin(), sampled.begin() + static_cast<std::ptrdiff_t>(count), offered->second.begin())
             .first -
         sampled.begin();
-    planner_.observe_draft(row.sequence, static_cast<std::uint32_t>(right), static_cast<std::size_t>(right) < count);
+    loop_->planner().observe_draft(row.sequence, static_cast<std::uint32_t>(right),
+                                   static_cast<std::size_t>(right) < count);
   }
-  const auto found = sequences_.find(row.sequence);
-  if (found == sequences_.end()) return;  // cancelled meanwhile
-  Sequence& sequence = found->second;
-  SimRequest& request = requests_.at(sequence.request);
+  SimRequest& request = *live->record;
   if (row.wants_logits && request.first_token_at < 0) request.first_token_at = time_;
   append(request.tokens, sampled);
-  REQUIRE(planner_.known(row.sequence) == request.tokens.size());
-  const BlockRange full = planner_.newly_full(row.sequence);
-  if (full.num_blocks > 0) {
-    const auto first = request.tokens.begin() + static_cast<std::ptrdiff_t>(full.first_block * kBlockSize);
-    const SnapshotId saved = std::exchange(sequence.saved, kNoSnapshot);
-    if (saved != kNoSnapshot) ++num_snapshots_saved_;
-    to_keeper_.push_back(cache::Commit{next_key(row.sequence, sequence),
-                                       full.first_block,
-                                       {first, first + static_cast<std::ptrdiff_t>(full.num_blocks * kBlockSize)},
-                                       saved});
-    leave_windows_behind(sequence, full.first_block + full.num_blocks);
-  }
-  REQUIRE(sequence.saved == kNoSnapshot);
-  if (request.tokens.size() == request.max_known) {
-    request.ended = true;
-    request.ended_at = time_;
-    count_share(request.number, false);
-    end(row.sequence, step);
-  }
-}
-
-// The keeper takes them back by itself.
-void ServingSim::leave_windows_behind(Sequence& sequence, std::uint32_t num_committed) {
-  for (GroupId group = 0; group < sequence.tables.size(); ++group) {
-    const std::uint32_t window = options_.groups[group].window;
-    if (cache::leave_window_behind(sequence.tables[group], num_committed * kBlockSize, window)) come_back();
-  }
+  append(live->tokens, sampled);
+  std::optional<std::uint32_t> num_computed;
+  if (has_state() && !row.draft.empty() && sampled.size() <= row.draft.size())
+    num_computed = row.computed + row.num_tokens;
+  const bool saves = live->saved != kNoSnapshot;
+  loop_->row_ended(*live, static_cast<std::uint32_t>(sampled.size()), num_computed);
+  if (saves && live->saved == kNoSnapshot) ++num_snapshots_saved_;
+  REQUIRE(live->saved == kNoSnapshot);
+  const std::uint32_t computed = loop_->planner().computed(row.sequence);
+  open_.at(row.sequence).computed = computed;
+  open_.at(row.sequence).restore = kNoSnapshot;
+  REQUIRE(loop_->planner().known(row.sequence) == request.tokens.size());
+  if (request.tokens.size() < request.max_known) return;
+  request.ended = true;
+  request.ended_at = time_;
+  options_.saves_contents ? loop_->save(*live, computed) : loop_->drop(*live);
 }
 
 std::vector<TokenId> ServingSim::expected_tokens(const SimRequest& request) {
   std::vector<TokenId> tokens(request.tokens.begin(), request.tokens.begin() + request.num_prompt);
   std::uint64_t hash = chain(tokens);
   while (tokens.size() < request.tokens.size()) {
-    tokens.push_back(sample(hash));
+    tokens.push_back(sample(hash, request.choice));
     hash = chain(hash, tokens.back());
   }
   return tokens;

@@ -135,6 +135,45 @@ TEST_CASE("a request that needs every block preempts all younger ones and ends")
   require_all_came_back(sim);
 }
 
+TEST_CASE("several answers to a prompt are computed from one prefill") {
+  std::mt19937_64 random(21);
+  ServingSim sim({.groups = {{.num_blocks = 100}}, .planner = {64, 8}, .seed = 21});
+  const RequestNumber first = sim.submit_choices(random_tokens(random, 150), 40, 4);
+  sim.drain();
+  require_right_answers(sim);
+  require_all_came_back(sim);
+  REQUIRE(sim.request(first).cached_tokens == 0);
+  for (RequestNumber fork = first + 1; fork < first + 4; ++fork) REQUIRE(sim.request(fork).cached_tokens >= 149);
+}
+
+TEST_CASE("a turn is copied from what its last one saved where the cache has lost it, and computes the rest") {
+  for (const bool with_state : {false, true}) {
+    std::mt19937_64 random(22);
+    SimOptions options{.groups = {{.num_blocks = 16}, {.num_blocks = 12, .window = 70}},
+                       .planner = {64, 4},
+                       .seed = 22,
+                       .saves_contents = true};
+    if (with_state) {
+      options.snapshot_rule = {.every = 64};
+      options.num_snapshots = 4;
+    }
+    ServingSim sim(options);
+    const RequestNumber first = sim.submit(random_tokens(random, 150), 40);
+    sim.drain();
+    sim.submit(random_tokens(random, 400), 80);  // takes all blocks
+    sim.drain();
+    const RequestNumber next = sim.submit_turn(first, random_tokens(random, 30), 20);
+    sim.drain();
+    REQUIRE(sim.request(next).num_filled == 189);  // the last token was never computed
+    REQUIRE(sim.request(next).cached_tokens == 0);
+    const RequestNumber soon = sim.submit_turn(next, random_tokens(random, 30), 20);
+    sim.drain();
+    REQUIRE(sim.request(soon).num_filled < 90);  // of what the cache still has, nothing
+    require_right_answers(sim);
+    require_all_came_back(sim);
+  }
+}
+
 // --- windows and recurrent state ---
 
 TEST_CASE("a prefix that arrives many times at once is computed once also by a model with recurrent state") {
@@ -283,7 +322,8 @@ std::map<TenantId, TenantLimits> random_limits(std::mt19937_64& random, std::uin
   return limits;
 }
 
-// Random prompts that share prefixes, in several scopes and priorities, with clients that leave or stop reading.
+// Random prompts that share prefixes, in several scopes and priorities, with several answers to one prompt, turns that
+// go on from earlier answers, and clients that leave or stop reading. Deaths: of batcher and keeper, and of steps.
 void run_random_workload(std::uint64_t seed, bool with_deaths, int num_windows = 0, bool with_state = false,
                          bool with_limits = false) {
   INFO("seed " << seed);
@@ -308,6 +348,8 @@ void run_random_workload(std::uint64_t seed, bool with_deaths, int num_windows =
     options.planner.verify_all_drafts = seed % 3 == 1;
   }
   if (with_limits) options.limits = random_limits(random, options.groups[0].num_blocks);
+  options.saves_contents = seed % 2 == 1;
+  if (with_deaths) options.failure_probability = 0.03;
   ServingSim sim(options);
   std::vector<std::vector<TokenId>> prefixes;
   for (int i = 0; i < 4; ++i)
@@ -327,6 +369,19 @@ void run_random_workload(std::uint64_t seed, bool with_deaths, int num_windows =
       const std::size_t scope = random() % scopes.size();
       // Public prefixes are of any tenant.
       const TenantId tenant = with_limits && scope == 0 ? TenantId{1 + random() % 3} : tenants_of_scopes[scope];
+      // The longest prompts above take 216 tokens; six blocks fit into every tenant's ceiling.
+      const std::size_t most = with_limits ? 6 * kBlockSize : 216;
+      const std::uint64_t kind = random() % 4;
+      if (kind == 0) {
+        sim.submit_choices(joined(prefixes[random() % 4], suffix), num_generated, 2 + random() % 3,
+                           with_limits ? tenant : TenantId{1});
+        continue;
+      }
+      if (kind == 1 && any != 0 && sim.request(any).ended &&
+          sim.request(any).tokens.size() + suffix.size() + num_generated <= most) {
+        sim.submit_turn(any, suffix, num_generated);
+        continue;
+      }
       sim.submit(joined(prefixes[random() % 4], suffix), num_generated, static_cast<std::int32_t>(random() % 3) - 1,
                  scopes[scope], with_limits ? tenant : TenantId{1});
     } else if (dice == 12 && any != 0) {
