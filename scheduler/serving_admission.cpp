@@ -168,12 +168,11 @@ void ServingLoop::acquired(ServingRequest& request, const cache::Acquired& answe
   request.num_committed = answer.num_cached_tokens / kBlockSize;
   const std::uint32_t num_cached = answer.num_cached_tokens + answer.num_copied_tokens;
   request.copy_from = answer.copy_from;
-  request.restore = answer.restore;
   request.spares = answer.spares;
   if (request.contents > num_cached) request.fill_until = request.contents;
   request.cached_tokens = std::min(num_cached, request.prompt_tokens());
   request.cached_tokens = std::max(request.cached_tokens, request.fill_until);  // not computed either
-  if (request.fill_until == 0) open(request, num_cached);
+  if (request.fill_until == 0) open(request, num_cached, answer.restore);
   planner_.add({.sequence = request.sequence,
                 .rank = request.rank,
                 .known = request.known_tokens(),

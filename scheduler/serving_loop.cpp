@@ -294,16 +294,15 @@ bool ServingLoop::plan_step() {
 }
 
 // Has the worker open the request's sequence before the next step, with all its blocks.
-void ServingLoop::open(ServingRequest& request, std::uint32_t num_cached) {
+void ServingLoop::open(ServingRequest& request, std::uint32_t num_cached, SnapshotId restore) {
   request.opened = true;
-  const bool is_filled = request.fill_until > 0;
   work_.opens.push_back({.sequence = request.sequence,
                          .request = &request,
                          .num_cached = num_cached,
                          .tables = request.tables,
                          .copy_from = request.copy_from,
-                         .restore = is_filled ? kNoSnapshot : request.restore,
-                         .is_filled = is_filled});
+                         .restore = restore,
+                         .is_filled = request.fill_until > 0});
 }
 
 std::optional<ServingWork> ServingLoop::take_work() {
@@ -325,7 +324,6 @@ void ServingLoop::row_ended(ServingRequest& request, std::uint32_t num_sampled,
                             std::optional<std::uint32_t> num_computed) {
   planner_.advance(request.sequence, num_sampled, num_computed);
   request.copy_from.clear();
-  request.restore = kNoSnapshot;
   end_fill(request);
   if (num_in(Phase::waiting_for_fork) > 0 && has_computed_prompt(request)) requeue_forks(request.request());
   commit_full_blocks(request);

@@ -253,7 +253,7 @@ class ServingLoop {
 
   void ask_for_blocks();
   void commit_full_blocks(ServingRequest& request);
-  void open(ServingRequest& request, std::uint32_t num_cached);
+  void open(ServingRequest& request, std::uint32_t num_cached, SnapshotId restore = kNoSnapshot);
   std::uint32_t fill(ServingRequest& request, std::uint32_t num_tokens);
   void end_fill(ServingRequest& request);
   void save_part();

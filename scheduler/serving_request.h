@@ -43,11 +43,10 @@ struct ServingSequence {
   BlockTables new_blocks;           // the ends of `tables`, not sent to the worker yet
   std::uint32_t num_committed = 0;  // blocks committed or cached
   // With recurrent state.
-  SnapshotId restore = kNoSnapshot;  // the snapshot that it begins from, until its first step has ended
-  std::vector<SnapshotId> spares;    // snapshots that its steps may write
-  SnapshotId saved = kNoSnapshot;    // the snapshot that its last step writes, until it is committed
-  bool opened = false;               // the worker has it, or gets it with the next step
-  std::uint32_t fill_until = 0;      // positions before this are copied, not computed; 0: none (any more)
+  std::vector<SnapshotId> spares;  // snapshots that its steps may write
+  SnapshotId saved = kNoSnapshot;  // the snapshot that its last step writes, until it is committed
+  bool opened = false;             // the worker has it, or gets it with the next step
+  std::uint32_t fill_until = 0;    // positions before this are copied, not computed; 0: none (any more)
   // After save(): tokens whose K and V are copied, and how many of these were planned; 0: none.
   std::uint32_t save_until = 0;
   std::uint32_t num_saved = 0;

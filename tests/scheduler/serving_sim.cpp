@@ -379,21 +379,24 @@ void ServingSim::run(const ServingWork& work) {
   }
   for (const SequenceId sequence : work.closes) REQUIRE(open_.erase(sequence) == 1);
   if (work.step == 0) return;
-  for (const BlockCopy& fill : work.fills) copy(fill, true);
+  RunningStep step{.step = work.step, .epoch = epoch_, .seconds = 0, .rows = {}};
+  step.fails = chance(options_.failure_probability);
+  step.copied = !step.fails || chance(0.5);
+  for (const BlockCopy& fill : work.fills)
+    if (step.copied) copy(fill, true);
   for (const SequenceOpening& opening : work.opens) {
     Open opened{.tables = opening.tables, .computed = opening.num_cached, .restore = opening.restore, .state = {}};
     if (opening.is_filled && has_state()) {
       const RequestNumber before = static_cast<const Live*>(opening.request)->record->turn_after;
       opened.state = contents_.at(before).state;
     }
-    for (GroupId group = 0; group < opening.copy_from.size(); ++group)
+    for (GroupId group = 0; step.copied && group < opening.copy_from.size(); ++group)
       arenas_[group].at(opening.tables[group][opening.num_cached / kBlockSize]) =
           arenas_[group].at(opening.copy_from[group]);
     REQUIRE(open_.emplace(opening.sequence, std::move(opened)).second);
   }
   for (const BlockSwap& swap : work.swaps) open_.at(swap.sequence).tables[swap.group][swap.index] = swap.block;
 
-  RunningStep step{work.step, epoch_, 0, {}};
   std::uint32_t num_tokens = 0;
   for (const StepRow& planned : work.rows) {
     Open& opened = open_.at(planned.sequence);
@@ -417,7 +420,8 @@ void ServingSim::run(const ServingWork& work) {
     REQUIRE(row.computed >= planned.rewind_floor);
     REQUIRE(blocks_for(row.computed + planned.num_tokens + planned.num_draft) <= row.tables[0].size());
     num_tokens += planned.num_tokens + planned.num_draft;
-    check_reads(row);
+    if (step.copied) check_reads(row);
+    if (row.computed < live.alone_until) REQUIRE(work.rows.size() == 1);
   }
   REQUIRE(num_tokens <= options_.planner.max_step_tokens);
   REQUIRE(work.rows.size() <= options_.planner.max_sequences);
@@ -475,14 +479,13 @@ void ServingSim::finish_step() {
   const bool is_current = step.epoch == epoch_;
   if (is_current) {
     loop_->step_is_over(step.step);
-    const bool fails = chance(options_.failure_probability);
-    loop_->charge(step.seconds, fails                 ? StepEnd::failed
+    loop_->charge(step.seconds, step.fails            ? StepEnd::failed
                                 : loop_->has_copies() ? StepEnd::with_copies
                                                       : StepEnd::as_planned);
     for (const PlanItem& item : loop_->plan().items)
       if (loop_->plan().load.num_tokens > 0)
         seconds_[item.tenant] += step.seconds * (item.num_tokens + item.num_draft) / loop_->plan().load.num_tokens;
-    if (fails) return fail_step(step);
+    if (step.fails) return fail_step(step);
     loop_->saves_ended();
     for (const SequenceId sequence : loop_->take_filled())
       if (ServingRequest* live = loop_->find_sequence(sequence)) loop_->row_ended(*live, 0);
@@ -506,7 +509,7 @@ void ServingSim::finish_step() {
 void ServingSim::fail_step(const RunningStep& step) {
   ++num_failures_;
   for (const Row& row : step.rows)
-    if (chance(0.5)) (void)compute(row);
+    if (step.copied && chance(0.5)) (void)compute(row);
   open_.clear();
   for (const PlanItem& item : loop_->plan().items) loop_->suspect(item);
   loop_->abandon_step();

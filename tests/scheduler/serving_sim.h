@@ -160,6 +160,8 @@ class ServingSim final : private ServingDriver {
     std::uint64_t step, epoch;
     double seconds;
     std::vector<Row> rows;
+    bool fails = false;
+    bool copied = true;  // it did not fail before the copies that it begins with
   };
 
   bool chance(double probability) { return std::uniform_real_distribution<>(0, 1)(random_) < probability; }
