@@ -19,6 +19,18 @@
 
 namespace troupe::actors {
 
+constexpr std::array<Supervisor::Part, kNumRoles> Supervisor::kParts = {{
+    {Role::telemetry, &Supervisor::is_always_wanted, &Supervisor::make_telemetry},
+    {Role::intake, &Supervisor::is_always_wanted, &Supervisor::make_intake},
+    {Role::loader, &Supervisor::wants_loader, &Supervisor::make_loader},
+    {Role::keeper, &Supervisor::wants_language_model, &Supervisor::make_keeper},
+    {Role::worker, &Supervisor::wants_language_model, &Supervisor::make_worker},
+    {Role::drafter, &Supervisor::wants_draft_model, &Supervisor::make_drafter},
+    // After the keeper and the worker, which it knows.
+    {Role::batcher, &Supervisor::wants_language_model, &Supervisor::make_batcher},
+    {Role::embedder, &Supervisor::wants_model, &Supervisor::make_embedder},
+}};
+
 Supervisor::Supervisor(caf::actor_config& cfg, const ServerContext& server, UnitParts& unit,
                        std::shared_ptr<const void> owner, std::function<void(engine::Team&)> load)
     : ActorBase(cfg, "supervisor"), owner_(std::move(owner)), server_(server), unit_(unit), load_(std::move(load)) {
@@ -75,7 +87,9 @@ void Supervisor::set_child(Role role, caf::actor actor) {
 }
 
 void Supervisor::start_child(Role role) {
-  set_child(role, start(role));
+  const Part& part = kParts[static_cast<std::size_t>(role)];
+  TROUPE_ASSERT(part.role == role);
+  set_child(role, (this->*part.make)());
   monitor(child(role));
 }
 
@@ -115,35 +129,12 @@ void Supervisor::restart_soon() {
   delayed_send(this, restart_delay_, msg::Restart{});
 }
 
-// Whether the unit has such an actor now.
-bool Supervisor::wants(Role role) const {
-  switch (role) {
-    case Role::telemetry:
-    case Role::intake:
-      return true;
-    case Role::loader:
-      return load_ && unit_.model.loading();
-    case Role::keeper:
-    case Role::worker:
-    case Role::batcher:
-      return model_ready_ && unit_.model.model()->language_model();
-    case Role::drafter:
-      return model_ready_ && unit_.model.model()->draft_model();
-    case Role::embedder:
-      return model_ready_;
-    case Role::tokenizer:  // start_tokenizers()
-      break;
-  }
-  return false;
-}
-
 void Supervisor::start_missing() {
   bool has_new = start_tokenizers();
-  for (std::size_t i = 0; i < kNumRoles; ++i) {
-    const auto role = static_cast<Role>(i);
-    if (child(role) || !wants(role)) continue;
-    if (role == Role::keeper || role == Role::worker) TROUPE_ASSERT(!child(Role::batcher));
-    start_child(role);
+  for (const Part& part : kParts) {
+    if (child(part.role) || !(this->*part.is_wanted)()) continue;
+    if (part.role == Role::keeper || part.role == Role::worker) TROUPE_ASSERT(!child(Role::batcher));
+    start_child(part.role);
     has_new = true;
   }
   if (has_new) wire_intake();
@@ -160,35 +151,41 @@ bool Supervisor::start_tokenizers() {
   return true;
 }
 
-caf::actor Supervisor::start(Role role) {
+caf::actor Supervisor::make_telemetry() { return spawn_child<Telemetry>(unit_.questions); }
+
+caf::actor Supervisor::make_intake() {
+  return spawn_child<Intake>(unit_.id, unit_.model, server_.streams, server_.texts, server_.faults);
+}
+
+caf::actor Supervisor::make_loader() { return spawn_child<Loader>(server_.compute, load_, caf::actor{this}); }
+
+caf::actor Supervisor::make_keeper() {
+  // The next batcher begins this epoch.
+  cache::LeaseBookOptions options = lease_book_options(*unit_.model.model()->language_model());
+  options.epoch = epoch_ + 1;
+  options.await_quiesce = std::exchange(keeper_started_, true);
+  if (options.await_quiesce) unit_.counters.keeper_restarted();
+  return spawn_child<CacheKeeper>(options, unit_.counters, &unit_.questions);
+}
+
+caf::actor Supervisor::make_worker() {
+  return spawn_child<TargetWorker>(unit_.model.model()->language_model(), server_.compute, unit_.source,
+                                   server_.faults);
+}
+
+caf::actor Supervisor::make_drafter() {
+  return spawn_child<DraftWorker>(unit_.model.model()->draft_model(), server_.compute, unit_.source);
+}
+
+caf::actor Supervisor::make_embedder() {
+  return spawn_child<EmbedWorker>(unit_.model.model(), server_.options.max_step_tokens, unit_.memory_policy,
+                                  server_.streams, unit_.counters, unit_.shares, server_.compute, unit_.source,
+                                  server_.faults);
+}
+
+caf::actor Supervisor::make_batcher() {
   const auto served = unit_.model.model();
-  const auto model = served ? served->language_model() : nullptr;
-  switch (role) {
-    case Role::telemetry:
-      return spawn_child<Telemetry>(unit_.questions);
-    case Role::intake:
-      return spawn_child<Intake>(unit_.id, unit_.model, server_.streams, server_.texts, server_.faults);
-    case Role::keeper: {
-      // The next batcher begins this epoch.
-      cache::LeaseBookOptions options = lease_book_options(*model);
-      options.epoch = epoch_ + 1;
-      options.await_quiesce = std::exchange(keeper_started_, true);
-      if (options.await_quiesce) unit_.counters.keeper_restarted();
-      return spawn_child<CacheKeeper>(options, unit_.counters, &unit_.questions);
-    }
-    case Role::loader:
-      return spawn_child<Loader>(server_.compute, load_, caf::actor{this});
-    case Role::worker:
-      return spawn_child<TargetWorker>(model, server_.compute, unit_.source, server_.faults);
-    case Role::drafter:
-      return spawn_child<DraftWorker>(served->draft_model(), server_.compute, unit_.source);
-    case Role::embedder:
-      return spawn_child<EmbedWorker>(served, server_.options.max_step_tokens, unit_.memory_policy, server_.streams,
-                                      unit_.counters, unit_.shares, server_.compute, unit_.source, server_.faults);
-    case Role::batcher:
-    case Role::tokenizer:  // started by start_tokenizers()
-      break;
-  }
+  const auto model = served->language_model();
   const cache::LeaseBookOptions book = lease_book_options(*model);
   BatchOptions options;
   options.epoch = ++epoch_;

@@ -45,16 +45,37 @@ class Supervisor : public ActorBase {
   void on_exit() override;
 
  private:
+  // An actor of the unit: whether the unit has one now, and how it is made.
+  struct Part {
+    Role role;
+    bool (Supervisor::*is_wanted)() const;
+    caf::actor (Supervisor::*make)();
+  };
+  static const std::array<Part, kNumRoles> kParts;  // by role
+
   caf::actor& child(Role role) { return children_[static_cast<std::size_t>(role)]; }
   void child_died(const caf::down_msg& down);
   void restart_soon();
   bool start_tokenizers();
   void start_missing();
-  bool wants(Role role) const;
-  caf::actor start(Role role);
   void set_child(Role role, caf::actor actor);
   void start_child(Role role);
   void wire_intake();
+
+  bool is_always_wanted() const { return true; }
+  bool wants_loader() const { return load_ && unit_.model.loading(); }
+  bool wants_language_model() const { return model_ready_ && unit_.model.model()->language_model(); }
+  bool wants_draft_model() const { return model_ready_ && unit_.model.model()->draft_model(); }
+  bool wants_model() const { return model_ready_; }
+  caf::actor make_telemetry();
+  caf::actor make_intake();
+  caf::actor make_loader();
+  caf::actor make_keeper();
+  caf::actor make_worker();
+  caf::actor make_drafter();
+  caf::actor make_batcher();
+  caf::actor make_embedder();
+
   void pass_on(Role role, const caf::message& message);
   void end_all(const End& how);
   void stop_service();
