@@ -89,7 +89,7 @@ ForecastServer ServingSim::forecast_server() const {
           .max_stall_seconds = options_.planner.max_stall_seconds};
 }
 
-Forecast ServingSim::forecast_of(const ForecastRequest& next) const {
+std::vector<ForecastRequest> ServingSim::forecast_requests() const {
   std::vector<ForecastRequest> requests;
   for (const auto& [number, request] : requests_) {
     if (request.ended) continue;
@@ -101,12 +101,15 @@ Forecast ServingSim::forecast_of(const ForecastRequest& next) const {
     if (each.is_running) each.computed = planner_.computed(*id);
     each.answer = request.max_known - each.known;
     if (!request.deadline) continue;
-    each.promised = (*request.deadline - time_) / margin.factor();
+    each.promised = (*request.deadline - time_) / margins_.factor(request.demand.tenant, time_);
     each.promised_last = true;
   }
-  ForecastRequest last = next;
-  last.demand.arrival = requests_.size() + 1;
-  return forecast(forecast_server(), requests, last);
+  return requests;
+}
+
+Forecast ServingSim::forecast_of(ForecastRequest next) const {
+  next.demand.arrival = requests_.size() + 1;
+  return forecast(forecast_server(), forecast_requests(), next);
 }
 
 std::optional<RequestNumber> ServingSim::submit_by(double seconds, std::vector<TokenId> prompt,
@@ -119,8 +122,12 @@ std::optional<RequestNumber> ServingSim::submit_by(double seconds, std::vector<T
   ForecastRequest next{.demand = request.demand, .known = request.demand.prompt_tokens, .answer = num_generated};
   if (planner_.costs().has_learned()) {
     next.demand.due_seconds = time_ + seconds - alone(forecast_server(), next).last_seconds;
-    const Forecast expected = forecast_of(next);
-    if (expected.last_seconds * margin.factor() > seconds || expected.breaks_promise_until) return std::nullopt;
+    next.demand.arrival = requests_.size() + 1;
+    next.promised = seconds / margins_.factor(tenant, time_);
+    next.promised_last = true;
+    auto requests = forecast_requests();
+    append_expected(requests, use_, next, time_);
+    if (decide_promise(forecast_server(), requests, {}, next).wait > 0) return std::nullopt;
     request.deadline = time_ + seconds;
     request.demand.due_seconds = next.demand.due_seconds;
   }
@@ -571,6 +578,7 @@ void ServingSim::finish_step() {
     planner_.charge(plan_, seconds);
     for (const PlanItem& item : plan_.items)
       seconds_[item.tenant] += seconds * (item.num_tokens + item.num_draft) / num_tokens;
+    for (const PlanItem& item : plan_.items) use_.add(item.tenant, 1, item.seconds, time_);
   }
   if (std::exchange(release_waits_, false)) come_back();
   for (const Row& row : step.rows) {

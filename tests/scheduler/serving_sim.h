@@ -22,6 +22,7 @@
 
 #include "cache/lease_book.h"
 #include "scheduler/deadline_forecast.h"
+#include "scheduler/promises.h"
 #include "scheduler/shares/fair_queue.h"
 #include "scheduler/step_planner.h"
 
@@ -69,7 +70,7 @@ class ServingSim {
   std::optional<RequestNumber> submit_by(double seconds, std::vector<TokenId> prompt, std::uint32_t num_generated,
                                          TenantId tenant = TenantId{1});
   // Of a request that would be submitted now; its `weight` and demand.arrival are not used.
-  Forecast forecast_of(const ForecastRequest& next) const;
+  Forecast forecast_of(ForecastRequest next) const;
   // While nothing runs no time passes.
   void wait_until(double time) { time_ = std::max(time_, time); }
   void cancel(RequestNumber number);
@@ -90,7 +91,9 @@ class ServingSim {
   const SimRequest& request(RequestNumber number) const { return requests_.at(number); }
   const std::map<RequestNumber, SimRequest>& requests() const { return requests_; }
   const cache::LeaseBook& book() const { return *book_; }
-  PromiseMargin margin;  // learned by submit_by()'s caller
+  Forecast alone_of(const ForecastRequest& request) const { return alone(forecast_server(), request); }
+  // Called by submit_by()'s caller: whether the promise was kept.
+  void settle(RequestNumber number, bool was_kept) { margins_.learn(request(number).demand.tenant, was_kept, time_); }
   double time() const { return time_; }
   double seconds_of(TenantId tenant) const { return seconds_.contains(tenant) ? seconds_.at(tenant) : 0; }
   std::uint64_t num_preemptions() const { return num_preemptions_; }
@@ -172,6 +175,7 @@ class ServingSim {
   void start_step();
   void check_reads(const Row& row) const;
   ForecastServer forecast_server() const;
+  std::vector<ForecastRequest> forecast_requests() const;
   RequestNumber enqueue(SimRequest request);
   std::unique_ptr<cache::LeaseBook> make_book(std::uint64_t epoch, bool await_quiesce) const;
   PlannerOptions planner_options() const;
@@ -205,6 +209,8 @@ class ServingSim {
   std::vector<std::uint64_t> snapshots_;
   std::map<SequenceId, std::uint64_t> states_;  // after the last step, of those that have been in one
 
+  PromiseMargins margins_;
+  RecentUse use_;
   double time_ = 0;                     // steps only: all else takes no time
   std::map<TenantId, double> seconds_;  // of steps, by their tokens
   std::map<RequestNumber, SimRequest> requests_;
