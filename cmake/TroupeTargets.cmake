@@ -166,7 +166,7 @@ function(troupe_test name)
 endfunction()
 
 # troupe_install_headers(COMPONENT name [EXCLUDE_FROM_ALL] HEADERS file...): installs them below include/troupe, with
-# each other's paths there.
+# each other's paths there; as they will be, they lie in the build's include/troupe, and examples are compiled with those.
 function(troupe_install_headers)
   cmake_parse_arguments(ARG "EXCLUDE_FROM_ALL" "COMPONENT" "HEADERS" ${ARGN})
   set(exclude "")
@@ -177,9 +177,10 @@ function(troupe_install_headers)
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${header})
     file(READ ${CMAKE_SOURCE_DIR}/${header} text)
     string(REGEX REPLACE "#include \"([^\"]+)\"" "#include <troupe/\\1>" text "${text}")
-    file(CONFIGURE OUTPUT installed/${header} CONTENT "${text}" @ONLY)
+    set(copy ${CMAKE_BINARY_DIR}/include/troupe/${header})
+    file(CONFIGURE OUTPUT ${copy} CONTENT "${text}" @ONLY)
     cmake_path(GET header PARENT_PATH folder)
-    install(FILES ${CMAKE_CURRENT_BINARY_DIR}/installed/${header}
+    install(FILES ${copy}
       DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/troupe/${folder} COMPONENT ${ARG_COMPONENT} ${exclude})
   endforeach()
 endfunction()

@@ -4,32 +4,37 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <unordered_map>
 #include <vector>
 
 #include "scheduler/deadline_forecast.h"
+#include "scheduler/promises.h"
 
 namespace troupe::scheduler {
 
 // Until it comes back, a booked request is a part of every forecast, as one that waits and was promised its deadline:
 // what arrives meanwhile is admitted only as far as the booked ones will still be in time, and is itself told to come
-// after them. A request is known by its content, a number that is equal for a request and its retry. Bookings are
-// counted only while some part of them is seen to come back: capacity is not kept free for clients that ask once.
+// after them. A request is known by its content, a number that is equal for a request and its retry. A tenant's
+// bookings are counted only while some part of them is seen to come back: capacity is not kept free for clients that
+// ask once.
 //
-// Times are seconds of one clock. Not thread-safe. add() is O(1), the others O(bookings); at most kMax are kept.
+// Times are seconds of one clock. Not thread-safe. O(bookings); at most kMax are kept.
 class Bookings {
  public:
   static constexpr std::size_t kMax = 512;
+  static constexpr std::size_t kMaxTenants = 1024;  // one more, and which of them come back is learned anew
   // A booking is kept for half of the wait longer, which is what clients add at random, and this.
   static constexpr double kSlackSeconds = 2;
 
-  // The request comes back `wait` seconds after `now`; it is late `deadline` seconds after that. Nothing is booked
-  // while kMax are kept.
+  // The request comes back `wait` seconds after `now`; it is late `deadline` seconds after that. While kMax
+  // are kept it replaces the last of the tenant that has most of them; none if that is its own.
   void add(std::uint64_t content, ForecastRequest request, double wait, double deadline, double now);
   // A request with this content has arrived: whether it was told to come back; its booking ends. One that comes early
   // has nothing to wait for.
   bool take(std::uint64_t content, double now);
-  // Appends what is booked. margin: PromiseMargin::factor() of the first and of the last token.
-  void append(std::vector<ForecastRequest>& requests, double first_margin, double last_margin, double now);
+  // What is booked, with the margins of its tenants. The reference is valid until the next call.
+  [[nodiscard]] const std::vector<ForecastRequest>& booked(const PromiseMargins& first, const PromiseMargins& last,
+                                                           double now);
 
   [[nodiscard]] std::size_t size() const { return bookings_.size(); }
 
@@ -37,14 +42,16 @@ class Bookings {
   struct Booking {
     std::uint64_t content = 0;
     ForecastRequest request;
-    double due = 0;
+    double back = 0, deadline = 0;
     double until = 0;
   };
   void forget_lapsed(double now);
-  void learn(bool came_back);
+  bool make_room(TenantId tenant);
+  void learn(TenantId tenant, bool came_back);
 
-  std::deque<Booking> bookings_;  // in the order of add()
-  double came_back_ = 0;          // decayed part of those whose booking has ended
+  std::deque<Booking> bookings_;                    // in the order of add()
+  std::unordered_map<TenantId, double> came_back_;  // decayed part of those whose booking has ended
+  std::vector<ForecastRequest> booked_;
 };
 
 }  // namespace troupe::scheduler

@@ -13,8 +13,6 @@ namespace {
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr double kFirstAnswerGuess = 256;  // tokens, before any answer has ended
 constexpr double kAnswerDecay = 1.0 / 16;  // of the mean, with each answer
-constexpr double kMarginStep = 0.15;       // of PromiseMargin
-constexpr double kLeastMargin = 1.1, kMostMargin = 4;
 // Steps are a fluid here: what is left of less than this part of a token is done.
 constexpr double kDust = 1e-6;
 constexpr double kShortestStep = 1e-6;  // seconds
@@ -28,10 +26,10 @@ class Play {
   void run();
   [[nodiscard]] double first(std::size_t request) const { return first_[request]; }
   [[nodiscard]] double last(std::size_t request) const { return last_[request]; }
-  // Whether the request, one with a promise, misses it.
+  // Whether the request has a promise and misses it.
   [[nodiscard]] bool misses(std::size_t request) const {
     const ForecastRequest& of = at(request);
-    return (of.promised_last ? last_ : first_)[request] * server_.slowdown > *of.promised;
+    return of.promised && (of.promised_last ? last_ : first_)[request] * server_.slowdown > *of.promised;
   }
 
  private:
@@ -323,21 +321,25 @@ Forecast forecast(const ForecastServer& server, std::span<const ForecastRequest>
   with.run();
   Forecast result{.first_seconds = with.first(requests.size()) * server.slowdown,
                   .last_seconds = with.last(requests.size()) * server.slowdown};
-  std::optional<Play> without;
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    if (!requests[i].promised || !with.misses(i)) continue;
-    if (!without) without.emplace(server, requests, nullptr).run();
-    if (!without->misses(i))
-      result.breaks_promise_until = std::max(result.breaks_promise_until.value_or(0), *requests[i].promised);
-  }
+  std::vector<std::size_t> anyway;
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    if (with.misses(i)) result.broken.push_back(i);
+  if (!result.broken.empty()) anyway = missed(server, requests);
+  std::erase_if(result.broken, [&](std::size_t i) { return std::ranges::binary_search(anyway, i); });
+  return result;
+}
+
+std::vector<std::size_t> missed(const ForecastServer& server, std::span<const ForecastRequest> requests) {
+  TROUPE_ASSERT(server.costs->has_learned());
+  Play play(server, requests, nullptr);
+  play.run();
+  std::vector<std::size_t> result;
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    if (play.misses(i)) result.push_back(i);
   return result;
 }
 
 Forecast alone(const ForecastServer& server, const ForecastRequest& request) { return forecast(server, {}, request); }
-
-void PromiseMargin::learn(bool was_kept) {
-  factor_ = std::clamp(factor_ * (1 + kMarginStep * (was_kept ? -kMissed : 1 - kMissed)), kLeastMargin, kMostMargin);
-}
 
 void AnswerLengths::learn(TenantId tenant, std::uint64_t tokens) {
   const auto count = static_cast<double>(std::max<std::uint64_t>(tokens, 1));

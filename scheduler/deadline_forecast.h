@@ -13,25 +13,12 @@
 #include <optional>
 #include <span>
 #include <unordered_map>
+#include <vector>
 
 #include "scheduler/cost_model.h"
 #include "scheduler/shares/admission.h"
 
 namespace troupe::scheduler {
-
-// What is predicted to take p seconds is promised within p * factor(): what arrives later makes it longer than
-// predicted. The factor is learned from promises: each that was missed raises it, each that was kept lowers it a
-// little, so that in the long run kMissed of them are missed. Not thread-safe.
-class PromiseMargin {
- public:
-  static constexpr double kMissed = 0.03;
-
-  [[nodiscard]] double factor() const { return factor_; }
-  void learn(bool was_kept);
-
- private:
-  double factor_ = 1.25;
-};
 
 // A request that runs or waits for a place. One that is out of credit is neither.
 struct ForecastRequest {
@@ -57,8 +44,7 @@ struct ForecastServer {
 // Seconds from now.
 struct Forecast {
   double first_seconds = 0, last_seconds = 0;  // tokens
-  // Another request would miss its promise, and would keep it without this one; the latest of these promises ends then.
-  std::optional<double> breaks_promise_until{};
+  std::vector<std::size_t> broken{};  // other requests that miss their promise, and would keep it without this one
 };
 
 // Of `next`, which is not among `requests`. costs->has_learned() (asserted). O(requests log requests, and for each
@@ -66,6 +52,9 @@ struct Forecast {
 // twice that.
 [[nodiscard]] Forecast forecast(const ForecastServer& server, std::span<const ForecastRequest> requests,
                                 const ForecastRequest& next);
+
+// Of `requests` alone: those that miss their promise. Otherwise as forecast().
+[[nodiscard]] std::vector<std::size_t> missed(const ForecastServer& server, std::span<const ForecastRequest> requests);
 
 // What the request takes from its first step to its last token when nothing else runs: no promise can be shorter.
 [[nodiscard]] Forecast alone(const ForecastServer& server, const ForecastRequest& request);

@@ -6,6 +6,7 @@
 #include "scheduler/bookings.h"
 #include "scheduler/cost_model.h"
 #include "scheduler/deadline_forecast.h"
+#include "scheduler/promises.h"
 
 namespace troupe::scheduler {
 
@@ -13,8 +14,9 @@ namespace troupe::scheduler {
 struct Experience {
   CostModel costs;
   AnswerLengths answers;
-  PromiseMargin first_margin, last_margin;           // of promised first and last tokens
-  Bookings bookings;                                 // of requests that were refused for their deadlines
+  PromiseMargins first_margins, last_margins;  // of promised first and last tokens
+  Bookings bookings;                           // of requests that were refused for their deadlines
+  RecentUse use;
   double slowdown = 1;                               // ForecastServer::slowdown, a decayed mean
   std::uint64_t promised = 0, kept = 0, missed = 0;  // deadlines; the rest is open, or was cancelled
 

@@ -191,6 +191,7 @@ void Batch::charge_step(double seconds, scheduler::StepEnd how, const engine::St
     const bool has_row = result && row < result->items.size() && result->items[row].sequence == item.sequence;
     const std::uint32_t num_accepted = has_row ? result->items[row++].num_accepted : 0;
     const Live* live = find_sequence(item.sequence);  // none: cancelled during the step
+    if (live) learn_use(*live, item.seconds, now);
     step_report_.charges.push_back({.request = live ? live->request() : 0,
                                     .tenant = item.tenant,
                                     .seconds = item.seconds,

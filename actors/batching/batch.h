@@ -132,18 +132,15 @@ class Batch final : private scheduler::ServingDriver {
   bool ask_for_promise(Live& live);
   void decide_promise(Live& live, std::uint32_t num_cached, TimePoint now);
   void promise(const Live& first);
-  // In seconds: left until the deadline, and to wait before another try.
-  struct Lateness {
-    double left = 0, wait = 0;
-  };
-  [[nodiscard]] double seconds_to_wait(const Live& live, const scheduler::Forecast& expected, double left) const;
-  void refuse(Live& first, const scheduler::Forecast& expected, const Lateness& late, TimePoint now);
+  [[nodiscard]] double safe_seconds(const Live& live, TimePoint now) const;
+  void refuse(Live& first, const scheduler::PromiseAnswer& answer, TimePoint now);
   void book(const Live& refused, std::chrono::milliseconds wait, TimePoint now);
   void settle_promise(Live& live, bool is_last, TimePoint now);
-  scheduler::PromiseMargin& margin_of(const Live& live) const;
+  scheduler::PromiseMargins& margins_of(const Live& live) const;
   scheduler::ForecastServer forecast_server() const;
   scheduler::ForecastRequest forecast_request(const Live& live, TimePoint now) const;
   void learn_pace(const engine::StepResult& result);
+  void learn_use(const Live& live, double seconds, TimePoint now);
 
   // Drafts (batch_drafts.cpp).
   void begin_drafts(Live& live);

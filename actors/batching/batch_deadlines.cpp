@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "actors/batching/batch.h"
 #include "actors/batching/batch_live.h"
@@ -56,34 +57,24 @@ void Batch::decide_promise(Live& live, std::uint32_t num_cached, TimePoint now) 
   }
   scheduler::ForecastRequest next = forecast_request(live, now);
   next.computed = std::min(num_cached, next.known - 1);
-  scheduler::Forecast expected = scheduler::forecast(forecast_server(), others, next);
-  const double left = seconds_between(now, *live.task->deadline);
-  double wait = seconds_to_wait(live, expected, left);
-  // What is booked does not run yet: it would hide whose promises this one breaks. It stands behind one that has come
-  // back.
+  next.promised = safe_seconds(live, now);
+  next.promised_last = live.wants_last();
+  scheduler::append_expected(others, options_.experience->use, next, on_clock(now));
+  // One that has come back is not behind what is booked.
   scheduler::Experience& learned = *options_.experience;
-  const std::size_t num_others = others.size();
+  std::span<const scheduler::ForecastRequest> booked;
   if (!learned.bookings.take(content_of(*live.task->body), on_clock(now)))
-    learned.bookings.append(others, learned.first_margin.factor(), learned.last_margin.factor(), on_clock(now));
-  if (others.size() > num_others) {
-    const scheduler::Forecast with_booked = scheduler::forecast(forecast_server(), others, next);
-    const double longer = seconds_to_wait(live, with_booked, left);
-    if (longer > wait) expected = with_booked;
-    wait = std::max(wait, longer);
-  }
-  if (wait > 0) return refuse(live, expected, {.left = left, .wait = wait}, now);
+    booked = learned.bookings.booked(learned.first_margins, learned.last_margins, on_clock(now));
+  const scheduler::PromiseAnswer answer = scheduler::decide_promise(forecast_server(), others, booked, next);
+  if (answer.wait > 0) return refuse(live, answer, now);
   promise(live);
   enter(live, now);
 }
 
-// Until what is waiting now is done; 0: it is in time, and so are the others.
-double Batch::seconds_to_wait(const Live& live, const scheduler::Forecast& expected, double left) const {
-  const double predicted = live.wants_last() ? expected.last_seconds : expected.first_seconds;
-  if (predicted * margin_of(live).factor() <= left && !expected.breaks_promise_until) return 0;
-  const auto alone = scheduler::alone(forecast_server(), forecast_request(live, {}));
-  const double shortest = live.wants_last() ? alone.last_seconds : alone.first_seconds;
-  constexpr double kLeast = 0.1;
-  return std::max({kLeast, predicted - left, expected.breaks_promise_until.value_or(predicted - shortest)});
+// In which it has to be predicted.
+double Batch::safe_seconds(const Live& live, TimePoint now) const {
+  return seconds_between(now, *live.task->deadline) /
+         margins_of(live).factor(live.task->body->tenant.id, on_clock(now));
 }
 
 void Batch::promise(const Live& first) {
@@ -95,8 +86,9 @@ void Batch::promise(const Live& first) {
   }
 }
 
-void Batch::refuse(Live& first, const scheduler::Forecast& expected, const Lateness& late, TimePoint now) {
-  const double left = late.left;
+void Batch::refuse(Live& first, const scheduler::PromiseAnswer& answer, TimePoint now) {
+  const scheduler::Forecast& expected = answer.expected;
+  const double left = seconds_between(now, *first.task->deadline);
   const auto alone = scheduler::alone(forecast_server(), forecast_request(first, now));
   const double shortest = first.wants_last() ? alone.last_seconds : alone.first_seconds;
   const double predicted = first.wants_last() ? expected.last_seconds : expected.first_seconds;
@@ -115,7 +107,7 @@ void Batch::refuse(Live& first, const scheduler::Forecast& expected, const Laten
   end.retry_after.reset();
   // Never, if nothing else would run and it would still be too late.
   if (shortest <= left) {
-    end.retry_after = std::min(to_ms(late.wait), kLongestRetry);
+    end.retry_after = std::min(to_ms(answer.wait), kLongestRetry);
     book(first, *end.retry_after, now);
   }
   const RequestId id = first.request();
@@ -142,11 +134,11 @@ void Batch::settle_promise(Live& live, bool is_last, TimePoint now) {
   scheduler::Experience& learned = *options_.experience;
   const bool is_kept = now < *live.task->deadline;
   ++(is_kept ? learned.kept : learned.missed);
-  margin_of(live).learn(is_kept);
+  margins_of(live).learn(live.task->body->tenant.id, is_kept, on_clock(now));
 }
 
-scheduler::PromiseMargin& Batch::margin_of(const Live& live) const {
-  return live.wants_last() ? options_.experience->last_margin : options_.experience->first_margin;
+scheduler::PromiseMargins& Batch::margins_of(const Live& live) const {
+  return live.wants_last() ? options_.experience->last_margins : options_.experience->first_margins;
 }
 
 scheduler::ForecastServer Batch::forecast_server() const {
@@ -168,7 +160,7 @@ scheduler::ForecastRequest Batch::forecast_request(const Live& live, TimePoint n
   of.answer =
       live.wants_last() ? left : std::min(left, options_.experience->answers.expected(body.tenant.id, live.emitted));
   if (live.promised && !live.promise_settled) {
-    of.promised = seconds_between(now, *live.task->deadline) / margin_of(live).factor();
+    of.promised = safe_seconds(live, now);
     of.promised_last = live.wants_last();
   }
   return of;
@@ -181,6 +173,12 @@ void Batch::learn_pace(const engine::StepResult& result) {
     options_.experience->learn_slowdown(seconds_between(*last_step_ended_, result.kernels_ended), step);
   last_step_ended_.reset();
   if (has_work()) last_step_ended_ = result.kernels_ended;
+}
+
+// Its tenant had so much of a step.
+void Batch::learn_use(const Live& live, double seconds, TimePoint now) {
+  const scheduler::Tenant& tenant = live.task->body->tenant;
+  options_.experience->use.add(tenant.id, tenant.weight(), seconds, on_clock(now));
 }
 
 }  // namespace troupe::actors

@@ -4,8 +4,8 @@
 //   example_basic /path/to/troupe.sock
 #include <cstdio>
 
-#include "ipc/client/client.h"
-#include "scheduler/outcome.h"
+#include <troupe/ipc/client/client.h>
+#include <troupe/scheduler/outcome.h>
 
 int main(int argc, char** argv) {
   using namespace troupe;

@@ -1,7 +1,7 @@
 // A conversation over the native protocol: two turns, and what the second found in the cache.
 #include <cstdio>
 
-#include "ipc/client/client.h"
+#include <troupe/ipc/client/client.h>
 
 int main(int argc, char** argv) {
   using namespace troupe;

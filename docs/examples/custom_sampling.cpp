@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <string>
 
-#include "ipc/client/client.h"
+#include <troupe/ipc/client/client.h>
 
 namespace {
 

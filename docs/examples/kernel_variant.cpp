@@ -8,9 +8,9 @@
 #include <cstdio>
 #include <cstring>
 
-#include "engine/engine.h"
-#include "engine/evaluation/eval.h"
-#include "kernels/register_table.h"
+#include <troupe/engine/engine.h>
+#include <troupe/engine/evaluation/eval.h>
+#include <troupe/kernels/register_table.h>
 
 namespace {
 

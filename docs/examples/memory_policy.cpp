@@ -12,9 +12,9 @@
 #include <cstdlib>
 #include <mutex>
 
-#include "engine/engine.h"
-#include "engine/evaluation/eval.h"
-#include "engine/memory/memory_policy.h"
+#include <troupe/engine/engine.h>
+#include <troupe/engine/evaluation/eval.h>
+#include <troupe/engine/memory/memory_policy.h>
 
 namespace {
 

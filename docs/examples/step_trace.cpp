@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/compute/profiler.h"
-#include "engine/engine.h"
+#include <troupe/engine/compute/profiler.h>
+#include <troupe/engine/engine.h>
 
 namespace {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "ipc/client/client.h"
+#include <troupe/ipc/client/client.h>
 
 int main(int argc, char** argv) {
   using namespace troupe;

@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "ipc/client/client.h"
-#include "scheduler/outcome.h"
+#include <troupe/ipc/client/client.h>
+#include <troupe/scheduler/outcome.h>
 
 namespace {
 

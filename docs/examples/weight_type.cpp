@@ -10,10 +10,10 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "engine/engine.h"
-#include "engine/evaluation/eval.h"
-#include "kernels/formats/converted_type.h"
-#include "tests/engine/gguf_copy.h"  // writes GGUF files
+#include <troupe/engine/engine.h>
+#include <troupe/engine/evaluation/eval.h>
+#include <troupe/kernels/formats/converted_type.h>
+#include <troupe/tests/engine/gguf_copy.h>  // writes GGUF files
 
 namespace {
 

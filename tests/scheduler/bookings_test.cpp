@@ -10,8 +10,9 @@ using namespace troupe::scheduler;
 
 namespace {
 
-ForecastRequest request(std::uint64_t arrival, std::uint32_t answer = 50) {
-  ForecastRequest request{.demand = {.arrival = arrival, .prompt_tokens = 100}, .known = 100, .answer = answer};
+ForecastRequest request(std::uint64_t arrival, TenantId tenant = TenantId{1}) {
+  ForecastRequest request{
+      .demand = {.tenant = tenant, .arrival = arrival, .prompt_tokens = 100}, .known = 100, .answer = 50};
   request.promised_last = true;
   return request;
 }
@@ -26,11 +27,7 @@ Bookings trusting() {
   return bookings;
 }
 
-std::vector<ForecastRequest> booked(Bookings& bookings, double now) {
-  std::vector<ForecastRequest> requests;
-  bookings.append(requests, 1, 1, now);
-  return requests;
-}
+std::vector<ForecastRequest> booked(Bookings& bookings, double now) { return bookings.booked({}, {}, now); }
 
 }  // namespace
 
@@ -39,8 +36,8 @@ TEST_CASE("bookings: a booking counts until its request comes back or stays away
   bookings.add(7, request(1), 10, 3, 100);
   bookings.add(8, request(2), 20, 3, 100);
   REQUIRE(booked(bookings, 100).size() == 2);
-  CHECK(booked(bookings, 100)[0].promised == 13);
-  CHECK(booked(bookings, 104)[1].promised == 19);
+  CHECK(booked(bookings, 100)[0].promised == Approx(10 + 3 / PromiseMargin::kFirst));
+  CHECK(booked(bookings, 104)[1].promised == Approx(16 + 3 / PromiseMargin::kFirst));
   CHECK_FALSE(bookings.take(9, 104));
   CHECK(bookings.take(7, 104));
   CHECK_FALSE(bookings.take(7, 104));
@@ -68,6 +65,19 @@ TEST_CASE("bookings: there is a most of them") {
   CHECK(bookings.size() == Bookings::kMax);
   CHECK(bookings.take(0, 0));
   CHECK_FALSE(bookings.take(Bookings::kMax + 1, 0));
+}
+
+TEST_CASE("bookings: another tenant's are neither crowded out nor less trusted") {
+  Bookings bookings = trusting();
+  constexpr TenantId kOther{2};
+  for (std::uint64_t i = 0; i < 2 * Bookings::kMax; ++i) bookings.add(1000 + i, request(i, kOther), 10, 1, 0);
+  REQUIRE(bookings.size() == Bookings::kMax);
+  CHECK(booked(bookings, 0).empty());  // none of its requests has come back yet
+  bookings.add(1, request(1), 100, 1, 0);
+  CHECK(bookings.size() == Bookings::kMax);
+  REQUIRE(booked(bookings, 50).size() == 1);  // those of the other have lapsed
+  CHECK(booked(bookings, 50)[0].demand.tenant == TenantId{1});
+  CHECK(bookings.take(1, 50));
 }
 
 // Two places, a step of one row takes 10 ms: twice as many requests arrive as can be served, and each that is refused
@@ -106,17 +116,11 @@ TEST_CASE("bookings: at twice the capacity requests that come back when they wer
     ForecastRequest one = request(now.content);
     constexpr double kDeadline = 6;
     one.demand.due_seconds = now.at + kDeadline - 1.5;
-    const auto wait_of = [&] {
-      const Forecast expected = forecast(server, others, one);
-      if (expected.last_seconds <= kDeadline && !expected.breaks_promise_until) return 0.0;
-      return std::max(expected.last_seconds - kDeadline,
-                      expected.breaks_promise_until.value_or(expected.last_seconds - 1.5));
-    };
-    double wait = wait_of();
-    if (!learned.bookings.take(now.content, now.at)) {
-      learned.bookings.append(others, 1, 1, now.at);
-      wait = std::max(wait, wait_of());
-    }
+    one.promised = kDeadline;
+    std::vector<ForecastRequest> booked;
+    if (!learned.bookings.take(now.content, now.at))
+      booked = learned.bookings.booked(learned.first_margins, learned.last_margins, now.at);
+    const double wait = decide_promise(server, others, booked, one).wait;
     retries += now.is_retry ? 1 : 0;
     if (wait == 0) {
       free_at = std::max(free_at, now.at) + 1.5;

@@ -128,10 +128,10 @@ ForecastServer ServingSim::forecast_server() const {
           .max_stall_seconds = options_.planner.max_stall_seconds};
 }
 
-Forecast ServingSim::forecast_of(const ForecastRequest& next) const {
+std::vector<ForecastRequest> ServingSim::forecast_requests() const {
   std::vector<ForecastRequest> requests;
   for (const auto& [number, live] : loop_->requests()) {
-    const SimRequest& request = static_cast<const Live&>(*live).record[0];
+    const SimRequest& request = *static_cast<const Live&>(*live).record;
     ForecastRequest& each = requests.emplace_back();
     each.demand = live->asked;
     each.known = live->known_tokens();
@@ -139,12 +139,15 @@ Forecast ServingSim::forecast_of(const ForecastRequest& next) const {
     if (each.is_running) each.computed = loop_->planner().computed(live->sequence);
     each.answer = live->max_known - each.known;
     if (!request.deadline) continue;
-    each.promised = (*request.deadline - time_) / margin.factor();
+    each.promised = (*request.deadline - time_) / margins_.factor(request.demand.tenant, time_);
     each.promised_last = true;
   }
-  ForecastRequest last = next;
-  last.demand.arrival = requests_.size() + 1;
-  return forecast(forecast_server(), requests, last);
+  return requests;
+}
+
+Forecast ServingSim::forecast_of(ForecastRequest next) const {
+  next.demand.arrival = requests_.size() + 1;
+  return forecast(forecast_server(), forecast_requests(), next);
 }
 
 std::optional<RequestNumber> ServingSim::submit_by(double seconds, std::vector<TokenId> prompt,
@@ -157,8 +160,12 @@ std::optional<RequestNumber> ServingSim::submit_by(double seconds, std::vector<T
   ForecastRequest next{.demand = request.demand, .known = request.demand.prompt_tokens, .answer = num_generated};
   if (loop_->planner().costs().has_learned()) {
     next.demand.due_seconds = time_ + seconds - alone(forecast_server(), next).last_seconds;
-    const Forecast expected = forecast_of(next);
-    if (expected.last_seconds * margin.factor() > seconds || expected.breaks_promise_until) return std::nullopt;
+    next.demand.arrival = requests_.size() + 1;
+    next.promised = seconds / margins_.factor(tenant, time_);
+    next.promised_last = true;
+    auto requests = forecast_requests();
+    append_expected(requests, use_, next, time_);
+    if (decide_promise(forecast_server(), requests, {}, next).wait > 0) return std::nullopt;
     request.deadline = time_ + seconds;
     request.demand.due_seconds = next.demand.due_seconds;
   }
@@ -485,6 +492,7 @@ void ServingSim::finish_step() {
     for (const PlanItem& item : loop_->plan().items)
       if (loop_->plan().load.num_tokens > 0)
         seconds_[item.tenant] += step.seconds * (item.num_tokens + item.num_draft) / loop_->plan().load.num_tokens;
+    for (const PlanItem& item : loop_->plan().items) use_.add(item.tenant, 1, item.seconds, time_);
     if (step.fails) return fail_step(step);
     loop_->saves_ended();
     for (const SequenceId sequence : loop_->take_filled())

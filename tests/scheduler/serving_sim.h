@@ -21,6 +21,7 @@
 
 #include "cache/lease_book.h"
 #include "scheduler/deadline_forecast.h"
+#include "scheduler/promises.h"
 #include "scheduler/serving_loop.h"
 
 namespace troupe::scheduler {
@@ -80,7 +81,7 @@ class ServingSim final : private ServingDriver {
   std::optional<RequestNumber> submit_by(double seconds, std::vector<TokenId> prompt, std::uint32_t num_generated,
                                          TenantId tenant = TenantId{1});
   // Of a request that would be submitted now; its `weight` and demand.arrival are not used.
-  Forecast forecast_of(const ForecastRequest& next) const;
+  Forecast forecast_of(ForecastRequest next) const;
   // While nothing runs no time passes.
   void wait_until(double time) { time_ = std::max(time_, time); }
   void cancel(RequestNumber number);
@@ -101,7 +102,9 @@ class ServingSim final : private ServingDriver {
   const SimRequest& request(RequestNumber number) const { return requests_.at(number); }
   const std::map<RequestNumber, SimRequest>& requests() const { return requests_; }
   const cache::LeaseBook& book() const { return *book_; }
-  PromiseMargin margin;  // learned by submit_by()'s caller
+  Forecast alone_of(const ForecastRequest& request) const { return alone(forecast_server(), request); }
+  // Called by submit_by()'s caller: whether the promise was kept.
+  void settle(RequestNumber number, bool was_kept) { margins_.learn(request(number).demand.tenant, was_kept, time_); }
   double time() const { return time_; }
   double seconds_of(TenantId tenant) const { return seconds_.contains(tenant) ? seconds_.at(tenant) : 0; }
   std::uint64_t num_preemptions() const { return num_preemptions_; }
@@ -172,6 +175,7 @@ class ServingSim final : private ServingDriver {
   void pump();
   void start_epoch();
   ForecastServer forecast_server() const;
+  std::vector<ForecastRequest> forecast_requests() const;
   std::unique_ptr<cache::LeaseBook> make_book(std::uint64_t epoch, bool await_quiesce) const;
   ServingOptions serving_options() const;
   bool has_state() const { return options_.snapshot_rule.every > 0; }
@@ -214,6 +218,8 @@ class ServingSim final : private ServingDriver {
   std::deque<ToBatcher> to_batcher_;
   std::vector<RequestNumber> reading_;  // whose contents come into memory at any later time
 
+  PromiseMargins margins_;
+  RecentUse use_;
   double time_ = 0;                     // steps only: all else takes no time
   std::map<TenantId, double> seconds_;  // of steps, by their tokens
   std::map<RequestNumber, SimRequest> requests_;

@@ -38,20 +38,6 @@ class MissingModulesTest(unittest.TestCase):
             with self.subTest(script):
                 self.require_sentence(call(script, missing), "needs numpy", "python3-numpy")
 
-    def test_without_protobuf_the_client_names_its_package(self):
-        done = call("docs/examples/client.py", {"google/__init__.py": ""}, "/none.sock")
-        self.require_sentence(done, "apt-get install python3-protobuf")
-
-    def test_without_the_classes_of_the_schema_the_client_says_how_to_make_them(self):
-        done = call("docs/examples/client.py", {"google/__init__.py": "", "google/protobuf/__init__.py": ""}, "/none.sock")
-        self.require_sentence(done, "protobuf-compiler", "protoc -I . --python_out=")
-
-    def test_the_client_says_what_it_lacks_of_its_arguments_and_of_a_server(self):
-        modules = {"google/__init__.py": "", "google/protobuf/__init__.py": "", "ipc/__init__.py": "",
-                   "ipc/troupe_pb2.py": ""}
-        self.require_sentence(call("docs/examples/client.py", modules), "usage: client.py SOCKET")
-        self.require_sentence(call("docs/examples/client.py", modules, "/none.sock"), "no server at /none.sock")
-
 
 if __name__ == "__main__":
     unittest.main()

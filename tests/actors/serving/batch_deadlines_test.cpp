@@ -167,6 +167,18 @@ TEST_CASE("deadlines: a request is not promised what would break a promise") {
   CHECK_THAT(test.sink->ends[0].message, Catch::Contains("promised already"));
 }
 
+TEST_CASE("deadlines: what one tenant was promised beyond its share does not have another's request refused") {
+  OneBatch test;
+  test.submit(OneBatch::request(100, 9500ms));  // alone it takes some 7 s: more than half of the time until then
+  test.answer();
+  Request request = OneBatch::request(2, 60'000ms);
+  request.tenant.id = TenantId{7};
+  test.submit(std::move(request), 500);
+  test.answer();
+  CHECK(test.sink->ends.empty());
+  CHECK(test.experience->promised == 2);
+}
+
 TEST_CASE("deadlines: all choices are refused together") {
   OneBatch test;
   Request request = OneBatch::request(50, 2000ms);
@@ -196,11 +208,11 @@ TEST_CASE("deadlines: a promise that was missed raises the margin, a cancel does
   OneBatch test;
   const RequestId late = test.submit(OneBatch::request(50, 10'000ms));
   test.answer();
-  const double before = test.experience->last_margin.factor();
+  const double before = test.experience->last_margins.factor(TenantId{}, 0);
   test.now += 10s;
   test.batch->forget(late, test.now);
   CHECK(test.experience->missed == 1);
-  CHECK(test.experience->last_margin.factor() > before);
+  CHECK(test.experience->last_margins.factor(TenantId{}, 0) > before);
   const RequestId cancelled = test.submit(OneBatch::request(50, 10'000ms));
   test.answer();
   test.batch->forget(cancelled, test.now);
