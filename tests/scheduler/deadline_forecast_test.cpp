@@ -164,11 +164,19 @@ TEST_CASE("below and above capacity promised deadlines are kept, and answers in 
   const double capacity = 200 / saturated.sim.time();
   INFO("capacity " << capacity << " requests per second");
 
-  const std::uint64_t seed = test::kSanitized ? 1 : GENERATE(1, 2, 3);
   const auto at = [&](double load, double with_deadline, std::uint32_t num_tenants) {
-    Crowd crowd(seed);
-    crowd.run(capacity, 30, 0);  // costs are learned
-    return crowd.run(load * capacity, 400, with_deadline, num_tenants);
+    Crowd::Totals sum;
+    for (std::uint64_t seed = test::kSanitized ? 3 : 1; seed <= 3; ++seed) {
+      Crowd crowd(seed);
+      crowd.run(capacity, 30, 0);  // costs are learned
+      const Crowd::Totals totals = crowd.run(load * capacity, 400, with_deadline, num_tenants);
+      sum.asked += totals.asked;
+      sum.promised += totals.promised;
+      sum.kept += totals.kept;
+      sum.refused += totals.refused;
+      sum.goodput += totals.goodput;
+    }
+    return sum;
   };
   const auto share = [](const Crowd::Totals& totals) { return static_cast<double>(totals.kept) / totals.promised; };
   for (const std::uint32_t num_tenants : {1, 4}) {
@@ -186,7 +194,8 @@ TEST_CASE("below and above capacity promised deadlines are kept, and answers in 
 
 TEST_CASE("a flood of short deadlines of one tenant has none of another's requests refused") {
   const std::uint64_t seed = test::kSanitized ? 1 : GENERATE(1, 2, 3);
-  const double slack = GENERATE(2.5, 5.0);
+  // Half of the time is its share: twice as long as alone, and a margin.
+  const double slack = GENERATE(3.0, 5.0);
   constexpr TenantId kGuest{7}, kFlood{8};
   Crowd crowd(seed);
   crowd.run(1, 60, 0);  // costs are learned
@@ -236,7 +245,7 @@ TEST_CASE("a flood of short deadlines of one tenant has none of another's reques
   INFO(guest.asked << " asked, " << guest.promised << " promised, " << guest.kept << " kept; of the flood "
                    << flood.asked << ", " << flood.promised << ", " << flood.kept);
   CHECK(guest.asked > 100);
-  CHECK(guest.promised >= (slack > 4 ? 1 : 0.9) * guest.asked);
+  CHECK(guest.promised == guest.asked);
   CHECK(guest.kept >= 0.97 * guest.promised);
   // About its half of the time, and no more than it can have.
   CHECK(flood.promised > 100);
