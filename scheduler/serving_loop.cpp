@@ -391,11 +391,13 @@ void ServingLoop::save(ServingRequest& request, std::uint32_t num_tokens) {
   ++num_returns_;  // its headroom
 }
 
-// Has the next part of one sequence copied, as much as a step may compute.
+// Has the next part of one sequence copied, as much as a step may compute: of the tenant that was served least, so that
+// no tenant's copies wait for those of another that has had its share.
 void ServingLoop::save_part() {
-  while (!saving_.empty() && !find_sequence(saving_.front())) saving_.pop_front();  // preempted
+  std::erase_if(saving_, [&](SequenceId sequence) { return !find_sequence(sequence); });  // preempted
   if (saving_.empty()) return;
-  ServingRequest& request = *find_sequence(saving_.front());
+  ServingRequest& request = *find_sequence(*std::ranges::min_element(
+      saving_, {}, [&](SequenceId sequence) { return shares_.served(find_sequence(sequence)->tenant()); }));
   // Computing comes first: beside other rows a tenant copies no more than its share of the time.
   const bool is_ahead = shares_.served(request.tenant()) > shares_.least_served() + shares_.allowance();
   if (!work_.rows.empty() && is_ahead) return;
@@ -411,12 +413,16 @@ void ServingLoop::save_part() {
 }
 
 void ServingLoop::saves_ended() {
-  if (saving_.empty()) return;
-  ServingRequest* request = find_sequence(saving_.front());
-  if (!request || request->num_saved < request->save_until) return;
-  saving_.pop_front();
-  driver_.saved(*request);
-  drop(*request);
+  std::vector<ServingRequest*> ended;
+  for (const SequenceId sequence : saving_) {
+    ServingRequest* request = find_sequence(sequence);
+    if (request && request->num_saved == request->save_until) ended.push_back(request);
+  }
+  for (ServingRequest* request : ended) {
+    std::erase(saving_, request->sequence);
+    driver_.saved(*request);
+    drop(*request);
+  }
 }
 
 }  // namespace troupe::scheduler

@@ -44,7 +44,6 @@
 
 #include <array>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <unordered_map>
@@ -280,7 +279,7 @@ class ServingLoop {
   std::vector<LeaseMessage> leases_;
   ServingWork work_;
   std::vector<SequenceId> filled_;  // rows of the running step that are copied and not computed
-  std::deque<SequenceId> saving_;   // sequences whose blocks are to be copied; some may have gone
+  std::vector<SequenceId> saving_;  // sequences whose blocks are to be copied; some may have gone
 
   // Scratch, kept between decisions.
   StepPlan plan_;

@@ -184,6 +184,12 @@ std::uint32_t ServingSim::num_sequences(TenantId tenant) const {
   }));
 }
 
+bool ServingSim::wants_computing(TenantId tenant) const {
+  return std::ranges::any_of(loop_->requests(), [&](const auto& entry) {
+    return entry.second->tenant() == tenant && entry.second->wants_computing && !entry.second->is_saving();
+  });
+}
+
 void ServingSim::cancel(RequestNumber number) {
   SimRequest& request = requests_.at(number);
   if (request.ended) return;
@@ -244,13 +250,13 @@ void ServingSim::kill_keeper() {
   if (!awaiting_quiesce_) to_keeper_.push_back(Quiesced{epoch_ - 1});
 }
 
-// Everything but the records of the requests is lost, and rebuilt from them.
+// Everything but the records of the requests and what tenants were served is lost, and rebuilt from them.
 void ServingSim::start_epoch() {
   ++epoch_;
   to_batcher_.clear();
   reading_.clear();
   open_.clear();
-  shares_ = FairShares();
+  while (!loop_->requests().empty()) loop_->drop(*loop_->requests().begin()->second);  // as a batcher that dies
   loop_.emplace(serving_options(), shares_, static_cast<ServingDriver&>(*this));
   for (auto& [number, request] : requests_)
     if (!request.ended) add(request);
@@ -489,10 +495,12 @@ void ServingSim::finish_step() {
     loop_->charge(step.seconds, step.fails            ? StepEnd::failed
                                 : loop_->has_copies() ? StepEnd::with_copies
                                                       : StepEnd::as_planned);
-    for (const PlanItem& item : loop_->plan().items)
+    for (const PlanItem& item : loop_->plan().items) {
       if (loop_->plan().load.num_tokens > 0)
         seconds_[item.tenant] += step.seconds * (item.num_tokens + item.num_draft) / loop_->plan().load.num_tokens;
-    for (const PlanItem& item : loop_->plan().items) use_.add(item.tenant, 1, item.seconds, time_);
+      charged_[item.tenant] += item.seconds;
+      use_.add(item.tenant, 1, item.seconds, time_);
+    }
     if (step.fails) return fail_step(step);
     loop_->saves_ended();
     for (const SequenceId sequence : loop_->take_filled())

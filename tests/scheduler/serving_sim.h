@@ -106,6 +106,11 @@ class ServingSim final : private ServingDriver {
   // Called by submit_by()'s caller: whether the promise was kept.
   void settle(RequestNumber number, bool was_kept) { margins_.learn(request(number).demand.tenant, was_kept, time_); }
   double time() const { return time_; }
+  // Some request of the tenant waits for computing, or is computed.
+  bool wants_computing(TenantId tenant) const;
+  double served(TenantId tenant) const { return shares_.served(tenant); }  // its counter
+  double allowance() const { return shares_.allowance(); }
+  double charged_to(TenantId tenant) const { return charged_.contains(tenant) ? charged_.at(tenant) : 0; }
   double seconds_of(TenantId tenant) const { return seconds_.contains(tenant) ? seconds_.at(tenant) : 0; }
   std::uint64_t num_preemptions() const { return num_preemptions_; }
   std::uint64_t num_at_ceiling() const { return num_at_ceiling_; }  // Acquires that were answered so
@@ -222,6 +227,7 @@ class ServingSim final : private ServingDriver {
   RecentUse use_;
   double time_ = 0;                     // steps only: all else takes no time
   std::map<TenantId, double> seconds_;  // of steps, by their tokens
+  std::map<TenantId, double> charged_;  // of steps, by the costs that were learned
   std::map<RequestNumber, SimRequest> requests_;
   std::map<TenantId, double> weights_;
   FairShares shares_;
