@@ -186,6 +186,8 @@ class Walk:
         ]
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith(("TROUPE_", "XDG_"))}
         self.environment |= {"HOME": os.path.join(folder, "home"), "XDG_RUNTIME_DIR": os.path.join(folder, "run"),
+                             # where the server is anyway; the machine's own one is not asked
+                             "TROUPE_HOST": "unix://" + os.path.join(folder, "run/troupe/troupe.sock"),
                              "PATH": os.path.join(folder, "bin") + ":" + os.environ["PATH"], "TERM": "xterm",
                              "TROUPE_QUICK": "1", "TROUPE_PREDICT": "16", "TROUPE_NUM_PROMPTS": "4", "TROUPE_OUTPUT_LEN": "8"}
         self.folder = folder
