@@ -29,6 +29,8 @@ Skip = namedtuple("Skip", "reason")
 Config = namedtuple("Config", "shows")
 # Lines of the log after a reload of a file with these keys.
 Reload = namedtuple("Reload", "")
+# A configuration of logrotate, where there is one; the server goes on in a new file.
+Rotate = namedtuple("Rotate", "")
 # Commands. server: flags of one that runs meanwhile; None: the block starts its own, or none. prepare: a command before.
 # says: what the output of a command shows, by the beginning of the command; an empty one: anything. typed: what is typed on its
 # terminal. stop_before: the server is stopped before this command. config: ~/.config/troupe/troupe.toml.
@@ -87,7 +89,9 @@ BLOCKS = {
         "troupe serve --memory 8GiB": Run({"troupe serve": r"(?s)max-buffer-bytes.*total\s*$"}),
         "model = ": Config(['memory = "16GiB"', "threads = 8", "ctx-size = 8192", "allow-group = ["]),
         "info reload": Reload(),
-        "/var/log/troupe": Skip("of logrotate, which runs systemctl"),
+        "journalctl": Skip("needs systemd's journal"),
+        "log-file = ": Config(['log-file = "']),
+        "/var/log/troupe": Rotate(),
     },
     "docs/sessions.md": {
         "troupe run --session draft": Run({
@@ -156,7 +160,7 @@ class Walk:
         self.tree, self.state = os.path.join(folder, "tree"), os.path.join(folder, "state")
         exporter = os.path.join(folder, "exporter")
         for path in (self.tree, self.state, exporter, os.path.join(folder, "home"), os.path.join(folder, "run"),
-                     os.path.join(folder, "bin"), os.path.join(self.tree, "build/release")):
+                     os.path.join(folder, "bin"), os.path.join(folder, "logs"), os.path.join(self.tree, "build/release")):
             os.makedirs(path, 0o700)
         os.chmod(folder, 0o755)
         os.chmod(os.path.join(folder, "run"), 0o711)  # other users may come, too
@@ -173,6 +177,7 @@ class Walk:
             (r"/srv/models/bge-small-f16\.gguf", os.path.join(data, "tiny-bert.gguf")),
             (r"/srv/models/qwen2[\w.-]+\.gguf", os.path.join(data, "golden/qwen2.gguf")),
             (r"/var/lib/troupe", self.state),
+            (r"/var/log/troupe", os.path.join(folder, "logs")),
             (r"/var/lib/prometheus/node-exporter", exporter),
             (r"127\.0\.0\.1:8080", f"127.0.0.1:{port}"),
             (r"^sudo -u troupe ", ""),
@@ -310,6 +315,29 @@ class Walk:
             server.terminate()
             server.wait(SECONDS)
 
+    def rotate(self, block):
+        program = shutil.which("logrotate", path=os.environ["PATH"] + ":/usr/sbin")
+        if not program:
+            print("    not run: there is no logrotate")
+            return []
+        log, rules = os.path.join(self.folder, "logs/troupe.log"), os.path.join(self.folder, "rules")
+        server = subprocess.Popen([TROUPE, "serve", "--log-file", log], env=self.environment)
+        text = self.put_in_place("\n".join(block)).replace("systemctl reload troupe", f"kill -HUP {server.pid}")
+        text = re.sub(r"\bsu troupe troupe\n", "", text)
+        with open(rules, "w") as file:
+            file.write(text + "\n")
+        os.chmod(rules, 0o644)
+        try:
+            self._until(lambda: "listens on" in self._text(log))
+            done = subprocess.run([program, "--force", "--state", os.path.join(self.folder, "rotated"), rules],
+                                  capture_output=True, text=True)
+            if done.returncode or not self._until(lambda: "reload" in self._text(log)):
+                return [f"logrotate says {done.stderr!r}, and the new log is {self._text(log)!r}"]
+            return [] if "listens on" in self._text(log + ".1") else ["the old log is not kept"]
+        finally:
+            server.terminate()
+            server.wait(SECONDS)
+
     @staticmethod
     def _text(path):
         try:
@@ -345,6 +373,8 @@ def walk(page):
                 wrong = here.take(block, how)
             elif isinstance(how, Reload):
                 wrong = here.reload(block)
+            elif isinstance(how, Rotate):
+                wrong = here.rotate(block)
             else:
                 wrong = here.run(block, how)
         for each in wrong:
