@@ -1,7 +1,10 @@
 """Makes the classes of the schema with protoc (Debian: protobuf-compiler), where they do not lie beside this file already."""
+import atexit
+import os
 import pathlib
 import shutil
 import subprocess
+import tempfile
 
 from setuptools import setup
 from setuptools.command.build_py import build_py
@@ -24,4 +27,9 @@ class BuildWithSchema(build_py):
                         f"--pyi_out={target / 'troupe'}", SCHEMA.name], check=True)
 
 
-setup(cmdclass={"build_py": BuildWithSchema})
+options = {}
+if not os.access(HERE, os.W_OK):  # an installed troupe's folder, where setuptools would write beside this file
+    scratch = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+    options = {"egg_info": {"egg_base": scratch}, "build": {"build_base": os.path.join(scratch, "build")}}
+setup(cmdclass={"build_py": BuildWithSchema}, options=options)

@@ -13,10 +13,11 @@ unset PYTHONPATH
 export PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1 PIP_CONFIG_FILE=/dev/null PIP_DISABLE_PIP_VERSION_CHECK=1
 fail() { echo "$*" >&2; exit 1; }
 
+as=()  # how another user runs a command
 # try NAME PACKAGE: installs it as clients/python/README.md says, and looks at what is there.
 try() {
-  "$python" -m venv --system-site-packages --without-pip "$dir/$1"
-  (cd / && "$python" -m pip --python "$dir/$1/bin/python3" install --quiet --no-index --no-build-isolation "$2") ||
+  "${as[@]}" "$python" -m venv --system-site-packages --without-pip "$dir/$1"
+  (cd / && "${as[@]}" "$python" -m pip --python "$dir/$1/bin/python3" install --quiet --no-index --no-build-isolation "$2") ||
     fail "pip does not install $1"
   (cd / && "$dir/$1/bin/python3" -c "
 import pathlib, sys, troupe, troupe_pb2
@@ -40,7 +41,16 @@ try tree "$dir/tree/clients/python"
 mkdir "$dir/bin"
 printf '#!/bin/sh\necho "protoc is not needed here" >&2\nexit 1\n' >"$dir/bin/protoc"
 chmod +x "$dir/bin/protoc"
+# By a user that cannot write there.
+chmod -R a+rX,a-w "$dir/prefix/share/troupe/python"
+if [ "$(id -u)" -eq 0 ]; then
+  chmod 755 "$dir"
+  mkdir -m 777 "$dir/installed" "$dir/home"
+  as=(setpriv --reuid=65534 --regid=65534 --clear-groups env "HOME=$dir/home" "TMPDIR=$dir/home")
+fi
 PATH=$dir/bin:$PATH try installed "$dir/prefix/share/troupe/python"
+[ -z "$(ls -A "$dir/home" 2>/dev/null)" ] || fail "pip leaves files: $(ls -A "$dir/home")"
+chmod -R u+w "$dir/prefix"
 
 if command -v mypy >/dev/null; then
   cd "$build/clients/python"

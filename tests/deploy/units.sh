@@ -15,7 +15,7 @@ verify() {
   said=$(XDG_RUNTIME_DIR=$prefix systemd-analyze verify --man=no --recursive-errors=no "$@" 2>&1) || fail "$said"
   [ -z "$(grep -F troupe <<<"$said" || true)" ] || fail "$said"
 }
-verify "$prefix"/lib/systemd/system/troupe.{socket,service}
+verify "$prefix"/lib/systemd/system/{troupe.{socket,service},troupe-metrics.{timer,service}}
 verify --user "$prefix"/lib/systemd/user/troupe.{socket,service}
 
 # A flag would hide what the configuration file says of the same.
@@ -83,6 +83,12 @@ if [ "$(id -u)" -eq 0 ]; then
   chmod 0666 "$prefix/socket"  # the drop-in's
   said=$(guest) || fail "allow-group of the file does not let a guest in: $said"
 fi
+# The metrics that the timer's service writes, with two paths of its own.
+command=$(sed -n "s/^ExecStart=.bin.sh -c '\(.*\)'$/\1/p" "$prefix/lib/systemd/system/troupe-metrics.service")
+command=${command//\$\$/\$}
+mkdir "$prefix/textfiles"
+TEXTFILE_DIRECTORY=$prefix/textfiles sh -c "${command//\/run\/troupe\/troupe.sock/$prefix/socket}"
+grep -q '^troupe:requests_received_total' "$prefix/textfiles/troupe.prom" || fail "no metrics: $command"
 sed -i "s/^allow-group = .*/allow-group = []/" "$file"
 kill -HUP "$server"
 until grep -q "reload: " "$log"; do kill -0 "$server" || fail "the server has ended: $(cat "$log")"; sleep 0.05; done
