@@ -48,6 +48,7 @@ struct RequestRecord {
   std::uint32_t cached_tokens = 0;        // of those, from the prefix cache
   std::uint32_t completion_tokens = 0;    // received
   std::uint32_t preemptions = 0;          // as the server counts
+  std::optional<double> compute_s{};      // its part of the time of steps, by its receipt; absent: it has none
   std::uint32_t retries = 0;              // sent again after a refusal with retry-after
   std::uint32_t num_ends = 0;             // ends received for it; if not 1, the server is faulty
   EndKind kind = EndKind::none;           // of the last end

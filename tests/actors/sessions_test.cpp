@@ -8,6 +8,7 @@
 #include <fstream>
 #include <limits>
 #include <map>
+#include <mutex>
 #include <random>
 
 #include "actors/saboteur.h"
@@ -189,6 +190,25 @@ TEST_CASE("a session goes on where the cache has lost its blocks to others") {
   CHECK(answered.ids == uninterrupted(kAttention, all, 10));
   CHECK(answered.end.usage.cached_tokens == 129);
   CHECK(info_of(ask(*gateway, Kind::inspect, "talk")).anchors.at(3).cached);
+}
+
+TEST_CASE("what writing a session's file computes is charged to its tenant") {
+  const TempFolder folder;
+  GatewayOptions options = options_for(kAttention, folder.path("sessions"));
+  std::mutex mutex;
+  double told = 0;  // of requests, and of copies for files: all but the writing
+  options.on_usage = [&](const UsageEntry& entry) {
+    const std::lock_guard lock(mutex);
+    told += entry.usage.compute_seconds;
+  };
+  const auto gateway = start(std::move(options));
+  REQUIRE(run(*gateway, turn("talk", some_ids(70, 1), 40)).end.outcome == Outcome::length);
+  REQUIRE(info_of(ask(*gateway, Kind::save, "talk")).num_computed > 0);
+  const StatusSnapshot now = status(*gateway);
+  const auto found = std::ranges::find(now.tenants, std::optional(kOwner.id), &TenantUse::tenant);
+  REQUIRE(found != now.tenants.end());
+  const std::lock_guard lock(mutex);
+  CHECK(found->compute_seconds > told + 1e-7);
 }
 
 TEST_CASE("an empty prompt continues the answer of the last turn") {

@@ -34,17 +34,39 @@ TEST_CASE("shares are measured against the weights") {
   run.tenants[1].weight = 3;
   const auto fairness = fairness_of(run);
   REQUIRE(fairness);
-  CHECK(fairness->shares[0].served_per_s == Approx(1));
-  CHECK(fairness->shares[0].share == Approx(0.2));
+  CHECK(fairness->shares[0].tokens.per_s == Approx(1));
+  CHECK(fairness->shares[0].tokens.share == Approx(0.2));
   CHECK(fairness->shares[0].due == Approx(0.25));
-  CHECK(fairness->shares[0].deviation == Approx(-0.2));
-  CHECK(fairness->shares[1].deviation == Approx(0.8 / 0.75 - 1));
-  CHECK(fairness->worst == 0);
-  CHECK(fairness->jain == Approx(jain_index(std::vector<double>{1, 4.0 / 3})));
+  CHECK(fairness->shares[0].tokens.deviation == Approx(-0.2));
+  CHECK(fairness->shares[1].tokens.deviation == Approx(0.8 / 0.75 - 1));
+  CHECK(fairness->of_tokens.worst == 0);
+  CHECK(fairness->of_tokens.jain == Approx(jain_index(std::vector<double>{1, 4.0 / 3})));
 
   run.tenants[1].weight = 4;
-  CHECK(fairness_of(run)->jain == Approx(1));
-  CHECK(fairness_of(run)->shares[1].deviation == Approx(0).margin(1e-12));
+  CHECK(fairness_of(run)->of_tokens.jain == Approx(1));
+  CHECK(fairness_of(run)->shares[1].tokens.deviation == Approx(0).margin(1e-12));
+}
+
+TEST_CASE("the time of computing is shared otherwise than tokens are, and is unknown without receipts") {
+  RequestRecord prompts = steady(0, 10, 9), answers = steady(0, 10, 1);
+  CHECK_FALSE(fairness_of(run_of_tenants({{prompts}, {answers}}))->of_time);
+  prompts.compute_s = 2;
+  answers.compute_s = 2;
+  RequestRecord late = steady(2, 14, 1);  // waits for 2 s, and has 8 of 10 s before the end of the others
+  late.queue_s = 2;
+  late.compute_s = 5;
+  const auto fairness = fairness_of(run_of_tenants({{prompts}, {answers}, {late}}));
+  REQUIRE(fairness);
+  REQUIRE(fairness->of_time);
+  CHECK(fairness->from_s == 2);
+  CHECK(fairness->shares[0].time.share == Approx(1.6 / 6.2));
+  CHECK(fairness->shares[0].time.per_s == Approx(1.6 / 8));
+  CHECK(fairness->shares[1].time.deviation == Approx(3 * 1.6 / 6.2 - 1));
+  CHECK(fairness->shares[2].time.share == Approx(3 / 6.2));
+  CHECK(fairness->of_time->worst == 2);
+  CHECK(fairness->of_time->jain == Approx(jain_index(std::vector<double>{1.6, 1.6, 3})));
+  CHECK(fairness->of_tokens.worst == 0);
+  CHECK(fairness->shares[0].tokens.share == Approx(9.0 / 11));
 }
 
 TEST_CASE("only the time counts in which every tenant had requests") {
@@ -53,7 +75,7 @@ TEST_CASE("only the time counts in which every tenant had requests") {
   REQUIRE(fairness);
   CHECK(fairness->from_s == 4);
   CHECK(fairness->to_s == 10);
-  CHECK(fairness->shares[0].share == Approx(0.5));
+  CHECK(fairness->shares[0].tokens.share == Approx(0.5));
   CHECK_FALSE(fairness_of(run_of_tenants({{steady(0, 5, 1)}, {steady(6, 9, 1)}})));
 }
 
@@ -64,8 +86,8 @@ TEST_CASE("a prompt is served at the first token, cached tokens are not, and a v
   const RequestRecord later = completed({.intended_s = 3, .end_s = 4, .prompt_tokens = 1000});
   const auto fairness = fairness_of(run_of_tenants({{prompt}, {vectors, later}}));
   REQUIRE(fairness);
-  CHECK(fairness->shares[0].served_per_s == Approx(38.0 / 4));
-  CHECK(fairness->shares[1].served_per_s == Approx(76.0 / 4));  // the later one ends when the time does
+  CHECK(fairness->shares[0].tokens.per_s == Approx(38.0 / 4));
+  CHECK(fairness->shares[1].tokens.per_s == Approx(76.0 / 4));  // the later one ends when the time does
 }
 
 TEST_CASE("a tenant that asks for nothing of the model has no share, and ends no time") {
@@ -75,9 +97,9 @@ TEST_CASE("a tenant that asks for nothing of the model has no share, and ends no
   REQUIRE(fairness);
   REQUIRE(fairness->shares.size() == 2);
   CHECK(fairness->shares[1].tenant == 2);
-  CHECK(fairness->shares[1].share == Approx(0.5));
+  CHECK(fairness->shares[1].tokens.share == Approx(0.5));
   CHECK(fairness->to_s == 10);
-  CHECK(fairness->jain == Approx(1));
+  CHECK(fairness->of_tokens.jain == Approx(1));
 }
 
 TEST_CASE("one tenant, or none that was served, has no fairness") {

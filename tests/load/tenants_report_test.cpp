@@ -57,9 +57,9 @@ TEST_CASE("the text has a row for each tenant, shares, refusals by limit, retrie
   INFO(text);
   for (const char* row : {"\n  a       1001     2          2        0       0       0.50",
                           "\n  b          -     2          1        1       0",
-                          "\n  a            1      0.50  33.3 %     25.0 %  +33.3 %",
-                          "\n  b            3      1.00  66.7 %     75.0 %  -11.1 %",
-                          "Jain's index of tokens per weight 0.9615", "\n  b       quota (max_queued)         1",
+                          "\n  a            1     25.0 %      0.50     33.3 %  +33.3 %",
+                          "\n  b            3     75.0 %      1.00     66.7 %  -11.1 %",
+                          "per weight: Jain's index 0.9615", "\n  b       quota (max_queued)         1",
                           "\n  a             1         1", "\n  b       tokens/s out   2.00    1.00  0.500"})
     CHECK_THAT(text, Catch::Contains(row));
   std::istringstream lines(text);
@@ -97,9 +97,27 @@ TEST_CASE("the JSON has every tenant's figures, alone too if asked for, and the 
   CHECK(a["alone"].is_null());
   CHECK(b["alone"]["output_throughput"] == 2);
   CHECK(ours["fairness"]["shares"]["b"]["due"] == 0.75);
-  CHECK(ours["fairness"]["worst_tenant"] == "a");
-  CHECK(ours["fairness"]["worst_deviation"].get<double>() == Approx(1.0 / 3));
+  CHECK(ours["fairness"]["tokens"]["worst_tenant"] == "a");
+  CHECK(ours["fairness"]["tokens"]["worst_deviation"].get<double>() == Approx(1.0 / 3));
+  CHECK(ours["fairness"]["shares"]["b"]["tokens"]["deviation"].get<double>() == Approx(-1.0 / 9));
+  CHECK(ours["fairness"]["compute_time"].is_null());
+  CHECK(ours["fairness"]["shares"]["b"]["compute_time"].is_null());
   CHECK(ours["requests"][3]["limit"] == "max_queued");
+}
+
+TEST_CASE("with receipts the reports have the shares of the time of computing, too") {
+  Run run = two_tenants();
+  for (RequestRecord& record : run.records)
+    if (record.kind == EndKind::done) record.compute_s = record.index == 0 ? 0.5 : 0.25;
+  const std::string text = tenants_written(write_text, {}, run);
+  CHECK_THAT(text,
+             Catch::Contains("of time") && Catch::Contains("Of the time of computing, by receipts: Jain's index"));
+  const json fairness = json::parse(tenants_written(write_json, {}, run))["troupe"]["fairness"];
+  const json &a = fairness["shares"]["a"]["compute_time"], &b = fairness["shares"]["b"]["compute_time"];
+  CHECK(a["share"].get<double>() + b["share"].get<double>() == Approx(1));
+  CHECK(a["share"] != fairness["shares"]["a"]["tokens"]["share"]);
+  CHECK(fairness["compute_time"]["jain"] != fairness["tokens"]["jain"]);
+  CHECK_THAT(tenants_written(write_html, {}, run), Catch::Contains("Share of the time of computing"));
 }
 
 TEST_CASE("the page draws shares, tokens over time and distributions of the tenants, and escapes their names") {
@@ -131,7 +149,8 @@ TEST_CASE("a run of many tenants, or of tenants without requests, has a report")
   Run run = run_of_tenants(std::vector<std::vector<RequestRecord>>(
       20, {completed({.arrivals = {{1, 1}, {2, 1}}, .end_s = 2, .prompt_tokens = 8})}));
   CHECK_THAT(tenants_written(write_html, {}, run), Catch::Contains("and 2 that are not drawn"));
-  CHECK(json::parse(tenants_written(write_json, {}, run))["troupe"]["fairness"]["jain"].get<double>() == Approx(1));
+  CHECK(json::parse(tenants_written(write_json, {}, run))["troupe"]["fairness"]["tokens"]["jain"].get<double>() ==
+        Approx(1));
   run = run_of_tenants({{}, {}});
   CHECK_THAT(tenants_written(write_text, {}, run), Catch::Contains("\n  a         -     0"));
   CHECK(json::parse(tenants_written(write_json, {}, run))["troupe"]["fairness"].is_null());

@@ -34,11 +34,13 @@ void Brake::release() {
 
 namespace {
 
-void fill_usage(RequestRecord& record, const client::Usage& usage) {
+void fill_usage(RequestRecord& record, const client::Ended& ended) {
+  const client::Usage& usage = ended.usage;
   record.prompt_tokens = usage.prompt_tokens;
   record.cached_tokens = usage.cached_tokens;
   record.preemptions = usage.preemptions;
   record.queue_s = usage.queue_seconds;
+  if (ended.receipt) record.compute_s = ended.receipt->compute_seconds;
 }
 
 void fill_refusal(RequestRecord& record, const client::Ended& ended) {
@@ -82,7 +84,7 @@ void settle(Exchange& exchange) {
   record.outcome = outcome.name;
   record.message = ended.message;
   if (record.kind != EndKind::refused)
-    fill_usage(record, ended.usage);
+    fill_usage(record, ended);
   else
     fill_refusal(record, ended);
   if (exchange.out_of_order)

@@ -212,7 +212,10 @@ Status TroupeDriver::send(const ExchangePtr& exchange, client::Client& connectio
   const auto end = callbacks_for(exchange).on_end;
   if (options_.kind == RequestKind::embed)
     return connection.embed(to_embed_request(planned, options_.model),
-                            [end](const Result<client::Ended>& how, const client::Embeddings&) { end(how); });
+                            [end, exchange](const Result<client::Ended>& how, const client::Embeddings& embeddings) {
+                              if (embeddings.receipt) exchange->record.compute_s = embeddings.receipt->compute_seconds;
+                              end(how);
+                            });
   if (options_.kind == RequestKind::tokenize)
     return connection.tokenize(text_of(planned), options_.model,
                                [end](const Result<client::Ended>& how, const std::vector<TokenId>&) { end(how); });

@@ -21,6 +21,41 @@ double tokens_served(std::span<const RequestRecord> records, double from_s, doub
   return tokens;
 }
 
+// Seconds of computing from `from_s` on and before `to_s`. A receipt has their sum, here as if it was had evenly from
+// the first step to the end.
+double seconds_served(std::span<const RequestRecord> records, double from_s, double to_s) {
+  double seconds = 0;
+  for (const RequestRecord& record : records) {
+    if (!record.compute_s) continue;
+    const double began = std::min(record.sent_s + record.queue_s.value_or(0), record.end_s);
+    const double within = std::max(0.0, std::min(record.end_s, to_s) - std::max(began, from_s));
+    const bool is_within = from_s <= record.end_s && record.end_s < to_s;
+    seconds += *record.compute_s * (record.end_s > began ? within / (record.end_s - began) : is_within ? 1 : 0);
+  }
+  return seconds;
+}
+
+// Sets what each tenant was served of one thing, of which Served::share has the sum yet; none: nothing at all.
+std::optional<Evenness> divide(Fairness& fairness, Served Share::*part) {
+  double total = 0;
+  std::vector<double> per_weight;
+  for (const Share& share : fairness.shares) {
+    per_weight.push_back((share.*part).share / share.due);
+    total += (share.*part).share;
+  }
+  if (total == 0) return std::nullopt;
+  Evenness result{.worst = 0, .jain = jain_index(per_weight)};
+  for (std::size_t i = 0; i < fairness.shares.size(); ++i) {
+    const double due = fairness.shares[i].due;
+    Served& served = fairness.shares[i].*part;
+    served.per_s = served.share / (fairness.to_s - fairness.from_s);
+    served.share /= total;
+    served.deviation = served.share / due - 1;
+    if (std::abs(served.deviation) > std::abs((fairness.shares[result.worst].*part).deviation)) result.worst = i;
+  }
+  return result;
+}
+
 }  // namespace
 
 double jain_index(std::span<const double> values) {
@@ -49,23 +84,16 @@ std::optional<Fairness> fairness_of(const Run& run) {
   }
   if (fairness.shares.size() < 2 || !(fairness.from_s < fairness.to_s)) return std::nullopt;
 
-  double total = 0;
-  std::vector<double> per_weight;
   for (Share& share : fairness.shares) {
-    share.share = tokens_served(records_of(run, run.tenants[share.tenant]), fairness.from_s, fairness.to_s);
-    share.served_per_s = share.share / (fairness.to_s - fairness.from_s);
-    per_weight.push_back(share.share / share.due);
-    total += share.share;
-  }
-  if (total == 0) return std::nullopt;
-  for (Share& share : fairness.shares) {
-    share.share /= total;
+    const auto records = records_of(run, run.tenants[share.tenant]);
     share.due /= weights;
-    share.deviation = share.share / share.due - 1;
-    if (std::abs(share.deviation) > std::abs(fairness.shares[fairness.worst].deviation))
-      fairness.worst = static_cast<std::size_t>(&share - fairness.shares.data());
+    share.tokens.share = tokens_served(records, fairness.from_s, fairness.to_s);
+    share.time.share = seconds_served(records, fairness.from_s, fairness.to_s);
   }
-  fairness.jain = jain_index(per_weight);
+  const auto of_tokens = divide(fairness, &Share::tokens);
+  if (!of_tokens) return std::nullopt;
+  fairness.of_tokens = *of_tokens;
+  fairness.of_time = divide(fairness, &Share::time);
   return fairness;
 }
 

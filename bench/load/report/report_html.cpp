@@ -131,8 +131,10 @@ void write_tenants(const ReportHead& head, const Run& run, std::ostream& out) {
   if (run.tenants.empty()) return;
   out << "<h2>Tenants</h2>\n";
   if (const auto fairness = fairness_of(run))
-    out << "<figure>\n<figcaption>Share of what was computed <span>The line is the share due by weight. Jain's index "
-        << fixed(fairness->jain, 4) << "</span></figcaption>\n"
+    out << "<figure>\n<figcaption>Share of the " << (fairness->of_time ? "time of computing" : "tokens")
+        << " <span>The line is the share due by weight. Jain's index "
+        << fixed(fairness->of_time.value_or(fairness->of_tokens).jain, 4)
+        << (fairness->of_time ? ", of tokens " + fixed(fairness->of_tokens.jain, 4) : "") << "</span></figcaption>\n"
         << shares_svg(run, *fairness) << "</figure>\n";
   write_tenant_key(run, out);
   const std::vector<Chart> charts = tenant_charts(run);

@@ -153,18 +153,25 @@ ordered_json tenants_part(const ReportHead& head, const Run& run) {
 ordered_json fairness_part(const Run& run) {
   const auto fairness = fairness_of(run);
   if (!fairness) return nullptr;
+  const auto served_part = [](const Served& served) {
+    return ordered_json{{"per_s", served.per_s}, {"share", served.share}, {"deviation", served.deviation}};
+  };
+  const auto evenness_part = [&](const Evenness& of, Served Share::*part) {
+    const Share& worst = fairness->shares[of.worst];
+    return ordered_json{{"jain", of.jain},
+                        {"worst_tenant", run.tenants[worst.tenant].name},
+                        {"worst_deviation", (worst.*part).deviation}};
+  };
   ordered_json shares = ordered_json::object();
   for (const Share& share : fairness->shares) {
-    shares[run.tenants[share.tenant].name] = {{"tokens_per_s", share.served_per_s},
-                                              {"share", share.share},
-                                              {"due", share.due},
-                                              {"deviation", share.deviation}};
+    ordered_json& of = shares[run.tenants[share.tenant].name];
+    of = {{"due", share.due}, {"tokens", served_part(share.tokens)}, {"compute_time", nullptr}};
+    if (fairness->of_time) of["compute_time"] = served_part(share.time);
   }
   return {{"from_s", fairness->from_s},
           {"to_s", fairness->to_s},
-          {"jain", fairness->jain},
-          {"worst_tenant", run.tenants[fairness->shares[fairness->worst].tenant].name},
-          {"worst_deviation", fairness->shares[fairness->worst].deviation},
+          {"tokens", evenness_part(fairness->of_tokens, &Share::tokens)},
+          {"compute_time", fairness->of_time ? evenness_part(*fairness->of_time, &Share::time) : ordered_json(nullptr)},
           {"shares", std::move(shares)}};
 }
 
@@ -222,6 +229,7 @@ ordered_json row_of(const RequestRecord& r) {
           {"queue_s", or_null(r.queue_s)},
           {"prompt_tokens", r.prompt_tokens},
           {"cached_tokens", r.cached_tokens},
+          {"compute_s", or_null(r.compute_s)},
           {"completion_tokens", r.completion_tokens},
           {"preemptions", r.preemptions},
           {"retries", r.retries},

@@ -48,20 +48,34 @@ Table latencies_table(const Run& run, const std::vector<Summary>& summaries) {
   return table;
 }
 
+std::string evenness_note(const Run& run, const Fairness& fairness, const Evenness& of, Served Share::*part) {
+  const Share& worst = fairness.shares[of.worst];
+  return fmt::format("Jain's index {}, furthest from its due share: {}, {}", fixed(of.jain, 4),
+                     run.tenants[worst.tenant].name, signed_percent((worst.*part).deviation));
+}
+
 Table shares_table(const Run& run, const Fairness& fairness) {
-  Table table{
-      .title = "Shares",
-      .note = fmt::format("tokens computed from {} to {} s, while every tenant had requests: prompts without cached "
-                          "tokens, and answers; Jain's index of tokens per weight {}; furthest from its due "
-                          "share: {}, {}",
-                          brief(fairness.from_s), brief(fairness.to_s), fixed(fairness.jain, 4),
-                          run.tenants[fairness.shares[fairness.worst].tenant].name,
-                          signed_percent(fairness.shares[fairness.worst].deviation)),
-      .columns = {"tenant", "weight", "tokens/s", "share", "due share", "off by"}};
+  Table table{.title = "Shares",
+              .note = fmt::format(
+                  "what was computed from {} to {} s, while every tenant had requests. Of tokens (prompts without "
+                  "cached tokens, and answers), per weight: {}",
+                  brief(fairness.from_s), brief(fairness.to_s),
+                  evenness_note(run, fairness, fairness.of_tokens, &Share::tokens)),
+              .columns = {"tenant", "weight", "due share", "tokens/s", "of tokens", "off by"}};
+  if (fairness.of_time) {
+    table.note += fmt::format(". Of the time of computing, by receipts: {}",
+                              evenness_note(run, fairness, *fairness.of_time, &Share::time));
+    table.columns.insert(table.columns.end(), {"s/s", "of time", "off by"});
+  }
   for (const Share& share : fairness.shares) {
     const Tenant& tenant = run.tenants[share.tenant];
-    table.rows.push_back({tenant.name, fmt::format("{:g}", tenant.weight), brief(share.served_per_s),
-                          percent(share.share), percent(share.due), signed_percent(share.deviation)});
+    std::vector<std::string> row{tenant.name, fmt::format("{:g}", tenant.weight), percent(share.due)};
+    const auto add = [&](const Served& served, std::string per_s) {
+      row.insert(row.end(), {std::move(per_s), percent(served.share), signed_percent(served.deviation)});
+    };
+    add(share.tokens, brief(share.tokens.per_s));
+    if (fairness.of_time) add(share.time, fixed(share.time.per_s, 3));
+    table.rows.push_back(std::move(row));
   }
   return table;
 }
@@ -139,7 +153,8 @@ Line tenant_line(const Run& run, std::size_t tenant) {
 std::string shares_svg(const Run& run, const Fairness& fairness) {
   constexpr double kWidth = 1080, kRow = 26, kNames = 150, kNumbers = 210, kBar = 16;
   double most = 0;
-  for (const Share& share : fairness.shares) most = std::max({most, share.share, share.due});
+  const auto part = fairness.of_time ? &Share::time : &Share::tokens;
+  for (const Share& share : fairness.shares) most = std::max({most, (share.*part).share, share.due});
   const auto x = [&](double share) { return kNames + share / most * (kWidth - kNames - kNumbers); };
   const double height = kRow * static_cast<double>(fairness.shares.size()) + 6;
   std::string out = fmt::format(
@@ -154,11 +169,11 @@ std::string shares_svg(const Run& run, const Fairness& fairness) {
     out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"end\">{}</text>\n", kNames - 8, base,
                        escaped(run.tenants[share.tenant].name));
     out += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" class=\"bar f{}\"/>\n",
-                       kNames, top, x(share.share) - kNames, kBar, tenant_line(run, share.tenant).color);
+                       kNames, top, x((share.*part).share) - kNames, kBar, tenant_line(run, share.tenant).color);
     out += fmt::format("<line x1=\"{0:.1f}\" y1=\"{1:.1f}\" x2=\"{0:.1f}\" y2=\"{2:.1f}\" class=\"limit\"/>\n",
                        x(share.due), top - 4, top + kBar + 4);
     out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"tick\">{} of {} due</text>\n", kWidth - kNumbers + 12,
-                       base, percent(share.share), percent(share.due));
+                       base, percent((share.*part).share), percent(share.due));
   }
   return out + "</svg>\n";
 }
