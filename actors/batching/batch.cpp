@@ -21,6 +21,7 @@ Outcome outcome_of(engine::Finish finish) {
 
 BatchOptions with_experience(BatchOptions options) {
   if (!options.experience) options.experience = std::make_shared<scheduler::Experience>();
+  if (!options.earlier_answers) options.earlier_answers = std::make_shared<engine::EarlierAnswers>();
   options.planner.costs = std::shared_ptr<scheduler::CostModel>(options.experience, &options.experience->costs);
   return options;
 }
@@ -272,6 +273,7 @@ void Batch::end(Live& live, Outcome outcome, std::string stop, TimePoint now) {
   how.outcome = outcome;
   how.stop = std::move(stop);
   settle_promise(live, true, now);
+  learn_answer(live);
   if (!live.wants_last()) options_.experience->answers.learn(live.task->body->tenant.id, live.emitted);
   auto saving = begin_saving(live, outcome);  // before its client may ask for it
   streams().end(live.request(), live.generation(), how, now, &news_);

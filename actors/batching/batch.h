@@ -27,6 +27,7 @@
 #include "actors/batching/step_work.h"
 #include "actors/serving/answer.h"
 #include "actors/serving/stream_table.h"
+#include "engine/drafting/earlier_answers.h"
 #include "scheduler/experience.h"
 #include "scheduler/serving_loop.h"
 #include "scheduler/shares/admission.h"
@@ -43,8 +44,9 @@ struct BatchOptions {
   std::function<void(const engine::StepResult&)> on_step;  // GatewayOptions::on_step
   FaultPoints faults{};
   bool has_draft_model = false;
-  engine::Speculation speculation{};                    // of requests that do not choose another
-  std::shared_ptr<scheduler::Experience> experience{};  // of earlier batches of the model; null: begins with none
+  engine::Speculation speculation{};                          // of requests that do not choose another
+  std::shared_ptr<scheduler::Experience> experience{};        // of earlier batches of the model; null: begins with none
+  std::shared_ptr<engine::EarlierAnswers> earlier_answers{};  // the same
   // Called from any thread, when the contents of a request's session were read: the next event is session_read().
   std::function<void(RequestId)> on_session_read{};
   // Called from any thread: a tenant's session was written, for so many seconds of computing. May be empty.
@@ -148,6 +150,8 @@ class Batch final : private scheduler::ServingDriver {
   bool ask_for_drafts();
   void charge_drafts(double seconds, TimePoint now);
   void offer_drafts();
+  void propose_from_text(Live& live);
+  void learn_answer(const Live& live);
   void learn_from_draft(Live& live, const engine::ItemResult& row, std::uint32_t num_draft);
 
   // Sessions (batch_sessions.cpp).
@@ -191,7 +195,9 @@ class Batch final : private scheduler::ServingDriver {
   StreamTable::News news_;
 
   std::shared_ptr<const StepWork> copying_;  // while the running step copies: read when it has ended
-  std::vector<Charge> charges_;              // scratch
+  // Scratch.
+  std::vector<Charge> charges_;
+  std::vector<TokenId> earlier_;
 };
 
 }  // namespace troupe::actors

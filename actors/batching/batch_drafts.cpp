@@ -121,6 +121,7 @@ void Batch::drafter_died() {
 
 // Proposes what may follow each sequence that decodes, as far as its client's credit goes.
 void Batch::offer_drafts() {
+  options_.earlier_answers->index(kMaxIndexedPerStep);
   for (const auto& [sequence, request] : loop_.sequences()) {
     Live& live = live_of(*request);
     const bool by_model = live.proposed_at == live.tokens.size() && !live.proposal.empty();
@@ -129,15 +130,31 @@ void Batch::offer_drafts() {
       live.proposal.clear();
       continue;
     }
-    if (!by_model) {
-      if (!live.drafter) live.drafter = make_drafter(live.speculation.source);
-      if (!live.drafter || !live.drafter->extend(live.tokens, kMaxIndexedPerStep)) continue;
-      live.drafter->propose(live.tokens, live.speculation.n_max, live.proposal);
-    }
+    if (!by_model) propose_from_text(live);
     if (live.proposal.size() < live.speculation.n_min) live.proposal.clear();
     const std::uint64_t credit = live.granted - live.emitted - 1;
     loop_.offer_draft(sequence, static_cast<std::uint32_t>(std::min<std::uint64_t>(live.proposal.size(), credit)));
   }
+}
+
+// What follows the longest match, in its own text or, with a suffix index, in the tenant's earlier answers.
+void Batch::propose_from_text(Live& live) {
+  if (!live.drafter) live.drafter = make_drafter(live.speculation.source);
+  if (!live.drafter) return;
+  std::size_t length = 0;
+  if (live.drafter->extend(live.tokens, kMaxIndexedPerStep))
+    length = live.drafter->propose(live.tokens, live.speculation.n_max, live.proposal);
+  if (live.speculation.source == engine::DraftSource::ngram) return;
+  const std::size_t of_earlier = options_.earlier_answers->propose(live.tenant(), live.scopes.publish(), live.tokens,
+                                                                   live.speculation.n_max, earlier_);
+  if (of_earlier > length) live.proposal.swap(earlier_);
+}
+
+// For requests of the same tenant and scope to come.
+void Batch::learn_answer(const Live& live) {
+  const engine::DraftSource source = live.speculation.source;
+  if (source != engine::DraftSource::suffix && source != engine::DraftSource::automatic) return;
+  options_.earlier_answers->learn(live.tenant(), live.scopes.publish(), live.tokens, live.emitted);
 }
 
 // Compares the proposal with what followed, whether or not it was verified: so the acceptance of drafts that are not

@@ -205,6 +205,7 @@ caf::actor Supervisor::make_batcher() {
   options.speculation = server_.options.speculation;
   options.has_draft_model = served->draft_model() != nullptr;
   options.experience = unit_.shares->experience();
+  options.earlier_answers = unit_.earlier_answers;
   // A read may end after the unit's last request.
   options.on_session_read = [owner = owner_, &mailboxes = unit_.mailboxes](RequestId request) {
     mailboxes.send(Role::batcher, msg::SessionRead{request});

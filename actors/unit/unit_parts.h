@@ -5,11 +5,12 @@
 #include <string>
 #include <utility>
 
-#include "actors/threads/compute_shares.h"
 #include "actors/serving/model_state.h"
 #include "actors/serving/stream_counts.h"
 #include "actors/status/counters.h"
+#include "actors/threads/compute_shares.h"
 #include "actors/unit/messages.h"
+#include "engine/drafting/earlier_answers.h"
 
 namespace troupe::actors {
 
@@ -38,6 +39,8 @@ struct UnitParts {
   ModelState model;
   Counters counters{std::chrono::steady_clock::now()};
   const std::shared_ptr<ComputeShares> shares;
+  // For the batcher alone.
+  const std::shared_ptr<engine::EarlierAnswers> earlier_answers = std::make_shared<engine::EarlierAnswers>();
   Mailboxes mailboxes;
   UnitQuestions questions;
 };

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cache/ids.h"
+#include "engine/drafting/suffix_automaton.h"
 
 namespace troupe::engine {
 
@@ -20,9 +21,10 @@ class Drafter {
   // Indexes those of `tokens`, all known ones of the sequence, that earlier calls did not have: at most max_new. The
   // tokens of earlier calls must be the same. Returns whether all are indexed now. O(1) amortised per token.
   virtual bool extend(std::span<const TokenId> tokens, std::size_t max_new) = 0;
-  // Sets `out` to at most `most` tokens that may follow `tokens`, which were indexed by extend(); none: there is no
-  // occurrence to go by. O(most + kMaxCompared).
-  virtual void propose(std::span<const TokenId> tokens, std::size_t most, std::vector<TokenId>& out) const = 0;
+  // Sets `out` to at most `most` tokens that may follow `tokens`, which were indexed by extend(). Returns how many of
+  // the last tokens occurred before in the same order; 0: there is no occurrence to go by, and nothing is proposed.
+  // O(most + kMaxMatch).
+  virtual std::size_t propose(std::span<const TokenId> tokens, std::size_t most, std::vector<TokenId>& out) const = 0;
   [[nodiscard]] virtual std::size_t memory_bytes() const = 0;
 };
 
@@ -37,7 +39,7 @@ class NgramDrafter final : public Drafter {
   static constexpr std::size_t kMaxHops = 64;  // candidates, and others with the same hash
 
   bool extend(std::span<const TokenId> tokens, std::size_t max_new) override;
-  void propose(std::span<const TokenId> tokens, std::size_t most, std::vector<TokenId>& out) const override;
+  std::size_t propose(std::span<const TokenId> tokens, std::size_t most, std::vector<TokenId>& out) const override;
   [[nodiscard]] std::size_t memory_bytes() const override {
     return (heads_.capacity() + previous_.capacity()) * sizeof(std::uint32_t);
   }
@@ -53,49 +55,24 @@ class NgramDrafter final : public Drafter {
   std::size_t num_indexed_ = 0;          // tokens
 };
 
-// A suffix automaton (Blumer et al. 1985): the longest suffix that occurred before, of any length from kMinMatch on.
-// About 150 bytes a token. When it has kMaxTokens it begins again with the last half of them.
+// By a suffix automaton (suffix_automaton.h): the longest suffix that occurred before, of any length from kMinMatch on.
+// When it has kMaxTokens it begins again with the last half of them.
 class SuffixDrafter final : public Drafter {
  public:
   static constexpr std::size_t kMinMatch = 2;
   static constexpr std::size_t kMaxTokens = 32'768;
-  static constexpr std::size_t kMaxHops = 16;  // states whose last occurrence one token brings up to date
 
-  SuffixDrafter();
   bool extend(std::span<const TokenId> tokens, std::size_t max_new) override;
-  void propose(std::span<const TokenId> tokens, std::size_t most, std::vector<TokenId>& out) const override;
-  [[nodiscard]] std::size_t memory_bytes() const override;
+  std::size_t propose(std::span<const TokenId> tokens, std::size_t most, std::vector<TokenId>& out) const override;
+  [[nodiscard]] std::size_t memory_bytes() const override { return automaton_.memory_bytes(); }
   // Tokens of the longest suffix with an earlier occurrence among the indexed tokens; for tests.
-  [[nodiscard]] std::size_t match_length() const;
+  [[nodiscard]] std::size_t match_length() const { return automaton_.longest_earlier().length; }
 
  private:
-  static constexpr std::uint32_t kNone = 0xffffffff;
-  struct State {
-    std::uint32_t length = 0;  // of its longest string
-    std::uint32_t link = kNone;
-    std::uint32_t first_edge = kNone;
-    std::uint32_t end = 0;  // a position after an occurrence; of the last ones, as far as kMaxHops reaches
-  };
-  struct Edge {
-    std::uint32_t from = kNone;
-    TokenId token = 0;
-    std::uint32_t to = 0;
-    std::uint32_t next = kNone;  // of the same state
-  };
+  [[nodiscard]] std::size_t num_indexed() const { return begin_ + automaton_.size(); }
 
-  void reset(std::size_t begin);
-  void push(TokenId token);
-  [[nodiscard]] std::uint32_t add_state(std::uint32_t length);
-  [[nodiscard]] std::size_t find_slot(std::uint32_t from, TokenId token) const;
-  [[nodiscard]] std::uint32_t find_edge(std::uint32_t from, TokenId token) const;  // kNone: there is none
-  void add_edge(std::uint32_t from, TokenId token, std::uint32_t to);
-
-  std::vector<State> states_;
-  std::vector<Edge> edges_;
-  std::vector<std::uint32_t> table_;  // of edges by (from, token): open addressing, a power of two, at most half full
-  std::uint32_t last_ = 0;
-  std::size_t begin_ = 0;        // the first token that it knows
-  std::size_t num_indexed_ = 0;  // tokens, those before begin_ too
+  SuffixAutomaton automaton_;
+  std::size_t begin_ = 0;  // the first token that it knows
 };
 
 }  // namespace troupe::engine

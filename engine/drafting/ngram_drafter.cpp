@@ -41,10 +41,10 @@ bool NgramDrafter::extend(std::span<const TokenId> tokens, std::size_t max_new) 
   return until == tokens.size();
 }
 
-void NgramDrafter::propose(std::span<const TokenId> tokens, std::size_t most, std::vector<TokenId>& out) const {
+std::size_t NgramDrafter::propose(std::span<const TokenId> tokens, std::size_t most, std::vector<TokenId>& out) const {
   out.clear();
   TROUPE_ASSERT(num_indexed_ == tokens.size());
-  if (tokens.size() <= kLength) return;
+  if (tokens.size() <= kLength) return 0;
   std::size_t best_end = 0, best_length = kLength - 1;
   std::uint32_t end = previous_[tokens.size()];
   std::size_t num_candidates = 0;
@@ -59,12 +59,13 @@ void NgramDrafter::propose(std::span<const TokenId> tokens, std::size_t most, st
     }
     if (++num_candidates == kMaxCandidates || length == kMaxMatch) break;
   }
-  if (best_end == 0) return;
+  if (best_end == 0) return 0;
   // Past the last token the proposal goes on with itself: a text that repeats with a short period.
   for (std::size_t i = 0; i < most; ++i) {
     const std::size_t from = best_end + i;
     out.push_back(from < tokens.size() ? tokens[from] : out[from - tokens.size()]);
   }
+  return best_length;
 }
 
 }  // namespace troupe::engine

@@ -87,6 +87,41 @@ TEST_CASE("speculation: drafts of the own text change no token, greedy or seeded
   }
 }
 
+TEST_CASE(
+    "speculation: the same question again is drafted from the answer that its tenant had, and no other tenant's") {
+  const auto model = load_model(64);
+  const auto ask_as = [](Stage& stage, std::uint64_t tenant, std::string scope, std::string question) {
+    Request request = story(0.8, 60);
+    request.tenant.id = TenantId{tenant};
+    request.cache_scope = std::move(scope);
+    request.prompt = std::move(question);
+    return ask(stage, std::move(request));
+  };
+  const std::string question = "The cat and the bird";
+  Stage plain;
+  plain.serve(model);
+  const auto expected = ask_as(plain, 1, "", question);
+  for (const DraftSource source : {DraftSource::suffix, DraftSource::automatic}) {
+    Stage stage(with(source));
+    stage.serve(model);
+    const auto drafted = [&](std::uint64_t tenant, const std::string& scope) {
+      const auto answer = ask_as(stage, tenant, scope, question);
+      CHECK(answer->ids == expected->ids);
+      return answer->end_->usage;
+    };
+    const Usage first = drafted(1, ""), other = drafted(2, ""), in_scope = drafted(1, "notes"), again = drafted(1, "");
+    CHECK(other.accepted_tokens == first.accepted_tokens);
+    CHECK(in_scope.accepted_tokens == first.accepted_tokens);
+    CHECK(again.accepted_tokens > 40);
+    CHECK(again.accepted_tokens > first.accepted_tokens + 20);
+  }
+  // A sequence's own text only.
+  Stage stage(with(DraftSource::ngram));
+  stage.serve(model);
+  const auto first = ask_as(stage, 1, "", question), again = ask_as(stage, 1, "", question);
+  CHECK(again->end_->usage.accepted_tokens == first->end_->usage.accepted_tokens);
+}
+
 TEST_CASE("speculation: a request chooses for itself, within the server's longest draft") {
   const auto model = load_model(64);
   Stage stage(with(DraftSource::ngram));

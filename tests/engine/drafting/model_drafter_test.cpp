@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <fstream>
 #include <random>
 #include <string>
 
@@ -130,6 +131,42 @@ TEST_CASE("drafts of unlikely tokens end early") {
     before = reply.answers[0].tokens.size();
   }
   CHECK(before == 0);
+}
+
+// Equal draws of two models from the same uniform numbers: the part of proposals of one token that are right.
+TEST_CASE("of the shipped pair's draws on held-out stories, enough are equal") {
+  Team team(2);
+  const auto model = load("tales-5m-tq2_0.gguf", 32), draft = load("tales-draft-q8_0.gguf", 32);
+  std::ifstream file(std::string(TROUPE_TEST_DATA) + "/stories.txt");
+  std::vector<Tokens> prompts;
+  for (std::string story; std::getline(file, story);) {
+    const Tokens tokens = model->tokenizer()->encode(story, {});
+    if (tokens.size() >= 32) prompts.push_back(part(tokens, 0, 32));
+  }
+  REQUIRE(prompts.size() >= 5);
+  for (const auto& [temperature, least] : {std::pair{0.f, 0.64}, std::pair{0.8f, 0.53}}) {
+    std::size_t num_equal = 0, num_drawn = 0;
+    for (std::size_t i = 0; i < prompts.size(); ++i) {
+      SamplingParams sampling = params(temperature);
+      sampling.seed = i;
+      const std::size_t begin = prompts[i].size();
+      const Tokens all = said(*model, team, prompts[i], 150, sampling);
+      ModelDrafter drafter(*draft, team);
+      for (std::size_t known = begin + 1; known < all.size(); ++known) {
+        const std::size_t told = known == begin + 1 ? 0 : known - 1;
+        DraftAsk ask{.request = 1, .first = static_cast<std::uint32_t>(told), .tokens = part(all, told, known)};
+        ask.num_draft = 1;
+        ask.sampling = sampling;
+        DraftReply reply;
+        drafter.propose({ask}, reply);
+        REQUIRE(reply.answers[0].tokens.size() == 1);
+        num_equal += reply.answers[0].tokens[0] == all[known] ? 1 : 0;
+        ++num_drawn;
+      }
+    }
+    INFO("temperature " << temperature << ": " << num_equal << " of " << num_drawn);
+    CHECK(static_cast<double>(num_equal) >= least * static_cast<double>(num_drawn));
+  }
 }
 
 TEST_CASE("a draft model needs the vocabulary of the model") {
