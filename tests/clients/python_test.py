@@ -28,6 +28,7 @@ from troupe.connection import PROTOCOL  # noqa: E402
 from troupe.options import generate_frame  # noqa: E402
 from troupe.retry import Backoff  # noqa: E402
 
+PATIENCE = 300  # seconds of what would end at once on a machine that is not busy
 AT_ONCE = troupe.RetryPolicy(max_retries=0)
 
 
@@ -49,7 +50,7 @@ class WithServer(unittest.IsolatedAsyncioTestCase):
         cls.folder.cleanup()
 
     def client(self, **options):
-        return troupe.Client(self.server.socket, **options)
+        return troupe.Client(self.server.socket, timeout=PATIENCE, **options)
 
 
 class ServerTest(WithServer):
@@ -322,9 +323,9 @@ class ScriptTest(unittest.IsolatedAsyncioTestCase):
     async def run_script(self, script, call, **options):
         """What `call` returns or raises, and the server."""
         async with Script(script, options.pop("welcome", None)) as server:
-            async with troupe.Client(server.path, **options) as client:
+            async with troupe.Client(server.path, timeout=PATIENCE, **options) as client:
                 try:
-                    return await asyncio.wait_for(call(client), 30), server
+                    return await asyncio.wait_for(call(client), PATIENCE), server
                 except troupe.TroupeError as error:
                     return error, server
 

@@ -235,12 +235,22 @@ class Walk:
         try:
             said, _ = shell.communicate(timeout=SECONDS)
         except subprocess.TimeoutExpired:
-            os.killpg(shell.pid, signal.SIGKILL)
+            self._kill_all(shell.pid)
             said, _ = shell.communicate()
             wrong.append(f"it takes longer than {SECONDS} s")
         for index, (command, start) in enumerate(names):
             wrong += self._judge(command, how.says.get(start), self._output(f"{index}.out"), self._output(f"{index}.rc"))
         return wrong + ([said] if wrong and said.strip() else [])
+
+    @staticmethod
+    def _kill_all(session):
+        """Ends the shell and its jobs, each of which is a process group of its own."""
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                if os.getsid(int(name)) == session:
+                    os.kill(int(name), signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                pass
 
     def _command(self, command, index, how):
         done = self.put_in_place(command)
