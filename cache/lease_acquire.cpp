@@ -19,6 +19,7 @@ void LeaseBook::acquire(const Acquire& message, LeaseEffects& effects) {
   lease->own_headroom = message.own_headroom;
   state_->pool.accounts().set_floor(message.owner);
   lease->filled = message.filled;
+  lease->computes_all = message.computes_all;
   state_->evaluate(message.key.sequence, *lease, effects);
 }
 
@@ -26,9 +27,9 @@ void LeaseBook::acquire(const Acquire& message, LeaseEffects& effects) {
 void LeaseBook::State::evaluate(SequenceId sequence, Lease& lease, LeaseEffects& effects) {
   const std::span<const TokenId> tokens = *lease.tokens;
   tree.match(lease.scopes, tokens, servable_blocks(tokens), path);
-  path.resize(served_blocks(path));
-  const std::optional<Tail> tail = follow_parent(lease);
-  if (!tail && follow_leader(sequence, lease, effects)) return;
+  path.resize(lease.computes_all ? 0 : served_blocks(path));
+  const std::optional<Tail> tail = lease.computes_all ? std::nullopt : follow_parent(lease);
+  if (!lease.computes_all && !tail && follow_leader(sequence, lease, effects)) return;
 
   const bool copies = tail && tail->num_tokens > 0;
   const auto num_cached = static_cast<std::uint32_t>(path.size());

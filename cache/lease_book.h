@@ -122,6 +122,9 @@ struct Acquire {
   // position `filled` attends to: entries before are kNoBlock, and nothing is published for them. Steps compute
   // positions from `filled` on only, unless more are cached.
   std::uint32_t filled = 0;
+  // Nothing is served from the cache, and no sequence is followed: the sender computes every token. What it commits is
+  // published, or swapped, as usual.
+  bool computes_all = false;
 };
 
 struct Extend {

@@ -140,6 +140,8 @@ struct ItemResult {
   std::uint32_t num_computed = 0;
   Finish finish = Finish::running;
   std::vector<float> logits;  // only for Output::all_logits: [num_tokens, vocab_size]
+  // Only with SamplingParams::prompt_logprobs: of the prompt's tokens behind those computed, one for each.
+  std::vector<SampledToken> scored;
 };
 
 struct StepResult {

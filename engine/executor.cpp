@@ -18,6 +18,8 @@ using Slot = Workspace::Slot;
 // Rows per pass over the layers. The activations of more rows do not stay in the caches between two products: 8,192 at
 // once cost up to 1.2 times as much per row. This many rows are enough to amortise reading each weight once per pass.
 constexpr std::uint32_t kMaxRowsPerPass = 512;
+// Rows of a prompt whose logits are there at once.
+constexpr std::uint32_t kMaxScoredRows = 32;
 
 // The executor's state of one sequence; holds the only copy of its tokens while it runs.
 struct Sequence {
@@ -35,6 +37,11 @@ struct Sequence {
     return reasoning ? reasoning->next(std::span(tokens).subspan(num_prompt)) : std::nullopt;
   }
   std::uint32_t num_known() const { return static_cast<std::uint32_t>(tokens.size()); }
+  // How many of its next `count` tokens have a token of the prompt behind them whose logprob is wanted.
+  std::uint32_t num_scored(std::uint32_t count) const {
+    if (!sampler.params().prompt_logprobs || num_computed + 1 >= num_prompt) return 0;
+    return std::min(count, num_prompt - 1 - num_computed);
+  }
   float* live_state() const { return reinterpret_cast<float*>(state.data()); }
 };
 
@@ -62,6 +69,7 @@ struct Executor::State {
   PassCounts forward(float* hidden);
   void save_states(const StepBatch& batch);
   void compute_logits(const StepBatch& batch, const float* hidden, StepResult& result);
+  void score(const Sequence& sequence, std::uint32_t first, std::uint32_t count, const float* hidden, ItemResult& out);
   void sample_all(const StepBatch& batch, StepResult& result);
   Finish take(Sequence& sequence, SampledToken token, std::vector<SampledToken>& out) const;
 
@@ -85,7 +93,8 @@ struct Executor::State {
   // Members to avoid allocations in a step.
   std::vector<SequenceRows> rows;
   std::vector<SequenceRows> pass_rows;
-  std::vector<TokenId> row_tokens;  // of items with a draft
+  std::vector<TokenId> row_tokens;         // of items with a draft
+  std::vector<std::uint32_t> scored_rows;  // of each item, Sequence::num_scored()
   std::vector<Draw> draws;
   std::size_t num_sampled_rows = 0;
   // Whether all draws of this step are greedy: then only `largest` is computed, no logits.
@@ -289,6 +298,7 @@ std::size_t Executor::State::gather_rows(const StepBatch& batch) {
   const OperationScope scope(team, Operation::prepare);
   rows.clear();
   row_tokens.clear();
+  scored_rows.clear();
   std::size_t num_outputs = 0, num_draft_rows = 0;
   for (const StepItem& item : batch.items)
     if (!item.draft.empty()) num_draft_rows += item.num_tokens + item.draft.size();
@@ -301,9 +311,11 @@ std::size_t Executor::State::gather_rows(const StepBatch& batch) {
     assert_windows(sequence, item.num_tokens + num_draft);
     // A draw needs the last known token's logits.
     TROUPE_ASSERT(item.output != Output::sample || sequence.num_computed + item.num_tokens == sequence.num_known());
-    const std::uint32_t outputs = item.output == Output::none     ? 0
-                                  : item.output == Output::sample ? 1 + num_draft
-                                                                  : item.num_tokens;
+    std::uint32_t outputs = item.output == Output::none     ? 0
+                            : item.output == Output::sample ? 1 + num_draft
+                                                            : item.num_tokens;
+    scored_rows.push_back(sequence.num_scored(item.num_tokens));
+    if (scored_rows.back() > 0) outputs = item.num_tokens + num_draft;
     rows.push_back({.tokens = std::span(sequence.tokens).subspan(sequence.num_computed, item.num_tokens),
                     .first_position = sequence.num_computed,
                     .tables = sequence.tables,
@@ -386,8 +398,10 @@ void Executor::State::compute_logits(const StepBatch& batch, const float* hidden
   const ModelInfo& info = model.info();
   draws.clear();
   num_sampled_rows = 0;
-  for (std::size_t i = 0; i < batch.items.size(); ++i)
-    if (batch.items[i].output == Output::sample) num_sampled_rows += rows[i].num_outputs;
+  const auto num_drawn = [](const StepItem& item) {
+    return item.output == Output::sample ? 1 + item.draft.size() : std::size_t{0};
+  };
+  for (const StepItem& item : batch.items) num_sampled_rows += num_drawn(item);
   float* sampled = workspace.take<float>(Slot::sampled_hidden, num_sampled_rows * info.dim).data();
   std::size_t row = 0;
   for (std::size_t i = 0; i < batch.items.size(); ++i) {
@@ -399,11 +413,17 @@ void Executor::State::compute_logits(const StepBatch& batch, const float* hidden
     out.num_accepted = 0;
     out.num_computed = find(item.sequence).num_computed;
     out.logits.clear();
+    out.scored.clear();
     out.finish = Finish::running;
+    Sequence& sequence = find(item.sequence);
+    const std::uint32_t first = sequence.num_computed - item.num_tokens;  // they count as computed by now
+    if (const std::uint32_t count = scored_rows[i]) score(sequence, first, count, hidden, out);
     if (item.output == Output::sample) {
-      std::memcpy(sampled + row * info.dim, hidden, num_outputs * info.dim * sizeof(float));
-      draws.push_back({.sequence = &find(item.sequence), .item = i, .first_row = row});
-      row += num_outputs;
+      const std::size_t drawn = num_drawn(item);
+      std::memcpy(sampled + row * info.dim, hidden + (num_outputs - drawn) * info.dim,
+                  drawn * info.dim * sizeof(float));
+      draws.push_back({.sequence = &sequence, .item = i, .first_row = row});
+      row += drawn;
     } else if (item.output == Output::all_logits) {
       out.logits.resize(std::size_t{item.num_tokens} * info.vocab_size);
       model.model().head(team, hidden, item.num_tokens, workspace, out.logits.data());
@@ -420,6 +440,23 @@ void Executor::State::compute_logits(const StepBatch& batch, const float* hidden
   }
   float* logits = workspace.take<float>(Slot::logits, num_sampled_rows * info.vocab_size).data();
   model.model().head(team, sampled, num_sampled_rows, workspace, logits);
+}
+
+// The logprobs of the tokens behind `count` tokens from position `first` on. A few rows at a time: the logits of a
+// whole chunk may take more memory than all else of a step.
+void Executor::State::score(const Sequence& sequence, std::uint32_t first, std::uint32_t count, const float* hidden,
+                            ItemResult& out) {
+  const std::size_t vocab_size = model.info().vocab_size, dim = model.info().dim;
+  out.scored.resize(count);
+  for (std::uint32_t begin = 0; begin < count; begin += kMaxScoredRows) {
+    const std::uint32_t num_rows = std::min(count - begin, kMaxScoredRows);
+    const std::span<float> logits = workspace.take<float>(Slot::logits, num_rows * vocab_size);
+    model.model().head(team, hidden + begin * dim, num_rows, workspace, logits.data());
+    team.parallel_for(num_rows, [&](std::size_t i, std::uint32_t) {
+      out.scored[begin + i] =
+          sequence.sampler.score(logits.subspan(i * vocab_size, vocab_size), sequence.tokens[first + begin + i + 1]);
+    });
+  }
 }
 
 // Draws of different items are independent; those of one item go in order, each with the tokens before it.

@@ -147,7 +147,8 @@ void ServingLoop::acquire(ServingRequest& request) {
                      .fork = fork_of(request),
                      .owner = owner_of(request.tenant(), request.asked.limits),
                      .own_headroom = shares_.places(request.tenant()),
-                     .filled = request.contents});
+                     .filled = request.contents,
+                     .computes_all = request.wants_prompt_logits});
 }
 
 void ServingLoop::acquired(ServingRequest& request, const cache::Acquired& answer) {
@@ -182,7 +183,8 @@ void ServingLoop::acquired(ServingRequest& request, const cache::Acquired& answe
                 .alone_until = request.alone_until,
                 .tenant = request.tenant(),
                 .due_seconds = request.asked.due_seconds,
-                .floor = request.asked.limits.min_kv_blocks.value_or(0)});
+                .floor = request.asked.limits.min_kv_blocks.value_or(0),
+                .num_scored = request.wants_prompt_logits ? request.prompt_tokens() - 1 : 0});
   if (!driver_.admitted(request)) drop(request);
 }
 

@@ -79,8 +79,9 @@ struct ServingRequest : ServingSequence {
   RequestNumber fork_of = 0;      // the first choice to the same prompt, of the same scopes; 0: it is none
   std::uint32_t max_known = 0;    // it ends at this many tokens, prompt included, at the latest (check_fit())
   std::uint32_t alone_until = 0;  // computed alone up to this many tokens, because a step with it failed; 0: none did
-  std::uint32_t contents = 0;     // K and V of so many tokens are in memory, to be copied rather than computed
-  std::vector<TokenId> tokens;    // all known: the prompt, then the answer, to which the driver appends
+  bool wants_prompt_logits = false;  // of every token of the prompt, so that all are computed, cached or not
+  std::uint32_t contents = 0;        // K and V of so many tokens are in memory, to be copied rather than computed
+  std::vector<TokenId> tokens;       // all known: the prompt, then the answer, to which the driver appends
 
   ServingPhase phase = ServingPhase::no_credit;
   bool wants_computing = false;  // counted in the shares of its tenant

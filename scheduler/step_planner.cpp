@@ -48,6 +48,7 @@ void StepPlanner::add(const SequenceStart& start) {
   entry.num_blocks = start.num_blocks;
   entry.max_known = start.max_known;
   entry.floor = start.floor;
+  entry.num_scored = start.num_scored;
   entry.num_reported = start.computed / kBlockSize;
   entry.alone_until = start.alone_until;
   if (start.due_seconds) entry.due_seconds = *start.due_seconds;
@@ -148,8 +149,9 @@ void StepPlanner::plan_rows(StepPlan& out) {
     const std::uint32_t end = entry.computed + entry.planned;
     entry.wants_logits = end == entry.known;
     entry.num_draft = 0;
-    out.loads.emplace_back().add_row(entry.computed, entry.planned, entry.wants_logits);
-    out.load.add_row(entry.computed, entry.planned, entry.wants_logits);
+    const std::uint32_t num_outputs = entry.num_outputs(entry.planned);
+    out.loads.emplace_back().add_row(entry.computed, entry.planned, num_outputs);
+    out.load.add_row(entry.computed, entry.planned, num_outputs);
     tokens_left -= entry.planned;
     --rows_left;
     out.items.push_back({entry.sequence, entry.planned, 0, entry.wants_logits, end == boundary, entry.tenant});
@@ -238,7 +240,7 @@ std::uint32_t StepPlanner::chunk_within_stall(const StepLoad& before, const Entr
   const double limit = max_stall_seconds();
   const auto fits = [&](std::uint32_t count) {
     StepLoad load = before;
-    load.add_row(entry.computed, count, entry.computed + count == entry.known);
+    load.add_row(entry.computed, count, entry.num_outputs(count));
     return costs_->predict(load) <= limit;
   };
   if (fits(most)) return most;

@@ -40,6 +40,7 @@
 // sequences hold blocks (cache/lease_book.h), so they cannot stop the last sequence.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -122,6 +123,7 @@ struct SequenceStart {
   TenantId tenant{};
   std::optional<double> due_seconds{};  // Demand::due_seconds
   std::uint32_t floor = 0;              // blocks kept for the tenant
+  std::uint32_t num_scored = 0;         // of the first so many tokens logits are wanted, whatever is sampled
 };
 
 // `sequence` needs this many more blocks.
@@ -265,6 +267,7 @@ class StepPlanner {
     std::uint32_t num_blocks = 0;
     std::uint32_t max_known = 0;
     std::uint32_t floor = 0;
+    std::uint32_t num_scored = 0;
     std::uint32_t num_reported = 0;  // full blocks that newly_full() has returned
     std::uint32_t alone_until = 0;   // computed tokens up to which its row is the only one of a step
     Asking asking = Asking::no;
@@ -283,6 +286,11 @@ class StepPlanner {
     bool starved() const { return !parked && was_denied && lacks_block(); }
     bool runnable() const { return !parked && planned == 0 && computed < known && !lacks_block(); }
     bool decoding() const { return known - computed <= 1 + behind; }
+    // Tokens whose logits a row of `count` tokens has to give.
+    std::uint32_t num_outputs(std::uint32_t count) const {
+      const std::uint32_t last = computed + count == known ? 1 : 0;
+      return num_scored <= computed ? last : std::max(last, std::min(count, num_scored - computed));
+    }
     bool suspected() const { return computed < alone_until; }
     bool starved_at_ceiling() const { return starved() && at_ceiling; }
   };

@@ -1,6 +1,7 @@
 #include "actors/batching/batch.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "actors/batching/batch_live.h"
@@ -65,6 +66,8 @@ void Batch::enqueue(AssignmentPtr task, TimePoint now) {
   const auto fit = scheduler::check_fit(live.asked, options_.capacity);
   TROUPE_ASSERT(std::holds_alternative<scheduler::Fits>(fit));  // the intake has checked it
   live.max_known = std::get<scheduler::Fits>(fit).max_known;
+  // An earlier batch has delivered them with the first token.
+  live.wants_prompt_logits = body.sampling.prompt_logprobs && live.task->emitted.empty();
   loop_.add(std::move(owned));
   begin_drafts(live);
   if (live.task->num_faults >= kMaxFaults) return fail_request(live, {.what = "its worker died"}, now);
@@ -216,6 +219,7 @@ void Batch::take_row(Live& live, const engine::ItemResult& row, std::uint32_t nu
                .first_index = live.emitted,
                .text_offset = live.answer.text_bytes()};
   learn_from_draft(live, row, num_draft);
+  if (live.wants_prompt_logits) take_prompt_scores(live, row, out);
   std::optional<std::string> stop;
   for (const engine::SampledToken& token : row.tokens) {
     live.tokens.push_back(token.id);
@@ -235,7 +239,7 @@ void Batch::take_row(Live& live, const engine::ItemResult& row, std::uint32_t nu
     out.text += rest.text;
     stop = std::move(rest.stop);
   }
-  const bool has_news = !out.ids.empty() || !out.text.empty();
+  const bool has_news = !out.ids.empty() || !out.text.empty() || !out.prompt_logprobs.empty();
   if (has_news) step_report_.emissions.push_back(std::move(out));
   if (stop) {
     end(live, Outcome::stop_string, *stop, now);
@@ -244,6 +248,18 @@ void Batch::take_row(Live& live, const engine::ItemResult& row, std::uint32_t nu
   } else if (live.emitted >= live.granted) {
     out_of_credit(live, now) ? loop_.park(live) : loop_.drop(live);
   }
+}
+
+// They go with the first token of the answer. After a preemption they are computed again.
+void Batch::take_prompt_scores(Live& live, const engine::ItemResult& row, Emission& out) {
+  const std::uint32_t computed = loop_.planner().computed(live.sequence);
+  live.prompt_scores.resize(computed + 1);
+  live.prompt_scores[0] = {.id = live.tokens[0], .logprob = std::numeric_limits<float>::quiet_NaN()};
+  live.prompt_scores.insert(live.prompt_scores.end(), row.scored.begin(), row.scored.end());
+  if (row.tokens.empty() && row.finish == engine::Finish::running) return;
+  TROUPE_ASSERT(live.prompt_scores.size() == live.prompt_tokens());
+  out.prompt_logprobs = std::exchange(live.prompt_scores, {});
+  live.wants_prompt_logits = false;
 }
 
 // The row's tokens are computed, and num_taken of its sampled ones known.
@@ -350,6 +366,7 @@ engine::SequenceSpec Batch::spec_of(scheduler::SequenceOpening&& opening) const 
   spec.sampling = live.task->body->sampling;
   if (spec.sampling.reasoning_budget) spec.sampling.reasoning_budget->markers = options_.reasoning;
   spec.sampling.max_tokens = live.max_known - spec.num_prompt_tokens;
+  spec.sampling.prompt_logprobs = live.wants_prompt_logits;
   if (opening.is_filled) spec.state = image_of(live)->state();
   return spec;
 }

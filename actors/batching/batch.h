@@ -169,6 +169,7 @@ class Batch final : private scheduler::ServingDriver {
   engine::SequenceSpec spec_of(scheduler::SequenceOpening&& opening) const;
   void clear_faults(Live& live);
   void take_row(Live& live, const engine::ItemResult& row, std::uint32_t num_draft, TimePoint now);
+  void take_prompt_scores(Live& live, const engine::ItemResult& row, Emission& out);
   void row_computed(Live& live, const engine::ItemResult& row, std::size_t num_taken, std::uint32_t num_draft);
   bool out_of_credit(Live& live, TimePoint now);
   void end(Live& live, scheduler::Outcome outcome, std::string stop, TimePoint now);

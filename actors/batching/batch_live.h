@@ -20,15 +20,16 @@ struct Batch::Live final : scheduler::ServingRequest {
   AssignmentPtr task;
   const bool wants_logprobs = task->body->sampling.num_logprobs >= 0;
   AnswerText answer;
-  std::uint64_t emitted = 0;                 // tokens
-  std::uint64_t granted = 0;                 // credit
-  bool promised = false;                     // that it meets its deadline
-  bool promise_settled = false;              // kept or missed
-  engine::Speculation speculation{};         // its request's choice over the server's
-  std::unique_ptr<engine::Drafter> drafter;  // from its first draft on
-  std::uint32_t num_told = 0;                // tokens that the draft worker knows
-  std::size_t proposed_at = 0;               // tokens.size() for which the draft worker made `proposal`; 0: it did not
-  std::vector<TokenId> proposal;             // what may follow `tokens`; while a step runs, what its draft is a part of
+  std::vector<engine::SampledToken> prompt_scores;  // of the prompt's first tokens, until its answer begins
+  std::uint64_t emitted = 0;                        // tokens
+  std::uint64_t granted = 0;                        // credit
+  bool promised = false;                            // that it meets its deadline
+  bool promise_settled = false;                     // kept or missed
+  engine::Speculation speculation{};                // its request's choice over the server's
+  std::unique_ptr<engine::Drafter> drafter;         // from its first draft on
+  std::uint32_t num_told = 0;                       // tokens that the draft worker knows
+  std::size_t proposed_at = 0;    // tokens.size() for which the draft worker made `proposal`; 0: it did not
+  std::vector<TokenId> proposal;  // what may follow `tokens`; while a step runs, what its draft is a part of
   // Set: its stream has ended, and it is there until its blocks are copied for its session's file.
   std::shared_ptr<SessionSaving> saving;
 };

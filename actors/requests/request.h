@@ -153,6 +153,8 @@ struct TokenRun {
   std::vector<TokenId> ids;
   std::string text;
   std::vector<engine::SampledToken> logprobs;  // one per id if requested, else empty
+  // If requested, in the first run: one per token of the prompt, the first one without a logprob (NaN).
+  std::vector<engine::SampledToken> prompt_logprobs{};
 };
 
 struct Embeddings {

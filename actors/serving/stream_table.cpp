@@ -311,8 +311,9 @@ bool StreamTable::take_tokens(Record& record, Emission& emission, TimePoint now)
     run.logprobs = std::move(emission.logprobs);
     run.logprobs.erase(run.logprobs.begin(), run.logprobs.begin() + static_cast<std::ptrdiff_t>(known_ids));
   }
+  if (record.emitted.empty()) run.prompt_logprobs = std::move(emission.prompt_logprobs);
   run.text = known_text == 0 ? std::move(emission.text) : emission.text.substr(known_text);
-  if (run.ids.empty() && run.text.empty()) return false;
+  if (run.ids.empty() && run.text.empty() && run.prompt_logprobs.empty()) return false;
 
   record.emitted.insert(record.emitted.end(), run.ids.begin(), run.ids.end());
   record.text_bytes += run.text.size();

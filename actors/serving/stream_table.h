@@ -57,7 +57,8 @@ struct Emission {
   std::vector<TokenId> ids{};
   std::uint64_t text_offset = 0;  // of text[0] among the stream's bytes of text
   std::string text{};
-  std::vector<engine::SampledToken> logprobs{};  // one per id, or none
+  std::vector<engine::SampledToken> logprobs{};         // one per id, or none
+  std::vector<engine::SampledToken> prompt_logprobs{};  // with the first token: one per token of the prompt
 };
 
 // What the rows of a step have to report.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <string_view>
 #include <type_traits>
@@ -128,7 +129,15 @@ SampledToken Sampler::draw(std::span<float> logits, std::uint64_t position, cons
   SampledToken token;
   token.id = forced_ ? *forced_ : choose(logits, position, proposal);
   if (params_.is_proposing) add_distribution(token);
-  if (wants_logprobs) add_logprobs(token);
+  if (wants_logprobs) add_logprobs(raw_logits_, token);
+  return token;
+}
+
+SampledToken Sampler::score(std::span<float> logits, TokenId id) const {
+  kernels_->clamp(logits.data(), kMaxLogit, logits.size());
+  SampledToken token;
+  token.id = id;
+  add_logprobs(logits, token);
   return token;
 }
 
@@ -207,14 +216,13 @@ void Sampler::add_distribution(SampledToken& token) const {
       token.distribution.push_back({ids[i], probability});
 }
 
-void Sampler::add_logprobs(SampledToken& token) {
-  const std::vector<float>& raw = raw_logits_;
+void Sampler::add_logprobs(std::span<const float> raw, SampledToken& token) const {
   const float max = kernels_->arg_max(raw.data(), raw.size()).value;
-  tile_.resize(kernels::kSoftmaxTile);
+  alignas(64) std::array<float, kernels::kSoftmaxTile> tile;
   float sum = 0;
   for (std::size_t begin = 0; begin < raw.size(); begin += kernels::kSoftmaxTile) {
     const std::size_t count = std::min(kernels::kSoftmaxTile, raw.size() - begin);
-    sum += kernels_->exp_tile(raw.data() + begin, max, 1.0f, tile_.data(), count);
+    sum += kernels_->exp_tile(raw.data() + begin, max, 1.0f, tile.data(), count);
   }
   const float log_sum = kernels::log_positive(sum);
   const auto logprob = [&](TokenId id) { return (raw[static_cast<std::size_t>(id)] - max) - log_sum; };

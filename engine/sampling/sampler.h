@@ -43,6 +43,7 @@ struct SamplingParams {
   bool ignore_eos = false;                            // end-of-generation tokens are never drawn
   std::optional<ReasoningBudget> reasoning_budget{};  // none: as long as the model likes
   std::int32_t num_logprobs = -1;                     // -1: none; n: of the chosen token and the n likeliest ones
+  bool prompt_logprobs = false;                       // with num_logprobs >= 0: those of the prompt's tokens, too
   // Of a draft model's sequence: its draws are independent of those of the sequence that it proposes tokens for, and
   // SampledToken::distribution is filled.
   bool is_proposing = false;
@@ -75,7 +76,8 @@ struct TokenLogprob {
 
 struct SampledToken {
   TokenId id = 0;
-  float logprob = 0;                // log-softmax of the raw logits; only if num_logprobs >= 0
+  // Log-softmax of the raw logits; only if num_logprobs >= 0. NaN: nothing was before it (a prompt's first token).
+  float logprob = 0;
   std::vector<TokenLogprob> top{};  // num_logprobs entries, likeliest first
   // Only with is_proposing: what the token was drawn from, ids ascending, without tokens of probability 0.
   std::vector<TokenProbability> distribution{};
@@ -119,6 +121,10 @@ class Sampler {
   // The token of the next draw, whatever is likely; nothing: it is drawn. Only without is_proposing.
   void force(std::optional<TokenId> id) { forced_ = id; }
 
+  // What the model gives a token that is not drawn: its logprob and the likeliest ones, as sample() reports them.
+  // `logits` are clamped. By several threads at once for different logits.
+  [[nodiscard]] SampledToken score(std::span<float> logits, TokenId id) const;
+
   const SamplingParams& params() const { return params_; }
   // Whether the token is just the argmax of the raw logits, without logprobs: then sample() need not be called.
   bool is_plain_greedy() const;
@@ -131,7 +137,7 @@ class Sampler {
   TokenId accept_or_replace(const Proposal& proposal, std::uint64_t position);
   double uniform(std::uint64_t position, DrawPurpose purpose) const;
   void add_distribution(SampledToken& token) const;
-  void add_logprobs(SampledToken& token);
+  void add_logprobs(std::span<const float> raw, SampledToken& token) const;
 
   const kernels::KernelTable* kernels_;
   SamplingParams params_;
@@ -143,7 +149,6 @@ class Sampler {
   Candidates candidates_;
   std::vector<std::uint32_t> counts_;
   std::vector<float> raw_logits_;
-  std::vector<float> tile_;
 };
 
 }  // namespace troupe::engine

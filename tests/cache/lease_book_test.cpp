@@ -143,6 +143,34 @@ TEST_CASE_METHOD(LeaseFixture,
   REQUIRE(counters.published == 2);
 }
 
+TEST_CASE_METHOD(LeaseFixture,
+                 "an Acquire that computes all gets nothing cached, follows nobody, and commits equal blocks") {
+  acquire(1, prompt_of({1, 2}), 3);
+  const auto computes_all = [&](SequenceId sequence) -> LeaseEffects& {
+    effects.clear();
+    book.acquire({.key = key(sequence),
+                  .rank = {0, sequence},
+                  .scopes = {kPublicScope},
+                  .tokens = std::make_shared<const std::vector<TokenId>>(prompt_of({1, 2})),
+                  .want = 3,
+                  .computes_all = true},
+                 effects);
+    book.check();
+    return effects;
+  };
+  // While another one computes the same prompt, and once that is cached.
+  const auto beside = std::get<Acquired>(computes_all(2).answers.at(0).body);
+  CHECK(beside.num_cached_tokens == 0);
+  commit(1, 0, blocks_of({1, 2}));
+  const auto after = std::get<Acquired>(computes_all(3).answers.at(0).body);
+  CHECK(after.num_cached_tokens == 0);
+  const auto canonical = std::get<Committed>(commit(3, 0, blocks_of({1, 2})).answers.at(0).body);
+  CHECK(canonical.blocks[0] != BlockTable(after.tables[0].begin(), after.tables[0].begin() + 2));
+  const auto other = std::get<Acquired>(acquire(4, prompt_of({1, 2}), 3).answers.at(0).body);
+  CHECK(other.num_cached_tokens == 2 * kBlockSize);
+  CHECK(BlockTable(other.tables[0].begin(), other.tables[0].begin() + 2) == canonical.blocks[0]);
+}
+
 TEST_CASE_METHOD(LeaseFixture, "a prompt's last token is never served from the cache") {
   acquire(1, blocks_of({1, 2}), 2);
   commit(1, 0, blocks_of({1, 2}));

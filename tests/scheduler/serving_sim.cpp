@@ -101,6 +101,7 @@ RequestNumber ServingSim::enqueue(SimRequest request) {
   REQUIRE(std::holds_alternative<Fits>(fit));
   request.max_known = std::get<Fits>(fit).max_known;
   REQUIRE(request.max_known == request.num_prompt + request.demand.max_tokens);
+  request.is_scored = request.turn_after == 0 && chance(options_.scored_probability);
   add(requests_.emplace(number, std::move(request)).first->second);
   return number;
 }
@@ -117,6 +118,7 @@ void ServingSim::add(SimRequest& request) {
       request.tokens.begin(), request.tokens.begin() + static_cast<std::ptrdiff_t>(request.num_prompt));
   live->fork_of = request.fork_of;
   live->max_known = request.max_known;
+  live->wants_prompt_logits = request.is_scored;
   if (request.has_contents) live->contents = contents_.at(request.turn_after).num_tokens;
   loop_->enter(loop_->add(std::move(live)));
 }
@@ -216,6 +218,7 @@ void ServingSim::unpark(RequestNumber number) {
 bool ServingSim::admitted(ServingRequest& live) {
   SimRequest& request = *static_cast<Live&>(live).record;
   const std::uint32_t computed = loop_->planner().computed(live.sequence);
+  if (request.is_scored) REQUIRE(computed == 0);
   if (request.num_admissions++ == 0) request.cached_tokens = computed;
   request.resumed_at = computed;
   return true;

@@ -40,6 +40,7 @@ struct SimOptions {
   std::function<double(const StepLoad&)> step_cost{};  // what a step takes instead of that
   double draft_probability = 0;    // that a sequence has a draft for a step: of right tokens up to a random one
   double failure_probability = 0;  // of each step
+  double scored_probability = 0;   // that a request wants the logits of its whole prompt
   bool saves_contents = false;     // of requests that end: submit_turn() goes on from them
 };
 
@@ -54,6 +55,7 @@ struct SimRequest {
   bool cancelled = false;
   std::uint64_t choice = 0;  // other answers to the same prompt have others
   RequestNumber fork_of = 0;
+  bool is_scored = false;
   RequestNumber turn_after = 0;     // whose saved contents it begins with
   bool has_contents = false;        // they are in memory
   std::uint32_t num_filled = 0;     // tokens copied from there

@@ -349,6 +349,7 @@ void run_random_workload(std::uint64_t seed, bool with_deaths, int num_windows =
   }
   if (with_limits) options.limits = random_limits(random, options.groups[0].num_blocks);
   options.saves_contents = seed % 2 == 1;
+  options.scored_probability = 0.1;
   if (with_deaths) options.failure_probability = 0.03;
   ServingSim sim(options);
   std::vector<std::vector<TokenId>> prefixes;

@@ -46,6 +46,21 @@ using Needs = std::vector<BlockNeed>;
 
 }  // namespace
 
+TEST_CASE("a step's load has the logits that are wanted of a prompt's tokens") {
+  FairShares shares;
+  StepPlanner planner{{.max_step_tokens = 100, .max_sequences = 4}, shares};
+  planner.add({.sequence = 1, .rank = {}, .known = 150, .num_blocks = 10, .max_known = kNoLimit, .num_scored = 149});
+  StepPlan step;
+  planner.plan(1, 1, step);
+  CHECK(step.load.num_outputs == 100);
+  planner.advance(1, 0);
+  planner.plan(2, 1, step);
+  CHECK(step.load.num_outputs == 50);  // 49, and the last one's, which is sampled
+  planner.advance(1, 1);
+  planner.plan(3, 1, step);
+  CHECK(step.load.num_outputs == 1);
+}
+
 TEST_CASE("tokens of a row that are skipped are charged to nobody, and the others pay for what is computed") {
   FairShares shares;
   StepPlanner planner{{.max_step_tokens = 100, .max_sequences = 4}, shares};

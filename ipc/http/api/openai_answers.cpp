@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <utility>
 
 #include "config/assert.h"
@@ -199,7 +200,7 @@ class CompletionAnswer final : public ChunkedAnswer {
                     const std::vector<engine::SampledToken>* logprobs, std::string_view finish) {
     json.begin_object().field("index", choice).field("text", text).key("logprobs");
     if (logprobs)
-      write_parallel_logprobs(json, *logprobs, offsets_[choice]);
+      write_parallel_logprobs(json, *logprobs, choice);
     else
       json.null();
     if (finish.empty())
@@ -209,27 +210,33 @@ class CompletionAnswer final : public ChunkedAnswer {
     json.end_object();
   }
 
-  // OpenAI's four arrays; offset: of the next token, in characters.
+  // OpenAI's four arrays.
   void write_parallel_logprobs(JsonWriter& json, const std::vector<engine::SampledToken>& tokens,
-                               std::uint64_t& offset) const {
+                               std::uint32_t choice) {
+    std::uint64_t& offset = offsets_[choice];  // of the next token
     json.begin_object().key("tokens").begin_array();
     for (const auto& token : tokens) json.string(completion_token(token_bytes(token.id)));
     json.end_array().key("token_logprobs").begin_array();
-    for (const auto& token : tokens) json.number(shown_logprob(token.logprob));
+    for (const auto& token : tokens) is_first(token) ? json.null() : json.number(shown_logprob(token.logprob));
     json.end_array().key("top_logprobs").begin_array();
     for (const auto& token : tokens) write_top(json, token);
     json.end_array().key("text_offset").begin_array();
     for (const auto& token : tokens) {
       json.natural(offset);
       const std::string bytes = token_bytes(token.id);
+      if (is_first(token) && !prompt_text(choice).starts_with(bytes)) continue;  // it begins every text
       offset += static_cast<std::uint64_t>(
           std::ranges::count_if(bytes, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
     }
     json.end_array().end_object();
   }
 
+  // Of an echoed prompt: nothing was before it.
+  static bool is_first(const engine::SampledToken& token) { return std::isnan(token.logprob); }
+
   // The likeliest tokens and the chosen one by their texts; of tokens with the same text, the likeliest.
   void write_top(JsonWriter& json, const engine::SampledToken& token) const {
+    if (is_first(token)) return void(json.null());
     std::vector<std::string> written;
     json.begin_object();
     const auto write = [&](TokenId id, float logprob) {
@@ -247,6 +254,10 @@ class CompletionAnswer final : public ChunkedAnswer {
   std::string prompt_once(std::uint32_t choice) {
     if (!call().echo || has_prompt_[choice]) return {};
     has_prompt_[choice] = true;
+    return prompt_text(choice);
+  }
+
+  std::string prompt_text(std::uint32_t choice) const {
     const std::uint32_t index = choice / call().request.num_choices;
     const auto& prompt = index == 0 ? call().request.prompt : call().more_prompts[index - 1];
     if (const auto* text = std::get_if<std::string>(&prompt)) return *text;

@@ -98,8 +98,16 @@ void parse_completion(Parsing& at) {
   at.fields.read("logprobs", request.sampling.num_logprobs);
   if (request.sampling.num_logprobs < 0)
     at.fields.refuse("logprobs", fmt::format("logprobs is {}; it must be at least 0", request.sampling.num_logprobs));
-  if (at.call.echo)
-    at.fields.refuse("echo", "echo is not served with logprobs: those of prompts are not computed; leave one out");
+  if (!at.call.echo) return;
+  request.sampling.prompt_logprobs = true;
+  if (request.num_choices > 1)
+    at.fields.refuse("echo",
+                     fmt::format("echo with logprobs scores the prompt for one answer, and n is {}; ask for one",
+                                 request.num_choices));
+  if (!request.session.empty())
+    at.fields.refuse("echo",
+                     "echo with logprobs computes the whole prompt, and a session goes on from what it has; "
+                     "leave one out");
 }
 
 void parse_embedding(Parsing& at) {

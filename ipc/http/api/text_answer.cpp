@@ -77,7 +77,10 @@ ChoiceText TextAnswer::split(ChoiceState& choice, actors::TokenRun&& run) {
   ReasoningSplitter::Parts parts = choice.splitter.push(run.text);
   if (reasoned || choice.splitter.is_reasoning()) choice.reasoning_tokens += run.ids.size();
   if (!call_.show_reasoning) parts.reasoning.clear();
-  return {std::move(parts.reasoning), std::move(parts.content), std::move(run.logprobs)};
+  std::vector<engine::SampledToken> logprobs = std::move(run.prompt_logprobs);
+  logprobs.insert(logprobs.end(), std::make_move_iterator(run.logprobs.begin()),
+                  std::make_move_iterator(run.logprobs.end()));
+  return {std::move(parts.reasoning), std::move(parts.content), std::move(logprobs)};
 }
 
 void TextAnswer::start(AnswerOutput& out) {

@@ -183,6 +183,31 @@ TEST_CASE("ids that are echoed become their text") {
   CHECK(bytes_of(*answer, {"x"}).find(R"("text":"€abx")") != std::string::npos);
 }
 
+TEST_CASE("an echoed prompt has logprobs, but for its first token, which is in no text if it only begins it") {
+  for (const bool streams : {false, true}) {
+    const auto answer = answer_to(Endpoint::completions, std::string(R"({"prompt":[1,0,1],"echo":true,"logprobs":1)") +
+                                                             (streams ? R"(,"stream":true})" : "}"));
+    actors::TokenRun run = run_of("x", {1});
+    run.prompt_logprobs = {{.id = 1, .logprob = std::numeric_limits<float>::quiet_NaN(), .top = {}},
+                           {.id = 0, .logprob = -2, .top = {{1, -0.5f}}},
+                           {.id = 1, .logprob = -0.5f, .top = {{1, -0.5f}}}};
+    run.logprobs = {{.id = 1, .logprob = -1, .top = {{1, -1}}}};
+    const std::string first = answer->on_tokens(std::move(run)).bytes;
+    const std::string all = first + answer->on_end(end_of(Outcome::eos, 1)).bytes;
+    CHECK(all.find(R"("logprobs":{"tokens":["b","a","b","b"],"token_logprobs":[null,-2,-0.5,-1],)"
+                   R"("top_logprobs":[null,{"b":-0.5,"a":-2},{"b":-0.5},{"b":-1}],"text_offset":[0,1,2,3]})") !=
+          std::string::npos);
+  }
+  // The text "x" does not begin with what the tokenizer put before it.
+  const auto answer = answer_to(Endpoint::completions, R"({"prompt":"x","echo":true,"logprobs":0})");
+  actors::TokenRun run = run_of("b", {1});
+  run.prompt_logprobs = {{.id = 0, .logprob = std::numeric_limits<float>::quiet_NaN(), .top = {}},
+                         {.id = 1, .logprob = -2, .top = {}}};
+  run.logprobs = {{.id = 1, .logprob = -1, .top = {}}};
+  answer->on_tokens(std::move(run));
+  CHECK(answer->on_end(end_of(Outcome::eos, 1)).bytes.find(R"("text_offset":[0,0,1])") != std::string::npos);
+}
+
 TEST_CASE("logprobs of a completion are four arrays, with offsets in characters over the whole answer") {
   const auto answer = answer_to(Endpoint::completions, R"({"prompt":"x","logprobs":1,"stream":true})");
   actors::TokenRun run = run_of("€", {100, 101});

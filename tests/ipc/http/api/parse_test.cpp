@@ -338,7 +338,10 @@ TEST_CASE("logprobs are a number in completions and a switch in chat") {
   CHECK(refused(Endpoint::chat_completions, chat_with(R"("top_logprobs":2)")).param == "top_logprobs");
   CHECK(refused(Endpoint::chat_completions, chat_with(R"("logprobs":true,"top_logprobs":21)")).param == "top_logprobs");
   CHECK(refused(Endpoint::completions, text_with(R"("logprobs":21)")).param == "logprobs");
-  CHECK(refused(Endpoint::completions, text_with(R"("logprobs":0,"echo":true)")).param == "echo");
+  CHECK_FALSE(text.request.sampling.prompt_logprobs);
+  CHECK(taken(Endpoint::completions, text_with(R"("logprobs":0,"echo":true)")).request.sampling.prompt_logprobs);
+  CHECK(refused(Endpoint::completions, text_with(R"("logprobs":0,"echo":true,"n":2)")).param == "echo");
+  CHECK(refused(Endpoint::completions, text_with(R"("logprobs":0,"echo":true,"session":"s")")).param == "echo");
   const auto response =
       taken(Endpoint::responses, R"({"input":"x","include":["message.output_text.logprobs"],"top_logprobs":4})");
   CHECK(response.request.sampling.num_logprobs == 4);
