@@ -190,6 +190,38 @@ def overload(options, folder):
     return all(met for _, met in goals)
 
 
+# Flags of a server and keys of its tenants, by what refuses their requests.
+REFUSING = {"requests of a user": (["-np", "4", "--max-requests-per-user", "32"], "prompt-len=128,output-len=64"),
+            "the queue": (["-np", "4", "--max-queued-requests", "32"], "prompt-len=128,output-len=64"),
+            "deadlines": (["-np", "16"], "prompt-len=256,output-len=256,deadline=3s")}
+
+
+def retries(num_tenants):
+    """How many of the retries are admitted that come when they were told to, at twice the rate that can be served."""
+    def run(options, folder):
+        met = True
+        for what, (flags, keys) in REFUSING.items():
+            server = Server(options, folder, flags)
+            try:
+                of_one = keys.split(",deadline")[0]
+                closed = server.load({"A": f"uid={A_UID},clients=16,num-prompts=100000,duration={options.seconds / 2:g}s,{of_one}"})
+                rate = 2 * closed["A"]["together"]["request_throughput"] / num_tenants
+                tenants = server.load({f"A{i}": f"uid={A_UID + i},seed={i},rate={rate:.3f},num-prompts=100000,"
+                                                f"duration={options.seconds}s,{keys},max-retries=1"
+                                       for i in range(num_tenants)})
+            finally:
+                server.stop()
+            sums = {figure: sum(tenant["together"][figure] for tenant in tenants.values())
+                    for figure in ("requests", "completed", "refused", "retries", "retries_admitted")}
+            goal, is_met = at_least("retries admitted", sums["retries_admitted"] / max(1, sums["retries"]), 0.9)
+            met = met and is_met
+            print(f"| retries of {num_tenants} tenants refused by {what} | {rate * num_tenants:.1f} requests/s | completed "
+                  f"{sums['completed']} of {sums['requests']} | admitted {sums['retries_admitted']} of {sums['retries']} | {goal}"
+                  f"{'' if is_met else ' **missed**'} |", flush=True)
+        return met
+    return run
+
+
 def ten_neighbours(options, folder):
     kinds = list(crowds(options).values())
     server = Server(options, folder)
@@ -301,7 +333,8 @@ CASES = {"short": short_request, "flood": queued_flood,
          **{name.split()[-1]: one_stream(name)
             for name in ("an embed loop", "a flood of prompts", "a flood of tokenising")},
          "64": one_stream("64 streams"), "400": one_stream("400 streams"), "ten": ten_neighbours,
-         "cache": cache_flood, "overload": overload, "weights-1:1": weights(1, 1), "weights-1:3": weights(1, 3), "equal-20": equal_tenants(20)}
+         "cache": cache_flood, "overload": overload,
+         **{f"retries-{count}": retries(count) for count in (1, 2, 4)}, "weights-1:1": weights(1, 1), "weights-1:3": weights(1, 3), "equal-20": equal_tenants(20)}
 
 
 def main():

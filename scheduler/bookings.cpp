@@ -9,22 +9,29 @@
 namespace troupe::scheduler {
 namespace {
 
-constexpr double kDecay = 1.0 / 32;          // of the part that comes back, with each booking that ends
+constexpr std::uint32_t kMemory = 32;  // bookings over which the part that comes back is a mean
+constexpr double kLongestQueueSeconds = 600;
 constexpr double kLeastPartThatComes = 0.3;  // below it bookings are not counted
 
 }  // namespace
 
-void Bookings::add(std::uint64_t content, ForecastRequest request, double wait, double deadline, double now) {
-  TROUPE_ASSERT(wait >= 0 && deadline >= 0);
+double Bookings::add(std::uint64_t content, ForecastRequest request, double wait, double work, double deadline,
+                     double now) {
+  TROUPE_ASSERT(wait >= 0 && work >= 0 && deadline >= 0);
   forget_lapsed(now);
-  if (bookings_.size() == kMax && !make_room(request.demand.tenant)) return;
+  Tenant& tenant = tenant_of(request.demand.tenant);
+  wait = std::min(std::max(wait, tenant.reserved_until - now), std::max(wait, kLongestQueueSeconds));
+  tenant.reserved_until = now + wait + work * tenant.part_that_comes();
+  if (bookings_.size() == kMax && !make_room(request.demand.tenant)) return wait;
   request.is_running = false;
   if (request.demand.due_seconds) *request.demand.due_seconds += wait;
   bookings_.push_back({.content = content,
                        .request = std::move(request),
                        .back = now + wait,
+                       .wait = wait,
                        .deadline = deadline,
                        .until = now + 1.5 * wait + kSlackSeconds});
+  return wait;
 }
 
 bool Bookings::take(std::uint64_t content, double now) {
@@ -42,11 +49,12 @@ const std::vector<ForecastRequest>& Bookings::booked(const PromiseMargins& first
   booked_.clear();
   for (const Booking& booking : bookings_) {
     const TenantId tenant = booking.request.demand.tenant;
-    const auto came_back = came_back_.find(tenant);
-    if (came_back == came_back_.end() || came_back->second < kLeastPartThatComes) continue;
+    if (tenant_of(tenant).part_that_comes() < kLeastPartThatComes) continue;
     ForecastRequest& added = booked_.emplace_back(booking.request);
     const double margin = (added.promised_last ? last : first).factor(tenant, now);
-    added.promised = std::max(booking.back - now, 0.0) + booking.deadline / margin;
+    // Clients add up to a half of the wait at random.
+    added.from_seconds = std::max(booking.back + 0.25 * booking.wait - now, 0.0);
+    added.promised = added.from_seconds + booking.deadline / margin;
   }
   return booked_;
 }
@@ -71,10 +79,15 @@ void Bookings::forget_lapsed(double now) {
   bookings_.erase(kept, bookings_.end());
 }
 
-void Bookings::learn(TenantId tenant, bool came_back) {
-  if (came_back_.size() >= kMaxTenants && !came_back_.contains(tenant)) came_back_.clear();
-  double& part = came_back_[tenant];
-  part += ((came_back ? 1.0 : 0.0) - part) * kDecay;
+void Bookings::learn(TenantId id, bool came_back) {
+  Tenant& tenant = tenant_of(id);
+  tenant.num_ended = std::min(tenant.num_ended + 1, kMemory);
+  tenant.came_back += ((came_back ? 1.0 : 0.0) - tenant.came_back) / tenant.num_ended;
+}
+
+Bookings::Tenant& Bookings::tenant_of(TenantId tenant) {
+  if (tenants_.size() >= kMaxTenants && !tenants_.contains(tenant)) tenants_.clear();
+  return tenants_[tenant];
 }
 
 }  // namespace troupe::scheduler

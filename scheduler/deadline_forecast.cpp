@@ -69,9 +69,12 @@ class Play {
   }
   [[nodiscard]] double computed(const Prefill& of) const { return at(of.request).known - of.left; }
   [[nodiscard]] static bool ends_later(const Decode& a, const Decode& b) { return a.end > b.end; }
+  // As time_: without the slowdown.
+  [[nodiscard]] double arrival_of(std::size_t request) const { return at(request).from_seconds / server_.slowdown; }
   Tenant& tenant_of(const ForecastRequest& request);
   void start(std::size_t request, Tenant& tenant, double prefill);
   void decode(std::size_t request, Tenant& tenant);
+  void arrive();
   void fill_places();
   bool make_place(const Tenant& for_tenant);
   void give_up(Tenant& tenant, std::size_t request);
@@ -85,6 +88,7 @@ class Play {
   std::span<const ForecastRequest> requests_;
   const ForecastRequest* next_;
   std::vector<Tenant> tenants_;
+  std::vector<std::size_t> arriving_;  // the next one last
   std::size_t num_running_ = 0;
   std::vector<double> answer_;        // by request: tokens still to generate when it last got or gave up a place
   std::vector<double> first_, last_;  // by request
@@ -107,12 +111,15 @@ Play::Play(const ForecastServer& server, std::span<const ForecastRequest> reques
     if (&request == next_ || (request.promised && (request.promised_last || first_[i] == kNever))) ++num_open_;
     if (request.is_running) {
       start(i, tenant, request.known - request.computed);
+    } else if (request.from_seconds > 0) {
+      arriving_.push_back(i);
     } else {
       tenant.waiting.push_back(i);
     }
   }
   for (Tenant& tenant : tenants_)
     std::ranges::sort(tenant.waiting, std::greater(), [&](std::size_t i) { return order_of(at(i).demand); });
+  std::ranges::sort(arriving_, std::greater(), [&](std::size_t i) { return at(i).from_seconds; });
 }
 
 Play::Tenant& Play::tenant_of(const ForecastRequest& request) {
@@ -158,10 +165,26 @@ void Play::had_last(std::size_t request) {
 void Play::run() {
   if (num_running_ > 0) time_ = step_seconds(set_speeds());  // the running step ends first
   while (num_open_ > 0) {
+    arrive();
     fill_places();
-    TROUPE_ASSERT(num_running_ > 0);
+    if (num_running_ == 0) {
+      TROUPE_ASSERT(!arriving_.empty());
+      time_ = arrival_of(arriving_.back());
+      continue;
+    }
     set_speeds();
     jump();
+  }
+}
+
+// What was to arrive until now waits for a place.
+void Play::arrive() {
+  const auto order = [&](std::size_t i) { return order_of(at(i).demand); };
+  while (!arriving_.empty() && arrival_of(arriving_.back()) <= time_) {
+    const std::size_t request = arriving_.back();
+    arriving_.pop_back();
+    std::vector<std::size_t>& waiting = tenant_of(at(request)).waiting;
+    waiting.insert(std::ranges::upper_bound(waiting, order(request), std::greater(), order), request);
   }
 }
 
@@ -279,7 +302,7 @@ StepLoad Play::set_speeds() {
   return all;
 }
 
-// To the next moment at which a prompt is computed or an answer ends.
+// To the next moment at which a prompt is computed, an answer ends or a request arrives.
 void Play::jump() {
   double seconds = kNever;
   for (const Tenant& tenant : tenants_) {
@@ -288,7 +311,12 @@ void Play::jump() {
     if (!tenant.prefills.empty()) steps = std::min(steps, tenant.prefills.back().left / tenant.chunk);
     if (steps < kNever) seconds = std::min(seconds, steps / tenant.steps_per_second);
   }
-  time_ += seconds;
+  if (!arriving_.empty() && arrival_of(arriving_.back()) - time_ < seconds) {
+    seconds = arrival_of(arriving_.back()) - time_;
+    time_ = arrival_of(arriving_.back());  // not the sum, which may be less
+  } else {
+    time_ += seconds;
+  }
   for (Tenant& tenant : tenants_) {
     if (tenant.places() == 0) continue;
     const double steps = seconds * tenant.steps_per_second;

@@ -28,6 +28,7 @@ struct ForecastRequest {
   std::uint32_t computed = 0;  // of these, < known; of a waiting request: those that it will find in the cache
   std::uint32_t answer = 1;    // tokens that are expected to follow, >= 1
   bool is_running = false;
+  double from_seconds = 0;  // from now: when it arrives; 0 of one that runs
   // Seconds from now in which it has to be predicted to have its last token, or only its first, for its promise to be
   // safe: those that are left, divided by PromiseMargin::factor(). None: nothing was promised, or the promise is kept.
   std::optional<double> promised{};

@@ -13,6 +13,7 @@ namespace {
 constexpr double kMarginStep = 0.15;  // of PromiseMargin
 constexpr double kLeastMargin = 1.1, kMostMargin = 4;
 constexpr double kLeastWait = 0.1;
+constexpr double kSpacing = 1.4;
 constexpr double kRecovery = 120;  // seconds, of a margin that has risen
 
 double promised_part(const Forecast& expected, const ForecastRequest& request) {
@@ -29,6 +30,15 @@ class Shares {
     for (const auto& [id, tenant] : tenants_) weights_ += tenant.weight;
   }
 
+  // Whether its share alone is enough for `next`, beside what else the tenant has.
+  bool is_carried() {
+    if (!is_carried_) {
+      const TenantId own = next_.demand.tenant;
+      const Forecast expected = forecast(part_of(own), requests_of(own, nullptr), next_);
+      is_carried_ = promised_part(expected, next_) <= *next_.promised;
+    }
+    return *is_carried_;
+  }
   // Whether the tenant of `next` is below its share beside this one: its share alone is enough for `next`, or it has
   // less to compute than the other, by weight, so that fair turns end with the other's requests.
   bool goes_before(TenantId other) {
@@ -36,6 +46,8 @@ class Shares {
     if (other == own) return false;
     return tenants_.at(own).work < tenants_.at(other).work || is_carried();
   }
+  // What `next` takes of its tenant's share, in a full batch, and some more, as it comes back at a random time.
+  double work_at_share() const { return kSpacing * server_.slowdown * work_of(next_) * weights_ / next_.weight; }
   // Whether the share alone of the request's tenant is enough for its promise.
   bool carries(std::size_t request) {
     const TenantId id = requests_[request].demand.tenant;
@@ -67,14 +79,6 @@ class Shares {
     answer.add_row(request.known + request.answer / 2, 1, 1);
     return server_.costs->share(prompt, full) + request.answer * server_.costs->share(answer, full);
   }
-  bool is_carried() {
-    if (!is_carried_) {
-      const TenantId own = next_.demand.tenant;
-      const Forecast expected = forecast(part_of(own), requests_of(own, nullptr), next_);
-      is_carried_ = promised_part(expected, next_) <= *next_.promised;
-    }
-    return *is_carried_;
-  }
   ForecastServer part_of(TenantId tenant) const {
     const double part = tenants_.at(tenant).weight / weights_;
     ForecastServer server = server_;
@@ -100,19 +104,38 @@ class Shares {
   std::optional<bool> is_carried_{};  // next
 };
 
-PromiseAnswer decide(const ForecastServer& server, std::span<const ForecastRequest> requests,
-                     const ForecastRequest& next, Shares& shares) {
-  PromiseAnswer answer{.expected = forecast(server, requests, next)};
-  std::optional<double> breaks_until;
-  for (const std::size_t i : answer.expected.broken) {
-    if (shares.goes_before(requests[i].demand.tenant) && !shares.carries(i)) continue;
-    breaks_until = std::max(breaks_until.value_or(0), *requests[i].promised);
-  }
-  const double predicted = promised_part(answer.expected, next);
-  if (predicted <= *next.promised && !breaks_until) return answer;
+struct Attempt {
+  Forecast expected;
+  bool is_met = false;  // it is in time, and so are the others that count
+};
+
+// num_live: of the requests, the first that are not booked.
+Attempt attempt(const ForecastServer& server, std::span<const ForecastRequest> requests, std::size_t num_live,
+                const ForecastRequest& next) {
+  Shares shares(server, requests, next);
+  Attempt result{.expected = forecast(server, requests, next)};
+  const auto counts = [&](std::size_t i) {
+    return i >= num_live || !shares.goes_before(requests[i].demand.tenant) || shares.carries(i);
+  };
+  result.is_met =
+      promised_part(result.expected, next) <= *next.promised && std::ranges::none_of(result.expected.broken, counts);
+  return result;
+}
+
+// Until another try, such that it is promised then if nothing else arrives: as late as it can begin and still be done
+// when it would be if it stood behind all the others, or when these are done.
+double wait_for(const ForecastServer& server, std::span<const ForecastRequest> requests, const ForecastRequest& next) {
+  ForecastRequest last = next;
+  last.demand.priority = std::numeric_limits<std::int32_t>::max();
+  last.demand.due_seconds.reset();
+  const double done = promised_part(forecast(server, requests, last), last);
   const double shortest = promised_part(alone(server, next), next);
-  answer.wait = std::max({kLeastWait, predicted - *next.promised, breaks_until.value_or(predicted - shortest)});
-  return answer;
+  const double soon = std::max(kLeastWait, done - *next.promised);
+  ForecastRequest again = next;
+  again.from_seconds = soon;
+  *again.promised += soon;
+  if (again.demand.due_seconds) *again.demand.due_seconds += soon;
+  return attempt(server, requests, requests.size(), again).is_met ? soon : std::max(soon, done - shortest);
 }
 
 }  // namespace
@@ -159,23 +182,22 @@ void PromiseMargins::learn(TenantId tenant, bool was_kept, double now) {
 
 // What is booked does not run yet: it would hide whose promises this one breaks.
 PromiseAnswer decide_promise(const ForecastServer& server, std::span<const ForecastRequest> requests,
-                             std::span<const ForecastRequest> booked, const ForecastRequest& next) {
+                             std::span<const ForecastRequest> booked, const ForecastRequest& next, bool came_back) {
   TROUPE_ASSERT(next.promised);
-  Shares shares(server, requests, next);
-  PromiseAnswer answer = decide(server, requests, next, shares);
-  if (booked.empty()) return answer;
   std::vector<ForecastRequest> all(requests.begin(), requests.end());
   all.insert(all.end(), booked.begin(), booked.end());
-  Shares with_booked(server, all, next);
-  // What this one goes before is not there yet, and will come after it.
+  // What its tenant's share carries, beside what is booked for that tenant, does not wait for what is booked for
+  // others.
+  Shares shares(server, all, next);
   std::vector<ForecastRequest> before(requests.begin(), requests.end());
   for (const ForecastRequest& each : booked)
-    if (!with_booked.goes_before(each.demand.tenant)) before.push_back(each);
-  if (before.size() == requests.size()) return answer;
-  Shares shares_then(server, before, next);
-  PromiseAnswer then = decide(server, before, next, shares_then);
-  if (then.wait > answer.wait) return then;
-  return answer;
+    if (each.demand.tenant == next.demand.tenant || !shares.is_carried()) before.push_back(each);
+  Attempt tried = attempt(server, requests, requests.size(), next);
+  if (tried.is_met && !came_back && before.size() > requests.size())
+    tried = attempt(server, before, requests.size(), next);
+  return {.expected = std::move(tried.expected),
+          .wait = tried.is_met ? 0 : wait_for(server, requests, next),
+          .work = shares.work_at_share()};
 }
 
 }  // namespace troupe::scheduler

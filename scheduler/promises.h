@@ -55,7 +55,8 @@ class PromiseMargins {
 
 struct PromiseAnswer {
   Forecast expected;
-  double wait = 0;  // seconds until another try can be promised; 0: it is promised
+  double wait = 0;  // seconds until another try can be promised, if nothing else comes; 0: it is promised
+  double work = 0;  // seconds that it takes of its tenant's share of the time
 };
 
 // Appends to `requests` what tenants are expected to ask for that have none among them, nor are that of `next`: one
@@ -65,9 +66,10 @@ void append_expected(std::vector<ForecastRequest>& requests, const RecentUse& us
                      double now);
 
 // next: `promised` says what it asks for (asserted), as of the others what they have. requests: those that run or wait.
-// booked: those that were refused, and will come back (scheduler/bookings.h). costs->has_learned() (asserted). As
-// forecast(), at most four times, and once for each tenant.
+// booked: those that were refused, and will come back (scheduler/bookings.h): this one has to leave them room, unless
+// it came back itself. costs->has_learned() (asserted). As forecast(), at most six times, and once for each tenant.
 [[nodiscard]] PromiseAnswer decide_promise(const ForecastServer& server, std::span<const ForecastRequest> requests,
-                                           std::span<const ForecastRequest> booked, const ForecastRequest& next);
+                                           std::span<const ForecastRequest> booked, const ForecastRequest& next,
+                                           bool came_back = false);
 
 }  // namespace troupe::scheduler

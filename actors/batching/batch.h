@@ -136,7 +136,7 @@ class Batch final : private scheduler::ServingDriver {
   void promise(const Live& first);
   [[nodiscard]] double safe_seconds(const Live& live, TimePoint now) const;
   void refuse(Live& first, const scheduler::PromiseAnswer& answer, TimePoint now);
-  void book(const Live& refused, std::chrono::milliseconds wait, TimePoint now);
+  double book(const Live& refused, const scheduler::PromiseAnswer& answer, TimePoint now);
   void settle_promise(Live& live, bool is_last, TimePoint now);
   scheduler::PromiseMargins& margins_of(const Live& live) const;
   scheduler::ForecastServer forecast_server() const;

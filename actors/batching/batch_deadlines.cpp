@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <span>
 
 #include "actors/batching/batch.h"
 #include "actors/batching/batch_live.h"
@@ -60,12 +59,10 @@ void Batch::decide_promise(Live& live, std::uint32_t num_cached, TimePoint now) 
   next.promised = safe_seconds(live, now);
   next.promised_last = live.wants_last();
   scheduler::append_expected(others, options_.experience->use, next, on_clock(now));
-  // One that has come back is not behind what is booked.
   scheduler::Experience& learned = *options_.experience;
-  std::span<const scheduler::ForecastRequest> booked;
-  if (!learned.bookings.take(content_of(*live.task->body), on_clock(now)))
-    booked = learned.bookings.booked(learned.first_margins, learned.last_margins, on_clock(now));
-  const scheduler::PromiseAnswer answer = scheduler::decide_promise(forecast_server(), others, booked, next);
+  const bool came_back = learned.bookings.take(content_of(*live.task->body), on_clock(now));
+  const auto& booked = learned.bookings.booked(learned.first_margins, learned.last_margins, on_clock(now));
+  const scheduler::PromiseAnswer answer = scheduler::decide_promise(forecast_server(), others, booked, next, came_back);
   if (answer.wait > 0) return refuse(live, answer, now);
   promise(live);
   enter(live, now);
@@ -106,10 +103,7 @@ void Batch::refuse(Live& first, const scheduler::PromiseAnswer& answer, TimePoin
   end.predicted_last = to_ms(expected.last_seconds);
   end.retry_after.reset();
   // Never, if nothing else would run and it would still be too late.
-  if (shortest <= left) {
-    end.retry_after = std::min(to_ms(answer.wait), kLongestRetry);
-    book(first, *end.retry_after, now);
-  }
+  if (shortest <= left) end.retry_after = std::min(to_ms(book(first, answer, now)), kLongestRetry);
   const RequestId id = first.request();
   for (std::uint32_t choice = first.task->body->num_choices; choice-- > 0;) {  // `first` is gone after the last one
     streams().end(id + choice, end, now, &news_);
@@ -117,14 +111,13 @@ void Batch::refuse(Live& first, const scheduler::PromiseAnswer& answer, TimePoin
   }
 }
 
-// What arrives until it comes back is admitted only as far as it will still be in time.
-void Batch::book(const Live& refused, std::chrono::milliseconds wait, TimePoint now) {
-  const auto seconds = [](std::chrono::milliseconds time) { return std::chrono::duration<double>(time).count(); };
+// What arrives until it comes back is admitted only as far as it will still be in time. Returns the seconds until then.
+double Batch::book(const Live& refused, const scheduler::PromiseAnswer& answer, TimePoint now) {
   const Request& body = *refused.task->body;
   scheduler::ForecastRequest request = forecast_request(refused, now);
   request.promised_last = refused.wants_last();
-  options_.experience->bookings.add(content_of(body), std::move(request), seconds(wait), seconds(*body.deadline),
-                                    on_clock(now));
+  return options_.experience->bookings.add(content_of(body), std::move(request), answer.wait, answer.work,
+                                           std::chrono::duration<double>(*body.deadline).count(), on_clock(now));
 }
 
 // is_last: its answer ends or is cut; else it had a token.

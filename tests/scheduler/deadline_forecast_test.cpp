@@ -252,6 +252,63 @@ TEST_CASE("a flood of short deadlines of one tenant has none of another's reques
   CHECK(flood.kept >= 0.9 * flood.promised);
 }
 
+TEST_CASE("at twice the capacity retries are admitted when they were told to come back") {
+  const std::uint64_t seed = test::kSanitized ? 1 : GENERATE(1, 2, 3);
+  const std::uint32_t num_tenants = GENERATE(1, 2, 4);
+  Crowd crowd(seed);
+  crowd.run(1, 60, 0);  // costs are learned
+  crowd.sim.drain();
+  struct Coming {
+    double at = 0;
+    std::uint64_t content = 0;
+    bool is_retry = false;
+  };
+  std::vector<Coming> coming;
+  const double begin = crowd.sim.time(), end = begin + 200;
+  double at = begin;
+  for (std::uint64_t content = 1; at < end; ++content, at += crowd.uniform(0, 0.83))
+    coming.push_back({at, content, false});
+  std::uint32_t retries = 0, admitted = 0, promised = 0, kept = 0, in_time = 0;
+  std::vector<RequestNumber> open;
+  while (!coming.empty() || !open.empty()) {
+    const double now = crowd.sim.time();
+    std::erase_if(open, [&](RequestNumber number) {
+      const SimRequest& request = crowd.sim.request(number);
+      const bool is_late = *request.deadline < (request.ended ? request.ended_at : now);
+      if (!request.ended && !is_late) return false;
+      crowd.sim.settle(number, !is_late);
+      if (is_late) crowd.sim.cancel(number);
+      ++promised;
+      kept += is_late ? 0 : 1;
+      return true;
+    });
+    const auto next = std::ranges::min_element(coming, {}, &Coming::at);
+    if (next != coming.end() && now >= next->at) {
+      const Coming asked = *next;
+      coming.erase(next);
+      const auto answer = crowd.sim.submit_or_book(12, crowd.prompt_of(200), 60,
+                                                   TenantId{1 + asked.content % num_tenants}, asked.content);
+      retries += asked.is_retry ? 1 : 0;
+      if (const auto* number = std::get_if<RequestNumber>(&answer)) {
+        open.push_back(*number);
+        admitted += asked.is_retry ? 1 : 0;
+        in_time += now < end ? 1 : 0;
+      } else if (!asked.is_retry) {
+        coming.push_back({now + std::get<double>(answer) * crowd.uniform(1, 1.5), asked.content, true});
+      }
+      continue;
+    }
+    if (!crowd.sim.tick()) crowd.sim.wait_until(next == coming.end() ? now + 1 : next->at);
+  }
+  INFO(num_tenants << " tenants: " << admitted << " of " << retries << " retries, " << kept << " of " << promised
+                   << " promises kept, " << in_time << " admitted before the end");
+  CHECK(retries > 300);
+  // Of several tenants each has its bookings at its share, and waits also for what the others have begun.
+  CHECK(admitted >= (num_tenants == 1 ? 0.9 : num_tenants == 2 ? 0.85 : 0.75) * retries);
+  CHECK(kept >= 0.95 * promised);
+  CHECK(in_time > 100);  // nothing is kept idle for them
+}
+
 TEST_CASE("what would be late alone is refused, and nothing before a step is known") {
   Crowd crowd(5);
   const auto unknown = crowd.sim.submit_by(0.001, crowd.prompt_of(100), 50);

@@ -154,6 +154,14 @@ Forecast ServingSim::forecast_of(ForecastRequest next) const {
 
 std::optional<RequestNumber> ServingSim::submit_by(double seconds, std::vector<TokenId> prompt,
                                                    std::uint32_t num_generated, TenantId tenant) {
+  const auto answer = submit_or_book(seconds, std::move(prompt), num_generated, tenant, 0);
+  const auto* number = std::get_if<RequestNumber>(&answer);
+  return number ? std::optional(*number) : std::nullopt;
+}
+
+std::variant<RequestNumber, double> ServingSim::submit_or_book(double seconds, std::vector<TokenId> prompt,
+                                                               std::uint32_t num_generated, TenantId tenant,
+                                                               std::uint64_t content) {
   SimRequest request;
   request.demand = {.tenant = tenant, .max_tokens = num_generated};
   request.demand.prompt_tokens = static_cast<std::uint32_t>(prompt.size());
@@ -167,7 +175,11 @@ std::optional<RequestNumber> ServingSim::submit_by(double seconds, std::vector<T
     next.promised_last = true;
     auto requests = forecast_requests();
     append_expected(requests, use_, next, time_);
-    if (decide_promise(forecast_server(), requests, {}, next).wait > 0) return std::nullopt;
+    const bool came_back = content != 0 && bookings_.take(content, time_);
+    const auto& booked = bookings_.booked(margins_, margins_, time_);
+    const PromiseAnswer answer = decide_promise(forecast_server(), requests, booked, next, came_back);
+    if (answer.wait > 0)
+      return content == 0 ? answer.wait : bookings_.add(content, next, answer.wait, answer.work, seconds, time_);
     request.deadline = time_ + seconds;
     request.demand.due_seconds = next.demand.due_seconds;
   }

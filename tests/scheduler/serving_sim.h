@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "cache/lease_book.h"
+#include "scheduler/bookings.h"
 #include "scheduler/deadline_forecast.h"
 #include "scheduler/promises.h"
 #include "scheduler/serving_loop.h"
@@ -82,6 +83,10 @@ class ServingSim final : private ServingDriver {
   // The same with a deadline so many seconds from now. None: it cannot be kept, and nothing was queued.
   std::optional<RequestNumber> submit_by(double seconds, std::vector<TokenId> prompt, std::uint32_t num_generated,
                                          TenantId tenant = TenantId{1});
+  // The same; what is refused is told how many seconds to wait, and booked under `content` unless that is 0.
+  std::variant<RequestNumber, double> submit_or_book(double seconds, std::vector<TokenId> prompt,
+                                                     std::uint32_t num_generated, TenantId tenant,
+                                                     std::uint64_t content);
   // Of a request that would be submitted now; its `weight` and demand.arrival are not used.
   Forecast forecast_of(ForecastRequest next) const;
   // While nothing runs no time passes.
@@ -227,6 +232,7 @@ class ServingSim final : private ServingDriver {
 
   PromiseMargins margins_;
   RecentUse use_;
+  Bookings bookings_;
   double time_ = 0;                     // steps only: all else takes no time
   std::map<TenantId, double> seconds_;  // of steps, by their tokens
   std::map<TenantId, double> charged_;  // of steps, by the costs that were learned
