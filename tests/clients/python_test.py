@@ -254,7 +254,7 @@ class FullServerTest(WithServer):
     flags = ["-np", "1", "--max-requests-per-user", "2"]
 
     async def test_what_is_refused_for_room_comes_back_when_there_is_some(self):
-        patient = troupe.RetryPolicy(max_retries=1000, max_delay=5)
+        patient = troupe.RetryPolicy(max_retries=1000, max_delay=PATIENCE)
         async with self.client(retry=patient) as client:
             answers = await asyncio.gather(*(client.generate("Once", max_tokens=2) for _ in range(12)))
             self.assertEqual({each.usage.completion_tokens for each in answers}, {2})
@@ -431,7 +431,8 @@ class ScriptTest(unittest.IsolatedAsyncioTestCase):
                 await troupe.Client(server.path).connect()
 
     async def test_questions_have_a_timeout_and_answers_have_none(self):
-        async with Script(lambda frame: []) as server, troupe.Client(server.path, timeout=0.01) as client:
+        async with Script(lambda frame: []) as server, troupe.Client(server.path, timeout=PATIENCE) as client:
+            client._timeout = 0.01  # not of the greeting
             with self.assertRaises(TimeoutError):
                 await client.health()
             with self.assertRaises(TimeoutError):

@@ -39,6 +39,7 @@ Run = namedtuple("Run", "says server prepare typed stop_before config", defaults
 UNIT = Skip("a part of a unit, which deploy_units tries")
 # Single commands that are not run.
 LINES = {
+    r"build/release/troupe probe": "wants the machine for itself",
     r"(sudo )?(systemctl|loginctl)\b": "needs systemd",
     r"sudo troupe load": None if ROOT else "needs root, which plays other users",
     r"curl\b": None if shutil.which("curl") else "there is no curl",
@@ -62,7 +63,6 @@ BLOCKS = {
         "build/release/troupe inspect": Run({
             "build/release/troupe inspect": r"(?si)per token.*longest context",
             "build/release/troupe model load": r"other",
-            "build/release/troupe probe": r"GB/s",
             "build/release/troupe bench": r"(?s)pp512 .*tg64 x1 .*tg64 x8 .*tg64 x32 ",
         }),
     },
@@ -194,7 +194,7 @@ class Walk:
                              # where the server is anyway; the machine's own one is not asked
                              "TROUPE_HOST": "unix://" + os.path.join(folder, "run/troupe/troupe.sock"),
                              "PATH": os.path.join(folder, "bin") + ":" + os.environ["PATH"], "TERM": "xterm",
-                             "TROUPE_QUICK": "1", "TROUPE_PREDICT": "16", "TROUPE_NUM_PROMPTS": "4", "TROUPE_OUTPUT_LEN": "8"}
+                             "TROUPE_PREDICT": "16", "TROUPE_NUM_PROMPTS": "4", "TROUPE_OUTPUT_LEN": "8"}
         self.folder = folder
 
     def put_in_place(self, text):
@@ -269,7 +269,7 @@ class Walk:
     def _serving(command, variable):
         """Starts a server as a user does on another terminal, and goes on when it serves."""
         return (f"{command} >server.log 2>&1 &\n" + (f"{variable}=$!\n" if variable else "") +
-                "for _ in $(seq 200); do troupe status >/dev/null 2>&1 && break; sleep 0.05; done\n"
+                "for _ in $(seq 1000); do troupe status >/dev/null 2>&1 && break; sleep 0.05; done\n"
                 "troupe status >/dev/null 2>&1 || cat server.log >&2")
 
     def _output(self, name):
@@ -358,7 +358,7 @@ class Walk:
 
     @staticmethod
     def _until(condition):
-        end = time.monotonic() + 20
+        end = time.monotonic() + SECONDS
         while not condition() and time.monotonic() < end:
             time.sleep(0.02)
         return condition()
