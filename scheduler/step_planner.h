@@ -289,7 +289,7 @@ class StepPlanner {
     // Tokens whose logits a row of `count` tokens has to give.
     std::uint32_t num_outputs(std::uint32_t count) const {
       const std::uint32_t last = computed + count == known ? 1 : 0;
-      return num_scored <= computed ? last : std::max(last, std::min(count, num_scored - computed));
+      return num_scored <= computed ? last : last + std::min(count, num_scored - computed);
     }
     bool suspected() const { return computed < alone_until; }
     bool starved_at_ceiling() const { return starved() && at_ceiling; }
