@@ -369,6 +369,7 @@ void Batch::end(Live& live, Outcome outcome, std::string stop, TimePoint now) {
   End how;
   how.outcome = outcome;
   how.stop = std::move(stop);
+  how.max_tokens = live.max_known - live.prompt_tokens();
   settle_promise(live, true, now);
   if (!live.wants_last()) options_.experience->answers.learn(live.task->body->tenant.id, live.emitted);
   auto saving = begin_saving(live, outcome);  // before its client may ask for it

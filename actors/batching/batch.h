@@ -197,7 +197,11 @@ class Batch {
   bool may_draft(const Live& live) const;
   bool ask_for_drafts();
   void charge_drafts(double seconds, TimePoint now);
+  bool may_verify(const Live& live) const;
   void offer_drafts();
+  void offer_own_proposal(Live& live);
+  std::uint32_t proposal_left(const Live& live) const;
+  void check_own_proposal(Live& live, const engine::ItemResult& row);
   void learn_from_draft(Live& live, const engine::ItemResult& row, std::uint32_t num_draft);
 
   // Sessions (batch_sessions.cpp).

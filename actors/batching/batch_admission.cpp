@@ -216,7 +216,8 @@ void Batch::acquired(Live& live, const cache::Acquired& answer) {
                 .alone_until = live.alone_until,
                 .tenant = live.task->body->tenant.id,
                 .due_seconds = live.due_seconds,
-                .floor = live.task->body->tenant.limits().min_kv_blocks.value_or(0)});
+                .floor = live.task->body->tenant.limits().min_kv_blocks.value_or(0),
+                .answer_tokens = proposal_left(live)});
   if (!set_state(live, RequestState::running)) drop(live);
 }
 
@@ -232,6 +233,7 @@ void Batch::open(Live& live, std::uint32_t num_cached) {
   spec.copy_from = live.copy_from;
   spec.restore = live.restore;
   spec.sampling = live.task->body->sampling;
+  spec.sampling.choice += live.task->body->first_choice;
   if (spec.sampling.reasoning_budget) spec.sampling.reasoning_budget->markers = options_.reasoning;
   spec.sampling.max_tokens = live.max_known - spec.num_prompt_tokens;
   if (live.fill_until > 0) {
