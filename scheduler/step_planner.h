@@ -209,7 +209,7 @@ class StepPlanner {
   // `count` tokens are proposed to follow the sequence's known ones: for the next plan() only, which verifies some or
   // none. Unknown ids are ignored.
   void offer_draft(SequenceId sequence, std::uint32_t count);
-  // As offer_draft(), of tokens that the request itself proposes.
+  // As offer_draft(), of tokens that the request itself proposes. 0: there are no more.
   void offer_answer(SequenceId sequence, std::uint32_t count);
   // How many tokens a draft model should propose for each of these sequences, which all decode, where each takes a pass
   // of pass_seconds over all of them: the number with which tokens per second are highest, at most `most`; often 0. Now

@@ -176,6 +176,7 @@ void Batch::check_own_proposal(Live& live, const engine::ItemResult& row) {
   const auto is_same = [](const engine::SampledToken& token, TokenId id) { return token.id == id; };
   live.keeps_to_proposal =
       row.tokens.size() < rest.size() && std::equal(row.tokens.begin(), row.tokens.end(), rest.begin(), is_same);
+  if (!live.keeps_to_proposal) planner_.offer_answer(live.sequence, 0);  // asks for no more blocks ahead
 }
 
 // Compares the proposal with what followed, whether or not it was verified: so the acceptance of drafts that are not
