@@ -99,6 +99,8 @@ Result<int> call(Command command, const config::Parsed& parsed) {
       return load(config::LoadOptions(parsed.options), parsed);
     case Command::probe:
       return probe(config::ProbeOptions(parsed.options));
+    case Command::verify:
+      return verify(config::VerifyOptions(parsed.options), parsed);
     case Command::perplexity:
       return perplexity(config::PerplexityOptions(parsed.options), parsed);
   }

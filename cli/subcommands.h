@@ -29,6 +29,8 @@ Result<int> top(const config::TopOptions& options);
 Result<int> usage(const config::UsageOptions& options, const config::Given& given);
 Result<int> perplexity(const config::PerplexityOptions& options, const config::Given& given);
 Result<int> probe(const config::ProbeOptions& options);
+// verify: its arguments are files of receipts. The exit code is 0 if all are proved, 1 if one differs.
+Result<int> verify(const config::VerifyOptions& options, const config::Given& given);
 Result<int> version(const config::VersionOptions& options);
 
 }  // namespace troupe::cli

@@ -6,6 +6,7 @@
 
 #include "cache/group.h"
 #include "config/assert.h"
+#include "engine/drafting/speculation.h"
 #include "engine/engine.h"
 #include "engine/memory/workspace.h"
 #include "engine/tokenizers/reasoning_limit.h"
@@ -18,8 +19,8 @@ using Slot = Workspace::Slot;
 // Rows per pass over the layers. The activations of more rows do not stay in the caches between two products: 8,192 at
 // once cost up to 1.2 times as much per row. This many rows are enough to amortise reading each weight once per pass.
 constexpr std::uint32_t kMaxRowsPerPass = 512;
-// Rows of a prompt whose logits are there at once.
-constexpr std::uint32_t kMaxScoredRows = 32;
+// Rows whose logits exist at once, or as many as there are sequences and drafts of the usual length, if those are more.
+constexpr std::size_t kLogitRows = 64;
 
 // The executor's state of one sequence; holds the only copy of its tokens while it runs.
 struct Sequence {
@@ -68,9 +69,10 @@ struct Executor::State {
   void add_draft(Sequence& sequence, const StepItem& item);
   PassCounts forward(float* hidden);
   void save_states(const StepBatch& batch);
-  void compute_logits(const StepBatch& batch, const float* hidden, StepResult& result);
+  const float* gather_outputs(const StepBatch& batch, const float* hidden, StepResult& result);
   void score(const Sequence& sequence, std::uint32_t first, std::uint32_t count, const float* hidden, ItemResult& out);
-  void sample_all(const StepBatch& batch, StepResult& result);
+  void draw_all(const StepBatch& batch, const float* sampled, StepResult& result);
+  void draw_by_logits(const StepBatch& batch, const float* sampled, StepResult& result);
   Finish take(Sequence& sequence, SampledToken token, std::vector<SampledToken>& out) const;
 
   // The rows of one item to sample in the current step.
@@ -78,9 +80,21 @@ struct Executor::State {
     Sequence* sequence = nullptr;
     std::size_t item = 0;
     std::size_t first_row = 0;  // among the rows to sample
+    std::size_t num_drawn = 0;
+    bool has_ended = false;  // no row after these is drawn
   };
-  SampledToken sample_row(const Draw& draw, const StepItem& item, std::size_t index, std::span<float> logits) const;
-  void verify(const Draw& draw, const StepItem& item, std::span<float> logits, ItemResult& out) const;
+  // Some of the rows to sample, and their logits; all_greedy: there are none, in `largest` are all.
+  struct Logits {
+    std::size_t first_row = 0;
+    std::size_t num_rows = 0;
+    std::span<float> values{};
+  };
+  SampledToken sample_row(const Draw& draw, const StepItem& item, std::size_t index, const Logits& logits) const;
+  void verify(Draw& draw, const StepItem& item, const Logits& logits, ItemResult& out) const;
+  std::size_t rows_left(const Draw& draw, const StepItem& item, const Logits& logits) const;
+  bool is_long(const Draw& draw, const StepItem& item, const Logits& logits) const;
+  void verify_long(Draw& draw, const StepItem& item, const Logits& logits, ItemResult& out);
+  void take_drawn(Draw& draw, const StepItem& item, SampledToken token, ItemResult& out) const;
   void keep_accepted(Sequence& sequence, std::span<const TokenId> draft, ItemResult& out);
 
   const LoadedModel& model;
@@ -100,6 +114,9 @@ struct Executor::State {
   // Whether all draws of this step are greedy: then only `largest` is computed, no logits.
   bool all_greedy = false;
   std::vector<kernels::MaxAt> largest;
+  // Of verify_long().
+  std::vector<Sampler> samplers;
+  std::vector<SampledToken> drawn;
 };
 
 Executor::Executor(const LoadedModel& model, Team& team) : state_(std::make_unique<State>(model, team)) {}
@@ -260,8 +277,8 @@ void Executor::step(const StepBatch& batch, StepResult& result) {
     result.kv_bytes_read = state.forward(hidden).kv_bytes_read;
     for (const StepItem& item : batch.items) state.find(item.sequence).num_computed += item.num_tokens;
     state.save_states(batch);
-    state.compute_logits(batch, hidden, result);
-    state.sample_all(batch, result);
+    const float* const sampled = state.gather_outputs(batch, hidden, result);
+    state.draw_all(batch, sampled, result);
   }
   result.workspace_bytes = workspace_bytes();
   const auto end = std::chrono::steady_clock::now();
@@ -392,9 +409,8 @@ void Executor::State::save_states(const StepBatch& batch) {
   });
 }
 
-// Logits of all_logits items are written to their results; rows to be sampled are gathered and multiplied together. If
-// all of them are greedy, their logits are never written.
-void Executor::State::compute_logits(const StepBatch& batch, const float* hidden, StepResult& result) {
+// Logits of all_logits items are written to their results. Returns the rows to be sampled, gathered.
+const float* Executor::State::gather_outputs(const StepBatch& batch, const float* hidden, StepResult& result) {
   const ModelInfo& info = model.info();
   draws.clear();
   num_sampled_rows = 0;
@@ -430,16 +446,7 @@ void Executor::State::compute_logits(const StepBatch& batch, const float* hidden
     }
     hidden += num_outputs * info.dim;
   }
-  if (draws.empty()) return;
-  all_greedy = std::all_of(draws.begin(), draws.end(),
-                           [](const Draw& draw) { return draw.sequence->sampler.is_plain_greedy(); });
-  if (all_greedy) {
-    largest.resize(num_sampled_rows);
-    model.model().head_greedy(team, sampled, num_sampled_rows, workspace, largest.data());
-    return;
-  }
-  float* logits = workspace.take<float>(Slot::logits, num_sampled_rows * info.vocab_size).data();
-  model.model().head(team, sampled, num_sampled_rows, workspace, logits);
+  return sampled;
 }
 
 // The logprobs of the tokens behind `count` tokens from position `first` on. A few rows at a time: the logits of a
@@ -448,8 +455,8 @@ void Executor::State::score(const Sequence& sequence, std::uint32_t first, std::
                             ItemResult& out) {
   const std::size_t vocab_size = model.info().vocab_size, dim = model.info().dim;
   out.scored.resize(count);
-  for (std::uint32_t begin = 0; begin < count; begin += kMaxScoredRows) {
-    const std::uint32_t num_rows = std::min(count - begin, kMaxScoredRows);
+  for (std::size_t begin = 0; begin < count; begin += kLogitRows) {
+    const std::size_t num_rows = std::min(count - begin, kLogitRows);
     const std::span<float> logits = workspace.take<float>(Slot::logits, num_rows * vocab_size);
     model.model().head(team, hidden + begin * dim, num_rows, workspace, logits.data());
     team.parallel_for(num_rows, [&](std::size_t i, std::uint32_t) {
@@ -459,34 +466,63 @@ void Executor::State::score(const Sequence& sequence, std::uint32_t first, std::
   }
 }
 
-// Draws of different items are independent; those of one item go in order, each with the tokens before it.
-void Executor::State::sample_all(const StepBatch& batch, StepResult& result) {
-  const OperationScope scope(team, Operation::sample);
-  if (draws.empty()) {
-    result.kernels_ended = std::chrono::steady_clock::now();
-    return;
-  }
-  if (all_greedy) {
-    for (const Draw& draw : draws) verify(draw, batch.items[draw.item], {}, result.items[draw.item]);
-  } else {
-    const std::span<float> logits =
-        workspace.take<float>(Slot::logits, num_sampled_rows * std::size_t{model.info().vocab_size});
-    team.parallel_for(draws.size(), [&](std::size_t i, std::uint32_t) {
-      verify(draws[i], batch.items[draws[i].item], logits, result.items[draws[i].item]);
-    });
+// Rows to be sampled are multiplied together. If all of them are greedy, their logits are never written.
+void Executor::State::draw_all(const StepBatch& batch, const float* sampled, StepResult& result) {
+  all_greedy = std::all_of(draws.begin(), draws.end(),
+                           [](const Draw& draw) { return draw.sequence->sampler.is_plain_greedy(); });
+  if (!draws.empty() && all_greedy) {
+    largest.resize(num_sampled_rows);
+    model.model().head_greedy(team, sampled, num_sampled_rows, workspace, largest.data());
+    const OperationScope scope(team, Operation::sample);
+    for (Draw& draw : draws)
+      verify(draw, batch.items[draw.item], {.num_rows = num_sampled_rows}, result.items[draw.item]);
+  } else if (!draws.empty()) {
+    draw_by_logits(batch, sampled, result);
   }
   result.kernels_ended = std::chrono::steady_clock::now();
   for (const Draw& draw : draws) keep_accepted(*draw.sequence, batch.items[draw.item].draft, result.items[draw.item]);
 }
 
+// Draws of different items are independent; those of one item go in order, each with the tokens before it. Of a long
+// proposal not all logits exist at once, and none of those after a wrong token are computed.
+void Executor::State::draw_by_logits(const StepBatch& batch, const float* sampled, StepResult& result) {
+  const std::size_t vocab_size = model.info().vocab_size;
+  const std::size_t most = std::max(kLogitRows, draws.size() * (1 + kMaxDraftTokens));
+  for (std::size_t first = 0; first < num_sampled_rows; first += most) {
+    const std::size_t count = std::min(most, num_sampled_rows - first);
+    const auto has_rows = [&](const Draw& draw) {
+      const std::size_t next = draw.first_row + draw.num_drawn;
+      return !draw.has_ended && next >= first && next < first + count;
+    };
+    if (std::none_of(draws.begin(), draws.end(), has_rows)) continue;
+    const std::span<float> logits = workspace.take<float>(Slot::logits, count * vocab_size);
+    model.model().head(team, sampled + first * model.info().dim, count, workspace, logits.data());
+    const OperationScope scope(team, Operation::sample);
+    const Logits some{first, count, logits};
+    const auto is_one_of_many = [&](const Draw& draw) {
+      return has_rows(draw) && !is_long(draw, batch.items[draw.item], some);
+    };
+    if (std::any_of(draws.begin(), draws.end(), is_one_of_many)) {
+      team.parallel_for(draws.size(), [&](std::size_t i, std::uint32_t) {
+        Draw& draw = draws[i];
+        if (is_one_of_many(draw)) verify(draw, batch.items[draw.item], some, result.items[draw.item]);
+      });
+    }
+    for (Draw& draw : draws) {
+      const StepItem& item = batch.items[draw.item];
+      if (has_rows(draw) && is_long(draw, item, some)) verify_long(draw, item, some, result.items[draw.item]);
+    }
+  }
+}
+
 // The token after the `index`-th output row of an item.
 SampledToken Executor::State::sample_row(const Draw& draw, const StepItem& item, std::size_t index,
-                                         std::span<float> logits) const {
+                                         const Logits& logits) const {
   const std::size_t row = draw.first_row + index;
   const std::optional<TokenId> forced = draw.sequence->forced_token();
   if (all_greedy) return {.id = forced.value_or(static_cast<TokenId>(largest[row].index)), .logprob = 0, .top = {}};
   const std::size_t vocab_size = model.info().vocab_size;
-  const std::span<float> own = logits.subspan(row * vocab_size, vocab_size);
+  const std::span<float> own = logits.values.subspan((row - logits.first_row) * vocab_size, vocab_size);
   Sampler& sampler = draw.sequence->sampler;
   const std::uint64_t position = draw.sequence->num_known();
   sampler.force(forced);
@@ -497,15 +533,54 @@ SampledToken Executor::State::sample_row(const Draw& draw, const StepItem& item,
 }
 
 // Draws the tokens after the last known one and after each proposal, up to the first that is not the one proposed, or
-// that ends the sequence.
-void Executor::State::verify(const Draw& draw, const StepItem& item, std::span<float> logits, ItemResult& out) const {
-  for (std::size_t i = 0; out.finish == Finish::running; ++i) {
-    SampledToken token = sample_row(draw, item, i, logits);
-    const bool is_proposed = i < item.draft.size() && token.id == item.draft[i];
-    out.finish = take(*draw.sequence, std::move(token), out.tokens);
-    if (!is_proposed) return;
-    if (out.tokens.size() == i + 1) ++out.num_accepted;
-  }
+// that ends the sequence; as far as their logits are there.
+void Executor::State::verify(Draw& draw, const StepItem& item, const Logits& logits, ItemResult& out) const {
+  while (!draw.has_ended && draw.first_row + draw.num_drawn < logits.first_row + logits.num_rows)
+    take_drawn(draw, item, sample_row(draw, item, draw.num_drawn, logits), out);
+}
+
+void Executor::State::take_drawn(Draw& draw, const StepItem& item, SampledToken token, ItemResult& out) const {
+  const std::size_t i = draw.num_drawn++;
+  const bool is_proposed = i < item.draft.size() && token.id == item.draft[i];
+  out.finish = take(*draw.sequence, std::move(token), out.tokens);
+  if (is_proposed && out.tokens.size() == i + 1) ++out.num_accepted;
+  draw.has_ended = !is_proposed || out.finish != Finish::running;
+}
+
+// Rows of the item that have logits and are not drawn.
+std::size_t Executor::State::rows_left(const Draw& draw, const StepItem& item, const Logits& logits) const {
+  const std::size_t next = draw.first_row + draw.num_drawn;
+  return std::min(logits.first_row + logits.num_rows - next, 1 + item.draft.size() - draw.num_drawn);
+}
+
+// Whether the draws of one item are worth dividing among threads.
+bool Executor::State::is_long(const Draw& draw, const StepItem& item, const Logits& logits) const {
+  return item.draft.size() > kMaxDraftTokens && rows_left(draw, item, logits) > kMaxDraftTokens &&
+         !draw.sequence->reasoning && !draw.sequence->sampler.params().accepts_by_rejection;
+}
+
+// As verify(). Each thread draws some of the rows, as if the proposals before them were right; those after a wrong one
+// are not taken.
+void Executor::State::verify_long(Draw& draw, const StepItem& item, const Logits& logits, ItemResult& out) {
+  const std::size_t count = rows_left(draw, item, logits), vocab_size = model.info().vocab_size;
+  const std::span<const TokenId> draft = std::span(item.draft).subspan(draw.num_drawn);
+  const std::size_t row = draw.first_row + draw.num_drawn - logits.first_row;
+  const Sequence& sequence = *draw.sequence;
+  const std::size_t parts = team.num_threads();
+  samplers.resize(parts, sequence.sampler);
+  drawn.resize(std::max(drawn.size(), count));
+  team.parallel_for(parts, [&](std::size_t part, std::uint32_t) {
+    const std::size_t begin = count * part / parts, end = count * (part + 1) / parts;
+    Sampler& sampler = samplers[part];
+    sampler = sequence.sampler;
+    for (const TokenId token : draft.first(std::min(begin, draft.size()))) sampler.accept(token);
+    for (std::size_t i = begin; i < end; ++i) {
+      drawn[i] = sampler.sample(logits.values.subspan((row + i) * vocab_size, vocab_size), sequence.num_known() + i);
+      if (i == draft.size() || drawn[i].id != draft[i]) return;
+      sampler.accept(draft[i]);
+    }
+  });
+  for (std::size_t i = 0; i < count && !draw.has_ended; ++i) take_drawn(draw, item, std::move(drawn[i]), out);
 }
 
 // Drops the rows of rejected proposals: their K and V are overwritten by later rows, a state is replaced by the one

@@ -17,6 +17,12 @@ std::uint64_t heap_bytes(const std::vector<T>& items) {
   return items.capacity() == 0 ? 0 : items.capacity() * sizeof(T) + kAllocationBytes;
 }
 
+std::uint64_t heap_bytes(const std::shared_ptr<const actors::Proof>& proof) {
+  if (!proof) return 0;
+  return sizeof(actors::Proof) + kAllocationBytes + heap_bytes(*proof->prompt) + heap_bytes(proof->ids) +
+         heap_bytes(proof->text);
+}
+
 struct HeapBytes {
   std::uint64_t operator()(const actors::TokenRun& run) const {
     std::uint64_t bytes = heap_bytes(run.text) + heap_bytes(run.ids) + heap_bytes(run.logprobs);
@@ -24,8 +30,8 @@ struct HeapBytes {
     return bytes;
   }
   std::uint64_t operator()(const std::unique_ptr<actors::End>& end) const {
-    return sizeof(actors::End) + kAllocationBytes + heap_bytes(end->message) + heap_bytes(end->field) +
-           heap_bytes(end->stop);
+    return sizeof(actors::End) + kAllocationBytes + heap_bytes(end->proof) + heap_bytes(end->message) +
+           heap_bytes(end->field) + heap_bytes(end->stop);
   }
   std::uint64_t operator()(const EncodedAnswer& answer) const { return heap_bytes(answer.frame); }
 };

@@ -48,6 +48,16 @@ std::optional<Refusal> apply_rules(actors::Request& request, std::uint64_t max_p
   if (request.num_choices == 0) return scheduler::invalid("n", "n is 0; ask for at least 1 answer");
   if (request.num_choices > actors::kMaxChoices)
     return above(Outcome::invalid_argument, "n", "n", request.num_choices, actors::kMaxChoices);
+  if (!request.proposal.empty() && request.num_choices != 1)
+    return scheduler::invalid("proposal", fmt::format("a proposal is for one answer, and n is {}; send one request for "
+                                                      "each answer",
+                                                      request.num_choices));
+  if (request.first_choice > actors::kMaxChoices - request.num_choices)
+    return above(Outcome::invalid_argument, "first_choice", "first_choice", request.first_choice,
+                 actors::kMaxChoices - request.num_choices);
+  if (const std::uint64_t bytes = request.proposal.size() * sizeof(TokenId); bytes > max_prompt_bytes)
+    return above(Outcome::too_long, "proposal", "the proposal's size in bytes, 4 for each id,", bytes,
+                 max_prompt_bytes);
   if (request.session_recompute && request.session.empty())
     return scheduler::invalid("session_recompute", "session_recompute without a session; name one, or leave it out");
   if (auto refusal = check_prompt(request, max_prompt_bytes)) return refusal;

@@ -184,7 +184,8 @@ void ServingLoop::acquired(ServingRequest& request, const cache::Acquired& answe
                 .tenant = request.tenant(),
                 .due_seconds = request.asked.due_seconds,
                 .floor = request.asked.limits.min_kv_blocks.value_or(0),
-                .num_scored = request.wants_prompt_logits ? request.prompt_tokens() - 1 : 0});
+                .num_scored = request.wants_prompt_logits ? request.prompt_tokens() - 1 : 0,
+                .answer_tokens = request.answer_tokens});
   if (!driver_.admitted(request)) drop(request);
 }
 

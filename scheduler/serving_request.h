@@ -76,9 +76,10 @@ struct ServingRequest : ServingSequence {
   double weight = 1;
   cache::ScopeList scopes;
   cache::Tokens prompt;
-  RequestNumber fork_of = 0;      // the first choice to the same prompt, of the same scopes; 0: it is none
-  std::uint32_t max_known = 0;    // it ends at this many tokens, prompt included, at the latest (check_fit())
-  std::uint32_t alone_until = 0;  // computed alone up to this many tokens, because a step with it failed; 0: none did
+  RequestNumber fork_of = 0;        // the first choice to the same prompt, of the same scopes; 0: it is none
+  std::uint32_t max_known = 0;      // it ends at this many tokens, prompt included, at the latest (check_fit())
+  std::uint32_t alone_until = 0;    // computed alone up to this many tokens, because a step with it failed; 0: none did
+  std::uint32_t answer_tokens = 0;  // SequenceStart::answer_tokens
   bool wants_prompt_logits = false;  // of every token of the prompt, so that all are computed, cached or not
   std::uint32_t contents = 0;        // K and V of so many tokens are in memory, to be copied rather than computed
   std::vector<TokenId> tokens;       // all known: the prompt, then the answer, to which the driver appends

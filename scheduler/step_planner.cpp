@@ -50,6 +50,7 @@ void StepPlanner::add(const SequenceStart& start) {
   entry.floor = start.floor;
   entry.num_scored = start.num_scored;
   entry.num_reported = start.computed / kBlockSize;
+  entry.reach = start.answer_tokens;
   entry.alone_until = start.alone_until;
   if (start.due_seconds) entry.due_seconds = *start.due_seconds;
   sort_entries();
@@ -134,7 +135,7 @@ void StepPlanner::plan(std::uint64_t step, std::uint64_t epoch, StepPlan& out) {
   out.loads.clear();
   out.load = {};
   plan_rows(out);
-  for (Entry& entry : entries_) entry.offered = 0;
+  for (Entry& entry : entries_) entry.offered = entry.offers_answer = 0;
 }
 
 void StepPlanner::plan_rows(StepPlan& out) {
@@ -182,21 +183,20 @@ void StepPlanner::plan_rows(StepPlan& out) {
     give_row(entry, tokens_left - kept);
     decodes_.push_back(&entry);
   }
-  // Also those of other models.
-  const bool streams_wait = shares_->num_busy_models() > 1 || std::ranges::any_of(entries_, [](const Entry& entry) {
-                              return !entry.parked && entry.decoding();
-                            });
+  const bool others_wait = streams_wait(nullptr);
   prefills_.clear();
   for (Entry& entry : entries_)
     if (has_turn(entry) && !entry.decoding()) prefills_.push_back(&entry);
   put_deadlines_first();
   const std::uint32_t num_decoding = out.load.num_tokens;
-  add_drafts(prefills_.empty() ? tokens_left : tokens_left / 2, out);
+  const std::uint32_t proposals = prefills_.empty() ? tokens_left : tokens_left / 2;
+  add_drafts(proposals, out);
+  add_answers(proposals - (out.load.num_tokens - num_decoding), out);
   tokens_left -= out.load.num_tokens - num_decoding;
   for (Entry* entry : prefills_) {
     if (tokens_left == 0 || rows_left == 0) break;
     std::uint32_t most = tokens_left;
-    if (streams_wait) {
+    if (others_wait) {
       most = chunk_within_stall(out.load, *entry, most);
       if (entry == prefills_.front()) most = std::max(most, std::min(kBlockSize, tokens_left));
       if (most == 0) break;
@@ -281,7 +281,8 @@ void StepPlanner::advance(SequenceId sequence, std::uint32_t num_sampled, std::o
   entry->known += num_sampled;
   TROUPE_ASSERT(computed >= entry->computed && computed <= entry->known);
   entry->computed = computed;
-  entry->behind = entry->num_draft > 0 && entry->known > computed + 1 ? entry->known - computed - 1 : 0;
+  const std::uint32_t behind = entry->num_draft > 0 && entry->known > computed + 1 ? entry->known - computed - 1 : 0;
+  entry->behind = behind <= kMaxDraft ? behind : 0;
   entry->planned = entry->num_draft = 0;
   if (has_grown && entry->floor > 0) sort_entries();
 }

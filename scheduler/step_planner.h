@@ -28,7 +28,11 @@
 // left; within max_stall_seconds, and never beyond the sequence's blocks, its last token, or the next boundary of
 // SnapshotRule. A sequence with an offer asks for blocks for the next one in time, but none is preempted for them. A
 // suspect gets none. After a rejected proposal a recurrent state may be behind the known tokens; what it computes again
-// counts as decoding.
+// counts as decoding, or if it is more than the longest draft as a chunk.
+//
+// Answers: a request may propose its whole answer. Its rows are added to the step as a chunk would be, oldest first:
+// they take what is left, or half of it beside chunks, within max_stall_seconds where other sequences decode, and are
+// not asked whether they are worth it.
 //
 // How it is used, with the queue and the cache: scheduler/serving_loop.h.
 //
@@ -64,7 +68,7 @@ using cache::Rank;
 struct PlanItem {
   SequenceId sequence = 0;
   std::uint32_t num_tokens = 0;   // to compute, from the first uncomputed one on; drafts not included
-  std::uint32_t num_draft = 0;    // of the tokens offered by offer_draft(): to verify after these
+  std::uint32_t num_draft = 0;    // of the tokens offered by offer_draft() or offer_answer(): to verify after these
   bool wants_logits = false;      // the row reaches the last known token: sample the next one
   bool at_snapshot = false;       // it ends at a boundary of SnapshotRule: save a snapshot
   TenantId tenant{};              // charged for it
@@ -124,6 +128,7 @@ struct SequenceStart {
   std::optional<double> due_seconds{};  // Demand::due_seconds
   std::uint32_t floor = 0;              // blocks kept for the tenant
   std::uint32_t num_scored = 0;         // of the first so many tokens logits are wanted, whatever is sampled
+  std::uint32_t answer_tokens = 0;      // that offer_answer() will offer: blocks are asked for in time
 };
 
 // `sequence` needs this many more blocks.
@@ -169,6 +174,8 @@ class StepPlanner {
   // `count` tokens are proposed to follow the sequence's known ones: for the next plan() only, which verifies some or
   // none. Unknown ids are ignored.
   void offer_draft(SequenceId sequence, std::uint32_t count);
+  // As offer_draft(), of tokens that the request itself proposes. 0: there are no more.
+  void offer_answer(SequenceId sequence, std::uint32_t count);
   // How many tokens a draft model should propose for each of these sequences, which all decode, where each takes a pass
   // of pass_seconds over all of them: the number with which tokens per second are highest, at most `most`; often 0. Now
   // and then 1 where it would be 0, to learn whether that has changed.
@@ -261,6 +268,7 @@ class StepPlanner {
     bool wants_logits = false;    // in the running step
     std::uint32_t num_draft = 0;  // in the running step
     std::uint32_t offered = 0;    // proposals for the next step
+    bool offers_answer = false;   // they are the request's own
     std::uint32_t reach = 0;      // proposals that the step after may have
     std::uint32_t behind = 0;     // known tokens that a rejected proposal left to compute again
     DraftAcceptance acceptance{};
@@ -291,6 +299,8 @@ class StepPlanner {
       const std::uint32_t last = computed + count == known ? 1 : 0;
       return num_scored <= computed ? last : last + std::min(count, num_scored - computed);
     }
+    // Its client waits for each token.
+    bool streams() const { return !parked && decoding() && !offers_answer; }
     bool suspected() const { return computed < alone_until; }
     bool starved_at_ceiling() const { return starved() && at_ceiling; }
   };
@@ -309,6 +319,10 @@ class StepPlanner {
   void plan_rows(StepPlan& out);
   [[nodiscard]] bool add_draft_row(Entry& entry, std::size_t item, DraftRoom& room, StepPlan& out) const;
   void add_drafts(std::uint32_t most, StepPlan& out);
+  void add_answers(std::uint32_t most, StepPlan& out) const;
+  [[nodiscard]] std::uint32_t draft_limit(const Entry& entry) const;
+  [[nodiscard]] bool streams_wait(const Entry* but_for) const;
+  [[nodiscard]] std::uint32_t rows_within_stall(const StepLoad& before, const Entry& entry, std::uint32_t most) const;
   void put_deadlines_first();
   [[nodiscard]] SequenceId without_deadline(SequenceId sequence) const;
   [[nodiscard]] std::uint32_t level_of(const Demand& waiting) const;

@@ -16,7 +16,9 @@ constexpr double kHopeful = 0.5;           // the acceptance of proposals of whi
 // Adds rows of proposals to those of decodes_, at most so many: each one's first, then each one's second, while they
 // are worth it.
 void StepPlanner::add_drafts(std::uint32_t most, StepPlan& out) {
-  const auto has_offer = [](const Entry* entry) { return entry->offered > 0 && entry->wants_logits; };
+  const auto has_offer = [](const Entry* entry) {
+    return entry->offered > 0 && !entry->offers_answer && entry->wants_logits;
+  };
   if (std::ranges::none_of(decodes_, has_offer)) return;
   DraftRoom room(costs_->predict(out.load), out.load.num_outputs);
   std::uint32_t drafts_left = options_.max_open - static_cast<std::uint32_t>(entries_.size());
@@ -36,14 +38,10 @@ void StepPlanner::add_drafts(std::uint32_t most, StepPlan& out) {
 
 // One row more for item i of the plan, if there is one and it is worth it.
 bool StepPlanner::add_draft_row(Entry& entry, std::size_t i, DraftRoom& room, StepPlan& out) const {
-  const cache::SnapshotRule& rule = options_.snapshot_rule;
   const std::uint32_t length = entry.num_draft + 1;
-  const std::uint32_t end = entry.computed + entry.planned + length;
-  // The last token of a sequence is never computed, and a snapshot is saved of no state that a proposal may take back.
-  if (length > entry.offered || end >= entry.max_known || end > entry.num_blocks * kBlockSize) return false;
-  if (rule.every > 0 && end >= rule.next_after(entry.computed, entry.num_prompt)) return false;
+  if (length > draft_limit(entry)) return false;
   StepLoad load = out.load, row;
-  row.add_row(end - 1, 1, 1);
+  row.add_row(entry.computed + entry.planned + entry.num_draft, 1, 1);
   load += row;
   const double seconds = costs_->predict(load) - costs_->predict(out.load);
   if (!options_.verify_all_drafts && room.seconds() + seconds > max_stall_seconds()) return false;
@@ -54,6 +52,64 @@ bool StepPlanner::add_draft_row(Entry& entry, std::size_t i, DraftRoom& room, St
   out.load = load;
   out.loads[i] += row;
   return true;
+}
+
+// How many of its proposals could be verified after its planned tokens.
+std::uint32_t StepPlanner::draft_limit(const Entry& entry) const {
+  const cache::SnapshotRule& rule = options_.snapshot_rule;
+  // The last token of a sequence is never computed, and a snapshot is saved of no state that a proposal may take back.
+  std::uint32_t end = std::min(entry.max_known - 1, entry.num_blocks * kBlockSize);
+  if (rule.every > 0) end = std::min(end, rule.next_after(entry.computed, entry.num_prompt) - 1);
+  const std::uint32_t begin = entry.computed + entry.planned;
+  return std::min(entry.offered, end - std::min(end, begin));
+}
+
+// Adds rows of what requests propose as their answers to those of decodes_, oldest first, at most so many.
+void StepPlanner::add_answers(std::uint32_t most, StepPlan& out) const {
+  // Each with proposals takes a state more.
+  auto states_left = static_cast<std::int64_t>(options_.max_open) - static_cast<std::int64_t>(entries_.size()) -
+                     std::ranges::count_if(decodes_, [](const Entry* entry) { return entry->num_draft > 0; });
+  for (std::size_t i = 0; i < decodes_.size() && most > 0 && states_left > 0; ++i) {
+    Entry& entry = *decodes_[i];
+    if (!entry.offers_answer || !entry.wants_logits) continue;
+    std::uint32_t length = std::min(most, draft_limit(entry));
+    if (streams_wait(&entry)) length = rows_within_stall(out.load, entry, length);
+    if (length == 0) continue;
+    StepLoad rows;
+    rows.add_row(entry.computed + entry.planned, length, length);
+    entry.num_draft = out.items[i].num_draft = length;
+    out.load += rows;
+    out.loads[i] += rows;
+    most -= length;
+    --states_left;
+  }
+}
+
+// Whether some sequence but this one waits for its next token; also of other models.
+bool StepPlanner::streams_wait(const Entry* but_for) const {
+  return shares_->num_busy_models() > 1 ||
+         std::ranges::any_of(entries_, [&](const Entry& entry) { return &entry != but_for && entry.streams(); });
+}
+
+// At most so many rows of its proposals, with which a step of `before` is predicted to take no more than
+// max_stall_seconds().
+std::uint32_t StepPlanner::rows_within_stall(const StepLoad& before, const Entry& entry, std::uint32_t most) const {
+  const auto fits = [&](std::uint32_t count) {
+    StepLoad load = before;
+    load.add_row(entry.computed + entry.planned, count, count);
+    return costs_->predict(load) <= max_stall_seconds();
+  };
+  if (fits(most)) return most;
+  std::uint32_t low = 0, high = most;  // `low` fit, `high` are too many
+  while (high - low > 1) (fits((low + high) / 2) ? low : high) = (low + high) / 2;
+  return low;
+}
+
+void StepPlanner::offer_answer(SequenceId sequence, std::uint32_t count) {
+  Entry* entry = find(sequence);
+  if (entry == nullptr) return;
+  entry->offered = entry->reach = count;
+  entry->offers_answer = count > 0;
 }
 
 void StepPlanner::offer_draft(SequenceId sequence, std::uint32_t count) {

@@ -80,6 +80,7 @@ void Batch::enqueue(AssignmentPtr task, TimePoint now) {
   }
   if (live.task->num_faults > 0) live.alone_until = live.known_tokens();
   if (live.tokens.size() >= live.max_known) return end(live, Outcome::length, {}, now);
+  live.answer_tokens = proposal_left(live);
   if (!ask_for_promise(live)) enter(live, now);
 }
 
@@ -147,7 +148,8 @@ bool Batch::starts(scheduler::ServingRequest& request) {
 }
 
 bool Batch::preempted(scheduler::ServingRequest& request, bool was_parked) {
-  const Live& live = live_of(request);
+  Live& live = live_of(request);
+  live.answer_tokens = proposal_left(live);
   if (!streams().preempted(live.request(), live.generation(), now_)) return false;
   if (!was_parked) set_state(live, RequestState::queued);
   return true;
@@ -288,6 +290,7 @@ void Batch::end(Live& live, Outcome outcome, std::string stop, TimePoint now) {
   End how;
   how.outcome = outcome;
   how.stop = std::move(stop);
+  how.max_tokens = live.max_known - live.prompt_tokens();
   settle_promise(live, true, now);
   learn_answer(live);
   if (!live.wants_last()) options_.experience->answers.learn(live.task->body->tenant.id, live.emitted);
@@ -367,6 +370,7 @@ engine::SequenceSpec Batch::spec_of(scheduler::SequenceOpening&& opening) const 
   if (spec.sampling.reasoning_budget) spec.sampling.reasoning_budget->markers = options_.reasoning;
   spec.sampling.max_tokens = live.max_known - spec.num_prompt_tokens;
   spec.sampling.prompt_logprobs = live.wants_prompt_logits;
+  spec.sampling.choice += live.task->body->first_choice;
   if (opening.is_filled) spec.state = image_of(live)->state();
   return spec;
 }

@@ -149,9 +149,13 @@ class Batch final : private scheduler::ServingDriver {
   bool may_draft(const Live& live) const;
   bool ask_for_drafts();
   void charge_drafts(double seconds, TimePoint now);
+  bool may_verify(const Live& live) const;
   void offer_drafts();
   void propose_from_text(Live& live);
   void learn_answer(const Live& live);
+  void offer_own_proposal(Live& live);
+  std::uint32_t proposal_left(const Live& live) const;
+  void check_own_proposal(Live& live, const engine::ItemResult& row);
   void learn_from_draft(Live& live, const engine::ItemResult& row, std::uint32_t num_draft);
 
   // Sessions (batch_sessions.cpp).

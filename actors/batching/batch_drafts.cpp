@@ -1,5 +1,6 @@
 // How a Batch has steps verify drafts.
 #include <algorithm>
+#include <span>
 
 #include "actors/batching/batch.h"
 #include "actors/batching/batch_live.h"
@@ -32,13 +33,22 @@ void Batch::begin_drafts(Live& live) {
   live.speculation.n_max = std::min(live.speculation.n_max, options_.planner.max_draft);
   if (live.speculation.n_max == 0) live.speculation.source = engine::DraftSource::off;
   // The state that a session's file keeps is the executor's, which may be past a stop string in a draft.
-  if (loop_.has_state() && live.task->body->turn) live.speculation.source = engine::DraftSource::off;
+  if (loop_.has_state() && live.task->body->turn) {
+    live.speculation.source = engine::DraftSource::off;
+    return;
+  }
+  const std::vector<TokenId>&proposal = live.task->body->proposal, &emitted = live.task->emitted;
+  live.keeps_to_proposal =
+      proposal.size() > emitted.size() && std::equal(emitted.begin(), emitted.end(), proposal.begin());
 }
 
 bool Batch::may_draft(const Live& live) const {
-  return live.speculation.source != engine::DraftSource::off && live.phase == Phase::running && !live.parked &&
-         !live.saving && live.emitted > 0 && live.emitted + 1 < live.granted && live.fill_until == 0 &&
-         loop_.planner().decodes(live.sequence);
+  return live.speculation.source != engine::DraftSource::off && may_verify(live);
+}
+
+bool Batch::may_verify(const Live& live) const {
+  return live.phase == Phase::running && !live.parked && !live.saving && live.emitted > 0 &&
+         live.emitted + 1 < live.granted && live.fill_until == 0 && loop_.planner().decodes(live.sequence);
 }
 
 // Asks the draft worker for the next step's proposals; false: not for this step, or they are there.
@@ -50,7 +60,8 @@ bool Batch::ask_for_drafts() {
     const Live& live = live_of(*request);
     const engine::DraftSource source = live.speculation.source;
     const bool by_model = source == engine::DraftSource::draft || source == engine::DraftSource::automatic;
-    if (by_model && may_draft(live) && live.tokens.size() + 2 < live.max_known) sequences.push_back(sequence);
+    if (by_model && !live.keeps_to_proposal && may_draft(live) && live.tokens.size() + 2 < live.max_known)
+      sequences.push_back(sequence);
   }
   const std::uint32_t count = loop_.planner().wanted_drafts(sequences, pass_seconds_, engine::kMaxDraftTokens);
   if (count == 0) return false;
@@ -124,6 +135,10 @@ void Batch::offer_drafts() {
   options_.earlier_answers->index(kMaxIndexedPerStep);
   for (const auto& [sequence, request] : loop_.sequences()) {
     Live& live = live_of(*request);
+    if (live.keeps_to_proposal) {
+      offer_own_proposal(live);
+      continue;
+    }
     const bool by_model = live.proposed_at == live.tokens.size() && !live.proposal.empty();
     if (!by_model) live.proposal.clear();
     if (!may_draft(live)) {
@@ -157,9 +172,36 @@ void Batch::learn_answer(const Live& live) {
   options_.earlier_answers->learn(live.tenant(), live.scopes.publish(), live.tokens, live.emitted);
 }
 
+// Proposes the rest of what its request proposes as the answer, as much as a step can take.
+void Batch::offer_own_proposal(Live& live) {
+  live.proposal.clear();
+  if (!may_verify(live)) return;
+  const auto rest = std::span(live.task->body->proposal).subspan(live.emitted);
+  const std::uint64_t credit = live.granted - live.emitted - 1;
+  const auto count = std::min<std::uint64_t>({rest.size(), credit, options_.planner.max_step_tokens});
+  live.proposal.assign(rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(count));
+  loop_.planner().offer_answer(live.sequence, static_cast<std::uint32_t>(count));
+}
+
+std::uint32_t Batch::proposal_left(const Live& live) const {
+  if (!live.keeps_to_proposal) return 0;
+  const std::uint64_t left = live.task->body->proposal.size() - live.emitted;
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(left, options_.planner.max_step_tokens));
+}
+
+// Whether the answer is still what its request proposes, with what this row has sampled.
+void Batch::check_own_proposal(Live& live, const engine::ItemResult& row) {
+  const auto rest = std::span(live.task->body->proposal).subspan(live.emitted);
+  const auto is_same = [](const engine::SampledToken& token, TokenId id) { return token.id == id; };
+  live.keeps_to_proposal =
+      row.tokens.size() < rest.size() && std::equal(row.tokens.begin(), row.tokens.end(), rest.begin(), is_same);
+  if (!live.keeps_to_proposal) loop_.planner().offer_answer(live.sequence, 0);  // asks for no more blocks ahead
+}
+
 // Compares the proposal with what followed, whether or not it was verified: so the acceptance of drafts that are not
 // worth verifying is known, too.
 void Batch::learn_from_draft(Live& live, const engine::ItemResult& row, std::uint32_t num_draft) {
+  if (live.keeps_to_proposal) return check_own_proposal(live, row);
   const std::size_t count = std::min(live.proposal.size(), row.tokens.size());
   std::uint32_t num_right = 0;
   while (num_right < count && live.proposal[num_right] == row.tokens[num_right].id) ++num_right;

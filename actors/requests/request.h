@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "actors/requests/proof.h"
 #include "cache/ids.h"
 #include "engine/drafting/speculation.h"
 #include "engine/layers/pooling.h"
@@ -85,7 +86,12 @@ struct Request {
   std::optional<EmbedInputs> embed;
   engine::SamplingParams sampling;
   bool has_seed = false;                  // else the gateway draws one and reports it
+  std::uint32_t first_choice = 0;         // answer i draws as choice first_choice + i of a request for several
   engine::SpeculationChoice speculation;  // never changes the answer
+  // What the caller believes to be the answer, or its beginning: as long as it is, steps verify its tokens instead of a
+  // draft's, as many at a time as they would compute of a prompt. Never changes the answer. Only for one answer.
+  std::vector<TokenId> proposal{};
+  bool wants_proof = false;  // End::proof is filled in
   std::vector<std::string> stop_strings;
   std::optional<std::chrono::milliseconds> deadline;  // from submission; then the stream ends with the tokens so far
   std::int32_t priority = 0;                          // lower is earlier
@@ -178,6 +184,9 @@ struct End {
   std::uint64_t seed = 0;  // the seed that was used
   Usage usage;
   std::shared_ptr<const Embeddings> embeddings;  // set if an Embed request succeeded; its outcome is eos
+  // By the batcher: the most tokens that the answer could have had. None: it was ended otherwise.
+  std::optional<std::uint32_t> max_tokens{};
+  std::shared_ptr<const Proof> proof;  // of an answer that ended (kind done), if the request wants it
 };
 
 // Receives the answers of a request. ipc implements it, the stream table calls it.

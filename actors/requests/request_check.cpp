@@ -34,7 +34,7 @@ std::optional<End> check_stop_strings(const std::vector<std::string>& stops) {
 std::optional<End> check_ids(const std::vector<TokenId>& ids, const std::string& field, std::uint32_t vocab_size) {
   const auto unknown = engine::find_unknown_id(ids, vocab_size);
   if (!unknown) return std::nullopt;
-  return wrong_argument("token_ids",
+  return wrong_argument(field.substr(0, field.find('[')),
                         fmt::format("{}[{}] is {}; this model's vocabulary has the ids 0 to {}", field, *unknown,
                                     ids[*unknown], vocab_size - 1),
                         vocab_size);
@@ -111,6 +111,11 @@ std::optional<End> check_shape(const Request& request) {
   }
   if (auto wrong = check_stop_strings(request.stop_strings)) return wrong;
   if (auto wrong = check_speculation(request.speculation)) return wrong;
+  if (const std::uint64_t bytes = request.proposal.size() * sizeof(TokenId); bytes > kMaxPromptBytes)
+    return wrong_argument(
+        "proposal",
+        fmt::format("the proposal has {} bytes, 4 for each id; at most {} are taken", bytes, kMaxPromptBytes),
+        kMaxPromptBytes);
   if (const std::size_t size = request.cache_scope.size(); size > kMaxScopeBytes) {
     return wrong_argument("cache_scope",
                           fmt::format("cache_scope has {} bytes; at most {} are allowed", size, kMaxScopeBytes),
@@ -137,6 +142,7 @@ std::optional<End> check_for_model(const Request& request, const ServingLimits& 
   } else if (std::holds_alternative<ChatPrompt>(request.prompt) && !limits.chat_problem.empty()) {
     return refusal(Outcome::unsupported, "messages", limits.chat_problem);
   }
+  if (auto wrong = check_ids(request.proposal, "proposal", limits.vocab_size)) return wrong;
   if (request.speculation.source == engine::DraftSource::draft && !limits.has_draft_model)
     return refusal(Outcome::unsupported, "speculation.type",
                    "this server has no draft model; choose ngram, suffix or auto, or have it started with --draft");

@@ -132,7 +132,7 @@ std::optional<scheduler::Refusal> StreamTable::admit(RequestId id, TimePoint now
   return std::nullopt;
 }
 
-std::vector<AssignmentPtr> StreamTable::assign(RequestId id, std::vector<TokenId> prompt) {
+std::vector<AssignmentPtr> StreamTable::assign(RequestId id, std::vector<TokenId> prompt, const ServedBy& served_by) {
   const auto shared = std::make_shared<const std::vector<TokenId>>(std::move(prompt));
   std::vector<AssignmentPtr> all;
   const std::lock_guard lock(mutex_);
@@ -140,6 +140,9 @@ std::vector<AssignmentPtr> StreamTable::assign(RequestId id, std::vector<TokenId
   for (const RecordPtr& record : choices_of(id)) {
     record->prompt = shared;
     record->prompt_tokens = static_cast<std::uint32_t>(shared->size());
+    if (record->request->wants_proof)
+      record->proof = std::make_unique<Proof>(
+          Proof{.numerics_id = served_by.numerics_id, .model = served_by.model, .prompt = shared});
     move_to(*record, RequestState::queued);
     all.push_back(assignment(*record));
   }
@@ -317,6 +320,7 @@ bool StreamTable::take_tokens(Record& record, Emission& emission, TimePoint now)
 
   record.emitted.insert(record.emitted.end(), run.ids.begin(), run.ids.end());
   record.text_bytes += run.text.size();
+  if (record.proof) record.proof->text += run.text;
   if (!run.ids.empty()) {
     const auto [latency, seconds] = counts_.tokens_emitted(record.times, run.ids.size(), now);
     record.of_unit->tokens_emitted(run.ids.size());
@@ -428,6 +432,8 @@ std::uint64_t StreamTable::bytes_of(const Record& record) {
   if (record.prompt) bytes += record.prompt->capacity() * sizeof(TokenId);
   // Ids that the client sent are not copied.
   if (record.inputs && !texts_of(*record.request).empty()) bytes += record.prompt_tokens * sizeof(TokenId);
+  if (record.proof) bytes += sizeof(Proof) + record.proof->text.capacity();
+  bytes += record.request->proposal.capacity() * sizeof(TokenId);
   return bytes + input_bytes(*record.request) + record.request->client_id.capacity();
 }
 
@@ -491,6 +497,21 @@ bool StreamTable::end_locked(std::unique_lock<std::mutex>& lock, RequestId id, c
   return true;
 }
 
+// Before the record's tokens go.
+void StreamTable::add_proof(Record& record, End& end) {
+  if (!record.proof || scheduler::info(end.outcome).kind != scheduler::OutcomeKind::done) return;
+  Proof& proof = *record.proof;
+  const Request& request = *record.request;
+  proof.sampling = request.sampling;
+  proof.sampling.choice += request.first_choice;
+  if (end.max_tokens) proof.sampling.max_tokens = *end.max_tokens;
+  proof.stop_strings = request.stop_strings;
+  proof.ids = record.emitted;
+  proof.outcome = end.outcome;
+  proof.stop = end.stop;
+  end.proof = std::move(record.proof);
+}
+
 // Ends the record; the caller then notifies on_usage, and the sink with hand_over().
 UsageEntry StreamTable::end_one(Record& record, End end, TimePoint now) {
   move_to(record, RequestState::ended);
@@ -499,6 +520,7 @@ UsageEntry StreamTable::end_one(Record& record, End end, TimePoint now) {
   const bool is_refused = scheduler::info(end.outcome).kind == scheduler::OutcomeKind::refused;
   limits_.end(*record.request, record.held, record.times.first_step.has_value(), is_refused, now);
   if (!record.request->tenant.is_owner) end.message = without_folders(end.message);
+  add_proof(record, end);
   end.choice = record.request->sampling.choice;
   end.seed = record.request->sampling.seed;
   end.usage.prompt_tokens = record.prompt_tokens;

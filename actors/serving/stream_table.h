@@ -71,6 +71,12 @@ struct StepReport {
   std::vector<std::pair<RequestId, std::uint64_t>> ended{};
 };
 
+// What a proof says of the model.
+struct ServedBy {
+  std::string model{};
+  std::string numerics_id{};
+};
+
 // The result of StreamTable::park().
 struct Parked {
   bool is_live = false;  // false: the parked stream has ended, and the batcher should forget it
@@ -153,7 +159,7 @@ class StreamTable {
   std::optional<scheduler::Refusal> take_embed_bytes(RequestId id, std::uint64_t bytes, TimePoint now);
   // The prompt is encoded: moves the choices to `queued`. Returns one assignment per choice; none if the stream has
   // ended.
-  std::vector<AssignmentPtr> assign(RequestId id, std::vector<TokenId> prompt);
+  std::vector<AssignmentPtr> assign(RequestId id, std::vector<TokenId> prompt, const ServedBy& served_by = {});
   // The same for an Embed. Null if the stream has ended.
   AssignmentPtr assign_inputs(RequestId id, std::shared_ptr<const EmbedIds> inputs);
   // Moves the unit's streams of this kind whose texts are encoded to `queued` under a new generation; returns their
@@ -272,6 +278,7 @@ class StreamTable {
     ChargedTime::Mark charged;  // when it arrived
     std::optional<TimePoint> deadline;
     bool promised = false;
+    std::unique_ptr<Proof> proof;  // wanted, and encoded; its ids come with the end
     // Not passed to the sink yet. One thread at a time empties it.
     std::deque<std::variant<TokenRun, End>> outbox;
     bool handing_over = false;
@@ -313,6 +320,7 @@ class StreamTable {
   void charge_locked(std::span<const Charge> charges, double step_seconds, TimePoint now, News& news);
   bool take_tokens(Record& record, Emission& emission, TimePoint now);
   UsageEntry end_one(Record& record, End end, TimePoint now);
+  static void add_proof(Record& record, End& end);
   static std::uint64_t bytes_of(const Record& record);
   void hand_over(std::unique_lock<std::mutex>& lock, const RecordPtr& record);
   static AssignmentPtr assignment(const Record& record);

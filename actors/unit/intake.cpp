@@ -206,7 +206,7 @@ void Intake::assign(RequestId request, const Request& body, std::vector<TokenId>
   if (auto full = streams_.retake_queue_room(request, prompt.size(), now()))
     return end(request, refused(*std::move(full)));
   // Without a batcher nothing is sent: the one that the next msg::Wire brings gets all assigned requests.
-  for (auto& task : streams_.assign(request, std::move(prompt))) {
+  for (auto& task : streams_.assign(request, std::move(prompt), {limits_.model, wiring_->model->numerics_id()})) {
     if (wiring_->batcher) send(wiring_->batcher, msg::Enqueue{std::move(task)});
   }
 }

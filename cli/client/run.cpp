@@ -10,6 +10,7 @@
 #include "cli/client/answers.h"
 #include "cli/client/client_options.h"
 #include "cli/client/prompt_progress.h"
+#include "cli/client/receipts.h"
 #include "cli/subcommands.h"
 #include "cli/terminal/exit_code.h"
 #include "cli/terminal/output.h"
@@ -97,6 +98,7 @@ Result<client::Request> make_request(const config::RunOptions& options, const co
   if (options.timeout.count() > 0) request.deadline = options.timeout;
   if (options.logprobs >= 0) request.logprobs = static_cast<std::uint32_t>(options.logprobs);
   request.n = static_cast<std::uint32_t>(options.choices);
+  request.proof = !options.receipt.empty();
 
   request.sampling = sampling_of(options);
   client::Sampling& sampling = request.sampling;
@@ -174,6 +176,8 @@ int report_end(const Answers& answers, const config::RunOptions& options) {
 Result<int> run(const config::RunOptions& options, const config::Given& given) {
   const auto request = make_request(options, given);  // before signals are blocked: it may wait for standard input
   if (!request) return request.error();
+  if (request->proof)
+    if (const Status writable = check_receipt_file(options.receipt); !writable) return writable.error();
   EventQueue events;
   const SignalThread signals({SIGINT, SIGTERM}, [&](int number) { events.post_signal(number); });
   // Both outlive the client, whose reader thread writes to them until the last event.
@@ -211,6 +215,8 @@ Result<int> run(const config::RunOptions& options, const config::Given& given) {
   }
   if (lost) return *lost;
   const int code = report_end(answers, options);
+  if (request->proof)
+    if (const Status written = write_receipts(options.receipt, answers); !written) return written.error();
   return cancelled ? kExitSignalBase + events.last_signal() : code;
 }
 

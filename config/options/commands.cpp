@@ -31,6 +31,21 @@ std::vector<CommandInfo> make_commands() {
         "troupe run --seed 7 --stop \"The end\" -v -f prompt.txt",
         "troupe run \"In short, the letter says\" < letter.txt", "troupe run --choices 3 Once upon a time",
         "troupe run --ids --json 1 424 437 261 399"}},
+      {Command::verify,
+       "verify",
+       "prove that answers are what a model gives",
+       "FILE...",
+       "Reads receipts that `troupe run --receipt` wrote, computes each answer again and says that every token, the "
+       "text "
+       "and the end are what this model gives for this prompt, these parameters and this seed, or the first place that "
+       "differs and what belongs there. With -m the model is loaded here; else a server computes, at the speed at "
+       "which "
+       "it reads prompts. The exit code is 0 if all are proved, 1 if one differs. A receipt of another model, or one "
+       "computed under other numerics, is refused (exit code 2); --anyway compares the latter all the same. "
+       "verification.md says what a proof proves.",
+       {"troupe verify answer.json", "troupe verify -m llama-3.2-1b-q4_k_m.gguf answers/*.json",
+        "troupe verify --socket /run/troupe/troupe.sock answer.json",
+        "troupe verify -m llama.gguf --kernels avx2 --kv-type f16 answer.json"}},
       {Command::chat,
        "chat",
        "talk with the server's model",

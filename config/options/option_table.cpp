@@ -13,7 +13,7 @@ namespace {
 using OptionSets =
     std::tuple<ServeOptions, RunOptions, BenchOptions, EvalOptions, TokenizeOptions, InspectOptions, StatusOptions,
                TopOptions, VersionOptions, LoadOptions, ProbeOptions, PerplexityOptions, EmbedOptions, UsageOptions,
-               SessionOptions, ModelCommandOptions, KeyCommandOptions, ChatOptions>;
+               SessionOptions, ModelCommandOptions, KeyCommandOptions, ChatOptions, VerifyOptions>;
 
 static_assert(kClientCommands == (sets_with<SocketOptions, OptionSets>() & ~bit(Command::serve)));
 static_assert(kTextCommands == sets_with<TokenTextOptions, OptionSets>());
@@ -261,6 +261,10 @@ std::span<const Option> option_table() {
        kPerRequest},
       {&AnswerOptions::priority, "priority", "", kRequest, "N", within(-1000, 1000), "lower is served earlier",
        kPerRequest},
+      {&AnswerOptions::receipt, "receipt", "", kRequest, "FILE", kAny,
+       "write to this file what `troupe verify` needs to prove the answer: ids, parameters, seed, numerics_id and the "
+       "model's hash, as JSON",
+       kPerRequest},
       {&SessionNameOptions::session, "session", "", kRequest, "NAME", kAny,
        "continue the conversation of this name, or begin it: one that the server keeps; chat has its messages in a "
        "file "
@@ -480,6 +484,8 @@ std::span<const Option> option_table() {
       {&StatusFormatOptions::prometheus, "prometheus", "", kInputOutput, "", kAny, "print Prometheus text"},
       {&StatusFormatOptions::show_profile, "show-profile", "--profile", kInputOutput, "", kAny,
        "show where the time of the server's steps went, by operation, join and layer (of a server with --profile)"},
+      {&AnywayOptions::anyway, "anyway", "", kInputOutput, "", kAny,
+       "compare also with what other kernels or another KV type give, which may round differently"},
       {&PeriodOptions::since, "since", "", kInputOutput, "TIME", kAny,
        "only what has ended since then: \"24h\", \"7d\", \"2026-11-01\", \"2026-11-01T08:00\" (local time); whole "
        "hours "

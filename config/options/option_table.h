@@ -169,6 +169,7 @@ struct AnswerOptions : LengthOptions {  // run
   std::int64_t logprobs = -1;
   std::chrono::milliseconds timeout{0};
   std::int64_t priority = 0;
+  std::string receipt;
 };
 
 struct SessionNameOptions {  // run, chat
@@ -202,6 +203,10 @@ struct KeyOptions {                      // key
 
 struct VerboseOptions {  // run, status
   bool verbose = false;
+};
+
+struct AnywayOptions {  // verify
+  bool anyway = false;
 };
 
 struct VectorOptions {  // embed
@@ -329,7 +334,7 @@ struct Options
              ShowTemplateOptions, AnchorOptions, VerboseOptions, VectorOptions, StatusFormatOptions, ScreenOptions,
              CaseOptions, MachineOptions, PaceOptions, PromptOptions, FaultOptions, LoadTenantOptions, GoalOptions,
              ReportOptions, PassageOptions, LogitsOptions, DecodeOptions, SpeculationOptions, UsageFileOptions,
-             PeriodOptions, KeysFileOptions, KeyOptions, TcpOptions> {};
+             PeriodOptions, KeysFileOptions, KeyOptions, TcpOptions, AnywayOptions> {};
 
 // The options of a subcommand.
 template <class... Groups>
@@ -365,6 +370,7 @@ using ChatOptions =
 using SessionOptions = Configured<SocketOptions, SessionsDirOptions, AnchorOptions, JsonOptions>;
 using ModelCommandOptions = Configured<SocketOptions, JsonOptions>;
 using KeyCommandOptions = Configured<KeysFileOptions, KeyOptions, JsonOptions>;
+using VerifyOptions = Configured<EngineOptions, SocketOptions, AnywayOptions>;
 using EmbedOptions = Configured<SocketOptions, ModelNameOptions, TokenTextOptions, EndsOptions, VectorOptions>;
 
 }  // namespace troupe::config

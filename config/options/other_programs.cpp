@@ -49,7 +49,7 @@ constexpr Row kFlags[] = {
     {kAll, "-cnv --conversation -i --interactive -if --interactive-first", "`troupe chat` is a conversation"},
     {kAll, "-no-cnv --no-conversation", "`troupe run` continues the text of the prompt; leave it out"},
     {kTextCommands, "-p --prompt", "the arguments are the text: troupe run \"Once upon a time\""},
-    {kClientCommands, "-m --model", "the server has its model: `troupe serve -m FILE`"},
+    {kClientCommands & ~bit(Command::verify), "-m --model", "the server has its model: `troupe serve -m FILE`"},
     {kServe, "-ub --ubatch-size", "a step has one size: -b TOKENS"},
     {kServe, "--metrics", "GET /metrics and `troupe status --prometheus` give them; leave it out"},
     {kServe, "-lv --verbosity --log-verbosity", "--log-level says how much is logged"},

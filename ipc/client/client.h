@@ -101,6 +101,11 @@ struct Request {
   /// Tokens of reasoning before the marker that ends it comes; as many as the model likes if absent.
   std::optional<std::uint32_t> reasoning_budget{};
   bool session_recompute = false;  ///< also if it was computed under another numerics_id of this model
+  /// What the caller believes to be the answer, or its beginning: as long as it is, it comes as fast as a prompt is
+  /// read. Never changes the answer. n must be 1.
+  std::vector<TokenId> proposal{};
+  std::uint32_t first_choice = 0;  ///< draws as this choice of a request for several
+  bool proof = false;              ///< fill in Receipt::proof
 };
 
 /// A candidate token.
@@ -138,6 +143,21 @@ struct Usage {
   double ttft_seconds = 0;              ///< arrival to first token
 };
 
+/// What is needed to compute an answer again, token for token: docs/verification.md.
+struct Proof {
+  std::string numerics_id{};        ///< under which it was computed; it has the hash of the model's file
+  std::string model{};              ///< the name under which it was served
+  std::vector<TokenId> prompt{};    ///< all of it, a session's tokens included
+  Sampling sampling{};              ///< as used: every number, the seed; max_tokens: what request and context allowed
+  std::vector<std::string> stop{};  ///< strings that would have ended the answer
+  std::uint32_t choice = 0;         ///< among the answers to its request
+  std::optional<std::uint32_t> reasoning_budget{};  ///< as Request::reasoning_budget
+  std::vector<TokenId> ids{};                       ///< the answer
+  std::string text{};                               ///< the answer
+  Outcome outcome = Outcome::internal;              ///< how it ended
+  std::string matched_stop{};                       ///< of `stop`, what ended it
+};
+
 /// What one answer waited for and what it took, as measured by the server. Queue, prefill and decode are consecutive;
 /// stalled, preempted and parked are parts of them.
 struct Receipt {
@@ -157,6 +177,7 @@ struct Receipt {
   std::uint64_t drafted_tokens = 0;   ///< proposals that were verified (Speculation)
   std::uint64_t accepted_tokens = 0;  ///< of these, tokens of the answer
   double share = 0;                   ///< of all computing from its arrival to its end, the caller's part: 0 to 1
+  std::optional<Proof> proof{};       ///< of an answer that ended, with Request::proof
 };
 
 /// How an answer ended.

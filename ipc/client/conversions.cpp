@@ -38,6 +38,39 @@ Usage to_usage(const v1::Usage& in, const v1::Timings& timings) {
           .ttft_seconds = timings.ttft_seconds()};
 }
 
+Sampling to_sampling(const v1::Sampling& in) {
+  Sampling sampling;
+  config::for_each_sampling_number(
+      [&](const config::SamplingNumber& number, auto& value) { ipc::read(in, number, value.emplace()); }, sampling);
+  sampling.seed = in.seed();
+  if (in.has_max_tokens()) sampling.max_tokens = in.max_tokens();
+  sampling.ignore_eos = in.ignore_eos();
+  for (const v1::LogitBias& bias : in.logit_bias()) sampling.logit_bias.emplace_back(bias.id(), bias.bias());
+  sampling.stop_ids.assign(in.stop_ids().begin(), in.stop_ids().end());
+  return sampling;
+}
+
+// An outcome of a newer server that this library does not know counts as `internal`.
+Outcome to_outcome(v1::Outcome number) {
+  return scheduler::outcome_from_number(static_cast<std::uint32_t>(number)).value_or(Outcome::internal);
+}
+
+Proof to_proof(const v1::Proof& in) {
+  Proof proof{.numerics_id = in.numerics_id(),
+              .model = in.model(),
+              .prompt = {in.prompt_ids().begin(), in.prompt_ids().end()},
+              .sampling = to_sampling(in.sampling()),
+              .stop = {in.stop().begin(), in.stop().end()},
+              .choice = in.choice(),
+              .reasoning_budget = std::nullopt,
+              .ids = {in.ids().begin(), in.ids().end()},
+              .text = in.text(),
+              .outcome = to_outcome(in.reason()),
+              .matched_stop = in.matched_stop()};
+  if (in.has_reasoning_budget()) proof.reasoning_budget = in.reasoning_budget();
+  return proof;
+}
+
 template <class Message>
 std::optional<Receipt> receipt_of(const Message& message) {
   if (!message.has_receipt()) return std::nullopt;
@@ -57,12 +90,8 @@ std::optional<Receipt> receipt_of(const Message& message) {
                  .preemptions = in.preemptions(),
                  .drafted_tokens = in.drafted_tokens(),
                  .accepted_tokens = in.accepted_tokens(),
-                 .share = in.share()};
-}
-
-// An outcome of a newer server that this library does not know counts as `internal`.
-Outcome to_outcome(v1::Outcome number) {
-  return scheduler::outcome_from_number(static_cast<std::uint32_t>(number)).value_or(Outcome::internal);
+                 .share = in.share(),
+                 .proof = in.has_proof() ? std::optional(to_proof(in.proof())) : std::nullopt};
 }
 
 Profile to_profile(const v1::Status::Profile& in) {
@@ -203,6 +232,9 @@ v1::ClientFrame to_frame(std::uint64_t stream, const Request& request) {
   if (speculation.n_max) out.mutable_speculation()->set_n_max(*speculation.n_max);
   if (speculation.n_min) out.mutable_speculation()->set_n_min(*speculation.n_min);
   if (speculation.p_min) out.mutable_speculation()->set_p_min(*speculation.p_min);
+  out.mutable_proposal()->Add(request.proposal.begin(), request.proposal.end());
+  out.set_first_choice(request.first_choice);
+  out.set_proof(request.proof);
   if (request.logprobs) out.set_logprobs(*request.logprobs);
   if (request.n != 1) out.set_n(request.n);
   out.set_credit(request.credit.value_or(kCreditWindow));

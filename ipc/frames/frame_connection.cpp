@@ -145,7 +145,16 @@ void FrameConnection::encode_end(std::uint64_t number, actors::End&& end, std::s
   if (!ended) return;
   // The choices of a request are refused together: only the last refusal is sent.
   if (!ended->is_last && scheduler::info(end.outcome).kind == scheduler::OutcomeKind::refused) return;
-  append_frame(bytes, to_frame(number, std::move(end)));
+  v1::ServerFrame frame = to_frame(number, std::move(end));
+  if (const std::uint64_t size = frame.ByteSizeLong();
+      frame.done().receipt().has_proof() && size > hub_.options.limits.max_frame_bytes) {
+    frame.mutable_done()->mutable_receipt()->clear_proof();
+    frame.mutable_done()->set_message(
+        fmt::format("there is no proof: with it this frame has {} bytes, above the limit of "
+                    "{} (max_frame_bytes)",
+                    size, hub_.options.limits.max_frame_bytes));
+  }
+  append_frame(bytes, frame);
 }
 
 void FrameConnection::encode_answer(std::uint64_t number, EncodedAnswer&& answer, std::string& bytes) {

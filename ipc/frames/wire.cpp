@@ -110,6 +110,34 @@ void fill(v1::Receipt& out, const actors::Usage& usage) {
   out.set_accepted_tokens(usage.accepted_tokens);
 }
 
+void fill(v1::Sampling& out, const engine::SamplingParams& params) {
+  config::for_each_sampling_number(
+      [&](const config::SamplingNumber& number, const auto& value) { write(out, number, value); }, params);
+  out.set_seed(params.seed);
+  if (params.max_tokens != scheduler::kUnlimitedTokens) out.set_max_tokens(params.max_tokens);
+  out.set_ignore_eos(params.ignore_eos);
+  for (const auto& [id, value] : params.logit_bias) {
+    v1::LogitBias& bias = *out.add_logit_bias();
+    bias.set_id(id);
+    bias.set_bias(value);
+  }
+  out.mutable_stop_ids()->Add(params.stop_ids.begin(), params.stop_ids.end());
+}
+
+void fill(v1::Proof& out, const actors::Proof& proof) {
+  out.set_numerics_id(valid_utf8(proof.numerics_id));
+  out.set_model(valid_utf8(proof.model));
+  out.mutable_prompt_ids()->Add(proof.prompt->begin(), proof.prompt->end());
+  fill(*out.mutable_sampling(), proof.sampling);
+  for (const std::string& stop : proof.stop_strings) out.add_stop(stop);
+  out.set_choice(proof.sampling.choice);
+  if (const auto& budget = proof.sampling.reasoning_budget) out.set_reasoning_budget(budget->num_tokens);
+  out.mutable_ids()->Add(proof.ids.begin(), proof.ids.end());
+  out.set_text(proof.text);
+  out.set_reason(static_cast<v1::Outcome>(proof.outcome));
+  out.set_matched_stop(proof.stop);
+}
+
 // Sets the fields that Done and Failed have in common.
 template <class Message>
 void fill_end(Message& out, std::uint64_t stream, const actors::End& end) {
@@ -119,6 +147,7 @@ void fill_end(Message& out, std::uint64_t stream, const actors::End& end) {
   out.set_seed(end.seed);
   fill(*out.mutable_usage(), end.usage);
   fill(*out.mutable_receipt(), end.usage);
+  if (end.proof) fill(*out.mutable_receipt()->mutable_proof(), *end.proof);
 }
 
 v1::Outcome to_wire(Outcome outcome) { return static_cast<v1::Outcome>(outcome); }
@@ -248,6 +277,9 @@ RequestOrRefusal to_request(v1::Generate& generate, const scheduler::Tenant& ten
   if (generate.has_reasoning_budget())
     request.sampling.reasoning_budget = engine::ReasoningBudget{.num_tokens = generate.reasoning_budget()};
   if (generate.has_speculation()) request.speculation = to_choice(generate.speculation());
+  request.proposal.assign(generate.proposal().begin(), generate.proposal().end());
+  request.first_choice = generate.first_choice();
+  request.wants_proof = generate.proof();
   request.session = generate.session();
   request.session_recompute = generate.session_recompute();
   if (auto refusal = apply_rules(request, max_prompt_bytes)) return *std::move(refusal);

@@ -214,7 +214,7 @@ void check_requests(const LoadedModel& model, engine::Team& team, const std::vec
     return decoding.counts;
   };
   const std::uint32_t vocab_size = model.info().vocab_size;
-  for (const std::uint32_t most : {0u, 1u, 2u, 3u, 5u, 8u}) {
+  for (const std::uint32_t most : {0u, 1u, 2u, 3u, 5u, 8u, 40u}) {
     INFO("drafts of " << most);
     const Counts oracle = check({expected, vocab_size, most, 1.0});
     CHECK(oracle.steps <= kAnswer / (most + 1) + 3);

@@ -4,7 +4,7 @@
 
 #include "config/utf8.h"
 #include "ipc/http/api/answer.h"
-#include "ipc/http/api/json_value.h"
+#include "ipc/http/json/json_value.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace troupe::fuzz {

@@ -233,3 +233,92 @@ TEST_CASE("acceptance follows what was seen last, and begins with what is expect
   for (int i = 0; i < 40; ++i) acceptance.observe(0, true);
   CHECK(acceptance.rate(0.7) < 0.2);
 }
+
+TEST_CASE("an answer that is offered fills the step whatever its acceptance, or half of the rest beside chunks") {
+  Drafts at({.max_step_tokens = 64, .max_sequences = 8});
+  at.add(1);
+  at.accept(1, 0, true);
+  at.planner.offer_answer(1, 500);
+  at.planner.offer_answer(99, 500);  // removed meanwhile
+  CHECK(at.planned(1) == 63);
+  CHECK(at.step.load.num_tokens == 64);
+  CHECK(at.step.load.num_outputs == 64);
+  CHECK(at.step.loads[0] == at.step.load);
+  at.planner.advance(1, 64);
+  CHECK(at.planner.known(1) == 74);
+  at.planner.add({.sequence = 2, .rank = {0, 2}, .known = 500, .computed = 0, .num_blocks = 19, .max_known = 999});
+  at.planner.offer_answer(1, 500);
+  at.plan();
+  CHECK(at.step.items[0].num_draft == 31);
+  CHECK(at.step.items[1].num_tokens == 32);
+  at.planner.advance(1, 5);  // the fifth was another one
+  at.planner.advance(2, 0);
+  CHECK(at.planned(1) == 0);
+}
+
+TEST_CASE("an answer that is offered ends within its blocks and before its last token, and asks for blocks in time") {
+  Drafts at({.max_step_tokens = 64, .max_sequences = 8});
+  at.add(1, 30, 1);
+  at.add(2, 30, 9, 34);
+  at.planner.offer_answer(1, 500);
+  at.planner.offer_answer(2, 500);
+  std::vector<BlockNeed> needs;
+  at.planner.needs(needs);
+  REQUIRE(needs.size() == 1);
+  CHECK(needs[0] == BlockNeed{1, 4});  // 30 positions, and two steps of 64
+  at.plan();
+  CHECK(at.step.items[0].num_draft == 2);
+  CHECK(at.step.items[1].num_draft == 3);
+  // From its start on, as far as it is told.
+  at.planner.add({.sequence = 3,
+                  .rank = {0, 3},
+                  .known = 20,
+                  .computed = 0,
+                  .num_blocks = 1,
+                  .max_known = 999,
+                  .answer_tokens = 60});
+  needs.clear();
+  at.planner.needs(needs);
+  CHECK(std::ranges::find(needs, BlockNeed{3, 2}) != needs.end());
+}
+
+TEST_CASE("an answer that is offered is cut to max_stall where another sequence waits for its tokens, and only there") {
+  Drafts at({.max_step_tokens = 512, .max_sequences = 8, .max_stall_seconds = 0.05});
+  at.add(1);
+  at.planner.offer_answer(1, 500);
+  CHECK(at.planned(1) == 500);
+  at.planner.advance(1, 1);
+  at.add(2);
+  at.planner.offer_answer(1, 500);
+  at.plan();
+  CHECK(at.step.items[0].num_draft > 30);
+  CHECK(at.costs.of(at.step.load) < 0.055);
+  at.planner.advance(1, 1);
+  at.planner.advance(2, 1);
+  at.planner.offer_answer(1, 300);  // none of two such answers waits for a token
+  at.planner.offer_answer(2, 300);
+  at.plan();
+  CHECK(at.step.items[0].num_draft == 300);
+  CHECK(at.step.items[1].num_draft == 210);
+}
+
+TEST_CASE("an answer that is offered ends before a snapshot, takes a state, and what it left behind is a chunk") {
+  Drafts at({.max_step_tokens = 512, .max_sequences = 8, .snapshot_rule = {.every = 128}, .max_open = 3});
+  at.add(1);
+  at.add(2);
+  at.planner.offer_answer(1, 500);
+  at.planner.offer_answer(2, 500);
+  at.plan();
+  CHECK(at.step.items[0].num_draft == 117);  // up to position 127
+  CHECK(at.step.items[1].num_draft == 0);    // there is one more state
+  at.planner.advance(1, 101, 10);            // the 101st was another one: back to the state before
+  at.planner.advance(2, 1);
+  CHECK_FALSE(at.planner.decodes(1));
+  at.planner.offer_answer(1, 500);
+  at.plan();
+  const auto chunk = std::ranges::find(at.step.items, SequenceId{1}, &PlanItem::sequence);
+  REQUIRE(chunk != at.step.items.end());
+  CHECK(chunk->num_tokens == 101);
+  CHECK(chunk->num_draft == 0);
+  CHECK(chunk->wants_logits);
+}

@@ -1,7 +1,7 @@
 // Bodies of the endpoints that neither generate nor embed.
 #include "config/assert.h"
 #include "ipc/http/api/answer.h"
-#include "ipc/http/api/json_writer.h"
+#include "ipc/http/json/json_writer.h"
 
 namespace troupe::ipc::api {
 namespace {

@@ -3,7 +3,7 @@
 #include <array>
 #include <utility>
 
-#include "ipc/http/api/json_writer.h"
+#include "ipc/http/json/json_writer.h"
 
 namespace troupe::ipc::api {
 namespace {

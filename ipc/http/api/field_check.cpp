@@ -6,7 +6,7 @@
 
 #include "config/printable.h"
 #include "ipc/http/api/fields.h"
-#include "ipc/http/api/json_writer.h"
+#include "ipc/http/json/json_writer.h"
 
 namespace troupe::ipc::api {
 namespace {

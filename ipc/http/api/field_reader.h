@@ -10,7 +10,7 @@
 
 #include "cache/ids.h"
 #include "ipc/http/api/error.h"
-#include "ipc/http/api/json_value.h"
+#include "ipc/http/json/json_value.h"
 
 namespace troupe::ipc::api {
 

@@ -175,8 +175,10 @@ constexpr auto kFields = std::to_array<Field>({
     {kGenerate, "troupe.deadline_ms", kInteger, honoured, "", "as deadline_ms"},
     {kGenerate, "troupe.cache_scope", kString, honoured, "", "as cache_scope"},
     {kText | kChat, "troupe.session", kString, honoured, "", "as session"},
-    {kGenerate, "troupe.receipt", kBoolean, honoured, "",
-     "default true: the answer has a receipt of each choice in its own object troupe"},
+    {kGenerate, "troupe.receipt", kBoolean | kString, honoured, R"(true|false|"full")",
+     "default true: the answer has a receipt of each choice in its own object troupe; full: with all that troupe "
+     "verify "
+     "needs in its member proof"},
     {kGenerate, "priority", kInteger, honoured, "",
      "of troupe; -1000 to 1000, lower is earlier; below 0 only for tenants with a rule for it"},
     {kGenerate, "deadline_ms", kInteger, honoured, "", "of troupe; then the answer ends with the tokens so far"},

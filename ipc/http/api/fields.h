@@ -9,7 +9,7 @@
 
 #include "ipc/http/api/endpoint.h"
 #include "ipc/http/api/error.h"
-#include "ipc/http/api/json_value.h"
+#include "ipc/http/json/json_value.h"
 
 namespace troupe::ipc::api {
 

@@ -4,7 +4,7 @@
 
 #include "ipc/http/api/answer.h"
 #include "ipc/http/api/fields.h"
-#include "ipc/http/api/json_writer.h"
+#include "ipc/http/json/json_writer.h"
 
 namespace troupe::ipc::api {
 namespace {

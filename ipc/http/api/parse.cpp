@@ -8,7 +8,7 @@
 
 #include "config/options/sampling_numbers.h"
 #include "ipc/http/api/fields.h"
-#include "ipc/http/api/json_writer.h"
+#include "ipc/http/json/json_writer.h"
 #include "ipc/request_rules.h"
 
 namespace troupe::ipc::api {
@@ -93,6 +93,9 @@ void parse_serving(Parsing& at) {
   reader_of("cache_scope").read_short("cache_scope", request.cache_scope, actors::kMaxScopeBytes);
   reader_of("session").read_short("session", request.session, kMaxNameBytes);
   within.read("receipt", at.call.receipt);
+  std::string how;  // listed values only
+  within.read("receipt", how);
+  request.wants_proof = how == "full";
 }
 
 void parse_speculation(Parsing& at) {

@@ -4,8 +4,8 @@
 #include <limits>
 #include <utility>
 
-#include "ipc/http/api/json_writer.h"
 #include "ipc/http/api/parse.h"
+#include "ipc/http/json/json_writer.h"
 
 namespace troupe::ipc::api {
 namespace {

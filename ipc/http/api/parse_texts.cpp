@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "ipc/http/api/json_writer.h"
 #include "ipc/http/api/parse.h"
+#include "ipc/http/json/json_writer.h"
 
 namespace troupe::ipc::api {
 namespace {

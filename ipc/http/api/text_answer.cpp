@@ -10,6 +10,7 @@
 
 #include "config/assert.h"
 #include "config/utf8.h"
+#include "ipc/http/json/receipt.h"
 
 namespace troupe::ipc::api {
 namespace {
@@ -34,7 +35,9 @@ void write_receipt(JsonWriter& json, const actors::End& end) {
   json.field("parked_seconds", usage.parked_seconds).field("compute_seconds", usage.compute_seconds);
   json.field("cpu_seconds", usage.cpu_seconds).field("block_seconds", usage.block_seconds);
   json.field("drafted_tokens", usage.drafted_tokens).field("accepted_tokens", usage.accepted_tokens);
-  json.field("share", usage.tenant_share).field("preemptions", usage.preemptions).end_object();
+  json.field("share", usage.tenant_share).field("preemptions", usage.preemptions);
+  if (end.proof) write_receipt(json.key("proof"), *end.proof);
+  json.end_object();
 }
 
 void write_token(JsonWriter& json, const std::string& bytes, float logprob) {

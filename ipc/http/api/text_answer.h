@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "ipc/http/api/answer.h"
-#include "ipc/http/api/json_writer.h"
 #include "ipc/http/api/reasoning.h"
+#include "ipc/http/json/json_writer.h"
 
 namespace troupe::ipc::api {
 

@@ -1,6 +1,6 @@
 // The page at "/".
-#include "ipc/http/api/json_writer.h"
 #include "ipc/http/endpoints.h"
+#include "ipc/http/json/json_writer.h"
 #include "ipc/http/key_authenticator.h"
 #include "ipc/http/page/page.h"
 

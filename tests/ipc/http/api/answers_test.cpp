@@ -6,7 +6,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "ipc/http/api/json_value.h"
+#include "ipc/http/json/json_value.h"
 #include "tests/ipc/http/api/api_support.h"
 
 namespace troupe::ipc::api {

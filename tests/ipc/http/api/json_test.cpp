@@ -3,8 +3,8 @@
 
 #include <catch2/catch.hpp>
 
-#include "ipc/http/api/json_value.h"
-#include "ipc/http/api/json_writer.h"
+#include "ipc/http/json/json_value.h"
+#include "ipc/http/json/json_writer.h"
 
 namespace troupe::ipc::api {
 namespace {

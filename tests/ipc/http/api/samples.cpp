@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "ipc/http/api/answer.h"
-#include "ipc/http/api/json_writer.h"
+#include "ipc/http/json/json_writer.h"
 #include "tests/ipc/http/api/field_document.h"
 
 namespace troupe::ipc::api {

@@ -1,4 +1,4 @@
-#include "ipc/http/api/json_writer.h"
+#include "ipc/http/json/json_writer.h"
 
 #include <fmt/format.h>
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <type_traits>
 
-#include "ipc/http/api/json_value.h"
+#include "ipc/http/json/json_value.h"
 
 namespace troupe::ipc::api {
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "config/printable.h"
-#include "ipc/http/api/json_value.h"
+#include "ipc/http/json/json_value.h"
 
 namespace troupe::ipc::api {
 namespace {

@@ -1,0 +1,105 @@
+#include "cli/client/receipts.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cerrno>
+#include <fstream>
+#include <utility>
+
+#include "config/options/sampling_numbers.h"
+#include "config/printable.h"
+#include "config/system_error.h"
+#include "ipc/http/json/receipt.h"
+#include "scheduler/shares/admission.h"
+
+namespace troupe::cli {
+namespace {
+
+namespace api = ipc::api;
+
+actors::Proof proof_of(const client::Proof& from) {
+  actors::Proof proof{.numerics_id = from.numerics_id,
+                      .model = from.model,
+                      .prompt = std::make_shared<const std::vector<TokenId>>(from.prompt),
+                      .stop_strings = from.stop,
+                      .ids = from.ids,
+                      .text = from.text,
+                      .outcome = from.outcome,
+                      .stop = from.matched_stop};
+  engine::SamplingParams& sampling = proof.sampling;
+  config::for_each_sampling_number(
+      [](const config::SamplingNumber&, auto& to, const auto& value) {
+        if (value) to = *value;
+      },
+      sampling, from.sampling);
+  sampling.seed = from.sampling.seed.value_or(0);
+  sampling.choice = from.choice;
+  sampling.max_tokens = from.sampling.max_tokens.value_or(scheduler::kUnlimitedTokens);
+  sampling.ignore_eos = from.sampling.ignore_eos;
+  sampling.logit_bias = from.sampling.logit_bias;
+  sampling.stop_ids = from.sampling.stop_ids;
+  if (from.reasoning_budget) sampling.reasoning_budget = engine::ReasoningBudget{.num_tokens = *from.reasoning_budget};
+  return proof;
+}
+
+}  // namespace
+
+Status check_receipt_file(const std::string& path) {
+  if (std::ofstream(path, std::ios::app)) return Ok{};
+  return system_error("--receipt: " + path, errno);
+}
+
+Status write_receipts(const std::string& path, const Answers& answers) {
+  std::vector<actors::Proof> proofs;
+  for (const Answer& answer : answers.all()) {
+    const client::Ended& ended = *answer.end;
+    if (ended.receipt && ended.receipt->proof)
+      proofs.push_back(proof_of(*ended.receipt->proof));
+    else if (ended.done())
+      return Error{ErrorCode::io, fmt::format("the server gave no receipt to prove this answer with{}{}",
+                                              ended.message.empty() ? "" : ": ", ended.message)};
+  }
+  if (proofs.empty()) return Ok{};
+  std::ofstream file(path, std::ios::trunc | std::ios::binary);
+  file << api::receipt_file(proofs) << std::flush;
+  return file ? Status(Ok{}) : Error{ErrorCode::io, "cannot write the receipt " + path};
+}
+
+Result<std::vector<actors::Proof>> read_receipt_file(const std::string& path) {
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return system_error(path, errno);
+  std::string text;
+  std::array<char, 1 << 16> part;
+  // One byte more than is taken: that is refused as too long.
+  while (text.size() <= api::kMaxReceiptBytes && (file.read(part.data(), part.size()), file.gcount() > 0))
+    text.append(part.data(), static_cast<std::size_t>(file.gcount()));
+  if (file.bad()) return system_error(path, errno != 0 ? errno : EIO);
+  auto proofs = api::read_receipts(text);
+  if (!proofs)
+    return Error{proofs.error().code,
+                 fmt::format("{} is no receipt: {}", Printable(path, kMaxMessageBytes).text(), proofs.error().message)};
+  return proofs;
+}
+
+client::Request request_of(const actors::Proof& proof) {
+  client::Request request;
+  request.prompt = *proof.prompt;
+  const engine::SamplingParams& from = proof.sampling;
+  client::Sampling& sampling = request.sampling;
+  config::for_each_sampling_number([](const config::SamplingNumber&, auto& to, const auto& value) { to = value; },
+                                   sampling, from);
+  sampling.seed = from.seed;
+  if (from.max_tokens != scheduler::kUnlimitedTokens) sampling.max_tokens = from.max_tokens;
+  sampling.ignore_eos = from.ignore_eos;
+  sampling.logit_bias = from.logit_bias;
+  sampling.stop_ids = from.stop_ids;
+  if (from.reasoning_budget) request.reasoning_budget = from.reasoning_budget->num_tokens;
+  request.stop = proof.stop_strings;
+  request.first_choice = from.choice;
+  request.proposal = proof.ids;
+  return request;
+}
+
+}  // namespace troupe::cli

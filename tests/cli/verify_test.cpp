@@ -1,0 +1,193 @@
+// troupe run --receipt and troupe verify: right answers are proved, and a changed one is found where it was changed.
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <catch2/catch.hpp>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/process.h"
+
+using namespace troupe::test;
+using Catch::Matchers::Contains;
+using nlohmann::json;
+
+namespace {
+
+const std::string kModel = TROUPE_MODELS "/tales-5m-tq2_0.gguf";
+
+std::string read(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::vector<std::string> joined(std::vector<std::string> first, const std::vector<std::string>& more) {
+  first.insert(first.end(), more.begin(), more.end());
+  return first;
+}
+
+// A receipt of the server's answer to these arguments.
+json receipt_of(const ServerProcess& server, const TempFolder& folder, const std::vector<std::string>& arguments) {
+  const std::string path = folder.write("answer.json", "");
+  const Finished answered = server.call(joined({"run", "--receipt", path}, arguments));
+  INFO(answered.err);
+  REQUIRE(answered.code == 0);
+  return json::parse(read(path));
+}
+
+// The bytes of the answer.
+std::string post(const std::string& socket, const std::string& path, const std::string& body) {
+  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  REQUIRE(socket.size() < sizeof address.sun_path);
+  std::copy(socket.begin(), socket.end(), address.sun_path);
+  REQUIRE(::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  const std::string request = "POST " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: " +
+                              std::to_string(body.size()) + "\r\n\r\n" + body;
+  REQUIRE(::send(fd, request.data(), request.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(request.size()));
+  std::string answer;
+  std::array<char, 4096> part;
+  for (ssize_t count; (count = ::recv(fd, part.data(), part.size(), 0)) > 0;)
+    answer.append(part.data(), static_cast<std::size_t>(count));
+  ::close(fd);
+  return answer;
+}
+
+}  // namespace
+
+TEST_CASE("verify: answers are proved by a server and by the model alone, whatever the parameters") {
+  const TempFolder folder;
+  ServerProcess server;
+  const std::vector<std::vector<std::string>> requests{
+      {"--temp", "0", "-n", "60", "Once upon a time"},
+      {"--seed", "7", "-n", "200", "Once upon a time"},
+      {"--seed", "8", "--repeat-penalty", "1.4", "--presence-penalty", "0.3", "-n", "60", "Once upon a time"},
+      {"--seed", "9", "--stop", "was", "--stop", "there", "-n", "60", "Once upon a time"},
+      {"--temp", "0", "--logit-bias", "300=-inf", "--logit-bias", "337=3", "-n", "40", "One day"},
+      {"--seed", "10", "--stop-id", "337,352", "-n", "60", "Once upon a time"},
+      {"--seed", "11", "--choices", "3", "-n", "30", "Once upon a time"},
+      {"--seed", "12", "--ignore-eos", "-n", "-1", "The end."},
+  };
+  std::vector<std::string> paths;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    paths.push_back(folder.write(std::to_string(i) + ".json", ""));
+    const Finished answered = server.call(joined({"run", "--receipt", paths.back()}, requests[i]));
+    INFO(answered.err);
+    REQUIRE(answered.code == 0);
+  }
+  const json first = json::parse(read(paths[0]));
+  CHECK(first["receipt_version"] == 1);
+  CHECK(first["answer"]["ids"].size() == 60);
+  CHECK(json::parse(read(paths[6])).size() == 3);
+  CHECK(json::parse(read(paths[6]))[2]["sampling"]["choice"] == 2);
+  const Finished by_server = server.call(joined({"verify"}, paths));
+  INFO(by_server.out << by_server.err);
+  CHECK(by_server.code == 0);
+  CHECK_THAT(by_server.out, Contains("0.json: proved: 60 tokens and the end by length, in ") &&
+                                Contains("6.json[2]: proved: 30 tokens") && Contains("end by stop_string") &&
+                                Contains("end by stop_id"));
+  const Finished alone = invoke(joined({"verify", "-m", kModel}, paths));
+  INFO(alone.out << alone.err);
+  CHECK(alone.code == 0);
+  CHECK_THAT(alone.out, Contains("7.json: proved: ") && !Contains("differs"));
+}
+
+TEST_CASE("verify: a changed token, end or text is found at its place, with what belongs there") {
+  const TempFolder folder;
+  ServerProcess server;
+  const json right = receipt_of(server, folder, {"--seed", "7", "-n", "40", "Once upon a time"});
+  const auto verify = [&](const std::function<void(json&)>& change) {
+    json wrong = right;
+    change(wrong);
+    const Finished found = server.call({"verify", folder.write("wrong.json", wrong.dump())});
+    INFO(found.out << found.err);
+    CHECK(found.code == 1);
+    return found.out;
+  };
+  const auto id_at = [&](std::size_t i) { return right["answer"]["ids"][i].get<int>(); };
+  for (const std::size_t at : {0u, 1u, 17u, 38u, 39u})
+    CHECK_THAT(verify([&](json& receipt) { receipt["answer"]["ids"][at] = id_at(at) + 1; }),
+               Contains("differs: token " + std::to_string(at + 1) + " of 40 is " + std::to_string(id_at(at) + 1)) &&
+                   Contains("the model gives " + std::to_string(id_at(at)) + " (\""));
+  CHECK_THAT(verify([&](json& receipt) { receipt["answer"]["ids"].erase(39); }),
+             Contains("it ends by length after 39 tokens, where the model gives " + std::to_string(id_at(39))));
+  CHECK_THAT(verify([&](json& receipt) { receipt["answer"]["end"] = "eos"; }),
+             Contains("its end is eos, the model's length"));
+  CHECK_THAT(verify([&](json& receipt) { receipt["sampling"]["max_tokens"] = 50; }),
+             Contains("it ends by length after 40"));
+  CHECK_THAT(verify([&](json& receipt) { receipt["answer"]["text"] = "Hello"; }),
+             Contains("its text is not that of its tokens"));
+  CHECK_THAT(verify([&](json& receipt) { receipt["sampling"]["seed"] = "8"; }), Contains("differs: token "));
+  CHECK_THAT(verify([&](json& receipt) { receipt["prompt_ids"][1] = 500; }), Contains("differs: token "));
+  CHECK_THAT(verify([&](json& receipt) { receipt["sampling"]["stop"] = {" the"}; }),
+             Contains("ends the answer by stop_string"));
+}
+
+TEST_CASE("verify: other numerics and another model are refused by name, and no file is taken that is no receipt") {
+  const TempFolder folder;
+  ServerProcess server;
+  const json right = receipt_of(server, folder, {"--temp", "0", "-n", "20", "Once upon a time"});
+  const auto verify = [&](const json& receipt, std::vector<std::string> more = {}) {
+    return server.call(joined({"verify", folder.write("other.json", receipt.dump())}, more));
+  };
+  const std::string id = right["numerics_id"], hash = right["model"]["hash"];
+  json other = right;
+  other["numerics_id"] = "6-avx9-int8-" + hash;
+  const Finished refused = verify(other);
+  CHECK(refused.code == 2);
+  CHECK_THAT(refused.err, Contains("under numerics 6-avx9-int8-" + hash) && Contains("here they are " + id) &&
+                              Contains("--kernels avx9 --kv-type int8") && Contains("--anyway"));
+  const Finished anyway = verify(other, {"--anyway"});
+  INFO(anyway.out << anyway.err);
+  CHECK(anyway.code == 0);
+  CHECK_THAT(anyway.out, Contains("proved (here with numerics " + id));
+  other["numerics_id"] = "6-avx512vnni-f16-0123456789abcdef";
+  other["model"]["hash"] = "0123456789abcdef";
+  for (const std::vector<std::string>& more : {std::vector<std::string>{}, {"--anyway"}}) {
+    const Finished model = verify(other, more);
+    CHECK(model.code == 2);
+    CHECK_THAT(model.err, Contains("by another model, ") && Contains("0123456789abcdef") && Contains(hash));
+  }
+  json outside = right;
+  outside["prompt_ids"][0] = 2000000000;
+  const Finished beyond = verify(outside);
+  CHECK(beyond.code == 2);
+  CHECK_THAT(beyond.out, Contains("not verified: token_ids[0] is 2000000000"));
+
+  const std::string good = folder.write("good.json", right.dump());
+  const Finished mixed = server.call({"verify", folder.write("bad.json", "{\"a\":"), "/nonexistent.json", good});
+  CHECK(mixed.code != 0);
+  CHECK_THAT(mixed.err, Contains("bad.json is no receipt: ") && Contains("/nonexistent.json: "));
+  CHECK_THAT(mixed.out, Contains("good.json: proved"));
+  CHECK(server.call({"verify"}).code == 2);
+  CHECK(server.call({"verify", "-m", kModel, good}).code == 2);  // a server and a model
+  CHECK(invoke({"run", "--receipt", "/nonexistent/x.json", "hello"}).code != 0);
+}
+
+TEST_CASE("verify: a receipt that came over HTTP is proved, also one of a stream") {
+  const TempFolder folder;
+  ServerProcess server;
+  for (const bool streams : {false, true}) {
+    const json body{
+        {"prompt", "Once upon a time"}, {"max_tokens", 12}, {"stream", streams}, {"troupe", {{"receipt", "full"}}}};
+    const std::string answer = post(server.socket(), "/v1/completions", body.dump());
+    const std::size_t at = answer.find("\"proof\":");
+    REQUIRE(at != std::string::npos);
+    // The object from there on.
+    std::string proof;
+    int depth = 0;
+    for (std::size_t i = at + 8; i < answer.size() && (proof.empty() || depth > 0); ++i) {
+      proof += answer[i];
+      depth += (answer[i] == '{') - (answer[i] == '}');
+    }
+    const Finished proved = server.call({"verify", folder.write("http.json", proof)});
+    INFO(proved.out << proved.err);
+    CHECK(proved.code == 0);
+  }
+}
