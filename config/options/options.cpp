@@ -228,6 +228,18 @@ const Option& model_option() {
   return *found;
 }
 
+// What the machine's file says of who may use its server does not hold for one that a user starts, unless they
+// name the file: its groups are those of the other socket.
+void leave_out_guests(ConfigFile& file, std::vector<std::string>& warnings) {
+  std::erase_if(file.entries, [&](const ConfigEntry& entry) {
+    const std::string_view name = entry.option->name;
+    if (name != "allow-uid" && name != "allow-gid" && name != "allow-user" && name != "allow-group") return false;
+    warnings.push_back(fmt::format("{}:{}: {} is for the machine's server and not for this one; --config {} takes it",
+                                   file.path, entry.line, name, file.path));
+    return true;
+  });
+}
+
 // Applies the entries of the file. Those of other subcommands are checked too, with a scratch copy of the options.
 Status apply_file(Command command, const ConfigFile& file, Parsed& parsed) {
   parsed.file = file.path;
@@ -329,6 +341,7 @@ Surroundings Surroundings::of_this_process() {
     if (equals != std::string_view::npos)
       surroundings.variables.emplace(text.substr(0, equals), text.substr(equals + 1));
   }
+  surroundings.is_root = ::geteuid() == 0;
   return surroundings;
 }
 
@@ -353,6 +366,8 @@ Result<Parsed> parse(Command command, std::span<const std::string> arguments, co
   if (uses_files) {
     auto file = read_file(asked_for, surroundings);
     if (!file) return file.error();
+    if (*file && asked_for.empty() && (*file)->path == surroundings.system_file && !surroundings.is_root)
+      leave_out_guests(**file, parsed.warnings);
     if (*file)
       if (auto status = apply_file(command, **file, parsed); !status) return status.error();
   }

@@ -37,6 +37,7 @@ struct CommandInfo {
 struct Surroundings {
   std::map<std::string, std::string, std::less<>> variables;  // the whole environment
   std::string system_file = "/etc/troupe/troupe.toml";
+  bool is_root = false;
   FormerNames former_names = config::former_names();
 
   static Surroundings of_this_process();
