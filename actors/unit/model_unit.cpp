@@ -69,7 +69,9 @@ Result<std::shared_ptr<engine::LoadedModel>> load_draft(const std::shared_ptr<co
   small.max_sequences = std::min(options.max_sequences, kMaxDraftContexts);
   auto draft = engine::LoadedModel::load(file, small);
   if (!draft) return Error{draft.error().code, "the draft model: " + draft.error().message};
-  const std::uint64_t taken = (*draft)->model().weight_bytes() + (*draft)->vocabulary_bytes() + kv_bytes(**draft);
+  const std::uint64_t states = (*draft)->num_states() * (*draft)->cache_spec().state.bytes();
+  const std::uint64_t taken =
+      (*draft)->model().weight_bytes() + (*draft)->vocabulary_bytes() + kv_bytes(**draft) + states;
   options.memory -= std::min(options.memory - 1, taken);
   return draft;
 }

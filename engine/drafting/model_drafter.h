@@ -38,11 +38,12 @@ struct DraftReply {
 };
 
 // Whether `draft` may draft for `target`: error bad_model with the reason. Vocabularies must be the same, token by
-// token; and it must be a transformer without windows, whose K and V can be cut.
+// token; the families may be any.
 [[nodiscard]] Status check_draft_model(const LoadedModel& draft, const LoadedModel& target);
 
-// Used by one compute thread at a time. At most LoadedModel::arena()'s blocks are held: the least recently asked
-// sequences give up theirs.
+// Used by one compute thread at a time. At most the blocks of LoadedModel::arenas() are held, and with recurrent layers
+// at most half of num_states() sequences, each with a copy of its state from before its draft: the least recently asked
+// ones give up theirs.
 class ModelDrafter {
  public:
   static constexpr std::uint32_t kMaxRows = 512;  // of one sequence in one call; a longer prompt takes several
@@ -56,17 +57,25 @@ class ModelDrafter {
 
  private:
   struct Sequence {
-    BlockTable blocks;
+    BlockTables blocks;  // by group; kNoBlock before a window
     std::uint64_t last_asked = 0;
+    std::uint32_t num_told = 0;  // tokens; those after them are its own
+    SamplingParams sampling;
+    std::vector<float> state;  // after num_told tokens, once they are computed
   };
+  [[nodiscard]] bool open(const DraftAsk& ask);
+  void go_back(const DraftAsk& ask, std::uint32_t num_right);
+  void leave_windows_behind(Sequence& sequence, std::uint32_t position);
+  void keep_state(std::uint64_t request);
+  [[nodiscard]] bool close_oldest();
   [[nodiscard]] bool update(const DraftAsk& ask);
   [[nodiscard]] bool add_row(const DraftAsk& ask, StepBatch& batch);
-  [[nodiscard]] bool free_blocks(std::size_t count);
+  [[nodiscard]] std::uint32_t most_rows() const;
 
   const LoadedModel& model_;
   Executor executor_;
   std::unordered_map<std::uint64_t, Sequence> sequences_;
-  std::vector<BlockId> free_;
+  std::vector<std::vector<BlockId>> free_;  // by group
   std::uint64_t num_asked_ = 0;
   StepBatch batch_;
   StepResult result_;

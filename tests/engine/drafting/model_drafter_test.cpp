@@ -12,10 +12,12 @@ namespace {
 
 using Tokens = std::vector<TokenId>;
 
-std::shared_ptr<LoadedModel> load(const std::string& name, std::uint32_t num_blocks) {
+std::shared_ptr<LoadedModel> load(const std::string& name, std::uint32_t num_blocks,
+                                  const std::string& folder = TROUPE_MODELS) {
   LoadOptions options;
   options.num_blocks = num_blocks;
-  auto model = LoadedModel::load(std::string(TROUPE_MODELS) + "/" + name, options);
+  options.max_sequences = 8;
+  auto model = LoadedModel::load(folder + "/" + name, options);
   if (!model) FAIL(model.error().message);
   return *model;
 }
@@ -34,7 +36,8 @@ Tokens said(const LoadedModel& model, Team& team, Tokens tokens, std::size_t cou
   BlockTable blocks;
   for (BlockId block = 0; block < blocks_for(static_cast<std::uint32_t>(tokens.size() + count)); ++block)
     blocks.push_back(block);
-  executor.open({.id = 1, .tokens = tokens, .tables = {blocks}, .sampling = sampling});
+  executor.open(
+      {.id = 1, .tokens = tokens, .tables = BlockTables(model.arenas().size(), blocks), .sampling = sampling});
   StepResult result;
   for (std::size_t i = 0; i < count; ++i) {
     const std::uint32_t behind = executor.num_known(1) - executor.num_computed(1);
@@ -73,6 +76,78 @@ TEST_CASE("what a model drafts for itself is what it says, whatever became of th
       REQUIRE(reply.answers[0].tokens == part(all, known, known + ask.num_draft));
       told = known;
       known += 1 + random() % 7;  // some of the draft, all of it, or more
+    }
+  }
+}
+
+TEST_CASE("a model of any family drafts for itself what it says: with windows, recurrent state, or both") {
+  Team team(1);
+  for (const char* name : {"gemma2", "gemma3", "mamba", "mamba2", "rwkv6", "rwkv7", "falcon-h1"}) {
+    const auto model = load(std::string(name) + ".gguf", 40, TROUPE_TEST_DATA "/golden");
+    for (const float temperature : {0.f, 0.8f}) {
+      INFO(name << " at temperature " << temperature);
+      std::mt19937 random(5);
+      // Several texts in turns, so that blocks and states go from one to the other.
+      std::vector<Tokens> texts;
+      for (std::size_t length : {70, 40, 101}) {
+        Tokens prompt;
+        while (prompt.size() < length) prompt.push_back(static_cast<TokenId>(random() % 50));
+        texts.push_back(said(*model, team, prompt, 150, params(temperature)));
+      }
+      ModelDrafter drafter(*model, team);
+      std::vector<std::size_t> known{71, 41, 102}, told(3, 0);
+      std::size_t num_lost = 0;
+      for (int round = 0; round < 90; ++round) {
+        const std::size_t i = random() % 3;
+        if (known[i] + 8 >= texts[i].size()) continue;
+        DraftAsk ask{.request = i,
+                     .first = static_cast<std::uint32_t>(told[i]),
+                     .tokens = part(texts[i], told[i], known[i]),
+                     .num_draft = 1 + static_cast<std::uint32_t>(random() % 6)};
+        ask.sampling = params(temperature);
+        DraftReply reply;
+        drafter.propose({ask}, reply);
+        if (reply.answers[0].is_lost) {
+          REQUIRE(told[i] > 0);
+          told[i] = 0;
+          ++num_lost;
+          continue;
+        }
+        REQUIRE(reply.answers[0].tokens == part(texts[i], known[i], known[i] + ask.num_draft));
+        told[i] = known[i];
+        known[i] += 1 + random() % 7;
+      }
+      CHECK(num_lost < 30);
+    }
+  }
+}
+
+TEST_CASE("proposals that were wrong leave no trace in a recurrent state") {
+  Team team(1);
+  for (const char* name : {"mamba", "rwkv7", "falcon-h1", "gemma2", "llama", "gemma3"}) {
+    INFO(name);
+    // The one that says what is right has blocks of its own.
+    const auto model = load(std::string(name) + ".gguf", 40, TROUPE_TEST_DATA "/golden");
+    const auto other = load(std::string(name) + ".gguf", 40, TROUPE_TEST_DATA "/golden");
+    std::mt19937 random(6);
+    Tokens text;
+    while (text.size() < 60) text.push_back(static_cast<TokenId>(random() % 50));
+    ModelDrafter drafter(*model, team);
+    std::size_t told = 0;
+    for (int round = 0; round < 20; ++round) {
+      DraftReply reply;
+      drafter.propose({{.request = 1,
+                        .first = static_cast<std::uint32_t>(told),
+                        .tokens = part(text, told, text.size()),
+                        .num_draft = 4,
+                        .sampling = params(0.8f)}},
+                      reply);
+      const Tokens expected = said(*other, team, text, 4, params(0.8f));
+      REQUIRE(reply.answers[0].tokens == part(expected, text.size(), expected.size()));
+      told = text.size();
+      const std::size_t num_right = random() % 4;
+      for (std::size_t i = 0; i < num_right; ++i) text.push_back(reply.answers[0].tokens[i]);
+      text.push_back((reply.answers[0].tokens[num_right] + 1) % 50);
     }
   }
 }
