@@ -24,7 +24,7 @@ namespace troupe::actors {
 enum class RequestState : std::uint8_t {
   received,  // not checked yet, or waiting for the model to load
   encoding,  // its text is being turned into ids
-  queued,    // waits for admission to the running batch (also after a preemption)
+  queued,    // waits for a step: its first one, or the next one after a preemption
   running,   // takes part in steps
   parked,    // out of client credit
   ended,
@@ -89,7 +89,9 @@ struct StateMetrics {
 
   void append_metrics(MetricList& out) const {
     out.gauge("num_requests_running", "Requests that take part in steps.", running, {.key = "requests_running"});
-    out.gauge("num_requests_waiting", "Requests that wait for their first step.", waiting, {.key = "requests_waiting"});
+    out.gauge("num_requests_waiting",
+              "Requests that wait for a step: their first one, or the next after they gave way.", waiting,
+              {.key = "requests_waiting"});
     out.gauge("num_requests_parked", "Requests whose client does not read.", parked, {.key = "requests_parked"});
   }
 };

@@ -145,8 +145,8 @@ class StreamTable {
   // limit or the tenant's share is reached; nullopt also if the stream has ended. Repeated calls change nothing.
 
   // On arrival: counts all choices against the tenant's max_queued and max_queued_requests, and the prompt against
-  // max_queued_tokens (a text as one token per four bytes), each until it first runs, is parked or ends; a preempted
-  // request is not counted again. Also refuses what the tenant has no tokens left for in this minute.
+  // max_queued_tokens (a text as one token per four bytes), each until it first has a place in the batch, is parked or
+  // ends; a preempted request is not counted again. Also refuses what the tenant has no tokens left for in this minute.
   std::optional<scheduler::Refusal> take_queue_room(RequestId id, TimePoint now);
   // Replaces the estimated number of prompt tokens by the real one, and takes these from the tenant's tokens per
   // minute. They are given back if the request is refused before it runs.
@@ -168,8 +168,15 @@ class StreamTable {
 
   // Reports of a batcher. A report of an old generation, or for a stream that has ended, is ignored and returns false:
   // the batcher should forget the request.
+  // `running` for a queued stream: it has a place in the batch. It leaves the limits of waiting requests, and stays
+  // `queued`, as its client sees it, until started().
   bool set_state(RequestId id, std::uint64_t generation, RequestState state) {
-    return update(id, generation, [&](Record& record) { move_to(record, state); });
+    return update(id, generation, [&](Record& record) {
+      if (state == RequestState::running && record.state == RequestState::queued)
+        limits_.leave_queue(record.request->tenant.id, record.held);
+      else
+        move_to(record, state);
+    });
   }
   // It is in a step: the first one, or the first after a preemption. num_blocks: of KV that it holds.
   bool started(RequestId id, std::uint64_t generation, std::uint32_t cached_tokens, TimePoint now,

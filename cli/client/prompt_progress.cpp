@@ -19,7 +19,7 @@ std::string prompt_progress_text(const client::LiveRequest& request) {
   if (request.state == "received") return "waiting for the model";
   if (request.state == "encoding") return "prompt: the text is being tokenized";
   if (request.state == "queued" && request.computed_tokens == 0)
-    return "waiting for a place among the running requests";
+    return "waiting for the first step, behind other requests";
   if (request.prompt_tokens == 0) return "waiting: " + Printable(request.state).text();
   const std::uint64_t percent = std::uint64_t{100} * request.computed_tokens / request.prompt_tokens;
   return fmt::format("prompt: {} of {} tokens, {} %{}", request.computed_tokens, request.prompt_tokens, percent,

@@ -341,7 +341,7 @@ TEST_CASE("a prompt's progress names the computed and all tokens, and before tha
   client::LiveRequest request{.state = "received"};
   CHECK(prompt_progress_text(request) == "waiting for the model");
   request.state = "queued";
-  CHECK(prompt_progress_text(request) == "waiting for a place among the running requests");
+  CHECK(prompt_progress_text(request) == "waiting for the first step, behind other requests");
   request.state = "running";
   request.prompt_tokens = 8192;
   request.computed_tokens = 512;

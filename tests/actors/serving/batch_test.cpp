@@ -215,6 +215,27 @@ TEST_CASE("batch: the answers to one request count each, and all of them come") 
   CHECK(server.most_running.at(limited.id) == 2);
 }
 
+TEST_CASE("batch: a request waits until it is in a step, though it has a place") {
+  BatchServer server(8, 400);
+  std::vector<RequestId> ids;
+  for (std::uint64_t i = 0; i < 8; ++i) ids.push_back(server.submit({.id = TenantId{i}}, 256, 4));
+  std::size_t most = 0;
+  do {
+    const auto views = server.streams.views(kNow);
+    std::size_t running = 0;
+    for (const RequestView& view : views) {
+      if (view.state != RequestState::running) continue;
+      ++running;
+      CHECK(view.computed_tokens + view.generated_tokens > 0);
+    }
+    CHECK(server.streams.counts().waiting() == views.size() - running);
+    CHECK(server.streams.counts(0).states.waiting == views.size() - running);
+    most = std::max(most, running);
+  } while (server.turn());
+  CHECK(most > 1);
+  CHECK(server.sink->ends == std::vector(8, scheduler::Outcome::length));
+}
+
 TEST_CASE("batch: a parked sequence has no place, and waits for one when its client reads again") {
   BatchServer server(4, 200);
   const scheduler::Tenant limited = at_most(1, 1);

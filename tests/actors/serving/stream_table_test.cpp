@@ -363,6 +363,11 @@ TEST_CASE("stream table: states are counted") {
   Stream second(table, request);
   CHECK(state(RequestState::received) == 1);
   CHECK(state(RequestState::queued) == 1);
+  table.set_state(second.id, 1, RequestState::running);  // it has a place, and waits for its first step
+  CHECK(table.counts().waiting() == 2);
+  CHECK(table.counts(0).states.waiting == 2);
+  CHECK(table.tenants().all()[0].states.waiting == 2);
+  CHECK(table.views(at(1)).back().state == RequestState::queued);
   table.started(second.id, 1, 0, at(1));
   CHECK(state(RequestState::running) == 1);
   table.set_state(second.id, 1, RequestState::parked);
