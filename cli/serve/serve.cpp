@@ -58,6 +58,12 @@ int end_with(const Ending& ending) {
 }
 int end_with(const Error& error) { return end_with(ending_of(error)); }
 
+// What the configuration file says in vain, as somebody who edits it has to know.
+void log_hidden(const config::Parsed& parsed, const char* before = "") {
+  for (const std::string& hidden : parsed.hidden)
+    spdlog::warn("{}{}; leave one of them out", before, Printable(hidden, kMaxMessageBytes).text());
+}
+
 // Logs the model's properties.
 void log_model(const std::string& name, const actors::ServedModel& served, const config::ServeOptions& options) {
   const engine::ModelInfo& info = served.info();
@@ -320,6 +326,7 @@ class Service {
     for (const config::Option* option : reread.changed) spdlog::info("reload: {}", config::describe(*option, parsed_));
     if (reread.tenants_changed) spdlog::info("reload: {} tenant rules ({})", parsed_.tenants.size(), parsed_.file);
     for (const std::string& option : reread.need_restart) spdlog::warn("reload: {} needs a restart", option);
+    log_hidden(parsed_, "reload: ");
     if (reread.changed.empty() && reread.need_restart.empty() && !reread.tenants_changed && !reread.models_changed)
       spdlog::info("reload: no option has changed");
     return Ok{};
@@ -461,6 +468,7 @@ Result<int> serve(const config::Parsed& parsed) {
   keep_memory_reserve();
   ServiceManager manager;  // before a log file takes descriptor 3
   if (auto status = start_log(options); !status) return status.error();
+  log_hidden(parsed);
   const int code = run_service(parsed, manager, std::make_shared<EventQueue>());
   if (code == kExitOk) spdlog::info("stopped");
   return code;

@@ -228,8 +228,22 @@ const Option& model_option() {
   return *found;
 }
 
+using Places = std::vector<std::pair<std::string, std::string>>;  // option name and where the file has it: "FILE:3"
+
+// What a flag or a variable has set as well as the file, which then does nothing.
+std::vector<std::string> hidden_keys(const Places& of_file, const Parsed& parsed) {
+  std::vector<std::string> hidden;
+  for (const auto& [name, place] : of_file)
+    if (const std::string& origin = parsed.origins.at(name); origin != place)
+      hidden.push_back(fmt::format("{} hides {} of {}", origin, name, place));
+  const auto model = parsed.origins.find(model_option().name);
+  if (!parsed.models.empty() && model != parsed.origins.end())
+    hidden.push_back(fmt::format("{} hides the [[model]] tables of {}", model->second, parsed.file));
+  return hidden;
+}
+
 // Applies the entries of the file. Those of other subcommands are checked too, with a scratch copy of the options.
-Status apply_file(Command command, const ConfigFile& file, Parsed& parsed) {
+Status apply_file(Command command, const ConfigFile& file, Parsed& parsed, Places& places) {
   parsed.file = file.path;
   Options unused;
   for (const ConfigEntry& entry : file.entries) {
@@ -237,7 +251,10 @@ Status apply_file(Command command, const ConfigFile& file, Parsed& parsed) {
     const std::string place = fmt::format("{}:{}", file.path, entry.line);
     if (const auto problem = assign(*entry.option, entry.texts, ours ? parsed.options : unused))
       return Error{ErrorCode::bad_config, fmt::format("{}: {}: {}", place, entry.option->name, *problem)};
-    if (ours) parsed.origins[std::string(entry.option->name)] = place;
+    if (ours) {
+      parsed.origins[std::string(entry.option->name)] = place;
+      places.emplace_back(entry.option->name, place);
+    }
     if (!entry.former_name.empty())
       parsed.warnings.push_back(fmt::format("{}: {}", place, renamed(entry.former_name, entry.option->name)));
   }
@@ -350,14 +367,16 @@ Result<Parsed> parse(Command command, std::span<const std::string> arguments, co
   const bool uses_files = std::any_of(option_table().begin(), option_table().end(), [&](const Option& option) {
     return option.name == "config" && option.belongs_to(command);
   });
+  Places places;
   if (uses_files) {
     auto file = read_file(asked_for, surroundings);
     if (!file) return file.error();
     if (*file)
-      if (auto status = apply_file(command, **file, parsed); !status) return status.error();
+      if (auto status = apply_file(command, **file, parsed, places); !status) return status.error();
   }
   if (auto status = apply_variables(command, surroundings, parsed); !status) return status.error();
   if (auto status = apply_flags(*flags, parsed); !status) return status.error();
+  parsed.hidden = hidden_keys(places, parsed);
   if (parsed.origins.contains(model_option().name)) parsed.models.clear();
   warn_of_unknown_variables(surroundings, parsed.warnings);
   return parsed;
@@ -376,6 +395,7 @@ Result<Reread> read_again(Command command, const Parsed& in_effect, const Surrou
   reread.tenants_changed = fresh->tenants != in_effect.tenants;
   reread.models_changed = fresh->models != in_effect.models;
   reread.in_effect.file = fresh->file;
+  reread.in_effect.hidden = fresh->hidden;
   reread.in_effect.tenants = fresh->tenants;
   reread.in_effect.models = fresh->models;
   for (const Option& option : option_table()) {
