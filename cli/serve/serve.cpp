@@ -14,6 +14,7 @@
 #include "actors/gateway.h"
 #include "actors/serving/model_cache.h"
 #include "cli/model/model_options.h"
+#include "cli/serve/check.h"
 #include "cli/serve/serve_options.h"
 #include "cli/serve/service_manager.h"
 #include "cli/serve/tcp_access.h"
@@ -21,6 +22,7 @@
 #include "cli/subcommands.h"
 #include "cli/terminal/exit_code.h"
 #include "cli/terminal/logging.h"
+#include "cli/terminal/output.h"
 #include "cli/terminal/process.h"
 #include "cli/terminal/profile_report.h"
 #include "cli/terminal/progress.h"
@@ -453,6 +455,16 @@ int run_service(const config::Parsed& parsed, ServiceManager& manager, const std
   }
 }
 
+int report_check(const config::ServeOptions& options, const config::Parsed& parsed) {
+  spdlog::set_level(spdlog::level::off);  // there is no log yet
+  const ServeCheck check = check_serve(options, parsed);
+  for (const std::string& hidden : parsed.hidden) complain("troupe serve", "warning: " + hidden);
+  for (const std::string& problem : check.problems) complain("troupe serve", problem);
+  if (!check.problems.empty()) return kExitBadConfig;
+  std::cout << Printable(check.summary, kMaxMessageBytes).text() << '\n';
+  return kExitOk;
+}
+
 }  // namespace
 
 Result<int> serve(const config::Parsed& parsed) {
@@ -463,6 +475,7 @@ Result<int> serve(const config::Parsed& parsed) {
     std::cout << *text;
     return kExitOk;
   }
+  if (options.check) return report_check(options, parsed);
   ignore_closed_pipes();
   give_back_large_buffers();
   keep_memory_reserve();
