@@ -321,6 +321,23 @@ Status apply_flags(const Flags& flags, Parsed& parsed) {
   return Ok{};
 }
 
+// `troupe serve FILE` is `troupe serve -m FILE`.
+Status take_models(Parsed& parsed) {
+  const std::string name(model_option().name);
+  if (parsed.arguments.empty()) return Ok{};
+  const auto given = parsed.origins.find(name);
+  if (given != parsed.origins.end() && given->second.starts_with("--"))
+    return Error{ErrorCode::invalid_argument, fmt::format("'{}' and {}: models are arguments or values of -m, not both",
+                                                          parsed.arguments.front(), given->second)};
+  for (const std::string& model : parsed.arguments)
+    if (model.empty()) return Error{ErrorCode::invalid_argument, "the path of a model is empty"};
+  if (const auto problem = assign(model_option(), parsed.arguments, parsed.options))
+    return Error{ErrorCode::invalid_argument, *problem};
+  parsed.origins[name] = "--" + name;
+  parsed.arguments.clear();
+  return Ok{};
+}
+
 }  // namespace
 
 std::string Option::variable() const { return variable_of(name); }
@@ -376,6 +393,8 @@ Result<Parsed> parse(Command command, std::span<const std::string> arguments, co
   }
   if (auto status = apply_variables(command, surroundings, parsed); !status) return status.error();
   if (auto status = apply_flags(*flags, parsed); !status) return status.error();
+  if (command == Command::serve)
+    if (auto status = take_models(parsed); !status) return status.error();
   parsed.hidden = hidden_keys(places, parsed);
   if (parsed.origins.contains(model_option().name)) parsed.models.clear();
   warn_of_unknown_variables(surroundings, parsed.warnings);
