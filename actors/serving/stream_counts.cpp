@@ -10,11 +10,15 @@ void StreamTimes::fill(Usage& usage, TimePoint now) const {
   usage.ttft_seconds = seconds_between(submitted, *first_token);
 }
 
-void StreamCounts::append_metrics(MetricList& metrics) const {
+void StreamCounts::append_metrics(MetricList& metrics, TimePoint now) const {
   StateMetrics{waiting(), in(RequestState::running), in(RequestState::parked)}.append_metrics(metrics);
   TokenMetrics{prompt_tokens, cached_tokens, generated_tokens}.append_metrics(metrics);
   metrics.counter("num_preemptions", "Sequences that gave way to older ones.", preemptions, {.key = "preemptions"});
   latencies.append_metrics(metrics);
+  append_recent(metrics, "time_to_first_token", first_token, now);
+  append_recent(metrics, "inter_token_latency", next_token, now);
+  append_recent(metrics, "request_queue_time", queued, now);
+  append_recent(metrics, "e2e_request_latency", whole, now);
 }
 
 void StreamCounts::state_changed(RequestState from, RequestState to) {
@@ -31,6 +35,7 @@ std::pair<Latency, double> StreamCounts::tokens_emitted(StreamTimes& times, std:
     times.first_token = now;
   }
   latencies.add(latency.first, latency.second);
+  (latency.first == Latency::time_to_first_token ? first_token : next_token).add(latency.second, now);
   times.last_token = now;
   generated_tokens += num_tokens;
   return latency;
@@ -38,6 +43,8 @@ std::pair<Latency, double> StreamCounts::tokens_emitted(StreamTimes& times, std:
 
 void StreamCounts::stream_ended(const StreamTimes& times, const Usage& usage, TimePoint now) {
   if (!times.first_token) return;
+  queued.add(usage.queue_seconds, now);
+  whole.add(seconds_between(times.submitted, now), now);
   latencies.add(Latency::e2e_request_latency, seconds_between(times.submitted, now));
   latencies.add(Latency::request_queue_time, usage.queue_seconds);
   latencies.add(Latency::request_prefill_time, usage.prefill_seconds);

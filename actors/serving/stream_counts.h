@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "actors/requests/latency_sketch.h"
 #include "actors/requests/request.h"
 #include "actors/requests/status_snapshot.h"
 
@@ -31,7 +32,8 @@ struct StreamCounts {
   std::uint64_t cached_tokens = 0;
   std::uint64_t generated_tokens = 0;
   std::uint64_t preemptions = 0;
-  Latencies latencies;      // of streams
+  Latencies latencies;  // of streams
+  RecentLatency first_token, next_token, queued, whole;
   std::uint64_t bytes = 0;  // of the requests, prompts and answers of live streams
 
   std::uint64_t in(RequestState state) const { return in_state[static_cast<std::size_t>(state)]; }
@@ -39,7 +41,7 @@ struct StreamCounts {
     return in(RequestState::received) + in(RequestState::encoding) + in(RequestState::queued);
   }
   bool has_work() const { return waiting() + in(RequestState::running) > 0; }
-  void append_metrics(MetricList& metrics) const;
+  void append_metrics(MetricList& metrics, TimePoint now) const;
 
   void stream_arrived() { ++in_state[static_cast<std::size_t>(RequestState::received)]; }
   void state_changed(RequestState from, RequestState to);

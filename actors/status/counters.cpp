@@ -28,7 +28,11 @@ void Counters::step_ended(const engine::StepResult& step, bool continues, TimePo
   ++steps_;
   step_seconds_ += step.compute_seconds;
   latencies_.add(Latency::step_duration, step.compute_seconds);
-  if (continues) latencies_.add(Latency::step_overhead, seconds_between(kernels_ended_, step.kernels_began));
+  if (continues) {
+    const double seconds = seconds_between(kernels_ended_, step.kernels_began);
+    latencies_.add(Latency::step_overhead, seconds);
+    step_overhead_.add(seconds, now);
+  }
   kernels_ended_ = step.kernels_ended;
   workspace_bytes_ = step.workspace_bytes;
 }
@@ -81,6 +85,7 @@ void Counters::append_metrics(MetricList& metrics, TimePoint now) const {
   metrics.counter("step_seconds", "Time of all passes over a batch.", step_seconds_);
   metrics.counter("worker_restarts", "Actors that died and were started again.", restarts_);
   latencies_.append_metrics(metrics);
+  append_recent(metrics, "step_overhead", step_overhead_, now);
 
   const cache::PoolCounters& pool = cache_.groups[0];
   const double referenced_share = pool.total > 0 ? static_cast<double>(pool.referenced()) / pool.total : 0;

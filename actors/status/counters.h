@@ -8,6 +8,7 @@
 
 #include "actors/batching/draft_counts.h"
 #include "actors/requests/latency.h"
+#include "actors/requests/latency_sketch.h"
 #include "actors/serving/stream_table.h"
 #include "cache/lease_book.h"
 #include "config/metric.h"
@@ -89,6 +90,7 @@ class Counters {
   std::uint64_t embedding_bytes_ = 0;
   DraftCountsBySource drafts_{};
   Latencies latencies_;
+  RecentLatency step_overhead_;
   std::uint64_t restarts_ = 0;
   cache::CacheCounters cache_;
   cache::CacheCounters before_;  // counts of earlier keepers

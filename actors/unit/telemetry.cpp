@@ -143,7 +143,7 @@ StatusSnapshot take_snapshot(const ServerContext& server, const std::vector<std:
   if (server.options.profiler) snapshot.profile = server.options.profiler->snapshot();
 
   MetricList& metrics = snapshot.metrics;
-  counts.append_metrics(metrics);
+  counts.append_metrics(metrics, now);
   append_unit(metrics, server, first, now);
   first.counters.append_drafts(metrics, snapshot.model);
   for (std::size_t i = 1; i < units.size(); ++i) {

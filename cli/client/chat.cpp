@@ -14,6 +14,7 @@
 #include "cli/client/chat_history.h"
 #include "cli/client/chat_style.h"
 #include "cli/client/client_options.h"
+#include "cli/client/first_words.h"
 #include "cli/client/line_editor.h"
 #include "cli/subcommands.h"
 #include "cli/terminal/exit_code.h"
@@ -341,7 +342,7 @@ class Chat {
                     ended.usage.ttft_seconds * 1e3, per_second(ended.usage), outcome.name);
     if (outcome.kind != scheduler::OutcomeKind::done) {
       take_back();
-      complain(kName, fmt::format("{}: {}", outcome.name, ended.message));
+      complain(kName, fmt::format("{}: {}", outcome.name, with_flags(ended.message)));
       code_ = outcome.exit_code;
       return Ok{};
     }

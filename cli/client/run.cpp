@@ -2,13 +2,16 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <iostream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <vector>
 
 #include "cli/client/answers.h"
 #include "cli/client/client_options.h"
+#include "cli/client/first_words.h"
 #include "cli/client/prompt_progress.h"
 #include "cli/client/receipts.h"
 #include "cli/subcommands.h"
@@ -17,6 +20,7 @@
 #include "cli/terminal/signals.h"
 #include "cli/terminal/text.h"
 #include "config/options/values.h"
+#include "config/printable.h"
 #include "ipc/client/client.h"
 #include "scheduler/outcome.h"
 
@@ -68,6 +72,10 @@ Result<client::Request> make_request(const config::RunOptions& options, const co
   if (options.logprobs >= 0 && !options.json)
     return config::bad_value(given, "logprobs", "only --json shows logprobs; add it, or ask for none (--logprobs -1)");
   if (const Status usable = check_chat_options(options, given); !usable) return usable.error();
+  if (given.arguments.empty() && options.file.empty() && ::isatty(STDIN_FILENO) != 0)
+    return Error{ErrorCode::invalid_argument,
+                 "there is no prompt: give it as arguments (troupe run Once upon a time), with --file, or on stdin; "
+                 "`troupe chat` is a conversation"};
   client::Request request;
   auto text = input_and_piped_text(options, given, "troupe run");
   if (!text) return text.error();
@@ -137,16 +145,29 @@ void print_receipt(const std::string& label, const client::Receipt& receipt) {
                              receipt.accepted_tokens);
 }
 
+// Says what is meant by `troupe run llama3 "..."`: here the words are all the prompt's.
+void explain_first_word(const client::Client& client, const config::RunOptions& options, const config::Given& given) {
+  if (given.arguments.size() < 2 || options.ids || !options.model_name.empty()) return;
+  std::vector<std::string> served;
+  for (const client::Health::Model& model : client.server().health.models) served.push_back(model.name);
+  const std::string& word = given.arguments.front();
+  if (!looks_like_model(word, served)) return;
+  const bool is_served = std::ranges::find(served, word) != served.end();
+  complain("troupe run", fmt::format("note: {0} is taken as the first word of the prompt; {1}", Printable(word).text(),
+                                     is_served ? fmt::format("a model is named with --model-name {}", word)
+                                               : "the server has its model (`troupe status` names it)"));
+}
+
 // The line for stderr about an answer that is not complete, was refused or failed; empty: it is complete.
 std::string complaint(const client::Ended& ended) {
   const scheduler::OutcomeInfo& outcome = scheduler::info(ended.outcome);
   if (outcome.kind == scheduler::OutcomeKind::done) {
-    if (outcome.exit_code == kExitOk) return ended.message.empty() ? "" : "warning: " + ended.message;
-    return fmt::format("the answer is not complete ({}){}{}", outcome.name, ended.message.empty() ? "" : ": ",
-                       ended.message);
+    const std::string message = with_flags(ended.message);
+    if (outcome.exit_code == kExitOk) return message.empty() ? "" : "warning: " + message;
+    return fmt::format("the answer is not complete ({}){}{}", outcome.name, message.empty() ? "" : ": ", message);
   }
   return fmt::format("{} ({}): {}{}", outcome.kind == scheduler::OutcomeKind::refused ? "refused" : "failed",
-                     outcome.name, ended.message,
+                     outcome.name, with_flags(ended.message),
                      ended.retry_after ? "; try again in " + config::format_duration(*ended.retry_after) : "");
 }
 
@@ -186,6 +207,7 @@ Result<int> run(const config::RunOptions& options, const config::Given& given) {
   std::optional<Error> lost;
   const auto client = connect(options, "troupe run");
   if (!client) return client.error();
+  explain_first_word(**client, options, given);
   if ((*client)->server().health.readiness == client::Readiness::loading && ::isatty(STDERR_FILENO) != 0)
     complain("troupe run", "the server is loading its model; waiting");
 

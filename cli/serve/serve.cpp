@@ -14,6 +14,7 @@
 #include "actors/gateway.h"
 #include "actors/serving/model_cache.h"
 #include "cli/model/model_options.h"
+#include "cli/serve/check.h"
 #include "cli/serve/serve_options.h"
 #include "cli/serve/service_manager.h"
 #include "cli/serve/tcp_access.h"
@@ -21,6 +22,7 @@
 #include "cli/subcommands.h"
 #include "cli/terminal/exit_code.h"
 #include "cli/terminal/logging.h"
+#include "cli/terminal/output.h"
 #include "cli/terminal/process.h"
 #include "cli/terminal/profile_report.h"
 #include "cli/terminal/progress.h"
@@ -57,6 +59,12 @@ int end_with(const Ending& ending) {
   return ending.code;
 }
 int end_with(const Error& error) { return end_with(ending_of(error)); }
+
+// What the configuration file says in vain, as somebody who edits it has to know.
+void log_hidden(const config::Parsed& parsed, const char* before = "") {
+  for (const std::string& hidden : parsed.hidden)
+    spdlog::warn("{}{}; leave one of them out", before, Printable(hidden, kMaxMessageBytes).text());
+}
 
 // Logs the model's properties.
 void log_model(const std::string& name, const actors::ServedModel& served, const config::ServeOptions& options) {
@@ -320,6 +328,7 @@ class Service {
     for (const config::Option* option : reread.changed) spdlog::info("reload: {}", config::describe(*option, parsed_));
     if (reread.tenants_changed) spdlog::info("reload: {} tenant rules ({})", parsed_.tenants.size(), parsed_.file);
     for (const std::string& option : reread.need_restart) spdlog::warn("reload: {} needs a restart", option);
+    log_hidden(parsed_, "reload: ");
     if (reread.changed.empty() && reread.need_restart.empty() && !reread.tenants_changed && !reread.models_changed)
       spdlog::info("reload: no option has changed");
     return Ok{};
@@ -446,6 +455,16 @@ int run_service(const config::Parsed& parsed, ServiceManager& manager, const std
   }
 }
 
+int report_check(const config::ServeOptions& options, const config::Parsed& parsed) {
+  spdlog::set_level(spdlog::level::off);  // there is no log yet
+  const ServeCheck check = check_serve(options, parsed);
+  for (const std::string& hidden : parsed.hidden) complain("troupe serve", "warning: " + hidden);
+  for (const std::string& problem : check.problems) complain("troupe serve", problem);
+  if (!check.problems.empty()) return kExitBadConfig;
+  std::cout << Printable(check.summary, kMaxMessageBytes).text() << '\n';
+  return kExitOk;
+}
+
 }  // namespace
 
 Result<int> serve(const config::Parsed& parsed) {
@@ -456,11 +475,13 @@ Result<int> serve(const config::Parsed& parsed) {
     std::cout << *text;
     return kExitOk;
   }
+  if (options.check) return report_check(options, parsed);
   ignore_closed_pipes();
   give_back_large_buffers();
   keep_memory_reserve();
   ServiceManager manager;  // before a log file takes descriptor 3
   if (auto status = start_log(options); !status) return status.error();
+  log_hidden(parsed);
   const int code = run_service(parsed, manager, std::make_shared<EventQueue>());
   if (code == kExitOk) spdlog::info("stopped");
   return code;

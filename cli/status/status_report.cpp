@@ -104,6 +104,11 @@ std::vector<std::pair<std::string, std::string>> lines_of(const client::ServerSt
                      fmt::format("{}, {:.2f} ms each, last {:.1f} s ago; {} preemptions, {} restarts", count("steps"),
                                  count("steps") ? 1e3 * s.value("step_seconds") / s.value("steps") : 0,
                                  s.value("last_step_age_seconds"), count("preemptions"), count("worker_restarts")));
+  lines.emplace_back("latency",
+                     fmt::format("first token {}, next {}, wait for the first step {}, whole answer {} (p50 / "
+                                 "p99 of the last minute or two)",
+                                 recent_latency(s, "time_to_first_token"), recent_latency(s, "inter_token_latency"),
+                                 recent_latency(s, "request_queue_time"), recent_latency(s, "e2e_request_latency")));
   lines.emplace_back("blocks",
                      fmt::format("{} of {} tokens: {} free, {} cached, {} in use; {} published, {} evicted",
                                  count("blocks_total"), kBlockSize, count("blocks_free"), count("blocks_cached"),
@@ -229,6 +234,15 @@ nlohmann::ordered_json status_json(const client::ServerStatus& s, const std::vec
   for (const Metric& metric : s.metrics)
     if (!metric.key.empty() && metric.kind != MetricKind::histogram) report.emplace(metric.key, number(metric.value));
   return report;
+}
+
+std::string recent_latency(const client::ServerStatus& s, const std::string& name) {
+  const auto text = [&](const char* ending) -> std::string {
+    const Metric* const metric = s.metrics.find(name + ending);
+    if (!metric) return "-";
+    return fmt::format("{:.{}f} ms", 1e3 * metric->value, metric->value < 0.01 ? 2 : 0);
+  };
+  return text("_p50") + " / " + text("_p99");
 }
 
 std::string prediction_text(const client::ServerStatus& s) {

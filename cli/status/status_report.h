@@ -21,6 +21,10 @@ namespace troupe::cli {
 // A few lines; verbose: also a line for every metric.
 [[nodiscard]] std::string status_text(const client::ServerStatus& s, bool verbose);
 
+// "512 ms / 1.2 s": the median and the 99th percentile of a latency in the last one to two minutes; "-" if there was
+// none.
+[[nodiscard]] std::string recent_latency(const client::ServerStatus& s, const std::string& name);
+
 // A line: what steps were predicted to take, how far off that was lately, and the limit that it is for (--max-stall).
 [[nodiscard]] std::string prediction_text(const client::ServerStatus& s);
 

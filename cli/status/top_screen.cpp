@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cstddef>
-#include <numeric>
 #include <utility>
 
+#include "cli/status/status_report.h"
 #include "cli/terminal/text.h"
 #include "config/printable.h"
 
@@ -37,10 +37,6 @@ std::string bar(double dark, double light, double whole, std::size_t width) {
   const std::size_t full = cells(dark);
   const std::size_t upto = std::clamp(cells(dark + light), full, width);
   return std::string(full, '#') + std::string(upto - full, '-') + std::string(width - upto, ' ');
-}
-
-std::string milliseconds(std::optional<double> seconds) {
-  return seconds ? fmt::format("{:.{}f} ms", 1e3 * *seconds, *seconds < 0.01 ? 2 : 0) : "-";
 }
 
 std::uint64_t num_live(const ServerStatus& now) {
@@ -77,10 +73,6 @@ std::vector<std::string> head(const ServerStatus& now, const std::optional<Serve
   const double prompt = since.of("prompt_tokens");
   const double total = now.value("blocks_total"), referenced = now.value("blocks_referenced");
   const double only_cached = total - now.value("blocks_free") - referenced;
-  const auto latency = [&](const char* name) {
-    return fmt::format("{} / {}", milliseconds(quantile(now, before, name, 0.5)),
-                       milliseconds(quantile(now, before, name, 0.99)));
-  };
   return {
       fmt::format("{}  {}  {}  up {}  {} x {}", now.server, models_of(now), name_of(now.health),
                   clock_text(now.value("uptime_seconds")), now.kernels, now.num_threads),
@@ -91,9 +83,9 @@ std::vector<std::string> head(const ServerStatus& now, const std::optional<Serve
                   since.per_second("generated_tokens"), since.per_second("prompt_tokens"),
                   prompt > 0 ? 100 * since.of("cached_tokens") / prompt : 0),
       fmt::format("steps     {:.1f} /s of {:.2f} ms, {} between two (p50 / p99)", since.per_second("steps"),
-                  steps > 0 ? 1e3 * since.of("step_seconds") / steps : 0, latency("step_overhead")),
-      fmt::format("latency   first token {}, next {} (p50 / p99)", latency("time_to_first_token"),
-                  latency("inter_token_latency")),
+                  steps > 0 ? 1e3 * since.of("step_seconds") / steps : 0, recent_latency(now, "step_overhead")),
+      fmt::format("latency   first token {}, next {} (p50 / p99)", recent_latency(now, "time_to_first_token"),
+                  recent_latency(now, "inter_token_latency")),
       fmt::format("cache     [{}] {} in use, {:.0f} cached of {}", bar(referenced, only_cached, total, 30),
                   now.count("blocks_referenced"), only_cached, now.count("blocks_total")),
   };
@@ -117,22 +109,6 @@ std::string prompt_text(const LiveRequest& request) {
 }
 
 }  // namespace
-
-std::optional<double> quantile(const ServerStatus& now, const std::optional<ServerStatus>& before,
-                               const std::string& histogram, double share) {
-  const Metric* const counted = now.metrics.find(histogram);
-  if (!counted) return std::nullopt;
-  std::vector<std::uint64_t> counts = counted->counts;
-  const Metric* const old = before ? before->metrics.find(histogram) : nullptr;
-  for (std::size_t i = 0; old && i < std::min(counts.size(), old->counts.size()); ++i) counts[i] -= old->counts[i];
-  const auto total = static_cast<double>(std::accumulate(counts.begin(), counts.end(), std::uint64_t{0}));
-  double below = 0;
-  for (std::size_t i = 0; total > 0 && i < std::min(counts.size(), now.histogram_bounds.size()); ++i) {
-    below += static_cast<double>(counts[i]);
-    if (below >= share * total) return now.histogram_bounds[i];
-  }
-  return std::nullopt;
-}
 
 void TopScreen::show(ServerStatus status) {
   before_ = std::exchange(now_, std::move(status));

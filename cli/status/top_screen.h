@@ -58,12 +58,6 @@ class TopScreen {
   bool asks_to_cancel_ = false;
 };
 
-// The quantile `share` (0 to 1) of the latencies counted in `now` and not in `before`: the upper bound of its bucket in
-// seconds. nullopt if none was counted, or it is above the last bound.
-[[nodiscard]] std::optional<double> quantile(const client::ServerStatus& now,
-                                             const std::optional<client::ServerStatus>& before,
-                                             const std::string& histogram, double share);
-
 // The system's name for a user; if it has none, the number.
 [[nodiscard]] std::string user_name(std::uint32_t uid);
 

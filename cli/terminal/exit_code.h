@@ -22,7 +22,8 @@ inline constexpr config::ExitStatus kExitStatuses[] = {
     {kExitSocketFailure, "the socket cannot be made"},
     {kExitTryLater, "run: the server has no room now, try again; status: it loads or drains"},
     {kExitPermission, "the system, or the server, does not allow it"},
-    {kExitBadConfig, "a configuration file, a variable or a socket unit cannot be used"},
+    {kExitBadConfig,
+     "a configuration file, a variable or a socket unit cannot be used; serve --check: a start would be refused"},
     {kExitSignalBase + 2, "ended by Ctrl-C (128 plus the number of any signal)"},
 };
 

@@ -11,13 +11,15 @@ std::vector<CommandInfo> make_commands() {
       {Command::serve,
        "serve",
        "serve a model to the users of this machine",
-       "",
+       "[MODEL...]",
        "Loads a model and serves it through a Unix socket until SIGTERM or SIGINT, which let running answers finish "
-       "(a second signal stops at once). Without -m the embedded model is served. Users share the server equally; "
+       "(a second signal stops at once). The arguments are files of models, as values of -m. Without one the embedded "
+       "model is served. Users share the server equally; "
        "[[tenant]] tables in troupe.toml give users, groups and services weights and limits (operations.md).",
-       {"troupe serve", "troupe serve -m llama-3.2-1b-q4_k_m.gguf -c 8192 -t 8",
+       {"troupe serve", "troupe serve llama-3.2-1b-q4_k_m.gguf -c 8k -t 8",
         "troupe serve --socket /run/user/1000/my.sock --memory 8GiB --allow-gid 100",
-        "troupe serve --log-format json --log-level warn --print-config", "troupe serve --profile"}},
+        "troupe serve --log-format json --log-level warn --print-config", "troupe serve --check",
+        "troupe serve --profile"}},
       {Command::run,
        "run",
        "stream an answer from the server",

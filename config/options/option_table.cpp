@@ -505,6 +505,11 @@ std::span<const Option> option_table() {
        "print the configuration in effect, as a configuration file, and stop", kNeedsRestart, kFlagOnly},
       {&ServerOptions::print_limits, "print-limits", "", kConfiguration, "", kAny,
        "print how much memory each limit allows, and all together, and stop", kNeedsRestart, kFlagOnly},
+      {&ServerOptions::check, "check", "", kConfiguration, "", kAny,
+       "find what a start or a reload would refuse, without loading weights, and stop: 78 with file, line and reason "
+       "if "
+       "there is anything",
+       kNeedsRestart, kFlagOnly},
       {&HelpOptions::help, "help", "-h", kConfiguration, "", kAny, "print this text and stop", kNeedsRestart,
        kFlagOnly},
   };

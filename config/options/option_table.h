@@ -140,6 +140,7 @@ struct ServerOptions {
   std::chrono::milliseconds idle_exit{0};
   std::int64_t usage_days = 400;
   bool print_limits = false;
+  bool check = false;
 };
 
 struct ShowTemplateOptions {  // inspect

@@ -240,8 +240,22 @@ void leave_out_guests(ConfigFile& file, std::vector<std::string>& warnings) {
   });
 }
 
+using Places = std::vector<std::pair<std::string, std::string>>;  // option name and where the file has it: "FILE:3"
+
+// What a flag or a variable has set as well as the file, which then does nothing.
+std::vector<std::string> hidden_keys(const Places& of_file, const Parsed& parsed) {
+  std::vector<std::string> hidden;
+  for (const auto& [name, place] : of_file)
+    if (const std::string& origin = parsed.origins.at(name); origin != place)
+      hidden.push_back(fmt::format("{} hides {} of {}", origin, name, place));
+  const auto model = parsed.origins.find(model_option().name);
+  if (!parsed.models.empty() && model != parsed.origins.end())
+    hidden.push_back(fmt::format("{} hides the [[model]] tables of {}", model->second, parsed.file));
+  return hidden;
+}
+
 // Applies the entries of the file. Those of other subcommands are checked too, with a scratch copy of the options.
-Status apply_file(Command command, const ConfigFile& file, Parsed& parsed) {
+Status apply_file(Command command, const ConfigFile& file, Parsed& parsed, Places& places) {
   parsed.file = file.path;
   Options unused;
   for (const ConfigEntry& entry : file.entries) {
@@ -249,7 +263,10 @@ Status apply_file(Command command, const ConfigFile& file, Parsed& parsed) {
     const std::string place = fmt::format("{}:{}", file.path, entry.line);
     if (const auto problem = assign(*entry.option, entry.texts, ours ? parsed.options : unused))
       return Error{ErrorCode::bad_config, fmt::format("{}: {}: {}", place, entry.option->name, *problem)};
-    if (ours) parsed.origins[std::string(entry.option->name)] = place;
+    if (ours) {
+      parsed.origins[std::string(entry.option->name)] = place;
+      places.emplace_back(entry.option->name, place);
+    }
     if (!entry.former_name.empty())
       parsed.warnings.push_back(fmt::format("{}: {}", place, renamed(entry.former_name, entry.option->name)));
   }
@@ -316,6 +333,23 @@ Status apply_flags(const Flags& flags, Parsed& parsed) {
   return Ok{};
 }
 
+// `troupe serve FILE` is `troupe serve -m FILE`.
+Status take_models(Parsed& parsed) {
+  const std::string name(model_option().name);
+  if (parsed.arguments.empty()) return Ok{};
+  const auto given = parsed.origins.find(name);
+  if (given != parsed.origins.end() && given->second.starts_with("--"))
+    return Error{ErrorCode::invalid_argument, fmt::format("'{}' and {}: models are arguments or values of -m, not both",
+                                                          parsed.arguments.front(), given->second)};
+  for (const std::string& model : parsed.arguments)
+    if (model.empty()) return Error{ErrorCode::invalid_argument, "the path of a model is empty"};
+  if (const auto problem = assign(model_option(), parsed.arguments, parsed.options))
+    return Error{ErrorCode::invalid_argument, *problem};
+  parsed.origins[name] = "--" + name;
+  parsed.arguments.clear();
+  return Ok{};
+}
+
 }  // namespace
 
 std::string Option::variable() const { return variable_of(name); }
@@ -363,16 +397,21 @@ Result<Parsed> parse(Command command, std::span<const std::string> arguments, co
   const bool uses_files = std::any_of(option_table().begin(), option_table().end(), [&](const Option& option) {
     return option.name == "config" && option.belongs_to(command);
   });
+  Places places;
   if (uses_files) {
     auto file = read_file(asked_for, surroundings);
     if (!file) return file.error();
-    if (*file && asked_for.empty() && (*file)->path == surroundings.system_file && !surroundings.is_root)
+    if (*file && command == Command::serve && asked_for.empty() && !surroundings.is_root &&
+        (*file)->path == surroundings.system_file)
       leave_out_guests(**file, parsed.warnings);
     if (*file)
-      if (auto status = apply_file(command, **file, parsed); !status) return status.error();
+      if (auto status = apply_file(command, **file, parsed, places); !status) return status.error();
   }
   if (auto status = apply_variables(command, surroundings, parsed); !status) return status.error();
   if (auto status = apply_flags(*flags, parsed); !status) return status.error();
+  if (command == Command::serve)
+    if (auto status = take_models(parsed); !status) return status.error();
+  parsed.hidden = hidden_keys(places, parsed);
   if (parsed.origins.contains(model_option().name)) parsed.models.clear();
   warn_of_unknown_variables(surroundings, parsed.warnings);
   return parsed;
@@ -391,6 +430,7 @@ Result<Reread> read_again(Command command, const Parsed& in_effect, const Surrou
   reread.tenants_changed = fresh->tenants != in_effect.tenants;
   reread.models_changed = fresh->models != in_effect.models;
   reread.in_effect.file = fresh->file;
+  reread.in_effect.hidden = fresh->hidden;
   reread.in_effect.tenants = fresh->tenants;
   reread.in_effect.models = fresh->models;
   for (const Option& option : option_table()) {

@@ -48,9 +48,10 @@ struct Given {
   std::vector<std::string> arguments;                       // all that is not a flag, in order
   std::map<std::string, std::string, std::less<>> origins;  // option name -> "--threads", "TROUPE_THREADS", "FILE:3"
   std::vector<std::string> warnings;                        // unknown TROUPE_* variables, former names
-  std::string file;                                         // the configuration file that was read, if any
-  std::vector<TenantRule> tenants;                          // of `file`; of `serve` and `key`
-  std::vector<ModelTable> models;         // of `file`, of `serve`; empty if a flag or a variable names models
+  std::vector<std::string> hidden;  // of `file`, by flags and variables: "--allow-group hides allow-group of FILE:3"
+  std::string file;                 // the configuration file that was read, if any
+  std::vector<TenantRule> tenants;  // of `file`; of `serve` and `key`
+  std::vector<ModelTable> models;   // of `file`, of `serve`; empty if a flag or a variable names models
   std::vector<std::string> command_line;  // the parsed arguments, for read_again()
 };
 

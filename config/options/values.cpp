@@ -87,6 +87,16 @@ std::string_view without_dashes(std::string_view name) {
   return name.substr(std::min(name.find_first_not_of('-'), name.size()));
 }
 
+// "8k" is 8192.
+std::optional<std::int64_t> parse_tokens(std::string_view text) {
+  const bool has_unit = text.ends_with('k') || text.ends_with('K');
+  if (has_unit) text.remove_suffix(1);
+  const auto count = parse_integer(text);
+  constexpr std::int64_t kMost = std::int64_t{1} << 40;
+  if (!count || !has_unit || *count < 0 || *count > kMost) return has_unit && count ? std::nullopt : count;
+  return *count * 1024;
+}
+
 // Sets one field; one overload per type of field. Each returns an error message or nullopt.
 class Assigner {
  public:
@@ -103,7 +113,9 @@ class Assigner {
   }
   template <class Integer>
   requires std::is_integral_v<Integer> Error operator()(Integer Options::*field) const {
-    return checked(parse_integer(text()), text(), "a whole number",
+    const bool is_tokens = option_.value == "TOKENS";
+    return checked(is_tokens ? parse_tokens(text()) : parse_integer(text()), text(),
+                   is_tokens ? "a whole number, such as 8192 or 8k" : "a whole number",
                    [&](std::int64_t v) { options_.*field = static_cast<Integer>(v); });
   }
   Error operator()(double Options::*field) const {

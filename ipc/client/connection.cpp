@@ -1,8 +1,10 @@
 #include "ipc/client/connection.h"
 
 #include <fmt/format.h>
+#include <grp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -11,6 +13,7 @@
 #include <cerrno>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "config/system_error.h"
 #include "ipc/frames/framing.h"
@@ -45,6 +48,33 @@ bool wait_for(int fd, short events, Deadline deadline) {
   }
 }
 
+// The name of the group that may use what `path` names, and others may not; empty: none.
+std::string group_let_in(const std::string& path, mode_t bits_of_group, mode_t bits_of_others) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0 || (info.st_mode & bits_of_others) != 0) return "";
+  if ((info.st_mode & bits_of_group) != bits_of_group || info.st_gid == 0) return "";
+  std::vector<char> buffer(1u << 16);
+  group record{};
+  group* found = nullptr;
+  if (::getgrgid_r(info.st_gid, &record, buffer.data(), buffer.size(), &found) == 0 && found != nullptr)
+    return found->gr_name;
+  return fmt::format("{}", info.st_gid);
+}
+
+// The socket's file, or a folder above it, lets us not in.
+Error closed(const std::string& path) {
+  std::string group = group_let_in(path, S_IWGRP, S_IWOTH);
+  if (group.empty()) group = group_let_in(path.substr(0, path.rfind('/')), S_IXGRP, S_IXOTH);
+  Error error = system_error("cannot connect to " + path, EACCES);
+  if (!group.empty())
+    error.message += fmt::format(
+        "; its users are in the group {0} (root adds one: usermod -aG {0} NAME; then log in "
+        "again)",
+        group);
+  error.message += "; a server of your own: troupe serve";
+  return error;
+}
+
 Result<int> connect_socket(const std::string& path, Deadline deadline) {
   const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return system_error("cannot make a socket", errno);
@@ -66,6 +96,7 @@ Result<int> connect_socket(const std::string& path, Deadline deadline) {
     if (error == ENOENT) return Error{ErrorCode::io, "no server at " + path + " (there is no such socket)"};
     if (error == ECONNREFUSED) return Error{ErrorCode::io, "no server at " + path + " (the socket is dead)"};
     if (error == EAGAIN) return Error{ErrorCode::busy, "the server at " + path + " does not accept connections"};
+    if (error == EACCES) return closed(path);
     return system_error("cannot connect to " + path, error);
   }
 }

@@ -174,15 +174,20 @@ TEST_CASE("prometheus: a histogram's buckets add up, what is above all bounds is
   CHECK(counts == std::vector<double>{1, 7, 9, 10});
 }
 
-TEST_CASE("quantiles are upper bounds of buckets, of what was counted between two statuses") {
-  const client::ServerStatus status = some_status();
-  CHECK(quantile(status, {}, "time_to_first_token", 0.5) == 0.01);
-  CHECK(quantile(status, {}, "time_to_first_token", 0.1) == 0.001);
-  CHECK_FALSE(quantile(status, {}, "time_to_first_token", 0.99));     // above the last bound
-  CHECK_FALSE(quantile(status, status, "time_to_first_token", 0.5));  // nothing new
-  CHECK_FALSE(quantile(status, {}, "no_such_histogram", 0.5));
-  const client::ServerStatus later = some_status(100, 400, 2, 2 + 5);
-  CHECK(quantile(later, status, "time_to_first_token", 0.5) == 0.1);
+TEST_CASE("status and top show recent latencies, and a dash for those that a server does not tell") {
+  client::ServerStatus status = some_status();
+  CHECK(recent_latency(status, "time_to_first_token") == "- / -");
+  status.metrics.gauge("recent_latency_seconds", "", 5.066,
+                       {.labels = {{"quantile", "0.5"}}, .key = "time_to_first_token_p50"});
+  status.metrics.gauge("recent_latency_seconds", "", 0.00123,
+                       {.labels = {{"quantile", "0.99"}}, .key = "time_to_first_token_p99"});
+  CHECK(recent_latency(status, "time_to_first_token") == "5066 ms / 1.23 ms");
+  CHECK(status_text(status, false).find("first token 5066 ms / 1.23 ms, next - / -, wait for the first step - / -") !=
+        std::string::npos);
+  const std::vector<std::string> lines = screen_of(status).lines({24, 200}, false);
+  CHECK(std::ranges::any_of(lines, [](const std::string& line) {
+    return line.find("first token 5066 ms / 1.23 ms, next - / - (p50 / p99)") != std::string::npos;
+  }));
 }
 
 TEST_CASE("top fits any screen, and lists running requests before waiting ones") {

@@ -10,6 +10,7 @@
 #include <sstream>
 #include <thread>
 
+#include "cli/client/first_words.h"
 #include "cli/model/bench_report.h"
 #include "cli/model/probe_report.h"
 #include "cli/serve/tenant_rules.h"
@@ -233,6 +234,23 @@ TEST_CASE("a probe is shown with what was disturbed, and what the CPU lacks") {
         "read 10.0 GB/s (1.00 GiB), int8-avx2 210 GOP/s");
   CHECK(limits_line({}, 2, {kernels::Unit::int8_avx2}).empty());
   CHECK(share_text(0.638, "read") == "64 % of read");
+}
+
+TEST_CASE("a first word that looks like a model's name is told from the beginning of a text") {
+  const std::vector<std::string> served{"tales"};
+  for (const char* name : {"tales", "llama3", "Llama-3.2-1B", "qwen2.5:7b", "phi3", "a.gguf", "models/b.gguf", "yi-6b"})
+    CHECK(looks_like_model(name, served));
+  for (const char* word : {"Once", "llama", "Llamas", "tale", "3", "phi", "gptify2", "Yiddish", "2001:", "gemma or 2"})
+    CHECK_FALSE(looks_like_model(word, served));
+}
+
+TEST_CASE("a server's message names flags instead of fields") {
+  CHECK(with_flags("deadline_ms: ask for a longer deadline_ms, or fewer max_tokens") ==
+        "--timeout: ask for a longer --timeout, or fewer -n");
+  CHECK(with_flags("top_k must be 0 or more; max_tokens_left, xtop_k") ==
+        "--top-k must be 0 or more; max_tokens_left, xtop_k");
+  CHECK(with_flags("").empty());
+  CHECK(with_flags("(temperature)") == "(--temp)");
 }
 
 TEST_CASE("a rule by cgroup is refused by name where processes have no cgroup that it could match") {

@@ -1,10 +1,15 @@
 // troupe run against a server: how its input becomes a request, and how it prints answers.
 #include <fcntl.h>
+#include <grp.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <catch2/catch.hpp>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/process.h"
@@ -98,6 +103,65 @@ TEST_CASE("run: more answers than the tenant may ever ask for are a usage error"
   CHECK(refused.code == 2);
   CHECK_THAT(refused.err, Contains("refused (quota): ") && Contains("max-choices"));
   CHECK(server.call({"run", "--choices", "2", "-n", "2", "Once"}).code == 0);
+}
+
+TEST_CASE("run: a model's name before the prompt is a word of it, and that is said") {
+  ServerProcess server({"--alias", "tales"});
+  const auto note = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {"run", "-n", "1", "--stdin-timeout", "0"});
+    const Finished run = server.call(words);
+    CHECK(run.code == 0);
+    return run.err;
+  };
+  CHECK_THAT(note({"llama3", "hello"}),
+             Contains("llama3 is taken as the first word of the prompt; the server has its"));
+  CHECK_THAT(note({"tales", "hello"}), Contains("--model-name tales"));
+  CHECK(note({"--model-name", "tales", "tales", "hello"}).empty());
+  CHECK(note({"Once", "upon"}).empty());
+  CHECK(note({"llama3"}).empty());
+}
+
+TEST_CASE("run: without a prompt a terminal is told of chat") {
+  const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+  REQUIRE(terminal >= 0);
+  const Finished run = troupe::test::run({.arguments = {"run"}, .in = terminal});
+  ::close(terminal);
+  CHECK(run.code == 2);
+  CHECK_THAT(run.err, Contains("there is no prompt") && Contains("`troupe chat` is a conversation"));
+}
+
+TEST_CASE("run: an unmet deadline is called by its flag") {
+  ServerProcess server;
+  const Finished run = server.call({"run", "--timeout", "1ms", "--ignore-eos", "-n", "500", "Once"});
+  CHECK_THAT(run.err, !Contains("deadline_ms") && !Contains("max_tokens"));
+}
+
+TEST_CASE("run: a socket that is closed to us says which group may use it, and how to have a server of one's own") {
+  if (::geteuid() != 0) {
+    WARN("skipped: root alone can close a socket to another user by group");
+    return;
+  }
+  const TempFolder folder;
+  REQUIRE(::chmod(folder.path().c_str(), 0755) == 0);
+  const int door = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string path = folder.path("t.sock");
+  path.copy(address.sun_path, sizeof address.sun_path - 1);
+  REQUIRE(::bind(door, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  REQUIRE(::listen(door, 1) == 0);
+  REQUIRE(::chown(path.c_str(), 0, 1) == 0);  // the group of gid 1: daemon
+  REQUIRE(::chmod(path.c_str(), 0660) == 0);
+  const Finished run = troupe::test::run({.arguments = {"run", "--socket", path, "Once"}, .as_nobody = true});
+  ::close(door);
+  if (run.code == 126 || run.code == 127) {
+    WARN("skipped: another user may not run " << TROUPE_BINARY);
+    return;
+  }
+  CHECK(run.code == 77);
+  const group* const daemon = ::getgrgid(1);
+  CHECK_THAT(run.err, Contains(std::string("its users are in the group ") + (daemon ? daemon->gr_name : "1")) &&
+                          Contains("usermod -aG") && Contains("a server of your own: troupe serve"));
 }
 
 TEST_CASE("what is piped into run goes before the arguments, with a line end between") {

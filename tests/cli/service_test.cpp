@@ -245,6 +245,20 @@ TEST_CASE("SIGHUP takes over what can change, names what needs a restart, and te
   CHECK(server.wait().code == 0);
 }
 
+TEST_CASE("a key of the file that a flag or a variable hides is named at the start and at a reload") {
+  Manager manager;
+  const std::string config = manager.folder().write("troupe.toml", "max-connections = 17\nthreads = 2\n");
+  Process server(manager.server({"--config", config, "--max-connections", "9"}, {{"TROUPE_THREADS", "1"}}));
+  manager.wait_for("READY=1");
+  REQUIRE(server.wait_for_err("warning --max-connections hides max-connections of " + config + ":1"));
+  REQUIRE(server.wait_for_err("warning TROUPE_THREADS hides threads of " + config + ":2"));
+  manager.folder().write("troupe.toml", "\n\nmax-connections = 18\n");
+  server.signal(SIGHUP);
+  REQUIRE(server.wait_for_err("reload: --max-connections hides max-connections of " + config + ":3"));
+  server.signal(SIGTERM);
+  CHECK(server.wait().code == 0);
+}
+
 TEST_CASE("SIGHUP opens the log file anew, and keeps the old one where that fails") {
   Manager manager;
   const std::string log = manager.folder().path("logs/troupe.log");

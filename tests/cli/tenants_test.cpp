@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 #include <csignal>
+#include <filesystem>
 
 #include "tests/cli/process.h"
 
@@ -63,4 +64,46 @@ TEST_CASE("SIGHUP takes tenant rules over, and a bad one leaves the old ones") {
   CHECK(invoke({"run", "-n", "4", "--socket", folder.path("t.sock"), "Once"}).code == 0);
   server.signal(SIGTERM);
   CHECK(server.wait().code == 0);
+}
+
+TEST_CASE("serve --check finds all that a start would refuse, with file and line, and serves nothing") {
+  const TempFolder folder;
+  const auto check = [&](const std::string& config, std::vector<std::string> more = {}) {
+    more.insert(more.begin(), {"serve", "--check", "--config", folder.write("t.toml", config)});
+    return invoke(std::move(more));
+  };
+  const std::string file = folder.path("t.toml");
+  const Finished well = check("threads = 1\n[[tenant]]\nuser = 'root'\nname = 'web'\nmin-kv-blocks = 8\n",
+                              {"--socket", folder.path("t.sock"), "--log-file", folder.path("t.log"), "-t", "1"});
+  INFO(well.err);
+  CHECK(well.code == 0);
+  CHECK_THAT(well.out, Contains(file + ": nothing to complain of: 1 model (") && Contains("), 1 tenant rules\n"));
+  CHECK_THAT(well.err, Contains("warning: --threads hides threads of " + file + ":1"));
+  CHECK_FALSE(std::filesystem::exists(folder.path("t.sock")));
+  CHECK_FALSE(std::filesystem::exists(folder.path("t.log")));
+
+  const auto problem = [&](const std::string& config, const std::string& place, const std::string& why,
+                           const std::vector<std::string>& more = {}) {
+    const Finished found = check(config, more);
+    INFO(config << found.out << found.err);
+    CHECK(found.code == 78);
+    CHECK(found.out.empty());
+    CHECK_THAT(found.err, Contains("troupe serve: " + place + (place.empty() ? "" : ": ")) && Contains(why));
+  };
+  problem("\n[[tenant]]\nuser = 'no-such-user'\n", file + ":2", "this system has no user 'no-such-user'");
+  problem("threads = 1\nallow-group = ['no-such-group']\n", file + ":2: allow-group", "nobody named 'no-such-group'");
+  problem("[[model]]\npath = '" + folder.path("gone.gguf") + "'\n", file + ":1", "gone.gguf");
+  problem("[[model]]\npath = '" + folder.write("bad.gguf", "nonsense") + "'\n", file + ":1", "bad.gguf");
+  problem("chat-template = 'no-such'\n", file + ":1: chat-template", "'no-such' is no file");
+  problem("socket = '" + folder.path("none/t.sock") + "'\n", file + ":1", "none");
+  problem("log-file = '" + folder.path("none/t.log") + "'\n", file + ":1", "none/t.log");
+  problem("listen = ['tcp://127.0.0.1:0']\ntls-cert = 'none.pem'\ntls-key = 'none.pem'\n", "", "none.pem");
+  // The pool is known before it is made.
+  const std::string kept = "[[tenant]]\nuid = 1\nmin-kv-blocks = 1000000\n";
+  problem("kv-blocks = 100\n" + kept, file + ":2", "with this rule 1000000 KV blocks are kept for tenants");
+  problem("memory = '64MiB'\n" + kept, file + ":2", "with this rule 1000000 KV blocks are kept for tenants");
+  CHECK(check(kept).code == 0);
+
+  const Finished several = check("allow-user = ['no-such-user']\nlog-file = '" + folder.path("none/t.log") + "'\n");
+  CHECK_THAT(several.err, Contains("no-such-user") && Contains("none/t.log"));
 }

@@ -76,7 +76,7 @@ TEST_CASE("a bad flag, value or argument ends with 2 and says what would be righ
   const Finished value = invoke({"serve", "--parallel", "0"});
   CHECK(value.code == 2);
   CHECK_THAT(value.err, Contains("--parallel: 0 is out of range: it must be 1 to 4096"));
-  const Finished argument = invoke({"serve", "model.gguf"});
+  const Finished argument = invoke({"bench", "model.gguf"});
   CHECK(argument.code == 2);
   CHECK_THAT(argument.err, Contains("a model is named with -m"));
   const Finished draft = invoke({"serve", "--spec-draft-n-max", "17"});

@@ -117,6 +117,10 @@ TEST_CASE("flags of llama.cpp and vLLM that mean nothing here are refused with w
       {"--port", "Unix socket"},
       {"--api-key", "--allow-user NAME"},
       {"-sysf", "--system takes the text itself"},
+      {"--embeddings", "troupe embed"},
+      {"--mmproj", "text only"},
+      {"--dtype", "as the file has them"},
+      {"--override-kv", "-c sets the context"},
   };
   for (const auto& [flag, advice] : flags)
     for (const Command command : {Command::serve, Command::run}) {
@@ -128,6 +132,8 @@ TEST_CASE("flags of llama.cpp and vLLM that mean nothing here are refused with w
   CHECK(error_of(Command::run, {"--port=80"}).find("TROUPE_HOST=unix:///PATH") != std::string::npos);
   CHECK(error_of(Command::run, {"-m", "x.gguf"}).find("`troupe serve -m FILE`") != std::string::npos);
   CHECK(must_parse(Command::load, {"--api-key", "k"}).options.api_key == "k");
+  CHECK(error_of(Command::serve, {"--slots"}).find("`troupe top`") != std::string::npos);
+  CHECK(error_of(Command::serve, {"--system", "x"}).find("`troupe chat --system TEXT`") != std::string::npos);
 }
 
 TEST_CASE("no flag and no subcommand of troupe is taken for one of another program") {
@@ -152,16 +158,39 @@ TEST_CASE(
 }
 
 TEST_CASE("bad values and missing ones name the flag and what it wants") {
-  CHECK(error_of(Command::serve, {"-c", "7k"}) == "--ctx-size: '7k' is not a whole number (0 to 16777216)");
+  CHECK(error_of(Command::serve, {"-c", "7m"}) ==
+        "--ctx-size: '7m' is not a whole number, such as 8192 or 8k (0 to 16777216)");
+  CHECK(error_of(Command::serve, {"-c", "99999k"}) == "--ctx-size: 99999k is out of range: it must be 0 to 16777216");
+  CHECK(error_of(Command::serve, {"-c", "-8k"}).starts_with("--ctx-size: '-8k' is not a whole number"));
+  CHECK(error_of(Command::serve, {"-t", "8k"}) == "--threads: '8k' is not a whole number (0 to 1024)");
   CHECK(error_of(Command::serve, {"-c"}) == "--ctx-size needs a value: --ctx-size TOKENS");
   CHECK(error_of(Command::serve, {"--allow-uid"}) == "--allow-uid needs a value: --allow-uid UID,...");
   CHECK(error_of(Command::serve, {"--parallel", "0"}) == "--parallel: 0 is out of range: it must be 1 to 4096");
 }
 
+TEST_CASE("tokens may be counted in k") {
+  CHECK(must_parse(Command::serve, {"-c", "8k"}).options.ctx_size == 8192);
+  CHECK(must_parse(Command::serve, {"-c32K"}).options.ctx_size == 32768);
+  CHECK(must_parse(Command::run, {"-n", "2k", "x"}).options.predict == 2048);
+  CHECK(must_parse(Command::run, {"-n", "-1", "x"}).options.predict == -1);
+}
+
 TEST_CASE("a subcommand without positional arguments refuses them") {
-  CHECK(error_of(Command::serve, {"model.gguf"}) ==
-        "unexpected argument 'model.gguf': `troupe serve` takes flags only (a model is named with -m)");
+  CHECK(error_of(Command::bench, {"model.gguf"}) ==
+        "unexpected argument 'model.gguf': `troupe bench` takes flags only (a model is named with -m)");
   CHECK(must_parse(Command::inspect, {"model.gguf"}).arguments.size() == 1);
+}
+
+TEST_CASE("the arguments of serve are models, as values of -m") {
+  const Parsed parsed = must_parse(Command::serve, {"a.gguf", "-t", "3", "b=c.gguf"});
+  CHECK(parsed.options.model == std::vector<std::string>{"a.gguf", "b=c.gguf"});
+  CHECK(parsed.origins.at("model") == "--model");
+  CHECK(parsed.arguments.empty());
+  CHECK(must_parse(Command::serve, {"a.gguf"}, {{"TROUPE_MODEL", "b.gguf"}}).options.model ==
+        std::vector<std::string>{"a.gguf"});
+  CHECK(error_of(Command::serve, {"a.gguf", "-m", "b.gguf"}) ==
+        "'a.gguf' and --model: models are arguments or values of -m, not both");
+  CHECK(error_of(Command::serve, {""}) == "the path of a model is empty");
 }
 
 TEST_CASE("--help wins over everything else") {

@@ -100,6 +100,24 @@ TEST_CASE("flag, environment, file, default: in this order") {
   CHECK(parsed->options.max_sequences == 22);
   CHECK(parsed->options.max_connections == 13);
   CHECK(parsed->options.max_streams == Options{}.max_streams);
+  CHECK(parsed->hidden == std::vector<std::string>{"TROUPE_PARALLEL hides parallel of " + file + ":2",
+                                                   "--threads hides threads of " + file + ":1"});
+}
+
+TEST_CASE("a flag hides a key once, though a variable does too, and the [[model]] tables") {
+  const TempFolder folder;
+  const std::string file = folder.write("t.toml", "threads = 11\npredict = 5\n[[model]]\npath = 'a.gguf'\n");
+  const std::vector<std::string> arguments{"--config", file, "-t", "31", "-m", "b.gguf"};
+  const Surroundings surroundings{.variables = {{"TROUPE_THREADS", "21"}}, .system_file = "/nonexistent"};
+  const auto parsed = parse(Command::serve, arguments, surroundings);
+  REQUIRE(parsed);
+  CHECK(parsed->hidden == std::vector<std::string>{"--threads hides threads of " + file + ":1",
+                                                   "--model hides the [[model]] tables of " + file});
+  CHECK(parsed->models.empty());
+  const auto plain = parse(Command::serve, std::vector<std::string>{"--config", file},
+                           {.variables = {}, .system_file = "/nonexistent"});
+  REQUIRE(plain);
+  CHECK(plain->hidden.empty());
 }
 
 TEST_CASE("the file is the one asked for, else the user's, else the system's") {

@@ -83,6 +83,8 @@ TEST_CASE("flags still win over the file when it is read again") {
   const Reread reread = reading.again(before);
   CHECK(reread.changed.empty());
   CHECK(reread.in_effect.options.log_level == "error");
+  CHECK(before.hidden.empty());
+  CHECK(reread.in_effect.hidden == std::vector<std::string>{"--log-level hides log-level of " + reading.file + ":1"});
 }
 
 TEST_CASE("a file that has become wrong, or has gone, is an error with its place") {

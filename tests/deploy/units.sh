@@ -20,8 +20,12 @@ verify --user "$prefix"/lib/systemd/user/troupe.{socket,service}
 
 # A flag would hide what the configuration file says of the same.
 for kind in system user; do
-  [ "$(grep '^ExecStart' "$prefix/lib/systemd/$kind/troupe.service")" = "ExecStart=$prefix/bin/troupe serve" ] ||
+  unit=$prefix/lib/systemd/$kind/troupe.service
+  [ "$(grep '^ExecStart=' "$unit")" = "ExecStart=$prefix/bin/troupe serve" ] ||
     fail "the $kind's service is not started as $prefix/bin/troupe serve, without flags"
+  # The check looks at what the server will, and keeps it neither from starting nor from a second try.
+  [ "$(grep '^ExecStartPre=' "$unit")" = "ExecStartPre=-$prefix/bin/troupe serve --check" ] ||
+    fail "the $kind's service is not checked before its start"
 done
 [ -z "$(grep -rF @ "$prefix/lib/systemd" | grep -v SystemCallFilter || true)" ] || fail "something is not filled in"
 

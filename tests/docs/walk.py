@@ -89,6 +89,7 @@ BLOCKS = {
         "troupe serve --memory 8GiB": Run({"troupe serve": r"(?s)max-buffer-bytes.*total\s*$"}),
         "model = ": Config(['memory = "16GiB"', "threads = 8", "ctx-size = 8192", "allow-group = ["]),
         "info reload": Reload(),
+        "sudo -u troupe troupe serve --check": Run({"sudo -u troupe troupe serve --check": r"nothing to complain of"}),
         "journalctl": Skip("needs systemd's journal"),
         "log-file = ": Config(['log-file = "']),
         "/var/log/troupe": Rotate(),

@@ -2,6 +2,8 @@
 
 #include <catch2/catch.hpp>
 
+#include <algorithm>
+#include <cmath>
 #include <deque>
 #include <limits>
 #include <map>
@@ -351,6 +353,38 @@ TEST_CASE("stream table: a request whose prompt is not encoded yet is not resume
   table.end_all(outcome(Outcome::cancelled), outcome(Outcome::draining), at(1));
   CHECK(sink->ends.at(0).outcome == Outcome::draining);
   CHECK(table.live().empty());
+}
+
+TEST_CASE("stream table: recent quantiles are within 5 % of what the clients of those streams are told") {
+  StreamTable table({.max_requests_per_user = kQuota});
+  std::mt19937_64 random(23);
+  std::lognormal_distribution<double> spread(0.0, 1.5);
+  std::vector<double> first, queued;
+  const auto within_5_percent = [](double shown, double measured) {
+    return std::abs(shown - measured) <= 0.05 * measured;
+  };
+  for (int i = 0; i < 400; ++i) {
+    Stream s(table);
+    const int begun = 1 + static_cast<int>(20 * spread(random));
+    const int answered = begun + 1 + static_cast<int>(300 * spread(random));
+    REQUIRE(table.started(s.id, 1, 0, at(begun)));
+    REQUIRE(table.deliver(emission(*s.task, 0, {5}, 0, ""), at(answered)));
+    REQUIRE(table.end(s.id, outcome(Outcome::length), at(answered + 7)));
+    first.push_back(s.sink->ends.at(0).usage.ttft_seconds);
+    queued.push_back(s.sink->ends.at(0).usage.queue_seconds);
+  }
+  std::ranges::sort(first);
+  std::ranges::sort(queued);
+  MetricList metrics;
+  table.counts().append_metrics(metrics, at(1000));
+  CHECK(within_5_percent(metrics.value("time_to_first_token_p50"), first[199]));
+  CHECK(within_5_percent(metrics.value("time_to_first_token_p99"), first[395]));
+  CHECK(within_5_percent(metrics.value("request_queue_time_p50"), queued[199]));
+  CHECK(within_5_percent(metrics.value("request_queue_time_p99"), queued[395]));
+  CHECK(metrics.find("inter_token_latency_p50") == nullptr);
+  MetricList later;
+  table.counts().append_metrics(later, at(1000 * 1000));
+  CHECK(later.find("time_to_first_token_p50") == nullptr);
 }
 
 TEST_CASE("stream table: states are counted") {

@@ -110,6 +110,27 @@ TEST_CASE("metrics of the same name and labels are one: their values and buckets
   CHECK(metrics.value("step_overhead") == Approx(2));
 }
 
+TEST_CASE("a latency's sketch keeps one to two minutes, from a microsecond to three hours") {
+  RecentLatency recent;
+  const auto median = [&](int seconds) { return recent.at(at(seconds)).quantile(0.5); };
+  CHECK_FALSE(median(0));
+  recent.add(0.1, at(10));
+  recent.add(0.3, at(69));
+  CHECK(*median(69) == Approx(0.1).epsilon(0.025));  // the lower of two
+  recent.add(0.5, at(71));
+  CHECK(*median(72) == Approx(0.3).epsilon(0.025));
+  recent.add(0.7, at(132));
+  CHECK(*median(132) == Approx(0.5).epsilon(0.025));  // what is of the first minute is gone
+  CHECK(*median(193) == Approx(0.7).epsilon(0.025));
+  CHECK_FALSE(median(253));
+  recent.add(0.9, at(400));
+  CHECK(recent.at(at(400)).total() == 1);
+  LatencySketch sketch;
+  for (const double seconds : {0.0, -1.0, 1e9}) sketch.add(seconds);
+  CHECK(*sketch.quantile(0.0) == Approx(1e-6).epsilon(0.03));
+  CHECK(*sketch.quantile(1.0) > 1e4);
+}
+
 TEST_CASE("counters: what a keeper counted is kept when another one begins from zero") {
   Counters counters(at(0));
   counters.cache({.groups = {{{.total = 8, .free = 6, .evictions = 2},

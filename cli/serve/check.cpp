@@ -1,0 +1,173 @@
+#include "cli/serve/check.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "actors/models/model_catalog.h"
+#include "cli/serve/serve_options.h"
+#include "cli/serve/tcp_access.h"
+#include "cli/serve/tenant_rules.h"
+#include "config/printable.h"
+#include "config/system_error.h"
+#include "engine/model/file_verdict.h"
+#include "engine/model/kernel_choice.h"
+#include "engine/model/memory_budget.h"
+#include "engine/tokenizers/tokenizer.h"
+#include "ipc/sockets/socket_path.h"
+#include "ipc/sockets/strict_modes.h"
+
+namespace troupe::cli {
+namespace {
+
+std::string folder_of(const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  return folder.empty() ? "." : folder;
+}
+
+// Where an option was given, for a message that does not say it.
+std::string place_of(const config::Given& given, const std::string& option) {
+  const auto found = given.origins.find(option);
+  return found == given.origins.end() ? "--" + option : found->second;
+}
+
+// The most KV blocks that the model can have; none: that depends on other models, or on what memory is free then.
+Result<std::optional<std::uint32_t>> most_blocks(const engine::ModelFile& file, const engine::LoadOptions& load,
+                                                 std::uint64_t budget) {
+  const auto family = engine::find_family(file);
+  if (!family) return std::optional<std::uint32_t>();  // an encoder
+  if (load.num_blocks != 0) return std::optional(load.num_blocks);
+  if (budget == 0) return std::optional<std::uint32_t>();
+  const auto kernels = engine::choose_kernels(file, load, nullptr);
+  if (!kernels) return kernels.error();
+  const auto outline = (*family)->outline(file, load);
+  if (!outline) return outline.error();
+  const std::uint64_t weights = engine::packed_weight_bytes(file, **kernels) + outline->table_bytes;
+  const auto plan = engine::plan_cache(outline->cache, outline->info.context, load, budget - std::min(budget, weights));
+  if (!plan) return plan.error();
+  return std::optional(plan->num_blocks[0]);
+}
+
+Status check_template_name(const engine::ModelFile& file, const actors::ChatTemplateChoice& choice) {
+  if (choice.name.empty() || !choice.source.empty()) return Ok{};
+  const auto own = engine::find_chat_templates(file);
+  if (!own) return own.error();
+  for (const auto& [name, source] : *own)
+    if (choice.name == (name.empty() ? "default" : name) || (choice.name == "default" && own->size() == 1)) return Ok{};
+  return Error{ErrorCode::bad_config,
+               fmt::format("'{}' is no file, none of troupe's templates, and none of the model's file",
+                           Printable(choice.name).text())};
+}
+
+class Checker {
+ public:
+  Checker(const config::ServeOptions& options, const config::Given& given) : options_(options), given_(given) {}
+
+  ServeCheck run() {
+    check_access();
+    check_models();
+    note("", check_socket());
+    note("", check_log());
+    found_.summary = fmt::format("{}: nothing to complain of: {} model{} ({}), {} tenant rules",
+                                 given_.file.empty() ? "no configuration file" : given_.file, names_.size(),
+                                 names_.size() == 1 ? "" : "s", fmt::join(names_, ", "), given_.tenants.size());
+    return std::move(found_);
+  }
+
+ private:
+  void note(const std::string& place, const Status& done) {
+    if (!done) found_.problems.push_back(place + done.error().message);
+  }
+
+  // Users, groups, rules, addresses, keys and the certificate.
+  void check_access() {
+    auto server = server_options(options_, given_);
+    if (!server) return note("", server.error());
+    rules_ = server->tenants;
+    TcpAccess tcp;
+    note("", tcp.open(options_, given_, *server));
+  }
+
+  void check_models() {
+    auto gateway = gateway_options(options_, given_);
+    if (!gateway) return note("", gateway.error());
+    for (std::size_t i = 0; i < gateway->models.size(); ++i) {
+      actors::ModelSource& source = gateway->models[i];
+      source.load.max_sequences = options_.max_sequences;
+      if (source.load.memory == 0 && gateway->models.size() == 1) source.load.memory = gateway->memory;
+      // With tables the line of the model's; else where -m stands, or nothing of the model that is served by itself.
+      const std::string place = i < given_.models.size() ? fmt::format("{}:{}: ", given_.file, given_.models[i].line)
+                                : options_.model.empty() ? ""
+                                                         : place_of(given_, "model") + ": ";
+      note(place, check_model(source));
+    }
+  }
+
+  Status check_model(const actors::ModelSource& source) {
+    const actors::CatalogEntry entry = actors::describe(source);
+    if (entry.problem) return *entry.problem;
+    if (std::ranges::find(names_, entry.name) != names_.end())
+      return Error{ErrorCode::bad_config,
+                   fmt::format("two models are called \"{}\"; give {} another name", entry.name, source.path)};
+    names_.push_back(entry.name);
+    // What is free now says nothing of the start: a server that runs may hold it.
+    const std::uint64_t budget =
+        source.load.memory != 0 ? source.load.memory : std::numeric_limits<std::uint64_t>::max();
+    if (const auto judged = engine::judge_file(*entry.file, source.load, budget); !judged) return judged.error();
+    if (entry.draft_file)
+      if (const auto judged = engine::judge_file(*entry.draft_file, {}, budget); !judged)
+        return Error{judged.error().code, "the draft model: " + judged.error().message};
+    if (Status known = check_template_name(*entry.file, source.chat_template); !known)
+      return Error{known.error().code, fmt::format("{}: {}",
+                                                   given_.origins.contains("chat-template")
+                                                       ? place_of(given_, "chat-template") + ": chat-template"
+                                                       : "chat-template",
+                                                   known.error().message)};
+    if (!rules_) return Ok{};
+    const auto blocks = most_blocks(*entry.file, source.load, source.load.memory);
+    if (!blocks) return blocks.error();
+    if (*blocks) note("", check_kept_blocks(given_, *rules_, **blocks));  // has file and line of the rule
+    return Ok{};
+  }
+
+  Status check_socket() const {
+    if (options_.socket.empty()) return Ok{};
+    const std::string place = place_of(given_, "socket") + ": ";
+    if (Status valid = ipc::check_socket_path(options_.socket); !valid)
+      return Error{valid.error().code, place + valid.error().message};
+    if (options_.no_strict_modes) return Ok{};
+    if (Status safe = ipc::check_way_to(folder_of(options_.socket)); !safe)
+      return Error{safe.error().code, place + safe.error().message};
+    return Ok{};
+  }
+
+  Status check_log() const {
+    const std::string& path = options_.log_file;
+    if (path.empty() || ::access(path.c_str(), W_OK) == 0) return Ok{};
+    const bool is_new = errno == ENOENT;
+    if (is_new && ::access(folder_of(path).c_str(), W_OK | X_OK) == 0) return Ok{};
+    return system_error(fmt::format("{}: {} cannot be written", place_of(given_, "log-file"), path), errno,
+                        ErrorCode::bad_config);
+  }
+
+  const config::ServeOptions& options_;
+  const config::Given& given_;
+  std::optional<ipc::TenantRules> rules_;
+  std::vector<std::string> names_;  // of models
+  ServeCheck found_;
+};
+
+}  // namespace
+
+ServeCheck check_serve(const config::ServeOptions& options, const config::Given& given) {
+  return Checker(options, given).run();
+}
+
+}  // namespace troupe::cli
