@@ -228,8 +228,8 @@ const Option& model_option() {
   return *found;
 }
 
-// What the machine's file says of who may use its server does not hold for one that a user starts, unless they
-// name the file: its groups are those of the other socket.
+// The allow-... of the machine's file are those of the machine's socket: a server that a user starts takes them only if
+// the file is named.
 void leave_out_guests(ConfigFile& file, std::vector<std::string>& warnings) {
   std::erase_if(file.entries, [&](const ConfigEntry& entry) {
     const std::string_view name = entry.option->name;

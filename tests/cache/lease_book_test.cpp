@@ -144,7 +144,7 @@ TEST_CASE_METHOD(LeaseFixture,
 }
 
 TEST_CASE_METHOD(LeaseFixture,
-                 "an Acquire that computes all gets nothing cached, follows nobody, and commits equal blocks") {
+                 "an Acquire that computes all gets nothing cached, follows no sequence, and commits equal blocks") {
   acquire(1, prompt_of({1, 2}), 3);
   const auto computes_all = [&](SequenceId sequence) -> LeaseEffects& {
     effects.clear();

@@ -34,7 +34,8 @@ std::string error_of(const std::string& content) {
 
 }  // namespace
 
-TEST_CASE("the machine's file admits nobody to a user's own server, unless it is named or root starts it") {
+TEST_CASE(
+    "the allow-... of the machine's file do not hold for a user's own server, unless it is named or root starts it") {
   const TempFolder folder;
   const std::string system = folder.write("system.toml", "parallel = 5\nallow-group = ['games']\nallow-uid = [7]\n");
   const auto start = [&](bool is_root, std::vector<std::string> arguments) {
@@ -48,8 +49,8 @@ TEST_CASE("the machine's file admits nobody to a user's own server, unless it is
   CHECK(own.options.allow_group.empty());
   CHECK(own.options.allow_uid.empty());
   REQUIRE(own.warnings.size() == 2);
-  CHECK(own.warnings[0] == system + ":2: allow-group is for the machine's server and not for this one; --config " +
-                               system + " takes it");
+  CHECK(own.warnings[0] ==
+        system + ":2: allow-group is for the machine's server and not for this one; --config " + system + " takes it");
   for (const Parsed& parsed : {start(true, {}), start(false, {"--config", system})}) {
     CHECK(parsed.options.allow_group == std::vector<std::string>{"games"});
     CHECK(parsed.options.allow_uid.size() == 1);
