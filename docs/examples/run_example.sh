@@ -16,7 +16,7 @@ cleanup() {
 trap cleanup EXIT INT TERM
 
 "$troupe" serve -m "$model" --socket "$dir/troupe.sock" --usage-db "$dir/usage.db" \
-  --chat-template chatml 2>"$dir/log" &
+  --sessions-dir "$dir/sessions" --chat-template chatml 2>"$dir/log" &
 server=$!
 # The socket exists before the model is loaded: clients that connect early wait in its queue.
 for _ in $(seq 600); do

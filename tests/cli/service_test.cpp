@@ -179,11 +179,11 @@ TEST_CASE("the watchdog is not fed while requests wait and no step ends for long
   const auto first = ask(prompt);
   manager.wait_for("1 running, 0 waiting");
   const auto second = ask("Once");
-  manager.wait_for("2 running, 0 waiting");
+  manager.wait_for("1 running, 1 waiting");
   const auto third = ask("Once");
-  manager.wait_for("3 running, 0 waiting");  // so the first one's step has not ended
+  manager.wait_for("1 running, 2 waiting");  // so the first one's step has not ended
   const std::string heard = manager.heard();
-  const std::size_t from = heard.find("2 running"), to = heard.find("3 running");
+  const std::size_t from = heard.find("1 running, 1 waiting"), to = heard.find("1 running, 2 waiting");
   REQUIRE(from < to);
   CHECK_THAT(heard.substr(from, to - from), !Contains("WATCHDOG=1"));
   manager.wait_for("WATCHDOG=1");  // the step has ended
