@@ -204,7 +204,7 @@ TEST_CASE("an echoed prompt has logprobs, but for its first token, which is in n
   run.prompt_logprobs = {{.id = 0, .logprob = std::numeric_limits<float>::quiet_NaN(), .top = {}},
                          {.id = 1, .logprob = -2, .top = {}}};
   run.logprobs = {{.id = 1, .logprob = -1, .top = {}}};
-  answer->on_tokens(std::move(run));
+  (void)answer->on_tokens(std::move(run));
   CHECK(answer->on_end(end_of(Outcome::eos, 1)).bytes.find(R"("text_offset":[0,0,1])") != std::string::npos);
 }
 
