@@ -20,7 +20,7 @@ enum class ServingPhase : std::uint8_t {
   short_of_blocks,   // its Acquire was answered Short and will be sent again. If its tenant's ceiling was the reason,
                      // other tenants' requests do not wait for it
   running,           // in the planner, and open (or about to be opened) in the worker; maybe parked, with its blocks
-  no_credit,         // may not go on for now, without sequence and blocks
+  no_credit,         // its driver lets it not go on, and it has no sequence and no blocks
   waiting_for_fork,  // waits until the choice that it is a fork of has computed their prompt
   reading            // waits until what was saved of it is in memory, without sequence and blocks
 };
@@ -52,7 +52,9 @@ struct ServingSequence {
   std::uint32_t num_saved = 0;
 };
 
-// Filled by the driver before ServingLoop::add(), up to `tokens`; the rest is the loop's, to be read only.
+// Filled by the driver before ServingLoop::add(), up to `tokens`. Of these the driver may change `asked.due_seconds`
+// before the request is queued, alone_until, answer_tokens, wants_prompt_logits and contents between steps, and appends
+// tokens before row_ended(). The rest is the loop's, to be read only.
 struct ServingRequest : ServingSequence {
   ServingRequest() = default;
   virtual ~ServingRequest() = default;
@@ -63,7 +65,7 @@ struct ServingRequest : ServingSequence {
   TenantId tenant() const { return asked.tenant; }
   std::uint32_t prompt_tokens() const { return asked.prompt_tokens; }
   std::uint32_t known_tokens() const { return static_cast<std::uint32_t>(tokens.size()); }
-  // What it asks for now: its answer so far counts as generated.
+  // What it asks for, with its answer so far as generated.
   Demand demand() const {
     Demand now = asked;
     now.generated = known_tokens() - asked.prompt_tokens;

@@ -51,6 +51,16 @@ inline Request request_for(const Client& client) {
   return request;
 }
 
+// Submits the request and runs until its answer has ended.
+template <class Sink = Listener>
+std::shared_ptr<Sink> ask(Stage& stage, Request request) {
+  auto sink = std::make_shared<Sink>();
+  stage.submit(std::move(request), sink);
+  stage.run_with_time();
+  REQUIRE(sink->end_);
+  return sink;
+}
+
 class Reference {
  public:
   explicit Reference(std::shared_ptr<engine::LoadedModel> model) { stage_.serve(std::move(model)); }

@@ -40,14 +40,6 @@ Request scored(std::uint32_t prompt_tokens, std::uint32_t max_tokens, bool score
   return request;
 }
 
-std::shared_ptr<Scores> ask(Stage& stage, Request request) {
-  auto sink = std::make_shared<Scores>();
-  stage.submit(std::move(request), sink);
-  stage.run_with_time();
-  REQUIRE(sink->end_);
-  return sink;
-}
-
 // Log-softmax in double of the logits before each token.
 std::vector<double> expected(const std::vector<TokenId>& prompt) {
   engine::Team team(1);
@@ -89,16 +81,16 @@ TEST_CASE("prompt logprobs: those of the whole text at once, cached or not, and 
     Stage stage(options);
     stage.serve(load_model(64));
     const Request request = scored(150, 8);
-    const auto plain = ask(stage, scored(150, 8, false));
+    const auto plain = ask<Scores>(stage, scored(150, 8, false));
     CHECK(plain->scores.empty());
     for (int round = 0; round < 2; ++round) {
-      const auto sink = ask(stage, request);
+      const auto sink = ask<Scores>(stage, request);
       check(*sink, request);
       CHECK(sink->ids == plain->ids);
       CHECK(sink->end_->usage.cached_tokens == 0);
     }
     // Others may use what it has computed.
-    CHECK(ask(stage, scored(150, 8, false))->end_->usage.cached_tokens == 128);
+    CHECK(ask<Scores>(stage, scored(150, 8, false))->end_->usage.cached_tokens == 128);
     check_all_came_back(stage);
   }
 }
@@ -109,7 +101,7 @@ TEST_CASE("prompt logprobs: of prompts of one token, and of a block and its neig
   for (const std::uint32_t length : {1u, 2u, 31u, 32u, 33u, 65u}) {
     INFO(length << " tokens");
     const Request request = scored(length, 2);
-    check(*ask(stage, request), request);
+    check(*ask<Scores>(stage, request), request);
   }
 }
 

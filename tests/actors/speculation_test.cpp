@@ -24,14 +24,6 @@ GatewayOptions with(DraftSource source) {
   return options;
 }
 
-std::shared_ptr<Listener> ask(Stage& stage, Request request) {
-  auto sink = std::make_shared<Listener>();
-  stage.submit(std::move(request), sink);
-  stage.run_with_time();
-  REQUIRE(sink->end_);
-  return sink;
-}
-
 void run_one(Stage& stage) {
   if (stage.scheduler().run(1) == 0) stage.scheduler().advance_time(std::chrono::milliseconds(100));
 }

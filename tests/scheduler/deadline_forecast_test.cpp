@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <functional>
 #include <random>
 #include <vector>
 
@@ -62,14 +63,7 @@ class Crowd {
         }
         continue;
       }
-      // As the server, which ends a stream at its deadline.
-      std::erase_if(open, [&](RequestNumber number) {
-        const SimRequest& request = sim.request(number);
-        const bool is_late = *request.deadline < (request.ended ? request.ended_at : sim.time());
-        if (request.ended || is_late) sim.settle(number, !is_late);
-        if (is_late) sim.cancel(number);
-        return request.ended || is_late;
-      });
+      settle(open);
       if (!sim.tick()) sim.wait_until(next);
     }
     for (const RequestNumber number : promised) {
@@ -81,6 +75,21 @@ class Crowd {
       totals.goodput += request.demand.max_tokens / seconds;
     }
     return totals;
+  }
+
+  // Ends streams at their deadlines, as the server does, and takes those that have ended out of `open`.
+  void settle(
+      std::vector<RequestNumber>& open,
+      const std::function<void(RequestNumber, bool was_kept)>& ended = [](RequestNumber, bool) {}) {
+    std::erase_if(open, [&](RequestNumber number) {
+      const SimRequest& request = sim.request(number);
+      const bool is_late = *request.deadline < (request.ended ? request.ended_at : sim.time());
+      if (!request.ended && !is_late) return false;
+      sim.settle(number, !is_late);
+      if (is_late) sim.cancel(number);
+      ended(number, !is_late);
+      return true;
+    });
   }
 
   std::vector<TokenId> prompt_of(std::uint32_t length) {
@@ -219,16 +228,9 @@ TEST_CASE("a flood of short deadlines of one tenant has none of another's reques
   std::optional<RequestNumber> of_guest;
   while (crowd.sim.time() < end || !open.empty()) {
     const double now = crowd.sim.time();
-    // As the server, which ends a stream at its deadline.
-    std::erase_if(open, [&](RequestNumber number) {
-      const SimRequest& request = crowd.sim.request(number);
-      const bool is_late = *request.deadline < (request.ended ? request.ended_at : now);
-      if (!request.ended && !is_late) return false;
-      crowd.sim.settle(number, !is_late);
-      if (is_late) crowd.sim.cancel(number);
-      (request.demand.tenant == kGuest ? guest : flood).kept += is_late ? 0 : 1;
+    crowd.settle(open, [&](RequestNumber number, bool was_kept) {
+      (crowd.sim.request(number).demand.tenant == kGuest ? guest : flood).kept += was_kept ? 1 : 0;
       if (of_guest == number) of_guest.reset(), next_of_guest = now + crowd.uniform(0, 2);
-      return true;
     });
     if (now < end && now >= next_of_flood) {
       next_of_flood += 0.05;
@@ -272,15 +274,9 @@ TEST_CASE("at twice the capacity retries are admitted when they were told to com
   std::vector<RequestNumber> open;
   while (!coming.empty() || !open.empty()) {
     const double now = crowd.sim.time();
-    std::erase_if(open, [&](RequestNumber number) {
-      const SimRequest& request = crowd.sim.request(number);
-      const bool is_late = *request.deadline < (request.ended ? request.ended_at : now);
-      if (!request.ended && !is_late) return false;
-      crowd.sim.settle(number, !is_late);
-      if (is_late) crowd.sim.cancel(number);
+    crowd.settle(open, [&](RequestNumber, bool was_kept) {
       ++promised;
-      kept += is_late ? 0 : 1;
-      return true;
+      kept += was_kept ? 1 : 0;
     });
     const auto next = std::ranges::min_element(coming, {}, &Coming::at);
     if (next != coming.end() && now >= next->at) {
