@@ -31,7 +31,9 @@ class Server:
             file.write(rules)
         uids = ",".join(str(uid) for uid in [0, *range(B_UID, B_UID + 20), *range(A_UID, A_UID + 20)])
         command = [options.troupe, "serve", "--config", config, "--socket", self.socket, "--allow-uid", uids, "--usage-db",
-                   "off", "--sessions-dir", "off", *options.serve, *flags]
+                   "off", *options.serve, *flags]
+        if "--sessions-dir" not in flags:
+            command += ["--sessions-dir", "off"]
         if options.model:
             command += ["-m", options.model]
         self.log = open(os.path.join(folder, "serve.log"), "w+")
@@ -190,6 +192,53 @@ def overload(options, folder):
     return all(met for _, met in goals)
 
 
+class SessionPlayer:
+    """bench/session_player.py as another user."""
+
+    def __init__(self, options, server, uid, **settings):
+        folder = os.path.dirname(os.path.abspath(__file__))
+        packages = os.path.join(os.path.dirname(os.path.abspath(options.troupe)), "clients", "python")
+        command = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "/usr/bin/python3",
+                   os.path.join(folder, "session_player.py"), "--socket", server.socket]
+        for name, value in settings.items():
+            command += ["--" + name.replace("_", "-"), str(value)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True,
+                                        env={"PATH": os.environ["PATH"], "PYTHONPATH": packages})
+        if self.process.stdout.readline() != "ready\n":
+            sys.exit("the player of sessions did not begin")
+
+    def figures(self):
+        return json.loads(self.process.communicate()[0])
+
+
+def sessions(options, folder):
+    """B's stream, and a turn of B's session, beside turns of sessions of many tokens, more than the cache has room for."""
+    tokens = scaled(options, 8000)
+    blocks = 3 * (tokens + 1000) // 32
+    server = Server(options, folder, ["--kv-blocks", str(blocks), "--sessions-dir", os.path.join(folder, "sessions")])
+    b_turns = {"seconds": options.seconds, "pause": 0.1}
+    b_stream = stream(options, 10000) + f",duration={options.seconds}s"
+    try:
+        alone_turns = SessionPlayer(options, server, B_UID, **b_turns).figures()
+        alone = server.load({"B": b_stream})["B"]["together"]
+        crowd = SessionPlayer(options, server, A_UID, sessions=6, tokens=tokens, new_tokens=64, answer=16,
+                              seconds=3 * options.seconds)
+        beside_turns = SessionPlayer(options, server, B_UID, **b_turns).figures()
+        beside = server.load({"B": b_stream})["B"]["together"]
+        of_crowd = crowd.figures()
+    finally:
+        server.stop()
+    limit = alone_turns["p99_ms"] + 2 * MAX_STALL_MS + 200
+    goals = [at_least("tok/s", beside["output_throughput"] / alone["output_throughput"], 0.4),
+             at_most("a turn's p99", beside_turns["p99_ms"], limit)]
+    print(f"| turns of six sessions of {tokens} tokens, {of_crowd['turns_per_second']:.1f} per s | "
+          f"{alone['output_throughput']:.0f} / {beside['output_throughput']:.0f} tok/s | turns p50 "
+          f"{alone_turns['p50_ms']:.1f} / {beside_turns['p50_ms']:.1f}, p99 {alone_turns['p99_ms']:.1f} / "
+          f"{beside_turns['p99_ms']:.1f} ms | " + "; ".join(text + ("" if met else " **missed**") for text, met in goals) + " |",
+          flush=True)
+    return all(met for _, met in goals)
+
+
 # Flags of a server and keys of its tenants, by what refuses their requests.
 REFUSING = {"requests of a user": (["-np", "4", "--max-requests-per-user", "32"], "prompt-len=128,output-len=64"),
             "the queue": (["-np", "4", "--max-queued-requests", "32"], "prompt-len=128,output-len=64"),
@@ -333,7 +382,7 @@ CASES = {"short": short_request, "flood": queued_flood,
          **{name.split()[-1]: one_stream(name)
             for name in ("an embed loop", "a flood of prompts", "a flood of tokenising")},
          "64": one_stream("64 streams"), "400": one_stream("400 streams"), "ten": ten_neighbours,
-         "cache": cache_flood, "overload": overload,
+         "cache": cache_flood, "overload": overload, "sessions": sessions,
          **{f"retries-{count}": retries(count) for count in (1, 2, 4)}, "weights-1:1": weights(1, 1), "weights-1:3": weights(1, 3), "equal-20": equal_tenants(20)}
 
 

@@ -6,7 +6,12 @@ cost are those of the real one. Metadata, names, shapes and types of the tensors
 be measured with the same file, also after llama-quantize (mamba-130m with --tensor-type ssm_dt=f16: its rows of 48
 values are no whole groups). The values keep activations finite for any number of tokens. Needs numpy.
 
+--draft writes a second model beside it, that drafts for it: its first layer with the same embedding and head. How often
+that one is right is set by --later-layers, by which the outputs of the other layers are multiplied, and --sharpness, the
+deviation of the logits: a trained model is as sure of its next token as one with 6 to 8.
+
 usage: random_model.py OUT.gguf --geometry mamba-130m [--dtype f16|f32] [--vocabulary FROM.gguf] [--seed 1]
+       random_model.py OUT.gguf --geometry tinyllama-1.1b --draft DRAFT.gguf --later-layers 0.1 --sharpness 8
        random_model.py --list --geometry mamba-130m
 """
 import argparse
@@ -139,7 +144,8 @@ def decoder(model, g):
             if model.arch == "qwen2":
                 large = name == "attn_k" and g["key_bias"]
                 model.bias(b + name, rows, of_norm(g["key_bias"], hd) if large else None)
-        model.matrix(b + "attn_output", d, heads * hd)
+        later = projection(g["later_layers"] if i > 0 else 1.0)
+        model.matrix(b + "attn_output", d, heads * hd, values=later)
         if model.arch in ("gemma3", "olmoe"):
             model.single(b + "attn_q_norm.weight", hd if model.arch == "gemma3" else heads * hd)
             model.single(b + "attn_k_norm.weight", hd if model.arch == "gemma3" else kv * hd)
@@ -155,10 +161,10 @@ def decoder(model, g):
         else:
             model.matrix(b + "ffn_gate", ff, d)
             model.matrix(b + "ffn_up", ff, d)
-            model.matrix(b + "ffn_down", d, ff)
+            model.matrix(b + "ffn_down", d, ff, values=later)
     model.single("output_norm.weight", d)
     if not g["tied"]:
-        model.matrix("output", vocab, d)
+        model.matrix("output", vocab, d, values=projection(g["sharpness"]))
     if "llama3_rope" in g:
         model.single("rope_freqs.weight", hd // 2, values=exactly(llama3_factors(hd, g["rope"], **g["llama3_rope"])))
 
@@ -352,6 +358,8 @@ GEOMETRIES = {
                                             context=32768, rope=1e6, eps=1e-6, tied=True, key_bias=0)),
     "qwen2.5-3b": (decoder, "qwen2", dict(layers=36, d=2048, ff=11008, heads=16, kv=2, head_dim=128, vocab=151936,
                                           context=32768, rope=1e6, eps=1e-6, tied=True, key_bias=0)),
+    "tinyllama-1.1b": (decoder, "llama", dict(layers=22, d=2048, ff=5632, heads=32, kv=4, head_dim=64, vocab=32000,
+                                              context=2048, rope=1e4, eps=1e-5, tied=False)),
     "llama-3.2-1b": (decoder, "llama", dict(layers=16, d=2048, ff=8192, heads=32, kv=8, head_dim=64, vocab=128256,
                                             context=131072, rope=5e5, eps=1e-5, tied=True, llama3_rope=LLAMA_3_ROPE)),
     "gemma-3-1b": (decoder, "gemma3", dict(layers=26, d=1152, ff=6912, heads=4, kv=1, head_dim=256, vocab=262144,
@@ -428,11 +436,11 @@ def add_vocabulary(model, path, size):
     model.metadata.update(found)
 
 
-def describe(name, layers=0, experts=0, vocab=0, key_bias=0):
+def describe(name, layers=0, experts=0, vocab=0, key_bias=0, later_layers=1.0, sharpness=1.0, context=0):
     family, arch, geometry = GEOMETRIES[name]
-    geometry = dict(geometry)
+    geometry = dict(geometry, later_layers=later_layers, sharpness=sharpness)
     for key, value in (("layers", layers), ("experts", experts), ("vocab", vocab),
-                       ("key_bias", key_bias)):
+                       ("key_bias", key_bias), ("context", context)):
         if value and key in geometry:
             geometry[key] = value
     model = Model(arch, name)
@@ -460,11 +468,13 @@ def header(model, dtype):
     return bytes(out) + b"\0" * (-len(out) % ALIGNMENT)
 
 
-def write(model, dtype, seed, path):
+def write(model, dtype, seed, path, like=None):
+    """like: a model whose tensors of the same names have the same values."""
+    places = {tensor[0]: index for index, tensor in enumerate((like or model).tensors)}
     with open(path, "wb") as file:
         file.write(header(model, dtype))
-        for index, (_, shape, kind, values) in enumerate(model.tensors):
-            random = np.random.default_rng([seed, index])
+        for name, shape, kind, values in model.tensors:
+            random = np.random.default_rng([seed, places[name]])
             number = np.float16 if stored_type(kind, dtype) == F16 else np.float32
             count = math.prod(shape)
             for first in range(0, count, PIECE):
@@ -486,13 +496,26 @@ def main():
     parser.add_argument("--vocab-size", type=int, default=0, help="a smaller vocabulary")
     parser.add_argument("--key-bias", type=float, default=0, metavar="NORM",
                         help="the norm of the biases of each K head, if any; trained models have some of 300")
+    parser.add_argument("--context", type=int, default=0, help="another length, in the file's metadata")
+    parser.add_argument("--draft", metavar="DRAFT.gguf", help="also write a model that drafts for it")
+    parser.add_argument("--later-layers", type=float, default=1.0, metavar="X",
+                        help="multiplies what the layers after the first add")
+    parser.add_argument("--sharpness", type=float, default=1.0, metavar="X", help="multiplies the logits")
     parser.add_argument("--list", action="store_true", help="print name, type and shape of the tensors, write nothing")
     arguments = parser.parse_args()
     if not arguments.list and not arguments.out:
         parser.error("name the file to write, or use --list")
 
-    model, vocab = describe(arguments.geometry, arguments.layers, arguments.experts, arguments.vocab_size,
-                            arguments.key_bias)
+    family, _, geometry = GEOMETRIES[arguments.geometry]
+    changed = arguments.draft or arguments.later_layers != 1 or arguments.sharpness != 1
+    if changed and (family is not decoder or geometry["tied"] or "experts" in geometry):
+        parser.error("--draft, --later-layers and --sharpness are for tinyllama-1.1b")
+
+    def describe_with(layers):
+        return describe(arguments.geometry, layers, arguments.experts, arguments.vocab_size, arguments.key_bias,
+                        arguments.later_layers, arguments.sharpness, arguments.context)
+
+    model, vocab = describe_with(arguments.layers)
     parameters = sum(math.prod(shape) for _, shape, _, _ in model.tensors)
     if arguments.list:
         for name, shape, kind, _ in model.tensors:
@@ -502,6 +525,10 @@ def main():
         try:
             add_vocabulary(model, arguments.vocabulary, vocab)
             write(model, arguments.dtype, arguments.seed, arguments.out)
+            if arguments.draft:
+                draft, _ = describe_with(1)
+                add_vocabulary(draft, arguments.vocabulary, vocab)
+                write(draft, arguments.dtype, arguments.seed, arguments.draft, like=model)
         except (OSError, ValueError) as error:
             sys.exit(f"random_model.py: {error}")
     print(f"{arguments.geometry}: {parameters / 1e6:.1f} M parameters")

@@ -98,7 +98,7 @@ class Batch final : private scheduler::ServingDriver {
     return std::exchange(news_, {});
   }
   // Since the last call.
-  [[nodiscard]] DraftCountsBySource take_draft_counts() { return std::exchange(draft_counts_, {}); }
+  [[nodiscard]] DraftCountsByDrafter take_draft_counts() { return std::exchange(draft_counts_, {}); }
   [[nodiscard]] std::size_t num_requests() const { return loop_.requests().size(); }
   // Some running sequence is not parked, so steps go on without a client's credit.
   [[nodiscard]] bool has_work() const { return loop_.planner().num_running() > 0; }
@@ -156,6 +156,7 @@ class Batch final : private scheduler::ServingDriver {
   void offer_own_proposal(Live& live);
   std::uint32_t proposal_left(const Live& live) const;
   void check_own_proposal(Live& live, const engine::ItemResult& row);
+  void count_draft(Drafter drafter, const engine::ItemResult& row, std::uint32_t num_draft);
   void learn_from_draft(Live& live, const engine::ItemResult& row, std::uint32_t num_draft);
 
   // Sessions (batch_sessions.cpp).
@@ -185,7 +186,7 @@ class Batch final : private scheduler::ServingDriver {
   std::optional<TimePoint> last_step_ended_;  // none: there was a pause after it
   RequestId at_work_ = 0;
   TimePoint now_{};  // of the event
-  DraftCountsBySource draft_counts_{};
+  DraftCountsByDrafter draft_counts_{};
   std::shared_ptr<DraftWork> draft_work_;    // to be sent
   std::uint64_t draft_number_ = 0;           // of the last work
   std::uint64_t drafted_step_ = 0;           // for which drafts were asked for

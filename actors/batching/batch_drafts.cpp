@@ -201,17 +201,23 @@ void Batch::check_own_proposal(Live& live, const engine::ItemResult& row) {
 // Compares the proposal with what followed, whether or not it was verified: so the acceptance of drafts that are not
 // worth verifying is known, too.
 void Batch::learn_from_draft(Live& live, const engine::ItemResult& row, std::uint32_t num_draft) {
-  if (live.keeps_to_proposal) return check_own_proposal(live, row);
+  if (live.keeps_to_proposal) {
+    count_draft(Drafter::request, row, num_draft);
+    return check_own_proposal(live, row);
+  }
   const std::size_t count = std::min(live.proposal.size(), row.tokens.size());
   std::uint32_t num_right = 0;
   while (num_right < count && live.proposal[num_right] == row.tokens[num_right].id) ++num_right;
   if (count > 0) loop_.planner().observe_draft(live.sequence, num_right, num_right < count);
   live.proposal.clear();
+  Drafter drafter = live.speculation.source == engine::DraftSource::ngram ? Drafter::ngram : Drafter::suffix;
+  if (live.proposed_at == live.tokens.size()) drafter = Drafter::draft;
+  count_draft(drafter, row, num_draft);
+}
+
+void Batch::count_draft(Drafter drafter, const engine::ItemResult& row, std::uint32_t num_draft) {
   if (num_draft == 0) return;
-  engine::DraftSource source = live.speculation.source;
-  if (source == engine::DraftSource::automatic) source = engine::DraftSource::suffix;
-  if (live.proposed_at == live.tokens.size()) source = engine::DraftSource::draft;
-  DraftCounts& counts = draft_counts_[static_cast<std::size_t>(source)];
+  DraftCounts& counts = draft_counts_[static_cast<std::size_t>(drafter)];
   ++counts.drafts;
   counts.tokens += num_draft;
   counts.accepted += row.num_accepted;

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
-
-#include "engine/drafting/speculation.h"
+#include <string_view>
 
 namespace troupe::actors {
 
@@ -15,6 +15,12 @@ struct DraftCounts {
   std::uint64_t accepted = 0;  // of these tokens
 };
 
-using DraftCountsBySource = std::array<DraftCounts, engine::kDraftSourceNames.size()>;  // by engine::DraftSource
+// Where a draft comes from: the draft model, the sequence's own text, that or earlier answers, or the request, which
+// proposes its answer.
+enum class Drafter : std::uint8_t { draft, ngram, suffix, request };
+
+inline constexpr std::array<std::string_view, 4> kDrafterNames{"draft", "ngram", "suffix", "request"};
+
+using DraftCountsByDrafter = std::array<DraftCounts, kDrafterNames.size()>;
 
 }  // namespace troupe::actors

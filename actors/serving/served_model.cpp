@@ -24,11 +24,11 @@ ServedModel::ServedModel(std::shared_ptr<const engine::LoadedModel> model)
 ServedModel::ServedModel(std::shared_ptr<const engine::Encoder> encoder)
     : encoder_(std::move(encoder)), vectors_(encoder_) {}
 
-Status ServedModel::set_draft_model(std::shared_ptr<const engine::LoadedModel> draft) {
+Result<engine::Drafting> ServedModel::set_draft_model(std::shared_ptr<const engine::LoadedModel> draft) {
   if (!model_) return Error{ErrorCode::bad_model, "an encoder has no use for a draft model"};
-  if (const Status fits = engine::check_draft_model(*draft, *model_); !fits) return fits;
-  draft_ = std::move(draft);
-  return Ok{};
+  const auto how = engine::compare_vocabularies(*draft, *model_);
+  if (how) draft_ = std::move(draft);
+  return how;
 }
 
 Status ServedModel::choose_chat_template(const ChatTemplateChoice& choice) {

@@ -12,6 +12,7 @@
 #include "actors/requests/status_snapshot.h"
 #include "config/result.h"
 #include "engine/chat/template.h"
+#include "engine/drafting/speculation.h"
 #include "engine/engine.h"
 #include "engine/model/encoder.h"
 #include "engine/model/text_vectors.h"
@@ -48,7 +49,7 @@ class ServedModel {
   // Null: none.
   const std::shared_ptr<const engine::LoadedModel>& draft_model() const { return draft_; }
   // Error: bad_model, if it cannot draft for this model; then nothing changes.
-  Status set_draft_model(std::shared_ptr<const engine::LoadedModel> draft);
+  Result<engine::Drafting> set_draft_model(std::shared_ptr<const engine::LoadedModel> draft);
   const engine::TextVectors& vectors() const { return *vectors_; }
   const engine::ModelInfo& info() const { return vectors_->info(); }
   // Null if the file has no vocabulary.

@@ -37,7 +37,7 @@ void Counters::step_ended(const engine::StepResult& step, bool continues, TimePo
   workspace_bytes_ = step.workspace_bytes;
 }
 
-void Counters::drafted(const DraftCountsBySource& counts) {
+void Counters::drafted(const DraftCountsByDrafter& counts) {
   const std::lock_guard lock(mutex_);
   for (std::size_t source = 0; source < counts.size(); ++source) {
     drafts_[source].drafts += counts[source].drafts;
@@ -48,10 +48,10 @@ void Counters::drafted(const DraftCountsBySource& counts) {
 
 void Counters::append_drafts(MetricList& metrics, const std::string& model) const {
   const std::lock_guard lock(mutex_);
-  for (std::size_t source = 0; source < drafts_.size(); ++source) {
-    const DraftCounts& counts = drafts_[source];
+  for (std::size_t i = 0; i < drafts_.size(); ++i) {
+    const DraftCounts& counts = drafts_[i];
     if (counts.drafts == 0) continue;
-    const std::string drafter(engine::kDraftSourceNames[source]);
+    const std::string drafter(kDrafterNames[i]);
     const auto add = [&](const std::string& name, std::string_view help, std::uint64_t count) {
       const std::string key = name + "_" + drafter;
       metrics.counter(name, help, static_cast<double>(count),

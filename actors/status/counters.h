@@ -34,7 +34,7 @@ class Counters {
   }
   // continues: after the step before there was work left, so the time between both is overhead.
   void step_ended(const engine::StepResult& step, bool continues, TimePoint now);
-  void drafted(const DraftCountsBySource& counts);
+  void drafted(const DraftCountsByDrafter& counts);
   // A pass over texts of an Embed.
   void pass_ended(TimePoint now) {
     const std::lock_guard lock(mutex_);
@@ -88,7 +88,7 @@ class Counters {
   TimePoint kernels_ended_;  // of the last step
   std::uint64_t workspace_bytes_ = 0;
   std::uint64_t embedding_bytes_ = 0;
-  DraftCountsBySource drafts_{};
+  DraftCountsByDrafter drafts_{};
   Latencies latencies_;
   RecentLatency step_overhead_;
   std::uint64_t restarts_ = 0;

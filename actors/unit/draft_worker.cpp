@@ -9,14 +9,14 @@
 namespace troupe::actors {
 
 struct DraftWorker::Runner {
-  std::shared_ptr<const engine::LoadedModel> model;
+  std::shared_ptr<const engine::LoadedModel> draft, target;
   engine::Team& team;
-  std::unique_ptr<engine::ModelDrafter> drafter;  // made by the first job, and by the next after one that threw
+  std::unique_ptr<engine::Proposer> drafter;  // made by the first job, and by the next after one that threw
 
   engine::DraftReply run(const DraftWork& work) {
     engine::DraftReply reply;
     try {
-      if (!drafter) drafter = std::make_unique<engine::ModelDrafter>(*model, team);
+      if (!drafter) drafter = engine::make_proposer(*draft, *target, team);
       for (const std::uint64_t request : work.closes) drafter->close(request);
       drafter->propose(work.asks, reply);
     } catch (const engine::Stopped&) {
@@ -32,13 +32,14 @@ struct DraftWorker::Runner {
   }
 };
 
-DraftWorker::DraftWorker(caf::actor_config& cfg, std::shared_ptr<const engine::LoadedModel> model, Compute& compute,
+DraftWorker::DraftWorker(caf::actor_config& cfg, std::shared_ptr<const engine::LoadedModel> draft,
+                         std::shared_ptr<const engine::LoadedModel> target, Compute& compute,
                          scheduler::JobSource source)
     : ActorBase(cfg, "draft worker"),
       compute_(compute),
       source_(source),
-      runner_(std::make_shared<Runner>(Runner{.model = std::move(model), .team = compute.team(), .drafter = nullptr})) {
-}
+      runner_(std::make_shared<Runner>(Runner{
+          .draft = std::move(draft), .target = std::move(target), .team = compute.team(), .drafter = nullptr})) {}
 
 caf::behavior DraftWorker::make_behavior() {
   return {

@@ -1,4 +1,4 @@
-// Proposes tokens with the draft model. Plain logic: engine::ModelDrafter. As the target worker it computes on the
+// Proposes tokens with the draft model. Plain logic: engine::Proposer. As the target worker it computes on the
 // compute pool, never inside the actor; between two steps there is at most one of its jobs.
 //
 // Its sequences need no care: what a dead worker had, or a job that threw, is answered as lost, and told again with the
@@ -15,14 +15,13 @@ namespace troupe::actors {
 
 class DraftWorker : public ActorBase {
  public:
-  // model: the draft model.
-  DraftWorker(caf::actor_config& cfg, std::shared_ptr<const engine::LoadedModel> model, Compute& compute,
-              scheduler::JobSource source);
+  DraftWorker(caf::actor_config& cfg, std::shared_ptr<const engine::LoadedModel> draft,
+              std::shared_ptr<const engine::LoadedModel> target, Compute& compute, scheduler::JobSource source);
 
   caf::behavior make_behavior() override;
 
  private:
-  struct Runner;  // runs the drafts, in jobs: the draft model and the drafter
+  struct Runner;  // runs the drafts, in jobs: the models and the drafter
 
   Compute& compute_;
   const scheduler::JobSource source_;

@@ -212,8 +212,10 @@ Result<ServedModel> ModelUnit::load_files(engine::Team& team) {
     const std::string drafting =
         fmt::format("draft model \"{}\": {} parameters, {} blocks of {} bytes", draft->info().name,
                     draft->info().num_parameters, draft->arena()->num_blocks(), draft->arena()->bytes_per_block());
-    if (const Status fits = served->set_draft_model(std::move(draft)); !fits) return fits.error();
-    spdlog::info("{}", drafting);
+    const auto how = served->set_draft_model(std::move(draft));
+    if (!how) return Error{how.error().code, "the draft model: " + how.error().message};
+    const bool by_text = *how == engine::Drafting::by_text;
+    spdlog::info("{}{}", drafting, by_text ? "; its vocabulary is another one, so it drafts by text" : "");
   }
   if (!entry_.source.chat_template.name.empty())
     if (const Status chosen = served->choose_chat_template(entry_.source.chat_template); !chosen) return chosen.error();

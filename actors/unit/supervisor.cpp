@@ -174,7 +174,8 @@ caf::actor Supervisor::make_worker() {
 }
 
 caf::actor Supervisor::make_drafter() {
-  return spawn_child<DraftWorker>(unit_.model.model()->draft_model(), server_.compute, unit_.source);
+  const std::shared_ptr<const ServedModel> served = unit_.model.model();
+  return spawn_child<DraftWorker>(served->draft_model(), served->language_model(), server_.compute, unit_.source);
 }
 
 caf::actor Supervisor::make_embedder() {

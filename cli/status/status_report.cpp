@@ -118,7 +118,7 @@ std::vector<std::pair<std::string, std::string>> lines_of(const client::ServerSt
         "windows", fmt::format("{} blocks of layers with a window: {} free, {} cached, {} in use; {} evicted",
                                count("window_blocks_total"), count("window_blocks_free"), count("window_blocks_cached"),
                                count("window_blocks_referenced"), count("window_block_evictions")));
-  for (const char* drafter : {"ngram", "suffix", "draft"}) {
+  for (const char* drafter : {"ngram", "suffix", "draft", "request"}) {
     const auto counted = [&](const char* what) { return count(fmt::format("spec_decode_num_{}_{}", what, drafter)); };
     const auto tokens = counted("draft_tokens");
     if (tokens == 0) continue;

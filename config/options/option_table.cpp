@@ -57,7 +57,7 @@ std::span<const Option> option_table() {
        "the model, a GGUF file; none: the embedded one (probe: a size to read at; none: 1 GiB). serve: may be given "
        "several times, as NAME=FILE: requests name their model, and the first is the default"},
       {&ServerOptions::draft, "draft", "-md --model-draft", kModel, "FILE", kAny,
-       "draft model for speculative decoding, of the same vocabulary: with --spec-type draft or auto"},
+       "draft model for speculative decoding, best of the same vocabulary: with --spec-type draft or auto"},
       {&SpeculationOptions::spec_type, "spec-type", "", kModel, "TYPE", kAny,
        "what drafts tokens, which a step verifies together: ngram or suffix (the text so far), draft (a draft model), "
        "auto, off. Never changes an answer; none: off (run: what the server was started with, as for the next three)",

@@ -6,30 +6,57 @@
 #include <chrono>
 #include <cmath>
 #include <iterator>
+#include <optional>
 
 #include "cache/group.h"
 #include "config/assert.h"
+#include "engine/drafting/text_drafter.h"
 
 namespace troupe::engine {
 
-Status check_draft_model(const LoadedModel& draft, const LoadedModel& target) {
-  const auto refuse = [](std::string why) { return Status(Error{ErrorCode::bad_model, std::move(why)}); };
-  const std::uint32_t size = target.info().vocab_size;
-  if (draft.info().vocab_size != size)
-    return refuse(
-        fmt::format("the draft model's vocabulary has {} tokens, the model's {}: a draft model needs the same",
-                    draft.info().vocab_size, size));
-  if (!draft.tokenizer() || !target.tokenizer()) {
-    if (draft.tokenizer() == target.tokenizer()) return Ok{};
-    return refuse("one of model and draft model has no vocabulary: it cannot be the same");
+namespace {
+
+// The first token of which one vocabulary has another one, or none; nothing: they are the same.
+std::optional<std::uint32_t> first_difference(const Tokenizer& one, const Tokenizer& other) {
+  const std::uint32_t size = std::min(one.size(), other.size());
+  for (std::uint32_t i = 0; i < size; ++i)
+    if (const auto id = static_cast<TokenId>(i); one.piece(id) != other.piece(id)) return i;
+  if (one.size() != other.size()) return size;
+  return std::nullopt;
+}
+
+bool has_plain_attention(const LoadedModel& model) {
+  const auto& groups = model.cache_spec().groups;
+  return model.num_states() == 0 && !groups.empty() &&
+         std::ranges::all_of(groups, [](const auto& group) { return group.window == 0; });
+}
+
+}  // namespace
+
+Result<Drafting> compare_vocabularies(const LoadedModel& draft, const LoadedModel& target) {
+  const auto refuse = [](std::string why) { return Error{ErrorCode::bad_model, std::move(why)}; };
+  const Tokenizer *own = draft.tokenizer().get(), *its = target.tokenizer().get();
+  if (!own && !its) {
+    if (draft.info().vocab_size == target.info().vocab_size) return Drafting::by_ids;
+    return refuse(fmt::format("draft model and model have no vocabulary, and {} and {} ids: they cannot be the same",
+                              draft.info().vocab_size, target.info().vocab_size));
   }
-  for (std::uint32_t id = 0; id < size; ++id) {
-    const std::string ours = draft.tokenizer()->piece(static_cast<TokenId>(id));
-    if (ours == target.tokenizer()->piece(static_cast<TokenId>(id))) continue;
-    return refuse(
-        fmt::format("token {} is another one in the draft model's vocabulary: a draft model needs the same", id));
-  }
-  return Ok{};
+  if (!own || !its)
+    return refuse("one of model and draft model has no vocabulary, so that they share neither ids nor text");
+  const auto difference = first_difference(*own, *its);
+  if (!difference && draft.info().vocab_size == target.info().vocab_size) return Drafting::by_ids;
+  if (has_plain_attention(draft)) return Drafting::by_text;
+  return refuse(
+      fmt::format("its vocabulary is not the model's (token {} differs): then it drafts by text, for which a "
+                  "draft model needs attention to the whole context, and no windows or recurrent state",
+                  difference.value_or(own->size())));
+}
+
+std::unique_ptr<Proposer> make_proposer(const LoadedModel& draft, const LoadedModel& target, Team& team) {
+  const Result<Drafting> how = compare_vocabularies(draft, target);
+  TROUPE_ASSERT(how);
+  if (*how == Drafting::by_text) return std::make_unique<TextDrafter>(draft, target, team);
+  return std::make_unique<ModelDrafter>(draft, team);
 }
 
 ModelDrafter::ModelDrafter(const LoadedModel& model, Team& team) : model_(model), executor_(model, team) {
@@ -112,6 +139,9 @@ bool ModelDrafter::update(const DraftAsk& ask) {
     const std::uint32_t has = executor_.num_known(ask.request) - ask.first;
     executor_.append(ask.request, std::span(ask.tokens).subspan(std::min<std::size_t>(has, ask.tokens.size())));
   }
+  // Told nothing new after a draft without a token: the last row is computed again, to draw from it.
+  const std::uint32_t known = executor_.num_known(ask.request);
+  if (executor_.num_computed(ask.request) == known) executor_.rewind(ask.request, known - 1);
   Sequence& sequence = sequences_.at(ask.request);
   sequence.num_told = ask.first + static_cast<std::uint32_t>(ask.tokens.size());
   sequence.state.clear();

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "config/result.h"
+#include "engine/drafting/speculation.h"
 #include "engine/engine.h"
 
 namespace troupe::engine {
@@ -37,23 +38,34 @@ struct DraftReply {
   std::uint32_t num_passes = 0;
 };
 
-// Whether `draft` may draft for `target`: error bad_model with the reason. Vocabularies must be the same, token by
-// token; the families may be any.
-[[nodiscard]] Status check_draft_model(const LoadedModel& draft, const LoadedModel& target);
+// How `draft` may draft for `target`: error bad_model with the reason if it cannot. Of the same vocabulary any family
+// may. Of another one it needs attention to the whole context and nothing else, and both need a tokenizer.
+[[nodiscard]] Result<Drafting> compare_vocabularies(const LoadedModel& draft, const LoadedModel& target);
 
-// Used by one compute thread at a time. At most the blocks of LoadedModel::arenas() are held, and with recurrent layers
+// Used by one compute thread at a time.
+class Proposer {
+ public:
+  virtual ~Proposer() = default;
+  // Each request at most once in `asks`. `reply` is overwritten.
+  virtual void propose(const std::vector<DraftAsk>& asks, DraftReply& reply) = 0;
+  virtual void close(std::uint64_t request) = 0;  // unknown ones are ignored
+};
+
+// For models that compare_vocabularies() takes (asserted). All must outlive it.
+[[nodiscard]] std::unique_ptr<Proposer> make_proposer(const LoadedModel& draft, const LoadedModel& target, Team& team);
+
+// At most the blocks of LoadedModel::arenas() are held, and with recurrent layers
 // at most half of num_states() sequences, each with a copy of its state from before its draft: the least recently asked
 // ones give up theirs.
-class ModelDrafter {
+class ModelDrafter final : public Proposer {
  public:
   static constexpr std::uint32_t kMaxRows = 512;  // of one sequence in one call; a longer prompt takes several
 
   // Both must outlive it.
   ModelDrafter(const LoadedModel& model, Team& team);
 
-  // Each request at most once in `asks`. `reply` is overwritten.
-  void propose(const std::vector<DraftAsk>& asks, DraftReply& reply);
-  void close(std::uint64_t request);  // unknown ones are ignored
+  void propose(const std::vector<DraftAsk>& asks, DraftReply& reply) override;
+  void close(std::uint64_t request) override;
 
  private:
   struct Sequence {

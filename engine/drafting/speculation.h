@@ -24,6 +24,9 @@ inline constexpr std::array<std::string_view, 5> kDraftSourceNames{"off", "auto"
   return std::nullopt;
 }
 
+// How a draft model drafts. By ids: it has the target's vocabulary, token by token. By text: text_drafter.h.
+enum class Drafting : std::uint8_t { by_ids, by_text };
+
 struct Speculation {
   DraftSource source = DraftSource::off;
   std::uint32_t n_max = 16;  // tokens of a draft, at most; at most kMaxDraftTokens

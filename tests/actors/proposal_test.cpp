@@ -69,6 +69,13 @@ Answered ask(const std::shared_ptr<engine::LoadedModel>& model, Request request,
   stage.run_with_time();
   REQUIRE(answered.sink->end_);
   check_all_came_back(stage);
+  MetricList metrics;
+  stage.counters.append_drafts(metrics, "model");
+  const Usage& usage = answered.sink->end_->usage;
+  if (usage.drafted_tokens > 0) {
+    CHECK(metrics.value("spec_decode_num_draft_tokens_request") == usage.drafted_tokens);
+    CHECK(metrics.value("spec_decode_num_accepted_tokens_request") == usage.accepted_tokens);
+  }
   return answered;
 }
 

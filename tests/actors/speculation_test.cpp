@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "tests/actors/clients.h"
+#include "tests/engine/drafting/other_vocabulary.h"
 
 namespace troupe::actors {
 namespace {
@@ -300,7 +301,7 @@ std::shared_ptr<engine::LoadedModel> load_draft(std::uint32_t num_blocks) {
 
 ServedModel with_draft(std::uint32_t num_blocks, std::uint32_t num_draft_blocks) {
   ServedModel served(load_model(num_blocks));
-  const Status fits = served.set_draft_model(load_draft(num_draft_blocks));
+  const auto fits = served.set_draft_model(load_draft(num_draft_blocks));
   if (!fits) FAIL(fits.error().message);
   return served;
 }
@@ -358,7 +359,7 @@ TEST_CASE("speculation: a draft model of any family changes no token of any othe
     for (const char* draft : {"mamba", "gemma3", "falcon-h1", "qwen2"}) {
       INFO(draft << " drafts for " << target);
       ServedModel served(golden(target));
-      if (const Status fits = served.set_draft_model(golden(draft)); !fits) FAIL(fits.error().message);
+      if (const auto fits = served.set_draft_model(golden(draft)); !fits) FAIL(fits.error().message);
       Stage stage(with(DraftSource::draft));
       stage.serve(std::move(served));
       const auto a = std::make_shared<Listener>(), b = std::make_shared<Listener>();
@@ -372,6 +373,35 @@ TEST_CASE("speculation: a draft model of any family changes no token of any othe
       CHECK(a->end_->usage.drafted_tokens > 0);
       check_all_came_back(stage);
     }
+  }
+}
+
+TEST_CASE("speculation: a draft model with another vocabulary changes no token, and many of its tokens are accepted") {
+  const auto file = engine::open_gguf(std::string(TROUPE_MODELS) + "/tales-draft-q8_0.gguf");
+  if (!file) FAIL(file.error().message);
+  const troupe::test::TemporaryFile changed(troupe::test::with_other_vocabulary(**file, 8));
+  for (const double temperature : {0.0, 0.8}) {
+    INFO("temperature " << temperature);
+    Stage plain;
+    plain.serve(load_model(64));
+    const auto expected = ask(plain, tale(temperature, 200));
+    ServedModel served(load_model(64));
+    engine::LoadOptions options;
+    options.num_blocks = 64;
+    const auto how = served.set_draft_model(load_model(changed.path(), options));
+    if (!how) FAIL(how.error().message);
+    CHECK(*how == engine::Drafting::by_text);
+    GatewayOptions by_draft = with(DraftSource::draft);
+    by_draft.speculation.n_max = 3;
+    Stage stage(by_draft);
+    stage.serve(std::move(served));
+    const auto sink = ask(stage, tale(temperature, 200));
+    CHECK(sink->ids == expected->ids);
+    CHECK(sink->text == expected->text);
+    const Usage& usage = sink->end_->usage;
+    CHECK(usage.drafted_tokens > 50);
+    CHECK(static_cast<double>(usage.accepted_tokens) > 0.2 * static_cast<double>(usage.drafted_tokens));
+    check_all_came_back(stage);
   }
 }
 
@@ -422,11 +452,11 @@ TEST_CASE("speculation: a draft model that cannot draft for the model is refused
   ServedModel served(load_model(8));
   const auto mamba = load_golden("mamba-F32", 8);
   if (!mamba) return;
-  const Status refused = served.set_draft_model(mamba);
+  const auto refused = served.set_draft_model(mamba);
   REQUIRE_FALSE(refused);
   CHECK(refused.error().message.find("vocabulary") != std::string::npos);
   const auto other = load_golden("llama-F32", 8);
-  const Status no_vocabulary = served.set_draft_model(other);
+  const auto no_vocabulary = served.set_draft_model(other);
   REQUIRE_FALSE(no_vocabulary);
   CHECK(no_vocabulary.error().message.find("vocabulary") != std::string::npos);
   CHECK(served.draft_model() == nullptr);

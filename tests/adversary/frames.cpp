@@ -119,10 +119,12 @@ Message generate_message(const Asked& asked) {
 
 std::string generate_frame(const Asked& asked) { return frame_of(Ask::generate, generate_message(asked)); }
 
+constexpr auto kLastReply = static_cast<std::uint32_t>(Reply::sessions);
+
 std::optional<Answer> read_answer(std::string_view body) {
   Fields frame(body);
   const auto outer = frame.next();
-  if (!outer || !outer->has_bytes || outer->number < 1 || outer->number > 14) return std::nullopt;
+  if (!outer || !outer->has_bytes || outer->number < 1 || outer->number > kLastReply) return std::nullopt;
   Answer answer;
   answer.reply = static_cast<Reply>(outer->number);
   if (answer.reply == Reply::status) answer.body = outer->bytes;
@@ -169,8 +171,10 @@ std::string outcome_name(std::uint32_t outcome) {
 }
 
 std::string to_string(const Answer& answer) {
-  static constexpr std::array kNames{"nothing",     "Welcome", "Tokens", "Done",   "Refused",  "Failed",    "Tokenized",
-                                     "Detokenized", "Models",  "Status", "Health", "Draining", "Embeddings"};
+  static constexpr std::array kNames{"nothing",    "Welcome",     "Tokens", "Done",    "Refused", "Failed",
+                                     "Tokenized",  "Detokenized", "Models", "Status",  "Health",  "Draining",
+                                     "Embeddings", "number 13",   "Usage",  "Sessions"};
+  static_assert(kNames.size() == kLastReply + 1);
   std::string line = kNames[static_cast<std::size_t>(answer.reply)];
   if (answer.outcome != 0) line += "{" + outcome_name(answer.outcome) + "}";
   if (!answer.field.empty()) line += " " + answer.field;

@@ -19,6 +19,7 @@ constexpr const char* kSmallText = "hello";
 constexpr std::int32_t kSmallId = 42;
 constexpr std::uint32_t kFirstTokens = 5;
 constexpr std::size_t kLongPromptBytes = 5000;
+constexpr std::size_t kTurnsOfASession = 12;
 
 Asked short_request() { return {.text = "Once upon a time", .seed = 7, .max_tokens = kFirstTokens}; }
 
@@ -124,6 +125,34 @@ void probe_long_prompt(Prober& prober) {
   });
 }
 
+// A session of a few turns, each of which is answered with one token; then it is deleted and begins again.
+void probe_session(Prober& prober) {
+  const std::string name = "neighbour-" + std::to_string(::getpid());
+  std::vector<std::vector<std::int32_t>> of_first;  // by turn, of the first round
+  std::size_t turn = 0;
+  const auto forget = [&](Client& client) {
+    const std::uint64_t stream = client.new_stream();
+    prober.expect("deleting a session", client.ask(stream, session_frame(stream, AskSession::remove, name)),
+                  Reply::sessions);
+    turn = 0;
+  };
+  Client* last = nullptr;
+  prober.run([&](Client& client) {
+    last = &client;
+    Asked asked = short_request();
+    asked.max_tokens = 1;
+    asked.session = name;
+    const auto begin = Clock::now();
+    const Generated generated = client.generate(asked);
+    if (!prober.expect(kSessionTime, generated.end, Reply::done)) return;
+    prober.add(kSessionTime, Clock::now() - begin);
+    if (turn == of_first.size()) of_first.push_back(generated.ids);
+    if (generated.ids != of_first[turn]) prober.wrong("a session's turn: other ids than the first time");
+    if (++turn == kTurnsOfASession) forget(client);
+  });
+  if (turn > 0 && last && last->is_open()) forget(*last);
+}
+
 void probe_connect(Prober& prober, const NeighbourSetting& setting) {
   prober.run([&](Client&) {
     const auto begin = Clock::now();
@@ -166,6 +195,7 @@ void probe_all(int fd, const NeighbourSetting& setting) {
   threads.emplace_back([&] { probe(milliseconds(25), [&](Prober& prober) { probe_first_token(prober, setting); }); });
   threads.emplace_back([&] { probe(milliseconds(50), [&](Prober& prober) { probe_texts(prober, setting); }); });
   threads.emplace_back([&] { probe(milliseconds(100), probe_long_prompt); });
+  threads.emplace_back([&] { probe(milliseconds(50), probe_session); });
   threads.emplace_back([&] { probe(milliseconds(50), [&](Prober& prober) { probe_connect(prober, setting); }); });
   for (std::thread& thread : threads) thread.join();
 }

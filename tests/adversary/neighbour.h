@@ -41,6 +41,7 @@ inline constexpr const char* kFirstTokenTime = "first token";
 inline constexpr const char* kTokenizeTime = "Tokenize";
 inline constexpr const char* kDetokenizeTime = "Detokenize";
 inline constexpr const char* kPromptTime = "long prompt";
+inline constexpr const char* kSessionTime = "session turn";
 inline constexpr const char* kConnectTime = "connect";
 inline constexpr const char* kTimerTime = "own timer";  // by how much this process itself was late
 

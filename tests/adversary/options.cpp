@@ -54,6 +54,7 @@ Options parse_options(const std::vector<std::string>& arguments, std::string& er
       {"--busy-health-ms", [&](const std::string& text) { return read(text, bounds.busy_health_ms); }},
       {"--compute-ms", [&](const std::string& text) { return read(text, bounds.compute_ms); }},
       {"--wait-ms", [&](const std::string& text) { return read(text, bounds.wait_ms); }},
+      {"--session-ms", [&](const std::string& text) { return read(text, bounds.session_ms); }},
       {"--connect-ms", [&](const std::string& text) { return read(text, bounds.connect_ms); }},
       {"--max-rss", [&](const std::string& text) { return read_bytes(text, bounds.max_rss); }},
       {"--stop-rss", [&](const std::string& text) { return read_bytes(text, bounds.stop_rss); }},
@@ -120,6 +121,8 @@ Bounds:
   --busy-health-ms X         its Health where the attack makes the server compute, p99 (100)
   --compute-ms X             its Generates where the attack makes the server compute, p99 (10000)
   --wait-ms X                its small Tokenize and Detokenize, p99 (2000)
+  --session-ms X             its session turn of one token, p99, above that without an attack (400: two steps of the
+                             longest stall and 200)
   --connect-ms X             connecting until Welcome, p99 (250)
                              to each of these the 99th percentile is added by which the neighbour's own timers were
                              late; on a machine that is busy with something else they are 20 times as long; and what is

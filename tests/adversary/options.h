@@ -16,6 +16,7 @@ struct Bounds {
   double busy_health_ms = 100;    // its Health where the attack makes the server compute
   double wait_ms = 2000;          // its small Tokenize and Detokenize, p99
   double compute_ms = 10'000;     // its Generates where the attack makes the server compute, p99
+  double session_ms = 400;        // its session turn, p99, above that without an attack: two steps and 200 ms
   double connect_ms = 250;        // connecting until Welcome, p99
   // Of what may take only so long whatever is measured (an exit, an answer at all): how many times as long it may take.
   int patience() const { return latency ? 1 : 5; }

@@ -363,6 +363,7 @@ std::vector<Finding> Rounds::late_answers(const Observed& observed, bool of_cont
   judge(kDetokenizeTime, bounds.wait_ms);
   judge(kPromptTime, bounds.compute_ms);
   const double calm = std::max(calm_.percentile(kFirstTokenTime, 0.99), bounds.first_token_ms);
+  judge(kSessionTime, calm_.percentile(kSessionTime, 0.99) + bounds.session_ms);
   judge(kFirstTokenTime, of_control ? bounds.first_token_factor * calm : bounds.compute_ms);
   return late;
 }
