@@ -61,6 +61,11 @@ class Server:
         return {metric["labels"]["tenant"]: metric["value"] for metric in metrics
                 if metric["name"] == "tenant_compute_seconds"}
 
+    def steps(self):
+        """The histogram of the durations of steps: bounds in seconds, counts."""
+        status = json.loads(self.ask("status", "--json").stdout)
+        return status["histogram_bounds"], status["histograms"]["step_duration"]["counts"]
+
     def load(self, tenants, alone=(), *flags):
         """The report of a run of `troupe load`; tenants: {name: keys as --tenant takes them}."""
         with tempfile.NamedTemporaryFile(suffix=".json") as report:
@@ -211,6 +216,17 @@ class SessionPlayer:
         return json.loads(self.process.communicate()[0])
 
 
+def percentile_between(before, after, share):
+    """Of what a histogram counted meanwhile, evenly spread within its buckets."""
+    bounds, counts = after[0], [now - then for now, then in zip(after[1], before[1])]
+    rank, lower = share * sum(counts), 0.0
+    for upper, count in zip(bounds, counts):
+        if count >= rank > 0:
+            return lower + (upper - lower) * rank / count
+        rank, lower = rank - count, upper
+    return lower
+
+
 def sessions(options, folder):
     """B's stream, and a turn of B's session, beside turns of sessions of many tokens, more than the cache has room for."""
     tokens = scaled(options, 8000)
@@ -223,18 +239,20 @@ def sessions(options, folder):
         alone = server.load({"B": b_stream})["B"]["together"]
         crowd = SessionPlayer(options, server, A_UID, sessions=6, tokens=tokens, new_tokens=64, answer=16,
                               seconds=3 * options.seconds)
+        before = server.steps()
         beside_turns = SessionPlayer(options, server, B_UID, **b_turns).figures()
+        step_ms = 1000 * percentile_between(before, server.steps(), 0.99)
         beside = server.load({"B": b_stream})["B"]["together"]
         of_crowd = crowd.figures()
     finally:
         server.stop()
-    limit = alone_turns["p99_ms"] + 2 * MAX_STALL_MS + 200
+    limit = alone_turns["p99_ms"] + 2 * step_ms + 200
     goals = [at_least("tok/s", beside["output_throughput"] / alone["output_throughput"], 0.4),
              at_most("a turn's p99", beside_turns["p99_ms"], limit)]
     print(f"| turns of six sessions of {tokens} tokens, {of_crowd['turns_per_second']:.1f} per s | "
           f"{alone['output_throughput']:.0f} / {beside['output_throughput']:.0f} tok/s | turns p50 "
           f"{alone_turns['p50_ms']:.1f} / {beside_turns['p50_ms']:.1f}, p99 {alone_turns['p99_ms']:.1f} / "
-          f"{beside_turns['p99_ms']:.1f} ms | " + "; ".join(text + ("" if met else " **missed**") for text, met in goals) + " |",
+          f"{beside_turns['p99_ms']:.1f} ms, 99 % of steps below {step_ms:.0f} ms | " + "; ".join(text + ("" if met else " **missed**") for text, met in goals) + " |",
           flush=True)
     return all(met for _, met in goals)
 

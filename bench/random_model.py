@@ -7,11 +7,13 @@ be measured with the same file, also after llama-quantize (mamba-130m with --ten
 values are no whole groups). The values keep activations finite for any number of tokens. Needs numpy.
 
 --draft writes a second model beside it, that drafts for it: its first layer with the same embedding and head. How often
-that one is right is set by --later-layers, by which the outputs of the other layers are multiplied, and --sharpness, the
+that one is right is set by --later-layers, by which the outputs of the other layers are multiplied (0.02: nearly always),
+and --draft-noise, the part of its own layer that is not the model's (1: all, it is never right). --sharpness is the
 deviation of the logits: a trained model is as sure of its next token as one with 6 to 8.
 
 usage: random_model.py OUT.gguf --geometry mamba-130m [--dtype f16|f32] [--vocabulary FROM.gguf] [--seed 1]
-       random_model.py OUT.gguf --geometry tinyllama-1.1b --draft DRAFT.gguf --later-layers 0.1 --sharpness 8
+       random_model.py OUT.gguf --geometry tinyllama-1.1b --draft DRAFT.gguf --later-layers 0.02 --draft-noise 0.1
+                       --sharpness 8
        random_model.py --list --geometry mamba-130m
 """
 import argparse
@@ -444,6 +446,7 @@ def describe(name, layers=0, experts=0, vocab=0, key_bias=0, later_layers=1.0, s
         if value and key in geometry:
             geometry[key] = value
     model = Model(arch, name)
+    model.width = geometry["d"]
     family(model, geometry)
     return model, geometry["vocab"]
 
@@ -466,6 +469,20 @@ def header(model, dtype):
         offset += math.prod(shape) * (2 if kind == F16 else 4)
         offset += -offset % ALIGNMENT
     return bytes(out) + b"\0" * (-len(out) % ALIGNMENT)
+
+
+def noisy(values, part):
+    """Of the same deviation, a part of it drawn anew."""
+    def mixed(random, first, count, shape):
+        noise = np.random.default_rng([first, count, shape[0]]).standard_normal(count, np.float32) / math.sqrt(shape[-1])
+        return math.sqrt(1 - part * part) * values(random, first, count, shape) + np.float32(part) * noise
+    return mixed
+
+
+def add_noise(model, part):
+    """To the matrices of the first layer that write to its output."""
+    model.tensors = [(name, shape, kind, noisy(values, part) if name.startswith("blk.") and shape[0] == model.width and
+                      len(shape) == 2 else values) for name, shape, kind, values in model.tensors]
 
 
 def write(model, dtype, seed, path, like=None):
@@ -500,6 +517,8 @@ def main():
     parser.add_argument("--draft", metavar="DRAFT.gguf", help="also write a model that drafts for it")
     parser.add_argument("--later-layers", type=float, default=1.0, metavar="X",
                         help="multiplies what the layers after the first add")
+    parser.add_argument("--draft-noise", type=float, default=0.0, metavar="X",
+                        help="0 to 1: the part of the draft's layer that is not the model's")
     parser.add_argument("--sharpness", type=float, default=1.0, metavar="X", help="multiplies the logits")
     parser.add_argument("--list", action="store_true", help="print name, type and shape of the tensors, write nothing")
     arguments = parser.parse_args()
@@ -527,6 +546,7 @@ def main():
             write(model, arguments.dtype, arguments.seed, arguments.out)
             if arguments.draft:
                 draft, _ = describe_with(1)
+                add_noise(draft, arguments.draft_noise)
                 add_vocabulary(draft, arguments.vocabulary, vocab)
                 write(draft, arguments.dtype, arguments.seed, arguments.draft, like=model)
         except (OSError, ValueError) as error:

@@ -16,20 +16,21 @@ inline constexpr std::uint32_t kMaxDraft = 16;
 // The share of proposals that were right, of the last ones above all. Plain values, O(1).
 class DraftAcceptance {
  public:
+  // kept: the weight of what was seen before each draft. doubt: so many proposals count for what is expected.
+  explicit DraftAcceptance(double kept = 0.9, double doubt = 2) : kept_(kept), doubt_(doubt) {}
+
   // A draft's tokens were compared with what the sequence got, up to the first that differed: `num_right` were equal,
   // and one was not if was_wrong.
   void observe(std::uint32_t num_right, bool was_wrong) {
-    right_ = kKept * right_ + num_right;
-    seen_ = kKept * seen_ + num_right + (was_wrong ? 1 : 0);
+    right_ = kept_ * right_ + num_right;
+    seen_ = kept_ * seen_ + num_right + (was_wrong ? 1 : 0);
   }
   // 0 to 1; while little was seen close to `expected`.
-  [[nodiscard]] double rate(double expected) const { return (right_ + kDoubt * expected) / (seen_ + kDoubt); }
+  [[nodiscard]] double rate(double expected) const { return (right_ + doubt_ * expected) / (seen_ + doubt_); }
   [[nodiscard]] double seen() const { return seen_; }
 
  private:
-  static constexpr double kKept = 0.9;  // weight of what was seen before each draft
-  static constexpr double kDoubt = 2;   // proposals that `expected` counts for
-
+  double kept_, doubt_;
   double right_ = 0, seen_ = 0;
 };
 
@@ -47,6 +48,7 @@ class DraftRoom {
     return true;
   }
   [[nodiscard]] double seconds() const { return seconds_; }
+  [[nodiscard]] double tokens() const { return tokens_; }
 
  private:
   static constexpr double kLeastTokens = 0.1;  // below, what a row costs that no model knows of is more than it gives

@@ -338,8 +338,9 @@ class StepPlanner {
   mutable std::size_t last_found_ = 0;    // where find() begins
   std::vector<Entry*> prefills_;          // of the step being planned, in their order
   std::vector<Entry*> decodes_;           // of the step being planned, as the items are
-  DraftAcceptance acceptance_;            // of all sequences
+  DraftAcceptance acceptance_{0.9, 4};    // of all sequences
   std::uint32_t undrafted_in_a_row_ = 0;  // times that wanted_drafts() was 0
+  std::uint32_t probe_after_ = 0;         // so many of them; 0: the fewest
   std::uint32_t deadlines_in_a_row_ = 0;  // steps in which chunks did not go by age
 };
 

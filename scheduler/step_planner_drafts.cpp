@@ -7,9 +7,11 @@
 namespace troupe::scheduler {
 namespace {
 
-constexpr std::uint32_t kProbeEvery = 64;  // steps without drafts of a model before one with them
-constexpr double kDraftMargin = 1.1;       // what drafting takes beside its passes
-constexpr double kHopeful = 0.5;           // the acceptance of proposals of which none was seen
+// Steps without drafts of a model before one with them: few at first, as a wrong belief may rest on few drafts; with
+// each of these in a row that changes nothing twice as many.
+constexpr std::uint32_t kFirstProbe = 4, kLastProbe = 64;
+constexpr double kDraftMargin = 1.1;  // what drafting takes beside its passes
+constexpr double kHopeful = 0.5;      // the acceptance of proposals of which none was seen
 
 }  // namespace
 
@@ -126,24 +128,32 @@ std::uint32_t StepPlanner::wanted_drafts(std::span<const SequenceId> sequences, 
   StepLoad load;
   for (const Entry& entry : entries_)
     if (entry.runnable() && entry.decoding()) load.add_row(entry.computed, entry.known - entry.computed, 1);
-  double tokens = load.num_outputs, drafting = 0;
-  double best = tokens / costs_->predict(load);
+  DraftRoom room(costs_->predict(load), load.num_outputs);
+  double drafting = 0, best = room.tokens() / room.seconds();
   std::uint32_t best_length = 0;
   for (std::uint32_t length = 1; length <= most; ++length) {
     drafting += pass_seconds;
+    bool added = false;  // what would not be verified is not drafted
     for (const SequenceId sequence : sequences) {
-      load.add_row(at(sequence).computed + length, 1, 1);
-      tokens += std::pow(draft_acceptance(sequence), length);
+      StepLoad longer = load;
+      longer.add_row(at(sequence).computed + length, 1, 1);
+      const double seconds = costs_->predict(longer) - costs_->predict(load);
+      if (!room.add(std::pow(draft_acceptance(sequence), length), seconds)) continue;
+      load = longer;
+      added = true;
     }
-    const double rate = tokens / (kDraftMargin * drafting + costs_->predict(load));
+    if (!added) break;
+    const double rate = room.tokens() / (kDraftMargin * drafting + room.seconds());
     if (!(rate > best)) continue;  // also where nothing is predicted
     best = rate;
     best_length = length;
   }
   if (best_length > 0) {
     undrafted_in_a_row_ = 0;
-  } else if (++undrafted_in_a_row_ >= kProbeEvery) {
+    probe_after_ = kFirstProbe;
+  } else if (++undrafted_in_a_row_ >= std::max(probe_after_, kFirstProbe)) {
     undrafted_in_a_row_ = 0;
+    probe_after_ = std::min(2 * std::max(probe_after_, kFirstProbe), kLastProbe);
     return 1;
   }
   return best_length;

@@ -148,6 +148,7 @@ class Batch final : private scheduler::ServingDriver {
   void begin_drafts(Live& live);
   bool may_draft(const Live& live) const;
   bool ask_for_drafts();
+  void learn_pass(const engine::DraftReply& reply);
   void charge_drafts(double seconds, TimePoint now);
   bool may_verify(const Live& live) const;
   void offer_drafts();
@@ -194,6 +195,7 @@ class Batch final : private scheduler::ServingDriver {
   std::vector<RequestId> drafting_;          // requests that were asked for
   std::vector<std::uint64_t> draft_closes_;  // to be sent
   double pass_seconds_ = 0;                  // that one pass of the draft model takes, of late
+  std::uint64_t num_passes_ = 0;             // that this is learned from
 
   // To be sent.
   std::shared_ptr<StepWork> work_;

@@ -102,9 +102,17 @@ void Batch::proposed(std::uint64_t number, const engine::DraftReply& reply, Time
     live->proposed_at = live->tokens.size();
   }
   if (reply.num_passes == 0) return;
-  const double pass = reply.seconds / reply.num_passes;
-  pass_seconds_ = pass_seconds_ == 0 ? pass : 0.8 * pass_seconds_ + 0.2 * pass;
+  learn_pass(reply);
   charge_drafts(reply.seconds, now);
+}
+
+// The mean of the first passes, then above all of the last ones: the first of all may touch its memory for the first
+// time.
+void Batch::learn_pass(const engine::DraftReply& reply) {
+  if (reply.num_draft_passes == 0) return;
+  num_passes_ += reply.num_draft_passes;
+  const double weight = std::max(0.1, static_cast<double>(reply.num_draft_passes) / static_cast<double>(num_passes_));
+  pass_seconds_ += weight * (reply.draft_seconds / reply.num_draft_passes - pass_seconds_);
 }
 
 // In equal parts to those that it drafted for.

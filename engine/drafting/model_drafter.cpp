@@ -224,6 +224,10 @@ void ModelDrafter::propose(const std::vector<DraftAsk>& asks, DraftReply& reply)
     if (batch_.items.empty()) break;
     executor_.step(batch_, result_);
     ++reply.num_passes;
+    if (std::ranges::all_of(batch_.items, [](const StepItem& item) { return item.num_tokens < kLongRow; })) {
+      reply.draft_seconds += result_.compute_seconds;
+      ++reply.num_draft_passes;
+    }
     std::size_t row = 0;
     std::erase_if(open, [&](std::size_t i) {
       const ItemResult& drawn = result_.items[row++];

@@ -36,6 +36,8 @@ struct DraftReply {
   std::vector<DraftAnswer> answers;  // in the order of the asks
   double seconds = 0;                // of all passes
   std::uint32_t num_passes = 0;
+  double draft_seconds = 0;  // of those passes that computed no long rows, as of a prompt
+  std::uint32_t num_draft_passes = 0;
 };
 
 // How `draft` may draft for `target`: error bad_model with the reason if it cannot. Of the same vocabulary any family
@@ -60,6 +62,7 @@ class Proposer {
 class ModelDrafter final : public Proposer {
  public:
   static constexpr std::uint32_t kMaxRows = 512;  // of one sequence in one call; a longer prompt takes several
+  static constexpr std::uint32_t kLongRow = 9;    // tokens: more than a draft that was accepted leaves to be computed
 
   // Both must outlive it.
   ModelDrafter(const LoadedModel& model, Team& team);

@@ -77,6 +77,8 @@ void TextDrafter::propose(const std::vector<DraftAsk>& asks, DraftReply& reply) 
       answer.tokens = to_target(drafted.answers[i].tokens, own[i].num_draft);
   }
   reply.num_passes = drafted.num_passes;
+  reply.draft_seconds = drafted.draft_seconds;
+  reply.num_draft_passes = drafted.num_draft_passes;
   reply.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 

@@ -1,5 +1,6 @@
 // Drafts in the planner's steps: how many proposals are verified, and what their results change.
 #include <algorithm>
+#include <array>
 #include <catch2/catch.hpp>
 
 #include "scheduler/step_planner.h"
@@ -232,6 +233,60 @@ TEST_CASE("acceptance follows what was seen last, and begins with what is expect
   CHECK(acceptance.rate(0.7) == Approx(0.8).margin(0.02));
   for (int i = 0; i < 40; ++i) acceptance.observe(0, true);
   CHECK(acceptance.rate(0.7) < 0.2);
+}
+
+TEST_CASE_METHOD(Drafts,
+                 "a draft model is asked from the first step on, for longer drafts the more of them are right") {
+  const std::array<SequenceId, 1> one{1};
+  add(1);
+  const double pass = costs.fixed / 20;
+  CHECK(planner.wanted_drafts(one, pass, 16) > 0);  // of which nothing is known
+  planner.observe_draft(1, 0, true);
+  CHECK(planner.wanted_drafts(one, pass, 16) > 0);  // one that was wrong says little
+  accept(1, 1, true);
+  const std::uint32_t of_half = planner.wanted_drafts(one, pass, 16);
+  accept(1, 8, false);
+  const std::uint32_t of_all = planner.wanted_drafts(one, pass, 16);
+  CHECK(of_half > 0);
+  CHECK(of_half < of_all);
+  CHECK(of_all >= 8);
+  CHECK(planner.wanted_drafts(one, pass, 3) == 3);
+  CHECK(planner.wanted_drafts(one, 4 * costs.fixed, 16) == 0);  // slower than the model itself
+  CHECK(planner.wanted_drafts({}, pass, 16) == 0);
+}
+
+TEST_CASE_METHOD(Drafts, "a draft model that is wrong is asked for one token now and then, ever more rarely") {
+  const std::array<SequenceId, 1> one{1};
+  const double pass = costs.fixed / 20;
+  add(1);
+  accept(1, 0, true);
+  std::vector<std::uint32_t> waited;
+  for (std::uint32_t steps = 1; waited.size() < 7; ++steps) {
+    const std::uint32_t wanted = planner.wanted_drafts(one, pass, 16);
+    REQUIRE(wanted <= 1);
+    if (wanted == 0) continue;
+    waited.push_back(steps);
+    planner.observe_draft(1, 0, true);
+    steps = 0;
+  }
+  CHECK(waited == std::vector<std::uint32_t>{4, 8, 16, 32, 64, 64, 64});
+  // Once it is right it is asked again, and then soon after it was wrong.
+  accept(1, 1, false);
+  CHECK(planner.wanted_drafts(one, pass, 16) > 0);
+  accept(1, 0, true, 60);
+  std::uint32_t steps = 1;
+  while (planner.wanted_drafts(one, pass, 16) == 0) ++steps;
+  CHECK(steps == 4);
+}
+
+TEST_CASE("what would not be verified is not drafted") {
+  Drafts at({.max_step_tokens = 64, .max_sequences = 8}, {.fixed = 0.001, .token = 0.01});
+  const std::array<SequenceId, 1> one{1};
+  at.add(1);
+  at.accept(1, 4, false);
+  CHECK(at.planner.wanted_drafts(one, 0, 16) == 0);
+  at.planner.offer_draft(1, 16);
+  CHECK(at.planned(1) == 0);
 }
 
 TEST_CASE("an answer that is offered fills the step whatever its acceptance, or half of the rest beside chunks") {
