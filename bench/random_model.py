@@ -18,6 +18,7 @@ usage: random_model.py OUT.gguf --geometry mamba-130m [--dtype f16|f32] [--vocab
 """
 import argparse
 import math
+import re
 import struct
 import sys
 
@@ -446,7 +447,6 @@ def describe(name, layers=0, experts=0, vocab=0, key_bias=0, later_layers=1.0, s
         if value and key in geometry:
             geometry[key] = value
     model = Model(arch, name)
-    model.width = geometry["d"]
     family(model, geometry)
     return model, geometry["vocab"]
 
@@ -480,9 +480,9 @@ def noisy(values, part):
 
 
 def add_noise(model, part):
-    """To the matrices of the first layer that write to its output."""
-    model.tensors = [(name, shape, kind, noisy(values, part) if name.startswith("blk.") and shape[0] == model.width and
-                      len(shape) == 2 else values) for name, shape, kind, values in model.tensors]
+    """To the matrices that write to the output of a layer."""
+    model.tensors = [(name, shape, kind, noisy(values, part) if re.search(r"attn_output|ffn_down", name) else values)
+                     for name, shape, kind, values in model.tensors]
 
 
 def write(model, dtype, seed, path, like=None):

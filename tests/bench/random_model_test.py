@@ -14,7 +14,7 @@ SCRIPT = sys.argv.pop(1)
 
 # Millions of parameters of the released models.
 PARAMETERS = {"mamba-130m": 129.1, "mamba2-130m": 129.0, "rwkv7-world-0.1b": 191.1, "rwkv6-world-1b6": 1599.9,
-              "qwen2.5-0.5b": 494.0, "qwen2.5-3b": 3085.9, "llama-3.2-1b": 1235.8, "gemma-3-1b": 999.9,
+              "qwen2.5-0.5b": 494.0, "qwen2.5-3b": 3085.9, "tinyllama-1.1b": 1100.0, "llama-3.2-1b": 1235.8, "gemma-3-1b": 999.9,
               "falcon-h1-0.5b": 521.4, "olmoe-1b-7b": 6919.2}
 
 
@@ -109,7 +109,22 @@ class RandomModelTest(unittest.TestCase):
             self.assertEqual(done.returncode, 1)
             self.assertIn("has 2048 tokens, more than the 512 of this geometry", done.stderr)
 
+    def test_a_draft_is_the_models_first_layer_with_as_much_noise_as_asked_for(self):
+        small = ("--geometry", "tinyllama-1.1b", "--vocab-size", "300", "--sharpness", "8")
+        with tempfile.TemporaryDirectory() as folder:
+            path, draft = (os.path.join(folder, name) for name in ("model.gguf", "draft.gguf"))
+            done = call(path, *small, "--layers", "1", "--draft", draft)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(read(draft), read(path))
+            done = call(path, *small, "--layers", "1", "--draft", draft, "--draft-noise", "0.5")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            different = sum(a != b for a, b in zip(read(path)[::64], read(draft)[::64]))
+            of_two = 2048 * 2048 + 2048 * 5632  # attn_output and ffn_down, of two bytes each
+            self.assertGreater(different, 0.8 * 2 * of_two / 64 / 2)  # the exponents hardly differ
+            self.assertLess(different, 2 * of_two / 64)
+
     def test_what_goes_wrong_is_said(self):
+        self.assertIn("are for tinyllama-1.1b", call("--geometry", "mamba-130m", "--draft", "d", "--list").stderr)
         self.assertIn("invalid choice", call("x", "--geometry", "gpt-5").stderr)
         self.assertIn("name the file to write", call("--geometry", "mamba-130m").stderr)
         done = call("/nonexistent/x.gguf", "--geometry", "mamba-130m")
