@@ -21,6 +21,7 @@ if "$python" -c 'import google.protobuf' 2>/dev/null; then
   PYTHONPATH=$dir/prefix/share/troupe/python run "$python" -B "$examples/python_streaming.py"
 fi
 run "$dir/build/installed_client"
+run "$dir/build/with_shared"
 
 if ! command -v pkg-config >/dev/null; then
   echo "skipped: no pkg-config" && exit 0
@@ -29,4 +30,4 @@ package=$(find "$dir/prefix" -name troupe-client.pc)
 flags=$(PKG_CONFIG_PATH=$(dirname "$package") pkg-config --cflags --libs troupe-client)
 # shellcheck disable=SC2086  # words, each a flag
 "$compiler" -std=c++20 "$here/installed_client.cpp" $flags -o "$dir/by_pkg_config"
-run "$dir/by_pkg_config"
+LD_LIBRARY_PATH=$(dirname "$package")/.. run "$dir/by_pkg_config"
