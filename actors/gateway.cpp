@@ -331,6 +331,7 @@ RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink)
   const TimePoint now = std::chrono::steady_clock::now();
   const std::string name = request.model;
   const auto unit = models_.find(name);
+  if (unit) request.model = unit->name();
   // Here and not in the intake: a client that asks again and again would else always have a stream that has not ended,
   // and the drain would not end.
   auto why_not = draining_                 ? std::optional(scheduler::server_drains())

@@ -159,6 +159,19 @@ void Hub::count_ended(Tally& tally, RequestKind kind, scheduler::Outcome outcome
   if (scheduler::info(outcome).kind == scheduler::OutcomeKind::refused) tally.refusals.refused(Clock::now());
 }
 
+void Hub::tell_ended(const Arrival& arrival, RequestKind kind, scheduler::Outcome outcome) const {
+  const bool takes_work = kind == RequestKind::generate || kind == RequestKind::embed ||
+                          kind == RequestKind::tokenize || kind == RequestKind::detokenize;
+  if (!takes_work || !options.on_ended) return;
+  options.on_ended({.tenant = arrival.tenant,
+                    .protocol = arrival.protocol,
+                    .kind = kRequestKindNames[static_cast<std::size_t>(kind)],
+                    .client_id = arrival.client_id,
+                    .model = arrival.model,
+                    .outcome = outcome,
+                    .total_seconds = actors::seconds_between(arrival.at, Clock::now())});
+}
+
 void Hub::warn(LogQuota& kind, const std::function<std::string()>& line) {
   const auto left_out = kind.take(Clock::now());
   if (!left_out) return;

@@ -13,6 +13,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "config/printable.h"
 #include "ipc/buffer_budget.h"
 #include "ipc/frames/request_counts.h"
 #include "ipc/frames/status_frame.h"
@@ -39,6 +40,17 @@ struct Tally {
   actors::TokenMetrics tokens;      // of requests that have ended
   std::uint64_t num_submitted = 0;  // each choice counts: the number of the last one
   RefusalPace refusals;
+};
+
+// A request as it came, for ServerOptions::on_ended.
+struct Arrival {
+  scheduler::Tenant tenant{};
+  actors::Protocol protocol = actors::Protocol::frames;
+  std::string client_id{};  // as Request::client_id
+  std::string model{};      // as Request::model; cut off where no served model's name is longer
+  Clock::time_point at = Clock::now();
+
+  void set_model(const std::string& name) { model = name.substr(0, kMaxModelNameBytes + 1); }
 };
 
 // All clients over TCP together are one user here, whose number no uid is ((uid_t)-1).
@@ -95,6 +107,8 @@ struct Hub {
   // Counts requests of a tenant as they arrive and as they end; refused ones delay its next requests.
   void count_received(Tally& tally, RequestKind kind, std::uint64_t count = 1);
   void count_ended(Tally& tally, RequestKind kind, scheduler::Outcome outcome, std::uint64_t count = 1);
+  // Tells ServerOptions::on_ended of a request that ended without a stream of the gateway's.
+  void tell_ended(const Arrival& arrival, RequestKind kind, scheduler::Outcome outcome) const;
   // Logs a line unless `kind` has used up its quota for this second; `line` is only called if it is logged.
   void warn(LogQuota& kind, const std::function<std::string()>& line);
 

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "actors/gateway.h"
+#include "actors/requests/ended_request.h"
 #include "actors/requests/usage_report.h"
 #include "config/options/server_limits.h"
 #include "config/result.h"
@@ -54,6 +55,10 @@ struct ServerOptions {
   config::ConnectionLimits limits{};
   HttpOptions http{};
   actors::AskUsage ask_usage{};  // for UsageRequest; empty: no usage is kept
+  // Called for every request for tokens, vectors, ids or text that ended without a stream of the gateway's, which tells
+  // of its own (GatewayOptions::on_usage): one that was refused before, and Tokenize and Detokenize. On the io thread;
+  // must not block. May be empty.
+  std::function<void(const actors::EndedRequest&)> on_ended{};
 };
 
 // Frames up to this size do not count against max_buffer_bytes while they are read.

@@ -28,9 +28,10 @@ std::vector<std::uint64_t> Streams::questions() const {
 }
 
 Streams::Stream& Streams::enter(std::uint64_t number, RequestKind kind, std::shared_ptr<Tally> tally,
-                                std::uint64_t count) {
+                                std::uint64_t count, Arrival arrival) {
   Stream& stream = streams_[number];
   stream.tally = std::move(tally);
+  stream.arrival = std::move(arrival);
   stream.kind = kind;
   stream.count = count;
   return stream;
@@ -45,6 +46,7 @@ void Streams::submit(Stream& stream, actors::Request request, std::shared_ptr<ac
   stream.choices.insert(stream.choices.end(), request.num_choices, choice);
   stream.num_open += request.num_choices;
   request.uid = uid_;
+  request.protocol = stream.arrival.protocol;
   const actors::RequestId first = hub_.gateway->submit(std::move(request), std::move(sink));
   for (std::size_t i = before; i < stream.choices.size(); ++i) {
     stream.choices[i].request = first + (i - before);
@@ -97,6 +99,7 @@ bool Streams::enter_answer(std::uint64_t number, Outcome outcome) {
   if (found == streams_.end()) return false;
   const Stream& stream = found->second;
   hub_.count_ended(*stream.tally, stream.kind, outcome, stream.count);
+  if (stream.choices.empty()) hub_.tell_ended(stream.arrival, stream.kind, outcome);
   streams_.erase(found);
   last_end_ = Clock::now();
   return true;
@@ -161,6 +164,7 @@ void Streams::cancel_all() {
     cancel(stream);
     hub_.count_ended(*stream.tally, stream.kind, Outcome::cancelled,
                      stream.choices.empty() ? stream.count : stream.num_open);
+    if (stream.choices.empty()) hub_.tell_ended(stream.arrival, stream.kind, Outcome::cancelled);
   }
   streams_.clear();
 }

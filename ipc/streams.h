@@ -31,6 +31,7 @@ class Streams {
   // A request that is not fully answered.
   struct Stream {
     std::shared_ptr<Tally> tally;  // of the tenant that it came for
+    Arrival arrival;
     RequestKind kind = RequestKind::other;
     std::uint64_t count = 1;       // of requests, as RequestCounts counts them
     std::vector<Choice> choices;   // empty: not a request of the gateway's stream table
@@ -54,7 +55,8 @@ class Streams {
   Clock::time_point last_end() const { return last_end_; }
 
   // Enters a request, whose number is not in use.
-  Stream& enter(std::uint64_t number, RequestKind kind, std::shared_ptr<Tally> tally, std::uint64_t count);
+  Stream& enter(std::uint64_t number, RequestKind kind, std::shared_ptr<Tally> tally, std::uint64_t count,
+                Arrival arrival = {});
   // Submits a request of a stream: its choices follow those that the stream has.
   void submit(Stream& stream, actors::Request request, std::shared_ptr<actors::StreamSink> sink);
 

@@ -31,6 +31,9 @@ using TimePoint = std::chrono::steady_clock::time_point;
   return std::chrono::duration<double>(to - from).count();
 }
 
+// How a request came.
+enum class Protocol : std::uint8_t { frames, http };
+
 // What a request asks for.
 enum class WorkKind : std::uint8_t { generate, embed };
 
@@ -77,7 +80,8 @@ struct Request {
   scheduler::Tenant tenant;  // by the server's rules, from what the kernel says of the peer or a trusted proxy names
   std::uint32_t uid = 0;     // of the connection, for status
   std::string client_id{};   // its X-Request-Id, for status; empty: it has none
-  std::string model;         // empty: the only or default model
+  Protocol protocol = Protocol::frames;
+  std::string model;  // empty: the only or default model, whose name the gateway fills in
   std::variant<std::string, std::vector<TokenId>, ChatPrompt> prompt;  // text, exact ids, or a conversation
   bool add_special = true;     // text and conversations: BOS as the vocabulary asks
   bool parse_special = false;  // text only: control tokens written as text become their ids
@@ -150,6 +154,10 @@ struct UsageEntry {
   std::optional<scheduler::Outcome> outcome{};  // none: it was counted before
   bool has_begun = false;                       // a step or pass was planned for it
   Usage usage{};
+  // Of a choice that has ended.
+  RequestId request = 0;
+  std::shared_ptr<const Request> body{};
+  double total_seconds = 0;  // submission to end
 };
 
 // Consecutive tokens of one choice. `text` is whole UTF-8 characters; it may lag behind the ids.

@@ -4,8 +4,6 @@
 
 namespace troupe::actors {
 
-using scheduler::Outcome;
-
 UsageTenant usage_tenant(const scheduler::Tenant& tenant) {
   const auto id = static_cast<std::uint64_t>(tenant.id);
   if (id <= std::numeric_limits<std::uint32_t>::max()) return {.uid = static_cast<std::uint32_t>(id), .name = {}};
@@ -23,7 +21,7 @@ UsageCounts counts_of(const UsageEntry& entry) {
   counts.block_seconds = entry.usage.block_seconds;
   if (!entry.outcome) return counts;
   const scheduler::OutcomeKind kind = scheduler::info(*entry.outcome).kind;
-  const bool cut = *entry.outcome == Outcome::cancelled || *entry.outcome == Outcome::deadline;
+  const bool cut = counts_as_cancelled(*entry.outcome);
   counts.done = kind == scheduler::OutcomeKind::done && !cut ? 1 : 0;
   counts.cancelled = cut ? 1 : 0;
   counts.refused = kind == scheduler::OutcomeKind::refused ? 1 : 0;

@@ -38,6 +38,10 @@ struct UsageCounts {
   friend bool operator==(const UsageCounts&, const UsageCounts&) = default;
 };
 [[nodiscard]] UsageCounts counts_of(const UsageEntry& entry);
+// What ended so counts as cancelled.
+[[nodiscard]] constexpr bool counts_as_cancelled(scheduler::Outcome outcome) {
+  return outcome == scheduler::Outcome::cancelled || outcome == scheduler::Outcome::deadline;
+}
 
 // Calls visit(name, member) for each count.
 template <class Visit>

@@ -536,7 +536,10 @@ UsageEntry StreamTable::end_one(Record& record, End end, TimePoint now) {
                    .kind = record.request->kind(),
                    .outcome = end.outcome,
                    .has_begun = record.times.first_step.has_value(),
-                   .usage = end.usage};
+                   .usage = end.usage,
+                   .request = record.id,
+                   .body = record.request,
+                   .total_seconds = seconds_between(record.times.submitted, now)};
   record.outbox.emplace_back(std::move(end));
   return entry;
 }

@@ -74,7 +74,8 @@ class Checker {
     check_access();
     check_models();
     note("", check_socket());
-    note("", check_log());
+    note("", check_log_file(options_.log_file, "log-file"));
+    if (options_.has_access_file()) note("", check_log_file(options_.access_log, "access-log"));
     found_.summary = fmt::format("{}: nothing to complain of: {} model{} ({}), {} tenant rules",
                                  given_.file.empty() ? "no configuration file" : given_.file, names_.size(),
                                  names_.size() == 1 ? "" : "s", fmt::join(names_, ", "), given_.tenants.size());
@@ -148,12 +149,11 @@ class Checker {
     return Ok{};
   }
 
-  Status check_log() const {
-    const std::string& path = options_.log_file;
+  Status check_log_file(const std::string& path, const char* option) const {
     if (path.empty() || ::access(path.c_str(), W_OK) == 0) return Ok{};
     const bool is_new = errno == ENOENT;
     if (is_new && ::access(folder_of(path).c_str(), W_OK | X_OK) == 0) return Ok{};
-    return system_error(fmt::format("{}: {} cannot be written", place_of(given_, "log-file"), path), errno,
+    return system_error(fmt::format("{}: {} cannot be written", place_of(given_, option), path), errno,
                         ErrorCode::bad_config);
   }
 

@@ -14,6 +14,7 @@
 #include "actors/gateway.h"
 #include "actors/serving/model_cache.h"
 #include "cli/model/model_options.h"
+#include "cli/serve/access_log.h"
 #include "cli/serve/check.h"
 #include "cli/serve/serve_options.h"
 #include "cli/serve/service_manager.h"
@@ -50,6 +51,8 @@ static_assert(kStopMargin > kStopLimit);
 constexpr std::uint32_t kOtherThreads = 11;
 // With --listen: one that checks keys, and one for TLS.
 constexpr std::uint32_t kTcpThreads = 2;
+// With a file as --access-log: one that writes it, and during a reload the one before.
+constexpr std::uint32_t kAccessThreads = 2;
 
 using Clock = std::chrono::steady_clock;
 
@@ -117,6 +120,7 @@ class Service {
 
   // Returns the exit code. The destructor ends everything that was started.
   int run() {
+    if (Status opened = access_.open(options_); !opened) return end_with(opened.error());
     if (auto code = bind_socket(); code) return *code;
     usage_ = open_usage(options_);
     auto gateway_options = cli::gateway_options(options_, parsed_);
@@ -130,7 +134,11 @@ class Service {
       const std::lock_guard lock(mutex_);
       return check_kept(parsed_, tenants_, model);
     };
-    if (usage_) gateway_options->on_usage = [this](const actors::UsageEntry& entry) { usage_->add(entry); };
+    gateway_options->on_usage = [this](const actors::UsageEntry& entry) {
+      if (usage_) usage_->add(entry);
+      if (const auto ended = actors::ended_request(entry)) access_.add(*ended);
+    };
+    gateway_options->append_metrics = [this](MetricList& metrics) { access_.append_metrics(metrics); };
     auto gateway = actors::Gateway::start(std::move(*gateway_options));
     if (!gateway) return end_with(gateway.error());
     profiler_ = profiler;
@@ -160,6 +168,7 @@ class Service {
       options->ask_usage = [this](actors::UsageQuery query, actors::OnUsageReport answer) {
         usage_->ask(std::move(query), std::move(answer));
       };
+    options->on_ended = [this](const actors::EndedRequest& request) { access_.add(request); };
     auto server = ipc::Server::bind(std::move(*options));
     if (!server)
       return end_with(server.error().code == ErrorCode::io ? Ending{kExitSocketFailure, server.error().message}
@@ -324,6 +333,7 @@ class Service {
     }
     options_ = std::move(in_effect);
     if (Status log = reload_log(options_); !log) spdlog::error("reload: {}", log.error().message);
+    if (Status lines = access_.open(options_); !lines) spdlog::error("reload: {}", lines.error().message);
     if (reread.models_changed) change_models(before);
     for (const config::Option* option : reread.changed) spdlog::info("reload: {}", config::describe(*option, parsed_));
     if (reread.tenants_changed) spdlog::info("reload: {} tenant rules ({})", parsed_.tenants.size(), parsed_.file);
@@ -434,6 +444,7 @@ class Service {
   bool draining_ = false;
   std::optional<int> code_;
   std::shared_ptr<const engine::Profiler> profiler_;  // null without --profile
+  AccessLog access_;                                  // outlives what reports to it, as the next
   std::unique_ptr<UsageStore> usage_;                 // null: no account is kept; outlives what reports to it
   std::unique_ptr<actors::Gateway> gateway_;
   std::unique_ptr<ipc::Server> server_;  // declared behind it: its streams must end before the gateway is destroyed
@@ -447,7 +458,7 @@ int run_service(const config::Parsed& parsed, ServiceManager& manager, const std
     start_stop_thread(events, {.drain_timeout = parsed.options.drain_timeout, .hangup_stops = on_terminal});
     const auto& options = parsed.options;
     const auto num_threads = cli::num_threads(options) + kOtherThreads + (options.listen.empty() ? 0 : kTcpThreads) +
-                             options.tokenizer_threads;
+                             (options.has_access_file() ? kAccessThreads : 0) + options.tokenizer_threads;
     if (const auto lack = lack_of_threads(num_threads)) return end_with(*lack);
     return Service(parsed, manager, *events, on_terminal).run();
   } catch (...) {

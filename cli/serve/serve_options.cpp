@@ -287,7 +287,6 @@ Result<actors::GatewayOptions> gateway_options(const config::ServeOptions& optio
     gateway.sessions_directory = *sessions;
   else
     gateway.no_sessions_because = sessions.error().message;
-  gateway.append_metrics = append_log_metrics;
   if (options.profile) gateway.profiler = std::make_shared<engine::StepProfile>(cli::num_threads(options));
   return gateway;
 }

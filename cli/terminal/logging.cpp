@@ -33,11 +33,14 @@ class JsonFormatter final : public spdlog::formatter {
  public:
   void format(const spdlog::details::log_msg& message, spdlog::memory_buf_t& out) override {
     using nlohmann::ordered_json;
+    const bool has_members = text(message.logger_name) == kRequestLogger;
     const ordered_json line{{"time", time_text(message.time)},
                             {"level", text(spdlog::level::to_string_view(message.level))},
                             {"thread", message.thread_id},
-                            {"message", text(message.payload)}};
-    const std::string dumped = printable_json(line.dump(-1, ' ', false, ordered_json::error_handler_t::replace)) + "\n";
+                            {"message", text(has_members ? message.logger_name : message.payload)}};
+    std::string dumped = printable_json(line.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+    if (has_members) dumped.replace(dumped.size() - 1, 1, "," + text(message.payload).substr(1));
+    dumped += '\n';
     out.append(dumped.data(), dumped.data() + dumped.size());
   }
   std::unique_ptr<spdlog::formatter> clone() const override { return std::make_unique<JsonFormatter>(); }
@@ -63,7 +66,8 @@ class PrintableMessage final : public spdlog::custom_flag_formatter {
   std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<PrintableMessage>(); }
 };
 
-std::unique_ptr<spdlog::formatter> text_formatter() {
+std::unique_ptr<spdlog::formatter> make_formatter(const config::LogOptions& options) {
+  if (options.log_format == "json") return std::make_unique<JsonFormatter>();
   auto formatter = std::make_unique<spdlog::pattern_formatter>();
   formatter->add_flag<PrintableMessage>('*').set_pattern("%Y-%m-%d %H:%M:%S.%e %^%l%$ %*");
   return formatter;
@@ -72,15 +76,18 @@ std::unique_ptr<spdlog::formatter> text_formatter() {
 // A log file that can be reopened while other threads log.
 class FileSink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
+  explicit FileSink(const char* option) : option_(option) {}
+
   // Error: permission or io; then the old file stays in use.
   Status open(const std::string& path) {
+    const std::string what = option_ + ": ";
     // Tried first, because spdlog would make missing directories: a mistyped path should be an error.
-    if (!std::ofstream(path, std::ios::app)) return system_error("--log-file: " + path, errno);
+    if (!std::ofstream(path, std::ios::app)) return system_error(what + path, errno);
     auto file = std::make_unique<spdlog::details::file_helper>();
     try {
       file->open(path);
     } catch (const spdlog::spdlog_ex& error) {
-      return Error{ErrorCode::io, "--log-file: " + std::string(error.what())};
+      return Error{ErrorCode::io, what + error.what()};
     }
     const std::lock_guard lock(mutex_);
     file_ = std::move(file);
@@ -96,6 +103,7 @@ class FileSink final : public spdlog::sinks::base_sink<std::mutex> {
   void flush_() override { file_->flush(); }
 
  private:
+  const std::string option_;  // for messages
   std::unique_ptr<spdlog::details::file_helper> file_;
 };
 
@@ -116,9 +124,9 @@ bool flush_log() noexcept {
   return !lines || lines->await_written();
 }
 
-void append_log_metrics(MetricList& metrics) {
+void append_log_metrics(MetricList& metrics, std::uint64_t others) {
   const LogQueue* const lines = queue;
-  metrics.counter("log_lines_dropped", "Log lines that were not written.", lines ? lines->num_dropped() : 0);
+  metrics.counter("log_lines_dropped", "Log lines that were not written.", others + (lines ? lines->num_dropped() : 0));
 }
 
 Status start_log(const config::LogOptions& options) {
@@ -128,13 +136,13 @@ Status start_log(const config::LogOptions& options) {
     sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>(colors ? spdlog::color_mode::automatic
                                                                         : spdlog::color_mode::never);
   } else {
-    auto file = std::make_shared<FileSink>();
+    auto file = std::make_shared<FileSink>("--log-file");
     if (Status opened = file->open(options.log_file); !opened) return opened.error();
     log_file = file.get();
     sink = std::move(file);
   }
   auto logger = std::make_shared<spdlog::logger>("troupe", sink);
-  logger->set_formatter(options.log_format == "json" ? std::make_unique<JsonFormatter>() : text_formatter());
+  logger->set_formatter(make_formatter(options));
   logger->set_level(spdlog::level::from_str(options.log_level));
   if (log_is_on_terminal(options)) log_above(StatusLine::of_stderr(), *logger);
   try {
@@ -157,6 +165,23 @@ Status reload_log(const config::LogOptions& options) {
   if (!file) return Ok{};
   flush_log();  // what was logged before goes to the old file
   return file->open(options.log_file);
+}
+
+Result<RequestLines> open_request_lines(const config::LogOptions& options) {
+  if (!options.has_access_log()) return RequestLines{};
+  if (!options.has_access_file()) {
+    const spdlog::logger* const log = started_log();
+    return log ? RequestLines{.sink = log->sinks().front()} : RequestLines{};
+  }
+  auto file = std::make_shared<FileSink>("--access-log");
+  if (Status opened = file->open(options.access_log); !opened) return opened.error();
+  file->set_formatter(make_formatter(options));
+  try {
+    auto lines = std::make_shared<LogQueue>(std::move(file));
+    return RequestLines{.sink = lines, .own_queue = lines};
+  } catch (const std::system_error& error) {
+    return Error{ErrorCode::os_limit, "--access-log: no thread to write it: " + std::string(error.what())};
+  }
 }
 
 bool log_is_on_terminal(const config::LogOptions& options) {

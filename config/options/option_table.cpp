@@ -238,6 +238,14 @@ std::span<const Option> option_table() {
        "least important event that is logged", kReloads},
       {&LogOptions::log_file, "log-file", "", kLogging, "FILE", kAny,
        "append the log to this file, opened anew by SIGHUP; none: to stderr"},
+      {&LogOptions::access_log, "access-log", "", kLogging, "FILE", kAny,
+       "append a line for each request that ends, without its text, to this file, opened anew by SIGHUP; log: to the "
+       "log, whatever its level; off: no such lines",
+       kReloads},
+      {&LogOptions::max_access_lines_per_second, "max-access-lines-per-second", "", kLogging, "N", within(1, 1 << 20),
+       "lines of --access-log in a second, of refused requests and of others each; more are left out, and counted. A "
+       "guest may have a quarter of them",
+       kReloads},
 
       {&LengthOptions::predict, "predict", "-n --n-predict --max-tokens", kRequest, "TOKENS", within(-1, 1 << 24),
        "longest answer; -1: until the model ends or the context is full", kPerRequest},

@@ -155,6 +155,11 @@ struct LogOptions {
   std::string log_format = "text";
   std::string log_level = "info";
   std::string log_file;
+  std::string access_log = "off";  // a file, "log" or "off"; empty: off
+  std::uint32_t max_access_lines_per_second = 100;
+
+  [[nodiscard]] bool has_access_log() const { return !access_log.empty() && access_log != "off"; }
+  [[nodiscard]] bool has_access_file() const { return has_access_log() && access_log != "log"; }
 };
 
 struct LengthOptions {  // run, chat

@@ -65,6 +65,8 @@ constexpr Row kFlags[] = {
     {kAll, "--override-kv --override-tensor -ot",
      "the file's metadata counts: correct it there (gguf-py's gguf_set_metadata.py); -c sets the context"},
     {kServe, "--metrics", "GET /metrics and `troupe status --prometheus` give them; leave it out"},
+    {kServe, "--enable-log-requests --disable-log-requests --disable-uvicorn-access-log",
+     "--access-log FILE writes a line for each request, without its text; none is written unless asked for"},
     {kServe, "-lv --verbosity --log-verbosity", "--log-level says how much is logged"},
     {kAll, "--lora --lora-scaled --enable-lora", "this version has no adapters"},
     {kAll, "--grammar --grammar-file -j --json-schema", "this version has no grammars"},

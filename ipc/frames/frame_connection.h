@@ -72,7 +72,8 @@ class FrameConnection final : public Connection {
   void answer_status(const v1::StatusRequest& question, const actors::StatusSnapshot& status);
   // Enters a new stream for `count` requests, or refuses (its number is 0, is in use, or there are too many) and
   // returns null.
-  Streams::Stream* open_stream(std::uint64_t stream, RequestKind kind, std::uint64_t count = 1);
+  Streams::Stream* open_stream(std::uint64_t stream, RequestKind kind, std::uint64_t count = 1,
+                               const std::string& model = {});
   // As open_stream(), for what is answered beside the requests; also refuses what is above the user's
   // max_questions_per_second.
   Streams::Stream* open_control(std::uint64_t stream, RequestKind kind);
@@ -80,7 +81,10 @@ class FrameConnection final : public Connection {
   // CancelRequest and what the gateway refuses itself are none of these.
   Streams::Stream* open_question(std::uint64_t stream, RequestKind kind);
   // Answers a request that has no stream.
-  void refuse(std::uint64_t stream, RequestKind kind, const Refusal& refusal, std::uint64_t count = 1);
+  void refuse(std::uint64_t stream, RequestKind kind, const Refusal& refusal, std::uint64_t count = 1,
+              const std::string& model = {});
+  // Of a request for this model that comes now.
+  Arrival arrival_of(const std::string& model) const;
   // Answers the request of an open stream.
   void answer(std::uint64_t stream, const v1::ServerFrame& frame);
   void answer(std::uint64_t stream, const Refusal& refusal);

@@ -204,9 +204,10 @@ std::optional<Refusal> FrameConnection::on_hello(const v1::Hello& hello) {
   return std::nullopt;
 }
 
-Streams::Stream* FrameConnection::open_stream(std::uint64_t number, RequestKind kind, std::uint64_t count) {
+Streams::Stream* FrameConnection::open_stream(std::uint64_t number, RequestKind kind, std::uint64_t count,
+                                              const std::string& model) {
   const auto refused = [&](std::uint64_t stream, const Refusal& refusal) {
-    refuse(stream, kind, refusal, count);
+    refuse(stream, kind, refusal, count, model);
     return nullptr;
   };
   if (number == 0)
@@ -221,7 +222,13 @@ Streams::Stream* FrameConnection::open_stream(std::uint64_t number, RequestKind 
                                                    streams_.size(), most),
                             .field = "max_streams",
                             .limit = most});
-  return &streams_.enter(number, kind, tally_, count);
+  return &streams_.enter(number, kind, tally_, count, arrival_of(model));
+}
+
+Arrival FrameConnection::arrival_of(const std::string& model) const {
+  Arrival arrival{.tenant = tenant_, .protocol = actors::Protocol::frames};
+  arrival.set_model(model);
+  return arrival;
 }
 
 Streams::Stream* FrameConnection::open_control(std::uint64_t number, RequestKind kind) {
@@ -249,7 +256,7 @@ Streams::Stream* FrameConnection::open_question(std::uint64_t number, RequestKin
 
 void FrameConnection::on_generate(v1::Generate& generate, std::uint64_t count) {
   const std::uint64_t number = generate.stream();
-  Streams::Stream* stream = open_stream(number, RequestKind::generate, count);
+  Streams::Stream* stream = open_stream(number, RequestKind::generate, count, generate.model());
   if (!stream) return;
   auto checked = to_request(generate, tenant_, max_prompt_bytes(hub_.options.limits.max_frame_bytes));
   if (const Refusal* refusal = std::get_if<Refusal>(&checked)) return answer(number, *refusal);
@@ -267,7 +274,7 @@ void FrameConnection::on_credit(const v1::Credit& credit) {
 
 void FrameConnection::on_tokenize(v1::Tokenize& tokenize) {
   const std::uint64_t stream = tokenize.stream();
-  Streams::Stream* const opened = open_stream(stream, RequestKind::tokenize);
+  Streams::Stream* const opened = open_stream(stream, RequestKind::tokenize, 1, tokenize.model());
   if (!opened) return;
   const std::uint64_t most = max_prompt_bytes(hub_.options.limits.max_frame_bytes);
   if (const std::size_t bytes = tokenize.text().size(); bytes > most)
@@ -288,7 +295,7 @@ void FrameConnection::on_tokenize(v1::Tokenize& tokenize) {
 
 void FrameConnection::on_detokenize(const v1::Detokenize& detokenize) {
   const std::uint64_t stream = detokenize.stream();
-  Streams::Stream* const opened = open_stream(stream, RequestKind::detokenize);
+  Streams::Stream* const opened = open_stream(stream, RequestKind::detokenize, 1, detokenize.model());
   if (!opened) return;
   if (const auto count = static_cast<std::size_t>(detokenize.ids_size()); count > kMaxDetokenizeIds)
     return answer(stream, scheduler::above(Outcome::too_long, "ids", "the number of ids", count, kMaxDetokenizeIds));
@@ -308,7 +315,7 @@ void FrameConnection::on_detokenize(const v1::Detokenize& detokenize) {
 
 void FrameConnection::on_embed(v1::Embed& embed) {
   const std::uint64_t number = embed.stream();
-  Streams::Stream* const stream = open_stream(number, RequestKind::embed);
+  Streams::Stream* const stream = open_stream(number, RequestKind::embed, 1, embed.model());
   if (!stream) return;
   auto checked = to_request(embed, tenant_, max_prompt_bytes(hub_.options.limits.max_frame_bytes));
   if (const Refusal* refusal = std::get_if<Refusal>(&checked)) return answer(number, *refusal);
@@ -420,8 +427,10 @@ void FrameConnection::answer_status(const v1::StatusRequest& question, const act
   answer(stream, frame);
 }
 
-void FrameConnection::refuse(std::uint64_t stream, RequestKind kind, const Refusal& refusal, std::uint64_t count) {
+void FrameConnection::refuse(std::uint64_t stream, RequestKind kind, const Refusal& refusal, std::uint64_t count,
+                             const std::string& model) {
   hub_.count_ended(*tally_, kind, refusal.outcome, count);
+  hub_.tell_ended(arrival_of(model), kind, refusal.outcome);
   outbox_->push({0, EncodedAnswer{to_bytes(to_frame(stream, refusal))}});
 }
 

@@ -68,7 +68,10 @@ void HttpConnection::open_stream(std::uint64_t count) {
   TROUPE_ASSERT(answering_ && !answering_->opened);
   answering_->opened = true;
   hub_.count_received(*tally_, answering_->kind, count);
-  streams_.enter(answering_->number, answering_->kind, tally_, count);
+  Arrival arrival{
+      .tenant = tenant_, .protocol = actors::Protocol::http, .client_id = answering_->id, .at = answering_->since};
+  arrival.set_model(answering_->model);
+  streams_.enter(answering_->number, answering_->kind, tally_, count, std::move(arrival));
 }
 
 void HttpConnection::respond(Response response) { reply_later()(std::move(response)); }

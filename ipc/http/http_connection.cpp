@@ -329,9 +329,10 @@ asio::awaitable<void> HttpConnection::on_request() {
     act = route_->read(std::move(request), context);
   else
     co_await elsewhere([&] { act = route_->read(std::move(request), context); });
-  if (needs_model(route_->kind)) co_await wait_until_loaded(std::move(model));
+  if (needs_model(route_->kind)) co_await wait_until_loaded(model);
   input_.shrink_to(0);
   if (closing_) co_return;
+  answering_->model = std::move(model);
   act(*this);
   act = nullptr;
   if (input_ended_ && awaits_gateway()) close();

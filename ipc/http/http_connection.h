@@ -38,6 +38,7 @@ class HttpConnection final : public Connection, private Exchange {
     api::Dialect dialect = api::Dialect::openai;
     RequestKind kind = RequestKind::other;
     std::string id{};         // its X-Request-Id
+    std::string model{};      // that it asks for, once it is read
     std::string asked_for{};  // method and path, for the log
     const Clock::time_point since = Clock::now();
     scheduler::Outcome outcome = scheduler::Outcome::eos;  // for the log: of the last part

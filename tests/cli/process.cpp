@@ -7,11 +7,14 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <catch2/catch.hpp>
 #include <cerrno>
@@ -222,6 +225,33 @@ Finished run(const Spawn& spawn) { return Process(spawn).wait(); }
 
 Finished invoke(std::vector<std::string> arguments, const std::string& stdin_text) {
   return run({.arguments = std::move(arguments), .stdin_text = stdin_text});
+}
+
+FileDescriptor connect_to(const std::string& socket) {
+  FileDescriptor fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  REQUIRE(socket.size() < sizeof address.sun_path);
+  std::copy(socket.begin(), socket.end(), address.sun_path);
+  REQUIRE(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  return fd;
+}
+
+std::string post_of(const std::string& path, const std::string& body, const std::string& fields) {
+  return "POST " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" + fields +
+         "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+}
+
+std::string post(const std::string& socket, const std::string& path, const std::string& body,
+                 const std::string& fields) {
+  const FileDescriptor fd = connect_to(socket);
+  const std::string request = post_of(path, body, fields);
+  REQUIRE(::send(fd.get(), request.data(), request.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(request.size()));
+  std::string answer;
+  std::array<char, 4096> part;
+  for (ssize_t count; (count = ::recv(fd.get(), part.data(), part.size(), 0)) > 0;)
+    answer.append(part.data(), static_cast<std::size_t>(count));
+  return answer;
 }
 
 ServerProcess::ServerProcess(std::vector<std::string> arguments, std::map<std::string, std::string> environment)

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "config/file_descriptor.h"
 #include "tests/support/temp_folder.h"
 
 namespace troupe::test {
@@ -85,6 +86,14 @@ bool can_deny_write_execute();
 Finished run(const Spawn& spawn);
 // `troupe ARGUMENTS...` in a clean environment.
 Finished invoke(std::vector<std::string> arguments, const std::string& stdin_text = "");
+
+// A connection to a server's socket.
+FileDescriptor connect_to(const std::string& socket);
+// A request of HTTP with this body, the last of its connection. fields: further ones, each with its line end.
+std::string post_of(const std::string& path, const std::string& body, const std::string& fields = "");
+// Sends it; returns the bytes of the answer.
+std::string post(const std::string& socket, const std::string& path, const std::string& body,
+                 const std::string& fields = "");
 
 // A server on a private socket, ready when the constructor returns.
 class ServerProcess {

@@ -74,13 +74,15 @@ TEST_CASE("serve --check finds all that a start would refuse, with file and line
   };
   const std::string file = folder.path("t.toml");
   const Finished well = check("threads = 1\n[[tenant]]\nuser = 'root'\nname = 'web'\nmin-kv-blocks = 8\n",
-                              {"--socket", folder.path("t.sock"), "--log-file", folder.path("t.log"), "-t", "1"});
+                              {"--socket", folder.path("t.sock"), "--log-file", folder.path("t.log"), "--access-log",
+                               folder.path("a.log"), "-t", "1"});
   INFO(well.err);
   CHECK(well.code == 0);
   CHECK_THAT(well.out, Contains(file + ": nothing to complain of: 1 model (") && Contains("), 1 tenant rules\n"));
   CHECK_THAT(well.err, Contains("warning: --threads hides threads of " + file + ":1"));
   CHECK_FALSE(std::filesystem::exists(folder.path("t.sock")));
   CHECK_FALSE(std::filesystem::exists(folder.path("t.log")));
+  CHECK_FALSE(std::filesystem::exists(folder.path("a.log")));
 
   const auto problem = [&](const std::string& config, const std::string& place, const std::string& why,
                            const std::vector<std::string>& more = {}) {
@@ -97,6 +99,7 @@ TEST_CASE("serve --check finds all that a start would refuse, with file and line
   problem("chat-template = 'no-such'\n", file + ":1: chat-template", "'no-such' is no file");
   problem("socket = '" + folder.path("none/t.sock") + "'\n", file + ":1", "none");
   problem("log-file = '" + folder.path("none/t.log") + "'\n", file + ":1", "none/t.log");
+  problem("threads = 1\naccess-log = '" + folder.path("none/a.log") + "'\n", file + ":2: access-log", "none/a.log");
   problem("listen = ['tcp://127.0.0.1:0']\ntls-cert = 'none.pem'\ntls-key = 'none.pem'\n", "", "none.pem");
   // The pool is known before it is made.
   const std::string kept = "[[tenant]]\nuid = 1\nmin-kv-blocks = 1000000\n";

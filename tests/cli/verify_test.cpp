@@ -1,8 +1,4 @@
 // troupe run --receipt and troupe verify: right answers are proved, and a changed one is found where it was changed.
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <catch2/catch.hpp>
@@ -38,25 +34,6 @@ json receipt_of(const ServerProcess& server, const TempFolder& folder, const std
   INFO(answered.err);
   REQUIRE(answered.code == 0);
   return json::parse(read(path));
-}
-
-// The bytes of the answer.
-std::string post(const std::string& socket, const std::string& path, const std::string& body) {
-  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  REQUIRE(socket.size() < sizeof address.sun_path);
-  std::copy(socket.begin(), socket.end(), address.sun_path);
-  REQUIRE(::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
-  const std::string request = "POST " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: " +
-                              std::to_string(body.size()) + "\r\n\r\n" + body;
-  REQUIRE(::send(fd, request.data(), request.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(request.size()));
-  std::string answer;
-  std::array<char, 4096> part;
-  for (ssize_t count; (count = ::recv(fd, part.data(), part.size(), 0)) > 0;)
-    answer.append(part.data(), static_cast<std::size_t>(count));
-  ::close(fd);
-  return answer;
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ Skip = namedtuple("Skip", "reason")
 Config = namedtuple("Config", "shows")
 # Lines of the log after a reload of a file with these keys.
 Reload = namedtuple("Reload", "")
-# A configuration of logrotate, where there is one; the server goes on in a new file.
+# A configuration of logrotate, the one that is installed; where there is a logrotate, the server goes on in a new file.
 Rotate = namedtuple("Rotate", "")
 # Commands. server: flags of one that runs meanwhile; None: the block starts its own, or none. prepare: a command before.
 # says: what the output of a command shows, by the beginning of the command; an empty one: anything. typed: what is typed on its
@@ -93,6 +93,7 @@ BLOCKS = {
         "journalctl": Skip("needs systemd's journal"),
         "log-file = ": Config(['log-file = "']),
         "/var/log/troupe": Rotate(),
+        "access-log = ": Config(['access-log = "']),
     },
     "docs/sessions.md": {
         "troupe run --session draft": Run({
@@ -327,13 +328,16 @@ class Walk:
             server.wait(SECONDS)
 
     def rotate(self, block):
+        with open(os.path.join(SOURCE, "deploy/troupe.logrotate")) as file:
+            if [line for line in file.read().splitlines() if not line.startswith("#")] != block:
+                return ["deploy/troupe.logrotate, which is installed, is another one"]
         program = shutil.which("logrotate", path=os.environ["PATH"] + ":/usr/sbin")
         if not program:
             print("    not run: there is no logrotate")
             return []
         log, rules = os.path.join(self.folder, "logs/troupe.log"), os.path.join(self.folder, "rules")
         server = subprocess.Popen([TROUPE, "serve", "--log-file", log], env=self.environment)
-        text = self.put_in_place("\n".join(block)).replace("systemctl reload troupe", f"kill -HUP {server.pid}")
+        text = self.put_in_place("\n".join(block)).replace("systemctl try-reload-or-restart troupe", f"kill -HUP {server.pid}")
         text = re.sub(r"\bsu troupe troupe\n", "", text)
         with open(rules, "w") as file:
             file.write(text + "\n")

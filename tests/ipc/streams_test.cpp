@@ -122,3 +122,34 @@ TEST_CASE("streams: a guest cancels its own requests by their numbers, an owner 
   f.streams.add_requests(own, TenantId{kUid}, /*is_asking=*/true);
   CHECK(own.size() == 2);
 }
+
+TEST_CASE("streams: a request that ended without the gateway is told of once, and one that it has, not at all") {
+  Fixture f;
+  std::vector<std::string> told;
+  f.hub.options.on_ended = [&](const actors::EndedRequest& ended) {
+    told.push_back(std::string(ended.kind) + " " + std::string(ended.client_id) + " " +
+                   std::string(scheduler::info(ended.outcome).name));
+    CHECK(ended.tenant.id == TenantId{kUid});
+    CHECK(ended.protocol == actors::Protocol::http);
+    CHECK(ended.model.size() == kMaxModelNameBytes + 1);
+    CHECK(ended.request == 0);
+  };
+  const auto enter = [&](std::uint64_t number, RequestKind kind, std::string id) {
+    Arrival arrival{.tenant = {.id = TenantId{kUid}}, .protocol = actors::Protocol::http, .client_id = std::move(id)};
+    arrival.set_model(std::string(1 << 20, 'm'));
+    f.streams.enter(number, kind, f.tally, 1, std::move(arrival));
+  };
+  enter(1, RequestKind::generate, "a");
+  CHECK(f.streams.enter_answer(1, Outcome::invalid_argument));
+  CHECK_FALSE(f.streams.enter_answer(1, Outcome::invalid_argument));
+  enter(2, RequestKind::status, "b");
+  CHECK(f.streams.enter_answer(2, Outcome::eos));
+  enter(3, RequestKind::tokenize, "c");
+  f.generate(4, 2, 1);
+  f.generate(5, 1, 1);
+  actors::End end;
+  end.outcome = Outcome::eos;
+  REQUIRE(f.streams.enter_end(5, end));
+  f.streams.cancel_all();
+  CHECK(told == std::vector<std::string>{"generate a invalid_argument", "tokenize c cancelled"});
+}
