@@ -44,7 +44,7 @@ void print_overview(std::ostream& out) {
 }
 
 int complain(std::string_view where, const std::string& message, int code) {
-  cli::complain(where, message);
+  cli::complain(where, message, Tone::error);
   return code;
 }
 
@@ -103,6 +103,8 @@ Result<int> call(Command command, const config::Parsed& parsed) {
       return verify(config::VerifyOptions(parsed.options), parsed);
     case Command::perplexity:
       return perplexity(config::PerplexityOptions(parsed.options), parsed);
+    case Command::completion:
+      return completion(parsed);
   }
   return kExitFailure;
 }

@@ -1,19 +1,14 @@
 #include "cli/client/chat_style.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
+
+#include "cli/terminal/color.h"
 
 namespace troupe::cli {
 
 ChatStyle chat_style(int fd) {
-  const char* const no_color = std::getenv("NO_COLOR");
-  const char* const name = std::getenv("TERM");
-  const std::string_view terminal = name == nullptr ? "" : name;
-  const bool asks_for_none = no_color != nullptr && *no_color != '\0';
-  if (asks_for_none || terminal.empty() || terminal == "dumb" || ::isatty(fd) == 0) return {};
+  if (!shows_colors(fd)) return {};
   return {.prompt = "\x1b[1;32m", .note = "\x1b[36m", .reasoning = "\x1b[2m", .end = "\x1b[0m"};
 }
 

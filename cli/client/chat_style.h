@@ -12,8 +12,7 @@ struct ChatStyle {
   bool is_plain() const { return end.empty(); }
 };
 
-// For a file descriptor: plain unless it is a terminal that can show colours (TERM is set, and not "dumb") and NO_COLOR
-// is unset or empty.
+// Plain unless shows_colors(fd).
 [[nodiscard]] ChatStyle chat_style(int fd);
 
 // Puts the style around the reasoning of one answer, markers included, while its text comes in pieces. Only the

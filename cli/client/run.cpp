@@ -7,6 +7,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "cli/client/answers.h"
@@ -171,11 +172,22 @@ std::string complaint(const client::Ended& ended) {
                      ended.retry_after ? "; try again in " + config::format_duration(*ended.retry_after) : "");
 }
 
+// The line for stderr about an answer that the context ended and not -n; empty: it did not.
+std::string full_context(const client::Ended& ended, std::int64_t predict) {
+  const client::Usage& usage = ended.usage;
+  if (ended.outcome != scheduler::Outcome::length || predict <= usage.completion_tokens) return "";
+  return fmt::format(
+      "warning: the answer ended after {} tokens, before the {} of -n: with a prompt of {} it fills the context of {} "
+      "(the server's --ctx-size, or max-context of a tenant)",
+      usage.completion_tokens, predict, usage.prompt_tokens, usage.prompt_tokens + usage.completion_tokens);
+}
+
 // Prints how the answers ended. Returns the exit code: of the first answer that did not succeed.
 int report_end(const Answers& answers, const config::RunOptions& options) {
   if (options.json) write_json(answers.json(), std::cout);
   std::cout << std::flush;
   int code = kExitOk;
+  bool is_full = false;  // said once, for it is the same for all
   for (std::size_t i = 0; i < answers.all().size(); ++i) {
     const client::Ended& ended = *answers.all()[i].end;
     const scheduler::OutcomeInfo& outcome = scheduler::info(ended.outcome);
@@ -183,7 +195,10 @@ int report_end(const Answers& answers, const config::RunOptions& options) {
     const std::string label = is_refusal ? "" : answers.label(i);
     if (options.verbose) print_timings(label, ended);
     if (options.verbose && ended.receipt) print_receipt(label, *ended.receipt);
-    if (const std::string line = complaint(ended); !line.empty()) complain("troupe run", label + line);
+    if (const std::string line = complaint(ended); !line.empty())
+      complain("troupe run", label + line, outcome.exit_code == kExitOk ? Tone::note : Tone::error);
+    if (const std::string line = full_context(ended, options.predict); !line.empty() && !std::exchange(is_full, true))
+      complain("troupe run", line);
     // A limit without a time at which to come back is one that this request can never meet.
     const bool is_for_ever = ended.outcome == scheduler::Outcome::quota && ended.limit && !ended.retry_after;
     if (code == kExitOk) code = is_for_ever ? kExitUsage : outcome.exit_code;

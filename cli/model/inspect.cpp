@@ -304,7 +304,8 @@ void print_json(const engine::ModelFile& file, const Cost& cost, const Verdict& 
   write_json(object, std::cout);
 }
 
-void print_text(const engine::ModelFile& file, const Cost& cost, const Verdict& verdict) {
+void print_summary(const engine::ModelFile& file, const Cost& cost, const Verdict& verdict,
+                   const config::ShownOptions& shown) {
   const std::string ends = fmt::format("{}", fmt::join(verdict.end_ids, ", "));
   std::vector<std::pair<std::string, std::string>> lines{
       {"file", fmt::format("{}, {}", file.path(), human_bytes(file.file_bytes()))},
@@ -333,17 +334,26 @@ void print_text(const engine::ModelFile& file, const Cost& cost, const Verdict& 
                                             human_bytes(cost.state.bytes), cost.state.num_snapshots, cost.state.type,
                                             human_bytes(cost.state.of_snapshot)));
   if (!cost.unknown.empty()) lines.emplace_back("cache", "unknown: " + cost.unknown);
-  std::cout << aligned(lines) << "\nMetadata (" << file.metadata().size() << ")\n";
-  std::vector<std::pair<std::string, std::string>> metadata;
+  if (!shown.metadata) lines.emplace_back("metadata", fmt::format("{} keys (--metadata)", file.metadata().size()));
+  if (!shown.tensors) lines.emplace_back("tensors", fmt::format("{} (--tensors)", file.tensors().size()));
+  std::cout << aligned(lines);
+}
+
+void print_metadata(const engine::ModelFile& file) {
+  std::vector<std::pair<std::string, std::string>> lines;
   for (const auto& [key, value] : file.metadata()) {
     const auto [cut, count] = std::visit(Abbreviate{}, value);
-    metadata.emplace_back("  " + key, dump(cut) + (count > kShownElements ? fmt::format(" ... ({})", count) : ""));
+    lines.emplace_back("  " + key, dump(cut) + (count > kShownElements ? fmt::format(" ... ({})", count) : ""));
   }
-  std::vector<std::pair<std::string, std::string>> tensors;
+  std::cout << "\nMetadata (" << file.metadata().size() << ")\n" << aligned(lines);
+}
+
+void print_tensors(const engine::ModelFile& file) {
+  std::vector<std::pair<std::string, std::string>> lines;
   for (const engine::TensorInfo& tensor : file.tensors())
-    tensors.emplace_back("  " + tensor.name, fmt::format("{}  {}  {}", tensor.file_type().name,
-                                                         shape_text(tensor.shape), human_bytes(tensor.bytes.size())));
-  std::cout << aligned(metadata) << "\nTensors (" << file.tensors().size() << ")\n" << aligned(tensors);
+    lines.emplace_back("  " + tensor.name, fmt::format("{}  {}  {}", tensor.file_type().name, shape_text(tensor.shape),
+                                                       human_bytes(tensor.bytes.size())));
+  std::cout << "\nTensors (" << file.tensors().size() << ")\n" << aligned(lines);
 }
 
 }  // namespace
@@ -367,10 +377,13 @@ Result<int> inspect(const config::InspectOptions& options, const config::Given& 
   if (options.show_chat_template) return print_chat_templates(**file, options.json);
   const Cost cost = cost_of(**file, *load, **kernels);
   const Verdict verdict = verdict_on(**file, cost, load->context);
-  if (options.json)
+  if (options.json) {
     print_json(**file, cost, verdict);
-  else
-    print_text(**file, cost, verdict);
+  } else {
+    print_summary(**file, cost, verdict, options);
+    if (options.metadata) print_metadata(**file);
+    if (options.tensors) print_tensors(**file);
+  }
   if (verdict.refusal) return *verdict.refusal;
   return kExitOk;
 }

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "cli/model/model_options.h"
-#include "cli/serve/accounts.h"
 #include "cli/serve/tenant_rules.h"
+#include "cli/terminal/accounts.h"
 #include "cli/terminal/logging.h"
 #include "cli/terminal/text.h"
 #include "config/printable.h"

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "cli/serve/accounts.h"
+#include "cli/terminal/accounts.h"
 #include "ipc/sockets/peer_facts.h"
 
 namespace troupe::cli {

@@ -1,4 +1,6 @@
 // troupe status: prints the server's status.
+#include <unistd.h>
+
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -47,6 +49,11 @@ engine::ProfileSnapshot to_snapshot(const client::Profile& profile) {
   return out;
 }
 
+// As it is shown on stdout.
+std::string shown(const client::Health& health) {
+  return colored(name_of(health), color_of(health), shows_colors(STDOUT_FILENO));
+}
+
 // A server that drains answers nothing but its health: prints that. False: it does not drain, or numbers were asked
 // for.
 bool print_draining(client::Client& client, const config::StatusOptions& options) {
@@ -56,7 +63,7 @@ bool print_draining(client::Client& client, const config::StatusOptions& options
   if (options.json)
     write_json(nlohmann::ordered_json{{"readiness", name_of(*health)}}, std::cout);
   else
-    std::cout << "health  " << name_of(*health) << ": running requests are finished, and nothing else is answered\n";
+    std::cout << "health  " << shown(*health) << ": running requests are finished, and nothing else is answered\n";
   return true;
 }
 
@@ -89,7 +96,9 @@ Result<int> status(const config::StatusOptions& options) {
       std::cout << profile_text(snapshot) << "\n" << prediction_text(*status);
     }
   } else {
-    std::cout << status_text(*status, options.verbose);
+    std::string text = status_text(*status, options.verbose);
+    const std::string name = name_of(status->health);  // in the first line
+    std::cout << text.replace(text.find(name), name.size(), shown(status->health));
   }
   return exit_code_of(status->health);
 }

@@ -255,6 +255,11 @@ std::string prediction_text(const client::ServerStatus& s) {
       100 * s.value("step_prediction_error_p95"), 1e3 * s.value("max_stall_seconds"));
 }
 
+Color color_of(const client::Health& health) {
+  if (health.stalled || health.readiness == client::Readiness::failed) return Color::red;
+  return health.readiness == client::Readiness::ready ? Color::green : Color::yellow;
+}
+
 std::string status_text(const client::ServerStatus& s, bool verbose) {
   std::string text = aligned(lines_of(s));
   if (!verbose) return text;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/terminal/color.h"
 #include "ipc/client/client.h"
 
 namespace troupe::cli {
@@ -20,6 +21,9 @@ namespace troupe::cli {
 
 // A few lines; verbose: also a line for every metric.
 [[nodiscard]] std::string status_text(const client::ServerStatus& s, bool verbose);
+
+// The colour of name_of(): green if it serves, yellow if it will or did, red if it does not.
+[[nodiscard]] Color color_of(const client::Health& health);
 
 // "512 ms / 1.2 s": the median and the 99th percentile of a latency in the last one to two minutes; "-" if there was
 // none.

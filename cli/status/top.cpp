@@ -20,6 +20,7 @@
 #include "cli/client/client_options.h"
 #include "cli/status/top_screen.h"
 #include "cli/subcommands.h"
+#include "cli/terminal/color.h"
 #include "cli/terminal/exit_code.h"
 #include "config/file_descriptor.h"
 #include "ipc/client/client.h"
@@ -138,6 +139,7 @@ void cancel_selected(Server& server, TopScreen& view) {
 int watch(Server& server, Signals& signals, std::chrono::milliseconds interval) {
   FullScreen screen;
   TopScreen view(user_name);
+  const bool colors = shows_colors(STDOUT_FILENO);
   while (true) {
     auto status = server.status();
     if (status)
@@ -147,7 +149,7 @@ int watch(Server& server, Signals& signals, std::chrono::milliseconds interval) 
     const auto next = std::chrono::steady_clock::now() + interval;
     auto act = TopScreen::Act::none;
     while (act == TopScreen::Act::none) {
-      screen.show(view.lines(screen_size(), /*with_keys=*/true));
+      screen.show(colors ? view.colored_lines(screen_size()) : view.lines(screen_size(), /*with_keys=*/true));
       const char key = wait_for_key(signals, next);
       if (key == '\0') continue;
       if (std::chrono::steady_clock::now() >= next && key == ' ') break;  // not a key: a question stays

@@ -1,7 +1,6 @@
 #include "cli/status/top_screen.h"
 
 #include <fmt/format.h>
-#include <pwd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -9,6 +8,7 @@
 #include <utility>
 
 #include "cli/status/status_report.h"
+#include "cli/terminal/accounts.h"
 #include "cli/terminal/text.h"
 #include "config/printable.h"
 
@@ -251,12 +251,23 @@ std::vector<std::string> TopScreen::lines(ScreenSize size, bool with_keys) const
   return lines;
 }
 
+std::vector<std::string> TopScreen::colored_lines(ScreenSize size) const {
+  std::vector<std::string> all = lines(size, /*with_keys=*/true);
+  if (all.empty()) return all;
+  if (asks_to_cancel_ && all.size() > 1) all.back() = colored(all.back(), Color::yellow);
+  std::size_t first = 0;
+  if (!away_.empty()) all[first++] = colored(all[0], Color::yellow);
+  if (!now_ || first >= all.size()) return all;
+  const std::string name = name_of(now_->health);
+  std::string& head = all[first];
+  if (const std::size_t state = head.find("  " + name + "  up "); state != std::string::npos)
+    head.replace(state + 2, name.size(), colored(name, color_of(now_->health)));
+  return all;
+}
+
 std::string user_name(std::uint32_t uid) {
-  std::vector<char> buffer(4096);  // a record that is longer has an unusual field, and is shown by its number
-  passwd record{};
-  passwd* found = nullptr;
-  if (::getpwuid_r(uid, &record, buffer.data(), buffer.size(), &found) == 0 && found) return found->pw_name;
-  return fmt::format("{}", uid);
+  const auto account = find_account(uid);
+  return account ? account->name : fmt::format("{}", uid);
 }
 
 }  // namespace troupe::cli

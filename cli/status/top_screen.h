@@ -39,6 +39,9 @@ class TopScreen {
   // At most size.rows lines of at most size.columns bytes. Speeds are between the last two looks, or since the server's
   // start. with_keys: the last line says which keys there are.
   [[nodiscard]] std::vector<std::string> lines(ScreenSize size, bool with_keys) const;
+  // Those with keys, with escape sequences: the server's state in its colour, and in yellow that it does not answer and
+  // the question whether to cancel.
+  [[nodiscard]] std::vector<std::string> colored_lines(ScreenSize size) const;
 
  private:
   enum class Order { phase, age, tokens, user };

@@ -18,6 +18,7 @@
 #include <system_error>
 #include <utility>
 
+#include "cli/terminal/color.h"
 #include "cli/terminal/log_queue.h"
 #include "cli/terminal/process.h"
 #include "cli/terminal/status_line.h"
@@ -132,9 +133,8 @@ void append_log_metrics(MetricList& metrics, std::uint64_t others) {
 Status start_log(const config::LogOptions& options) {
   spdlog::sink_ptr sink;
   if (options.log_file.empty()) {
-    const bool colors = std::getenv("NO_COLOR") == nullptr;
-    sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>(colors ? spdlog::color_mode::automatic
-                                                                        : spdlog::color_mode::never);
+    sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>(
+        shows_colors(STDERR_FILENO) ? spdlog::color_mode::automatic : spdlog::color_mode::never);
   } else {
     auto file = std::make_shared<FileSink>("--log-file");
     if (Status opened = file->open(options.log_file); !opened) return opened.error();

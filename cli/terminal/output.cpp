@@ -9,6 +9,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "cli/terminal/color.h"
 #include "cli/terminal/status_line.h"
 #include "config/printable.h"
 
@@ -69,9 +70,16 @@ int StandardOutput::sync() {
   return error_ == 0 ? 0 : -1;
 }
 
-void complain(std::string_view where, std::string_view message) {
-  StatusLine::of_stderr().write_above(
-      [&] { std::cerr << where << ": " << Printable(message, kMaxMessageBytes) << std::endl; });
+void complain(std::string_view where, std::string_view message, Tone tone) {
+  const bool colors = shows_colors(STDERR_FILENO);
+  constexpr std::string_view kWarning = "warning:";
+  const std::string_view beginning = message.starts_with(kWarning) ? kWarning : "";
+  message.remove_prefix(beginning.size());
+  StatusLine::of_stderr().write_above([&] {
+    std::cerr << colored(fmt::format("{}:", where), Color::red, colors && tone == Tone::error) << ' '
+              << colored(beginning, Color::yellow, colors && !beginning.empty()) << Printable(message, kMaxMessageBytes)
+              << std::endl;
+  });
 }
 
 void write_json(const nlohmann::ordered_json& value, std::ostream& out) {

@@ -35,8 +35,11 @@ class StandardOutput final : public std::streambuf {
   std::streambuf* before_;
 };
 
-// "WHERE: MESSAGE" as one Printable line on stderr.
-void complain(std::string_view where, std::string_view message);
+enum class Tone { note, error };
+
+// "WHERE: MESSAGE" as one Printable line on stderr. Where that shows colours, of an error WHERE is red, and else a
+// "warning:" that the message begins with is yellow.
+void complain(std::string_view where, std::string_view message, Tone tone = Tone::note);
 
 // Writes JSON that parses to exactly `value` (bytes that are not UTF-8 become U+FFFD) and that has no control
 // characters for a terminal, and a line end.

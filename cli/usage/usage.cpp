@@ -13,6 +13,7 @@
 #include "cli/terminal/output.h"
 #include "cli/usage/usage_database.h"
 #include "cli/usage/usage_report.h"
+#include "cli/usage/user_groups.h"
 
 namespace troupe::cli {
 namespace {
@@ -69,16 +70,25 @@ Result<int> usage(const config::UsageOptions& options, const config::Given& give
                                            "\"2026-11-01T08:00\"",
                                            options.since));
   }
+  const bool grouped = options.by == "group";
+  const auto origin = given.origins.find("usage-group");
+  if (!grouped && origin != given.origins.end() && origin->second.starts_with("--"))
+    return config::bad_value(given, "usage-group", "groups are lines with --by group alone; add it");
+  const auto groups = UserGroups::of(options.usage_group);
+  if (grouped && !groups) return config::bad_value(given, "usage-group", groups.error().message);
   const auto client = connect(options, "troupe usage");
   const std::string file = client ? "" : file_to_read(options);
   if (!client && (client.error().code != ErrorCode::io || file.empty())) return client.error();
   if (!client) complain("troupe usage", fmt::format("no server answers; this is what {} has", file));
-  const auto report = client ? (*client)->usage(by, since) : read_file(file, by, since.value_or(0));
+  auto report = client ? (*client)->usage(by, since) : read_file(file, by, since.value_or(0));
   if (!report) return report.error();
+  if (grouped) *report = by_group(*report, [&](std::uint32_t uid) { return groups->group_of(uid); });
+  const UsageOf of = grouped ? UsageOf::group : UsageOf::user;
+  const auto& name_of = grouped ? group_name : user_name;
   if (options.json) {
-    write_json(usage_json(*report, by, user_name), std::cout);
+    write_json(usage_json(*report, by, name_of, of), std::cout);
   } else {
-    std::cout << usage_text(*report, by, user_name);
+    std::cout << usage_text(*report, by, name_of, of);
     if (!report->note.empty()) complain("troupe usage", report->note);
   }
   return kExitOk;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <ctime>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -30,8 +31,8 @@ std::string period_name(std::int64_t begin, UsagePeriod by) {
   return text.data();
 }
 
-std::string tenant_name(const UsageRow& row, const std::function<std::string(std::uint32_t)>& user_name) {
-  return Printable(row.uid ? user_name(*row.uid) : row.tenant).text();
+std::string name_in(const UsageRow& row, const std::function<std::string(std::uint32_t)>& name_of) {
+  return Printable(row.uid ? name_of(*row.uid) : row.tenant).text();
 }
 
 std::vector<std::string> cells_of(const UsageRow& row) {
@@ -97,8 +98,33 @@ std::optional<std::int64_t> parse_since(const std::string& text, std::int64_t no
   return now - std::chrono::duration_cast<std::chrono::seconds>(*duration).count();
 }
 
+client::UsageReport by_group(const client::UsageReport& report,
+                             const std::function<std::optional<std::uint32_t>(std::uint32_t)>& group_of) {
+  std::map<std::uint32_t, UsageRow> groups;
+  UsageRow without;
+  without.tenant = "(no group)";
+  bool any_without = false;
+  client::UsageReport summed = report;
+  summed.rows.clear();
+  std::vector<UsageRow> others;
+  for (const UsageRow& row : report.rows) {
+    if (!row.uid) {
+      others.push_back(row);
+      continue;
+    }
+    const auto gid = group_of(*row.uid);
+    if (gid) groups[*gid].uid = gid;
+    any_without |= !gid;
+    add(gid ? groups[*gid] : without, row);
+  }
+  for (const auto& [gid, row] : groups) summed.rows.push_back(row);
+  if (any_without) summed.rows.push_back(without);
+  summed.rows.insert(summed.rows.end(), others.begin(), others.end());
+  return summed;
+}
+
 std::string usage_text(const client::UsageReport& report, UsagePeriod by,
-                       const std::function<std::string(std::uint32_t)>& user_name) {
+                       const std::function<std::string(std::uint32_t)>& name_of, UsageOf of) {
   if (report.rows.empty()) return "nothing was used\n";
   const bool has_periods = by != UsagePeriod::total;
   std::vector<std::vector<std::string>> lines;
@@ -107,11 +133,12 @@ std::string usage_text(const client::UsageReport& report, UsagePeriod by,
     if (has_periods) cells.insert(cells.begin(), period);
     lines.push_back(std::move(cells));
   };
-  add_line(by == UsagePeriod::day ? "day (UTC)" : "hour (UTC)", "tenant",
+  add_line(by == UsagePeriod::day ? "day (UTC)" : "hour (UTC)", of == UsageOf::group ? "group" : "tenant",
            {"done", "cancelled", "refused", "failed", "prompt", "cached", "answer", "embedded", "CPU s", "block s"});
   UsageRow sum;
   for (const UsageRow& row : report.rows) {
-    add_line(period_name(row.begin, by), tenant_name(row, user_name), cells_of(row));
+    const bool is_named = of == UsageOf::group && !row.uid && !row.tenant.starts_with('(');
+    add_line(period_name(row.begin, by), (is_named ? "tenant " : "") + name_in(row, name_of), cells_of(row));
     add(sum, row);
   }
   if (report.rows.size() > 1) add_line("total", has_periods ? "" : "total", cells_of(sum));
@@ -119,11 +146,12 @@ std::string usage_text(const client::UsageReport& report, UsagePeriod by,
 }
 
 nlohmann::ordered_json usage_json(const client::UsageReport& report, UsagePeriod by,
-                                  const std::function<std::string(std::uint32_t)>& user_name) {
+                                  const std::function<std::string(std::uint32_t)>& name_of, UsageOf of) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const UsageRow& row : report.rows) {
-    nlohmann::ordered_json object{{"tenant", tenant_name(row, user_name)}};
-    if (row.uid) object["uid"] = *row.uid;
+    const bool is_group = of == UsageOf::group && row.uid;
+    nlohmann::ordered_json object{{is_group ? "group" : "tenant", name_in(row, name_of)}};
+    if (row.uid) object[is_group ? "gid" : "uid"] = *row.uid;
     if (by != UsagePeriod::total) object["begin"] = row.begin;
     object.update({{"requests_done", row.done},
                    {"requests_cancelled", row.cancelled},

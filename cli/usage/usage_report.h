@@ -16,11 +16,22 @@ namespace troupe::cli {
 // time).
 [[nodiscard]] std::optional<std::int64_t> parse_since(const std::string& text, std::int64_t now);
 
+// What a row with a uid is of: a user, or after by_group() a group, whose gid it is.
+enum class UsageOf { user, group };
+
+// The rows of users as one row for each group, whose gid is in `uid`; those without a group together as a tenant of the
+// name "(no group)". Rows of other tenants stay, behind them. For rows of one period.
+//   group_of  returns the group of a user
+[[nodiscard]] client::UsageReport by_group(
+    const client::UsageReport& report, const std::function<std::optional<std::uint32_t>(std::uint32_t uid)>& group_of);
+
 // A table with a line for each row, and their sums as the last one if there are several tenants or periods.
-//   user_name  returns the name of a user; called for each line of one
+//   name_of  returns the name of a user, or a group; called for each line of one
 [[nodiscard]] std::string usage_text(const client::UsageReport& report, client::UsagePeriod by,
-                                     const std::function<std::string(std::uint32_t uid)>& user_name);
+                                     const std::function<std::string(std::uint32_t)>& name_of,
+                                     UsageOf of = UsageOf::user);
 [[nodiscard]] nlohmann::ordered_json usage_json(const client::UsageReport& report, client::UsagePeriod by,
-                                                const std::function<std::string(std::uint32_t uid)>& user_name);
+                                                const std::function<std::string(std::uint32_t)>& name_of,
+                                                UsageOf of = UsageOf::user);
 
 }  // namespace troupe::cli

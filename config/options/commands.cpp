@@ -148,10 +148,10 @@ std::vector<CommandInfo> make_commands() {
        "inspect",
        "show what is in a model file",
        "[FILE]",
-       "Prints the metadata and tensors of a model file, what a token costs in the KV cache, and the longest context "
-       "that fits the memory budget.",
+       "Prints what a model file holds, whether it is served, what a token costs in the KV cache, and the longest "
+       "context that fits the memory budget; with --metadata and --tensors also those. --json always has all of it.",
        {"troupe inspect", "troupe inspect -m llama.gguf", "troupe inspect llama.gguf --memory 8GiB -c 32768",
-        "troupe inspect llama.gguf --chat-template > mine.jinja"}},
+        "troupe inspect llama.gguf --metadata --tensors", "troupe inspect llama.gguf --chat-template > mine.jinja"}},
       {Command::status,
        "status",
        "show what the server is doing",
@@ -175,8 +175,11 @@ std::vector<CommandInfo> make_commands() {
        "",
        "Asks the server what was used, also before its last start: requests by how they ended, tokens, CPU time and "
        "memory of the KV cache over time, for each tenant. The owner of the server and root see all tenants, others "
-       "their own. Where no server answers, the file of --usage-db is read.",
+       "their own. With --by group the users of a Unix group are one line: the primary group, or, where each user has "
+       "one of its own, the first that --group names. Groups are as the system has them now. Where no server answers, "
+       "the file of --usage-db is read.",
        {"troupe usage", "troupe usage --since 7d --by day", "troupe usage --since 2026-11-01 --json",
+        "troupe usage --by group --group vision,speech --since 30d",
         "troupe usage --usage-db /var/lib/troupe/usage.db"}},
       {Command::key,
        "key",
@@ -220,6 +223,16 @@ std::vector<CommandInfo> make_commands() {
        "",
        "Prints the version, the compiler and the kernel variants that this CPU can run.",
        {"troupe version", "troupe version --json"}},
+      {Command::completion,
+       "completion",
+       "print a script that completes commands in your shell",
+       "bash | zsh | fish",
+       "The script completes subcommands, flags, the values of flags where there are a few, names of files, and names "
+       "of "
+       "the server's models. Installed, bash (with the package bash-completion), zsh and fish find it by themselves; "
+       "else `source <(troupe completion bash)` belongs into ~/.bashrc, `source <(troupe completion zsh)` behind "
+       "compinit into ~/.zshrc, and the script for fish into ~/.config/fish/completions/troupe.fish.",
+       {"troupe completion bash", "troupe completion zsh", "troupe completion fish"}},
   };
 }
 

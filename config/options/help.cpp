@@ -206,7 +206,7 @@ std::string man_page(std::string_view version, std::span<const ExitStatus> statu
   out << ".SH ENVIRONMENT\n";
   write_item(out, "TROUPE_HOST", "the server that clients talk to: unix:///absolute/path");
   write_item(out, "TROUPE_...", "every option: its name in capitals, with underscores (TROUPE_CTX_SIZE)");
-  write_item(out, "NO_COLOR", "no colours in the log and in a chat");
+  write_item(out, "NO_COLOR", "set and not empty: no colours, which else are shown on terminals");
   out << ".SH FILES\n";
   write_item(out, "$XDG_CONFIG_HOME/troupe/troupe.toml, /etc/troupe/troupe.toml",
              "the configuration, one key for each option, [[model]] tables and [[tenant]] rules (operations.md); the "

@@ -36,7 +36,8 @@ enum class Command : std::uint8_t {
   model,
   key,
   chat,
-  verify
+  verify,
+  completion
 };
 
 // Its place in a set of subcommands.

@@ -13,7 +13,7 @@ namespace {
 using OptionSets =
     std::tuple<ServeOptions, RunOptions, BenchOptions, EvalOptions, TokenizeOptions, InspectOptions, StatusOptions,
                TopOptions, VersionOptions, LoadOptions, ProbeOptions, PerplexityOptions, EmbedOptions, UsageOptions,
-               SessionOptions, ModelCommandOptions, KeyCommandOptions, ChatOptions, VerifyOptions>;
+               SessionOptions, ModelCommandOptions, KeyCommandOptions, ChatOptions, VerifyOptions, CompletionOptions>;
 
 static_assert(kClientCommands == (sets_with<SocketOptions, OptionSets>() & ~bit(Command::serve)));
 static_assert(kTextCommands == sets_with<TokenTextOptions, OptionSets>());
@@ -248,7 +248,8 @@ std::span<const Option> option_table() {
        kReloads},
 
       {&LengthOptions::predict, "predict", "-n --n-predict --max-tokens", kRequest, "TOKENS", within(-1, 1 << 24),
-       "longest answer; -1: until the model ends or the context is full", kPerRequest},
+       "longest answer; -1: until the model ends or the context is full. run says it if the context was full before",
+       kPerRequest},
       {&AnswerOptions::choices, "choices", "--n-choices --num-return-sequences", kRequest, "N", within(1, 64),
        "answers to one prompt, which is computed once; each is drawn by itself (with --temp 0 all are the same). "
        "--json prints {\"choices\": [...]} for more than one",
@@ -482,7 +483,11 @@ std::span<const Option> option_table() {
       {&TokenTextOptions::ids, "ids", "", kInputOutput, "", kAny,
        "token ids instead of text: as the prompt (run), as the texts (embed), as the whole output (tokenize)"},
       {&JsonOptions::json, "json", "", kInputOutput, "", kAny, "print JSON"},
-      {&ShowTemplateOptions::show_chat_template, "show-chat-template", "--chat-template", kInputOutput, "", kAny,
+      {&ShownOptions::metadata, "metadata", "", kInputOutput, "", kAny,
+       "also show the file's metadata, long values cut"},
+      {&ShownOptions::tensors, "tensors", "", kInputOutput, "", kAny,
+       "also show the file's tensors with type, shape and size"},
+      {&ShownOptions::show_chat_template, "show-chat-template", "--chat-template", kInputOutput, "", kAny,
        "print the file's chat templates alone, as they are"},
       {&AnchorOptions::anchors, "anchors", "", kInputOutput, "", kAny, "inspect: print all anchors"},
       {&AnchorOptions::dry_run, "dry-run", "", kInputOutput, "", kAny,
@@ -498,8 +503,11 @@ std::span<const Option> option_table() {
        "only what has ended since then: \"24h\", \"7d\", \"2026-11-01\", \"2026-11-01T08:00\" (local time); whole "
        "hours "
        "count; none: all that is kept"},
-      {&PeriodOptions::by, "by", "", kInputOutput, "total|day|hour", kAny,
-       "what a line sums up; days and hours are those of UTC"},
+      {&PeriodOptions::by, "by", "", kInputOutput, "total|day|hour|group", kAny,
+       "what a line sums up: a tenant, a tenant's day or hour (of UTC), or a Unix group's users; tenants that are no "
+       "users stay apart"},
+      {&PeriodOptions::usage_group, "usage-group", "--group", kInputOutput, "NAME,...", kAny,
+       "with --by group: a user counts for the first of these groups that it is in; none: for its primary group"},
       {&ScreenOptions::interval, "interval", "", kInputOutput, "TIME", within(50, kHours),
        "between two looks at the server"},
       {&ScreenOptions::once, "once", "", kInputOutput, "", kAny, "print one screen and stop"},

@@ -143,7 +143,9 @@ struct ServerOptions {
   bool check = false;
 };
 
-struct ShowTemplateOptions {  // inspect
+struct ShownOptions {  // inspect
+  bool metadata = false;
+  bool tensors = false;
   bool show_chat_template = false;
 };
 
@@ -233,6 +235,7 @@ struct ScreenOptions {  // top
 struct PeriodOptions {  // usage
   std::string since;    // empty: all that is kept
   std::string by = "total";
+  std::vector<std::string> usage_group;  // each may hold several names, separated by commas
 };
 
 struct CaseOptions {  // bench
@@ -337,7 +340,7 @@ struct Options
     : Joined<HelpOptions, ConfigOptions, EngineOptions, ContextOptions, ProfileOptions, SocketOptions, RequestOptions,
              TokenTextOptions, EndsOptions, RawOptions, JsonOptions, FormatOptions, SessionsDirOptions, ServerOptions,
              GatewayLimits, ConnectionLimits, LogOptions, AnswerOptions, ConversationOptions, ChatFlagOptions,
-             ShowTemplateOptions, AnchorOptions, VerboseOptions, VectorOptions, StatusFormatOptions, ScreenOptions,
+             ShownOptions, AnchorOptions, VerboseOptions, VectorOptions, StatusFormatOptions, ScreenOptions,
              CaseOptions, MachineOptions, PaceOptions, PromptOptions, FaultOptions, LoadTenantOptions, GoalOptions,
              ReportOptions, PassageOptions, LogitsOptions, DecodeOptions, SpeculationOptions, UsageFileOptions,
              PeriodOptions, KeysFileOptions, KeyOptions, TcpOptions, AnywayOptions> {};
@@ -361,11 +364,11 @@ using RunOptions = Configured<SocketOptions, RequestOptions, SpeculationOptions,
 using BenchOptions = Configured<EngineOptions, ContextOptions, ProfileOptions, CaseOptions, FormatOptions>;
 using EvalOptions = Configured<EngineOptions, ContextOptions, LogitsOptions, TextOptions, JsonOptions>;
 using TokenizeOptions = Configured<ModelOptions, TokenTextOptions, EndsOptions, RawOptions, DecodeOptions>;
-using InspectOptions =
-    Configured<ModelOptions, FitOptions, ContextOptions, ParallelOptions, ShowTemplateOptions, JsonOptions>;
+using InspectOptions = Configured<ModelOptions, FitOptions, ContextOptions, ParallelOptions, ShownOptions, JsonOptions>;
 using StatusOptions = Configured<SocketOptions, StatusFormatOptions, VerboseOptions, JsonOptions>;
 using TopOptions = Configured<SocketOptions, ScreenOptions>;
 using VersionOptions = OptionSet<HelpOptions, JsonOptions>;
+using CompletionOptions = OptionSet<HelpOptions>;
 using LoadOptions = Configured<SocketOptions, RequestOptions, PaceOptions, PromptOptions, FaultOptions,
                                LoadTenantOptions, GoalOptions, ReportOptions>;
 using ProbeOptions = Configured<ModelOptions, ThreadOptions, MachineOptions>;

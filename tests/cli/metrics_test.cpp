@@ -6,6 +6,7 @@
 #include "cli/client/prompt_progress.h"
 #include "cli/status/status_report.h"
 #include "cli/status/top_screen.h"
+#include "cli/terminal/text.h"
 #include "ipc/http/prometheus_text.h"
 #include "tests/cli/prometheus_text.h"
 
@@ -213,6 +214,29 @@ TEST_CASE("top fits any screen, and lists running requests before waiting ones")
   CHECK(screen.find(" 512/800 ") != std::string::npos);
   CHECK(screen.find(" 8 anna ") != std::string::npos);
   CHECK(screen.find(" 9 ben ") != std::string::npos);
+}
+
+TEST_CASE("top colours the server's state, a question and a server that is away, and else changes no line") {
+  client::ServerStatus status = some_status();
+  const ScreenSize size{.rows = 24, .columns = 160};
+  TopScreen top = screen_of(status);
+  std::vector<std::string> plain = top.lines(size, true);
+  const std::string state = name_of(status.health);
+  REQUIRE(plain[0].find("  " + state + "  up ") != std::string::npos);
+  plain[0].replace(plain[0].find("  " + state + "  up ") + 2, state.size(), "\x1b[32m" + state + "\x1b[0m");
+  CHECK(top.colored_lines(size) == plain);
+  status.health.stalled = true;
+  CHECK(screen_of(status).colored_lines(size)[0].find("  \x1b[31mstalled\x1b[0m  up ") != std::string::npos);
+  status.health = {.readiness = client::Readiness::draining};
+  CHECK(screen_of(status).colored_lines(size)[0].find("  \x1b[33mdraining\x1b[0m  up ") != std::string::npos);
+  CHECK(top.press('j') == TopScreen::Act::none);
+  CHECK(top.press('c') == TopScreen::Act::none);
+  CHECK(top.colored_lines(size).back().starts_with("\x1b[33mcancel request "));
+  top.show_away("gone");
+  CHECK(top.colored_lines(size)[0].starts_with("\x1b[33mno answer (gone)"));
+  CHECK(top.colored_lines(size)[1] == plain[0]);
+  CHECK(TopScreen(name_of_uid).colored_lines(size).front().empty());  // nothing is known yet
+  CHECK(top.colored_lines({.rows = 0, .columns = 9}).empty());
 }
 
 TEST_CASE("top's speeds are those since the last look, and what does not fit is counted") {

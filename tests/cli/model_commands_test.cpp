@@ -229,14 +229,26 @@ TEST_CASE("the longest context that inspect names is the longest that can be had
   }
 }
 
-TEST_CASE("inspect shows metadata, tensors, KV cost and the longest context that fits") {
+TEST_CASE("inspect shows a summary, and metadata and tensors if they are asked for") {
+  const std::string summary = invoke({"inspect"}).out;
+  CHECK(std::count(summary.begin(), summary.end(), '\n') < 16);
+  CHECK_THAT(summary, Contains("keys (--metadata)\n") && Contains("  68 (--tensors)\n"));
+  CHECK_THAT(summary, !Contains("general.architecture") && !Contains("blk.5.ffn_down.weight"));
+  const std::string metadata = invoke({"inspect", "--metadata"}).out;
+  CHECK_THAT(metadata, Contains("  general.architecture") && Contains("\"bitnet\"") && Contains("... (2048)"));
+  CHECK_THAT(metadata, Contains("  68 (--tensors)\n") && !Contains("(--metadata)"));
+  const std::string tensors = invoke({"inspect", "--tensors"}).out;
+  CHECK_THAT(tensors, Contains("\nTensors (68)\n") && Contains("  blk.5.ffn_down.weight") &&
+                          Contains("TQ2_0  256 x 768") && Contains("keys (--metadata)\n"));
+  CHECK_THAT(tensors, !Contains("general.architecture"));
+  // All of it in JSON, with and without the flags.
+  CHECK(invoke({"inspect", "--memory", "50M", "--json", "--metadata", "--tensors"}).out ==
+        invoke({"inspect", "--memory", "50M", "--json"}).out);
+}
+
+TEST_CASE("inspect shows KV cost and the longest context that fits") {
   const Finished text = invoke({"inspect", "--memory", "50M"});
   CHECK(text.code == 0);
-  CHECK_THAT(text.out, Contains("general.architecture"));
-  CHECK_THAT(text.out, Contains("\"bitnet\""));
-  CHECK_THAT(text.out, Contains("... (2048)"));
-  CHECK_THAT(text.out, Contains("blk.5.ffn_down.weight"));
-  CHECK_THAT(text.out, Contains("TQ2_0  256 x 768"));
   CHECK_THAT(text.out, Contains("3072 bytes per token; "));
   CHECK_THAT(text.out, Contains("sequences of 1024"));
 
@@ -310,7 +322,7 @@ TEST_CASE("inspect counts what layers with windows and recurrent layers keep for
   const std::string key = "bitnet.block_count";
   bytes.replace(bytes.find(key), key.size(), "bitnet.block_kount");
   const TempFolder folder;
-  const Finished incomplete = invoke({"inspect", folder.write("incomplete.gguf", bytes)});
+  const Finished incomplete = invoke({"inspect", "--metadata", folder.write("incomplete.gguf", bytes)});
   CHECK(incomplete.code == 65);
   CHECK_THAT(incomplete.out, Contains("unknown: ") && Contains("'bitnet.block_count' is missing"));
   CHECK_THAT(incomplete.out, Contains("refused ") && Contains("bitnet.embedding_length"));

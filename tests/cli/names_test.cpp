@@ -140,7 +140,7 @@ v1::ServerFrame refused_frame(const std::string& message) {
 TEST_CASE("inspect shows what a terminal would obey in the names of a file, and its JSON holds the exact text") {
   const TempFolder folder;
   const std::string model = folder.write("model.gguf", tiny_model(kHostile, "t" + kHostile));
-  const Finished text = invoke({"inspect", "-m", model});
+  const Finished text = invoke({"inspect", "--metadata", "--tensors", "-m", model});
   REQUIRE(text.code == 0);
   CHECK(first_obeyed(text.out) == std::string::npos);
   CHECK_THAT(text.out, Contains("general." + kShown));  // a key
@@ -159,7 +159,7 @@ TEST_CASE("inspect shows what a terminal would obey in the names of a file, and 
 TEST_CASE("one long key of a file does not make every line of inspect as long") {
   const TempFolder folder;
   const std::string model = folder.write("model.gguf", tiny_model(std::string(60'000, 'k')));
-  const Finished text = invoke({"inspect", "-m", model});
+  const Finished text = invoke({"inspect", "--metadata", "--tensors", "-m", model});
   REQUIRE(text.code == 0);
   CHECK(text.out.size() < 32'000);
 }
@@ -271,7 +271,7 @@ TEST_CASE("output that cannot be written is an error with its reason, whatever t
   const std::vector<std::vector<std::string>> commands = {{"tokenize", "text"},
                                                           {"tokenize", "--ids", "text"},
                                                           {"tokenize", "--decode", "[5]"},
-                                                          {"inspect"},
+                                                          {"inspect", "--metadata", "--tensors"},
                                                           {"inspect", "--json"},
                                                           {"eval", "--tokens", ids, "--greedy", "1"},
                                                           {"version"},

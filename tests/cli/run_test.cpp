@@ -105,6 +105,51 @@ TEST_CASE("run: more answers than the tenant may ever ask for are a usage error"
   CHECK(server.call({"run", "--choices", "2", "-n", "2", "Once"}).code == 0);
 }
 
+TEST_CASE("run: an answer that the context ends before -n says so, once for all answers") {
+  ServerProcess server({"-c", "64"});
+  const std::vector<std::string> ask{"run", "--temp", "0", "--ignore-eos", "Once upon a time"};
+  const Finished cut = server.call(with(ask, {"-n", "100000", "--choices", "2"}));
+  INFO(cut.err);
+  CHECK(cut.code == 0);
+  const json usage = json::parse(server.call(with(ask, {"-n", "100000", "--json"})).out)["usage"];
+  const int prompt = usage["prompt_tokens"];
+  CHECK(usage["completion_tokens"] == 64 - prompt);
+  CHECK(cut.err == "troupe run: warning: the answer ended after " + std::to_string(64 - prompt) +
+                       " tokens, before the 100000 of -n: with a prompt of " + std::to_string(prompt) +
+                       " it fills the context of 64 (the server's --ctx-size, or max-context of a tenant)\n");
+  // Nothing was cut: it ended at -n, or no length was asked for.
+  CHECK(server.call(with(ask, {"-n", std::to_string(64 - prompt)})).err.empty());
+  CHECK(server.call(ask).err.empty());
+}
+
+TEST_CASE("on a terminal errors, warnings and the server's state have colours, unless NO_COLOR or TERM forbids them") {
+  const std::string red = "\x1b[31m", green = "\x1b[32m", yellow = "\x1b[33m", end = "\x1b[0m";
+  ServerProcess server({"-c", "64"});
+  using Environment = std::map<std::string, std::string>;
+  const auto call = [&](std::vector<std::string> arguments, const Environment& environment, bool on_terminal = true) {
+    Spawn spawn = server.spawn(std::move(arguments));
+    spawn.environment.insert(environment.begin(), environment.end());
+    spawn.on_terminal = spawn.err_on_terminal = on_terminal;
+    return run(spawn);
+  };
+  const Environment colors{{"TERM", "xterm"}, {"NO_COLOR", ""}};
+  const std::vector<std::string> refused{"run", "--model-name", "other", "hello"}, unread{"status", "--no-such-flag"},
+      cut{"run", "-n", "1000", "--ignore-eos", "Once"}, healthy{"status"};
+  CHECK_THAT(call(refused, colors).err, Contains(red + "troupe run:" + end + " refused (unknown_model): "));
+  CHECK_THAT(call(unread, colors).err, Contains(red + "troupe status:" + end + " unknown flag"));
+  CHECK_THAT(call(cut, colors).err, Contains("troupe run: " + yellow + "warning:" + end + " the answer ended after"));
+  const Finished colored = call(healthy, colors);
+  CHECK(colored.out.find(green + "ready" + end + "\n") < colored.out.find('\n'));
+
+  const std::vector<std::pair<Environment, bool>> plain{
+      {{{"TERM", "xterm"}, {"NO_COLOR", "1"}}, true}, {{{"TERM", "dumb"}}, true}, {{}, true}, {colors, false}};
+  for (const auto& [environment, on_terminal] : plain)
+    for (const auto& arguments : {refused, unread, healthy}) {
+      const Finished finished = call(arguments, environment, on_terminal);
+      CHECK((finished.out + finished.err).find("\x1b[3") == std::string::npos);
+    }
+}
+
 TEST_CASE("run: a model's name before the prompt is a word of it, and that is said") {
   ServerProcess server({"--alias", "tales"});
   const auto note = [&](std::vector<std::string> words) {

@@ -1,5 +1,8 @@
 // troupe usage against a server that is stopped, killed and started again, and against its file.
+#include <grp.h>
+#include <pwd.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <csignal>
@@ -49,6 +52,23 @@ TEST_CASE("troupe usage: counts survive a stop, and its file is read where no se
     CHECK(used["answer_tokens"] == 8);
     CHECK(used["embed_tokens"] > 3);
     CHECK_THAT(server.call({"usage", "--by", "hour"}).out, Contains("hour (UTC)"));
+    const passwd* const user = ::getpwuid(::getuid());
+    if (const group* const own = user ? ::getgrgid(user->pw_gid) : nullptr) {
+      const std::string name = own->gr_name;
+      for (const auto& how : {std::vector<std::string>{}, {"--group", name}}) {
+        std::vector<std::string> ask_groups{"usage", "--by", "group", "--json"};
+        ask_groups.insert(ask_groups.end(), how.begin(), how.end());
+        const json grouped = total_of(server.call(ask_groups));
+        CHECK(grouped["group"] == name);
+        CHECK(grouped["gid"] == own->gr_gid);
+        CHECK(grouped["requests_done"] == 2);
+      }
+      CHECK_THAT(server.call({"usage", "--by", "group"}).out, Contains("group ") && Contains("\n" + name + " "));
+    }
+    const Finished unknown = server.call({"usage", "--by", "group", "--group", "no-such-group"});
+    CHECK(unknown.code == 2);
+    CHECK_THAT(unknown.err, Contains("--usage-group: this system has no group 'no-such-group'"));
+    CHECK_THAT(server.call({"usage", "--group", "root"}).err, Contains("with --by group alone"));
     server.process().signal(SIGKILL);  // the question had it written
     CHECK(server.process().wait().by_signal);
   }

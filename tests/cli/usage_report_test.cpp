@@ -4,6 +4,8 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 
+#include "cli/usage/user_groups.h"
+
 using namespace troupe;
 using namespace troupe::cli;
 using client::UsagePeriod;
@@ -74,4 +76,49 @@ TEST_CASE("usage: JSON has every count, and what identifies the tenant") {
   CHECK_FALSE(json["rows"][1].contains("uid"));
   CHECK(json["rows"][1]["requests_refused"] == 3);
   CHECK(json["own_only"] == false);
+}
+
+TEST_CASE("usage: by group users are summed up, and other tenants stay apart") {
+  client::UsageReport report = two_tenants();
+  report.rows.push_back({.uid = 1001, .done = 30, .cpu_seconds = 2});
+  report.rows.push_back({.uid = 1002, .done = 400});
+  report.rows.push_back({.uid = 1003, .done = 5000});
+  report.note = "some are missing";
+  const auto grouped = by_group(report, [](std::uint32_t uid) -> std::optional<std::uint32_t> {
+    if (uid == 1003) return std::nullopt;
+    return uid == 1002 ? 50 : 60;
+  });
+  CHECK(grouped.note == report.note);
+  const auto name_of = [](std::uint32_t gid) -> std::string { return gid == 50 ? "vision" : "speech"; };
+  CHECK(usage_text(grouped, UsagePeriod::total, name_of, UsageOf::group) ==
+        "group           done  cancelled  refused  failed  prompt  cached  answer  embedded  CPU s  block s\n"
+        "vision           400          0        0       0       0       0       0         0    0.0        0\n"
+        "speech            42          0        0       0    3400       0       0         0    3.2       90\n"
+        "(no group)      5000          0        0       0       0       0       0         0    0.0        0\n"
+        "tenant lab\\x1b     0          0        3       0       0       0       0         7    0.0        0\n"
+        "total           5442          0        3       0    3400       0       0         7    3.2       90\n");
+  const auto json = usage_json(grouped, UsagePeriod::total, name_of, UsageOf::group)["rows"];
+  REQUIRE(json.size() == 4);
+  CHECK(json[0]["group"] == "vision");
+  CHECK(json[0]["gid"] == 50);
+  CHECK(json[1]["requests_done"] == 42);
+  CHECK(json[2]["tenant"] == "(no group)");
+  CHECK(json[3]["tenant"] == "lab\\x1b");
+  CHECK_FALSE(json[3].contains("gid"));
+}
+
+TEST_CASE("usage: a user counts for its primary group, or for the first of the named ones that it is in") {
+  const auto primary = UserGroups::of({});
+  REQUIRE(primary);
+  CHECK(primary->group_of(0) == 0);  // root
+  CHECK_FALSE(primary->group_of(4'000'000'000));
+  CHECK(group_name(0) == "root");
+  CHECK(group_name(4'000'000'000) == "4000000000");
+  const auto named = UserGroups::of({"daemon,root", "sys"});
+  REQUIRE(named);
+  CHECK(named->group_of(0) == 0);
+  CHECK(UserGroups::of({"daemon"})->group_of(0) == std::nullopt);
+  const auto unknown = UserGroups::of({"root,no-such-group"});
+  REQUIRE_FALSE(unknown);
+  CHECK(unknown.error().message == "this system has no group 'no-such-group'");
 }

@@ -9,8 +9,8 @@ using Catch::Matchers::StartsWith;
 
 namespace {
 
-const std::vector<std::string> kSubcommands{"serve", "run",     "bench",  "eval",  "perplexity", "tokenize",
-                                            "embed", "inspect", "status", "probe", "version",    "usage"};
+const std::vector<std::string> kSubcommands{"serve",   "run",    "bench", "eval",    "perplexity", "tokenize",  "embed",
+                                            "inspect", "status", "probe", "version", "usage",      "completion"};
 
 }  // namespace
 

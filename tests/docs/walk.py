@@ -78,6 +78,7 @@ BLOCKS = {
         "listen = ": Config(['listen = ["tcp://127.0.0.1:']),
         "[[tenant]]": Config(['name = "web"', "weight = 3", "trusted-proxy = true", "max-context = 8192"]),
         "troupe usage": Run({"troupe usage  ": r"tenant +done", "troupe usage --since": r"^\s*[\[{]",
+                             "troupe usage --by group": r"group +done",
                              "troupe usage --usage-db": r"tenant +done"}, server="--usage-db /var/lib/troupe/usage.db",
                             prepare="troupe run -n 4 Once", stop_before="troupe usage --usage-db"),
         "troupe serve -m llama3=": Run({}),

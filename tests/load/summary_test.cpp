@@ -135,6 +135,18 @@ TEST_CASE("throughput counts completed requests over the whole run") {
   CHECK(summary.peak_output_throughput == 52);  // what the cut one got counts for the best second
 }
 
+TEST_CASE("the best second begins anywhere, and is not below the mean") {
+  const auto best = [](std::vector<Arrival> arrivals, double duration_s) {
+    const double end_s = arrivals.back().at_s;
+    return summarize(run_of({completed({.arrivals = std::move(arrivals), .end_s = end_s})}, duration_s), {})
+        .peak_output_throughput;
+  };
+  CHECK(best({{0.9, 10}, {1.8, 20}, {2.9, 5}}, 4) == 30);   // from 0.9 to 1.8
+  CHECK(best({{0.5, 10}, {1.5, 20}}, 4) == 20);             // a second apart is not within one
+  CHECK(best({{0.1, 20}, {0.4, 30}}, 0.4) == Approx(125));  // a run of less than a second: its mean
+  CHECK(best({{0.1, 70}, {1.4, 70}}, 1.4) == Approx(100));
+}
+
 TEST_CASE("goodput counts undisturbed requests that keep every stated limit, ends included") {
   const auto fast = completed({.arrivals = {{0.1, 1}, {0.2, 1}}, .end_s = 0.2});
   const auto slow = completed({.arrivals = {{0.1, 1}, {5, 1}}, .end_s = 5});

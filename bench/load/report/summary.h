@@ -94,7 +94,7 @@ struct Summary {
   std::optional<double> request_goodput{};  // absent: no limits were stated
   double good_share = 0;                    // of the undisturbed requests, refused and failed ones included
 
-  double peak_output_throughput = 0;  // tokens in the best whole second
+  double peak_output_throughput = 0;  // tokens in the best second; at least output_throughput
   std::size_t peak_concurrency = 0;   // requests sent and not ended
 
   Distribution ttft{}, tpot{}, itl{}, e2el{}, queue{};  // milliseconds

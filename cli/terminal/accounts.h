@@ -1,4 +1,4 @@
-// Looks up users and groups of this system by name.
+// Looks up users and groups of this system.
 #pragma once
 
 #include <cstdint>
@@ -12,5 +12,12 @@ namespace troupe::cli {
 // nullopt: the system does not know the name. Error: io, if it cannot be asked. May block (NSS).
 [[nodiscard]] Result<std::optional<std::uint32_t>> find_user(const std::string& name);
 [[nodiscard]] Result<std::optional<std::uint32_t>> find_group(const std::string& name);
+
+struct UserAccount {
+  std::string name;
+  std::uint32_t gid = 0;  // of the primary group
+};
+// nullopt: the system does not know the user, or cannot be asked. May block (NSS).
+[[nodiscard]] std::optional<UserAccount> find_account(std::uint32_t uid);
 
 }  // namespace troupe::cli

@@ -1,4 +1,4 @@
-#include "cli/serve/accounts.h"
+#include "cli/terminal/accounts.h"
 
 #include <fmt/format.h>
 #include <grp.h>
@@ -35,6 +35,14 @@ Result<std::optional<std::uint32_t>> find_user(const std::string& name) {
 
 Result<std::optional<std::uint32_t>> find_group(const std::string& name) {
   return id_of<group, &::getgrnam_r, &group::gr_gid>(name);
+}
+
+std::optional<UserAccount> find_account(std::uint32_t uid) {
+  std::vector<char> buffer(4096);  // a record that is longer has an unusual field: as one that is not known
+  passwd record{};
+  passwd* found = nullptr;
+  if (::getpwuid_r(uid, &record, buffer.data(), buffer.size(), &found) != 0 || !found) return std::nullopt;
+  return UserAccount{found->pw_name, found->pw_gid};
 }
 
 }  // namespace troupe::cli
