@@ -9,7 +9,7 @@
 #include <unordered_map>
 
 #include "engine/drafting/model_drafter.h"
-#include "engine/drafting/retokenizer.h"
+#include "engine/tokenizers/retokenizer.h"
 
 namespace troupe::engine {
 

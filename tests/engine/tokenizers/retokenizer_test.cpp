@@ -1,5 +1,5 @@
 // Texts that grow token by token in one vocabulary have, in another one, the tokens that it would give them.
-#include "engine/drafting/retokenizer.h"
+#include "engine/tokenizers/retokenizer.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

@@ -1,4 +1,4 @@
-#include "engine/drafting/retokenizer.h"
+#include "engine/tokenizers/retokenizer.h"
 
 #include <algorithm>
 #include <iterator>
