@@ -46,7 +46,7 @@ const std::map<std::string, Floors> kFloors = {
     {"scheduler", {{"outcome.h"}, {"shares"}}},
     {"engine",
      {{"engine.h", "model.h"},
-      {"compute", "drafting", "formats", "sampling", "tokenizers", "chat/values", "chat/syntax", "chat/jinja", "chat",
+      {"compute", "formats", "sampling", "tokenizers", "drafting", "chat/values", "chat/syntax", "chat/jinja", "chat",
        "memory", "machine", "weights", "layers", "model", "families", "evaluation"}}},
     {"actors",
      {{"gateway_options.h"}, {"requests", "threads", "sessions", "serving", "models", "batching", "status", "unit"}}},
