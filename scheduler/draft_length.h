@@ -37,12 +37,14 @@ class DraftAcceptance {
 // Decides row by row what is added to a step.
 class DraftRoom {
  public:
-  // Of the step without drafts.
-  DraftRoom(double seconds, double num_tokens) : seconds_(seconds), tokens_(num_tokens) {}
+  // Of the step without drafts. limit: what it may take with them.
+  DraftRoom(double seconds, double num_tokens, double limit) : seconds_(seconds), tokens_(num_tokens), limit_(limit) {}
 
   // Whether a row that is expected to give `tokens` (0 to 1) for `seconds` more is worth it; then it is counted.
   bool add(double tokens, double seconds) {
-    if (tokens < kLeastTokens || tokens * seconds_ < kMargin * std::max(seconds, 0.0) * tokens_) return false;
+    if (seconds_ + seconds > limit_ || tokens < kLeastTokens ||
+        tokens * seconds_ < kMargin * std::max(seconds, 0.0) * tokens_)
+      return false;
     seconds_ += seconds;
     tokens_ += tokens;
     return true;
@@ -55,6 +57,7 @@ class DraftRoom {
   static constexpr double kMargin = 1.15;      // predictions are some percent wrong
 
   double seconds_, tokens_;
+  const double limit_;
 };
 
 }  // namespace troupe::scheduler

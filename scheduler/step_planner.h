@@ -315,9 +315,10 @@ class StepPlanner {
   [[nodiscard]] Entry& at(SequenceId sequence) { return const_cast<Entry&>(std::as_const(*this).at(sequence)); }
   [[nodiscard]] std::uint32_t missing_blocks(const Entry& entry) const;
   [[nodiscard]] double max_stall_seconds() const;
+  [[nodiscard]] double longest_with_drafts(double plain, const Entry* first) const;
   [[nodiscard]] std::uint32_t chunk_within_stall(const StepLoad& before, const Entry& entry, std::uint32_t most) const;
   void plan_rows(StepPlan& out);
-  [[nodiscard]] bool add_draft_row(Entry& entry, std::size_t item, DraftRoom& room, StepPlan& out) const;
+  [[nodiscard]] bool add_draft_row(Entry& entry, std::size_t item, DraftRoom* room, StepPlan& out) const;
   void add_drafts(std::uint32_t most, StepPlan& out);
   void add_answers(std::uint32_t most, StepPlan& out) const;
   [[nodiscard]] std::uint32_t draft_limit(const Entry& entry) const;
@@ -333,15 +334,17 @@ class StepPlanner {
 
   PlannerOptions options_;
   FairShares* shares_;
-  CostModel* costs_;                      // options_.costs
-  std::vector<Entry> entries_;            // oldest first
-  mutable std::size_t last_found_ = 0;    // where find() begins
-  std::vector<Entry*> prefills_;          // of the step being planned, in their order
-  std::vector<Entry*> decodes_;           // of the step being planned, as the items are
-  DraftAcceptance acceptance_{0.9, 4};    // of all sequences
-  std::uint32_t undrafted_in_a_row_ = 0;  // times that wanted_drafts() was 0
-  std::uint32_t probe_after_ = 0;         // so many of them; 0: the fewest
-  std::uint32_t deadlines_in_a_row_ = 0;  // steps in which chunks did not go by age
+  CostModel* costs_;                       // options_.costs
+  std::vector<Entry> entries_;             // oldest first
+  mutable std::size_t last_found_ = 0;     // where find() begins
+  std::vector<Entry*> prefills_;           // of the step being planned, in their order
+  std::vector<Entry*> decodes_;            // of the step being planned, as the items are
+  DraftAcceptance acceptance_{0.9, 4};     // of all sequences
+  std::uint32_t undrafted_in_a_row_ = 0;   // times that wanted_drafts() was 0
+  std::uint32_t probe_after_ = 0;          // so many of them; 0: the fewest
+  bool probes_ = false;                    // the next draft is verified whether or not it is worth it
+  std::uint32_t unverified_in_a_row_ = 0;  // steps with offers of which none was verified
+  std::uint32_t deadlines_in_a_row_ = 0;   // steps in which chunks did not go by age
 };
 
 }  // namespace troupe::scheduler

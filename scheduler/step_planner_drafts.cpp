@@ -1,6 +1,8 @@
 // The part of StepPlanner that decides about drafts.
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <utility>
 
 #include "scheduler/step_planner.h"
 
@@ -11,6 +13,7 @@ namespace {
 // each of these in a row that changes nothing twice as many.
 constexpr std::uint32_t kFirstProbe = 4, kLastProbe = 64;
 constexpr double kDraftMargin = 1.1;  // what drafting takes beside its passes
+constexpr double kLongerStep = 1.5;   // of a step that others wait for, at least, however short max_stall is
 constexpr double kHopeful = 0.5;      // the acceptance of proposals of which none was seen
 
 }  // namespace
@@ -22,7 +25,11 @@ void StepPlanner::add_drafts(std::uint32_t most, StepPlan& out) {
     return entry->offered > 0 && !entry->offers_answer && entry->wants_logits;
   };
   if (std::ranges::none_of(decodes_, has_offer)) return;
-  DraftRoom room(costs_->predict(out.load), out.load.num_outputs);
+  const double plain = costs_->predict(out.load);
+  DraftRoom room(plain, out.load.num_outputs, longest_with_drafts(plain, decodes_.front()));
+  // What a row costs is only learned from steps of different rows, and a wrong belief may keep all steps the same.
+  bool probes = std::exchange(probes_, false) || unverified_in_a_row_ >= kLastProbe;
+  ++unverified_in_a_row_;
   std::uint32_t drafts_left = options_.max_open - static_cast<std::uint32_t>(entries_.size());
   bool added = true;
   for (std::uint32_t length = 1; added && length <= options_.max_draft; ++length) {
@@ -30,26 +37,33 @@ void StepPlanner::add_drafts(std::uint32_t most, StepPlan& out) {
     for (std::size_t i = 0; i < decodes_.size() && most > 0; ++i) {
       Entry& entry = *decodes_[i];
       if (!has_offer(&entry) || entry.num_draft + 1 != length || (length == 1 && drafts_left == 0)) continue;
-      if (!add_draft_row(entry, i, room, out)) continue;
+      if (!add_draft_row(entry, i, probes ? nullptr : &room, out)) continue;
+      probes = false;
       added = true;
+      unverified_in_a_row_ = 0;
       if (length == 1) --drafts_left;
       --most;
     }
   }
 }
 
-// One row more for item i of the plan, if there is one and it is worth it.
-bool StepPlanner::add_draft_row(Entry& entry, std::size_t i, DraftRoom& room, StepPlan& out) const {
+// What a step with drafts may take that takes `plain` without; `first` decodes in it. If no other sequence waits for a
+// token, nothing but its own worth limits its draft.
+double StepPlanner::longest_with_drafts(double plain, const Entry* first) const {
+  if (options_.verify_all_drafts || !streams_wait(first)) return std::numeric_limits<double>::infinity();
+  return std::max(max_stall_seconds(), kLongerStep * plain);
+}
+
+// One row more for item i of the plan, if there is one and, with a room, it is worth it.
+bool StepPlanner::add_draft_row(Entry& entry, std::size_t i, DraftRoom* room, StepPlan& out) const {
   const std::uint32_t length = entry.num_draft + 1;
   if (length > draft_limit(entry)) return false;
   StepLoad load = out.load, row;
   row.add_row(entry.computed + entry.planned + entry.num_draft, 1, 1);
   load += row;
   const double seconds = costs_->predict(load) - costs_->predict(out.load);
-  if (!options_.verify_all_drafts && room.seconds() + seconds > max_stall_seconds()) return false;
-  double tokens = 1;
-  for (std::uint32_t each = 0; each < length; ++each) tokens *= entry.acceptance.rate(acceptance_.rate(kHopeful));
-  if (!options_.verify_all_drafts && !room.add(tokens, seconds)) return false;
+  const double tokens = std::pow(entry.acceptance.rate(acceptance_.rate(kHopeful)), length);
+  if (!options_.verify_all_drafts && room && !room->add(tokens, seconds)) return false;
   entry.num_draft = out.items[i].num_draft = length;
   out.load = load;
   out.loads[i] += row;
@@ -128,7 +142,8 @@ std::uint32_t StepPlanner::wanted_drafts(std::span<const SequenceId> sequences, 
   StepLoad load;
   for (const Entry& entry : entries_)
     if (entry.runnable() && entry.decoding()) load.add_row(entry.computed, entry.known - entry.computed, 1);
-  DraftRoom room(costs_->predict(load), load.num_outputs);
+  const double plain = costs_->predict(load);
+  DraftRoom room(plain, load.num_outputs, longest_with_drafts(plain, find(sequences.front())));
   double drafting = 0, best = room.tokens() / room.seconds();
   std::uint32_t best_length = 0;
   for (std::uint32_t length = 1; length <= most; ++length) {
@@ -154,6 +169,7 @@ std::uint32_t StepPlanner::wanted_drafts(std::span<const SequenceId> sequences, 
   } else if (++undrafted_in_a_row_ >= std::max(probe_after_, kFirstProbe)) {
     undrafted_in_a_row_ = 0;
     probe_after_ = std::min(2 * std::max(probe_after_, kFirstProbe), kLastProbe);
+    probes_ = true;
     return 1;
   }
   return best_length;
