@@ -13,6 +13,7 @@ namespace {
 // each of these in a row that changes nothing twice as many.
 constexpr std::uint32_t kFirstProbe = 4, kLastProbe = 64;
 constexpr double kDraftMargin = 1.1;  // what drafting takes beside its passes
+constexpr double kLeastGain = 1.1;    // in tokens per second: what is predicted is some percent wrong
 constexpr double kLongerStep = 1.5;   // of a step that others wait for, at least, however short max_stall is
 constexpr double kHopeful = 0.5;      // the acceptance of proposals of which none was seen
 
@@ -144,7 +145,7 @@ std::uint32_t StepPlanner::wanted_drafts(std::span<const SequenceId> sequences, 
     if (entry.runnable() && entry.decoding()) load.add_row(entry.computed, entry.known - entry.computed, 1);
   const double plain = costs_->predict(load);
   DraftRoom room(plain, load.num_outputs, longest_with_drafts(plain, find(sequences.front())));
-  double drafting = 0, best = room.tokens() / room.seconds();
+  double drafting = 0, best = kLeastGain * room.tokens() / room.seconds();
   std::uint32_t best_length = 0;
   for (std::uint32_t length = 1; length <= most; ++length) {
     drafting += pass_seconds;
