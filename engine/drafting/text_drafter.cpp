@@ -21,7 +21,7 @@ TextDrafter::Sequence* TextDrafter::find(const DraftAsk& ask) {
     sequences_.emplace(ask.request, Sequence{.text = {target_, *draft_.tokenizer()}});
   }
   const auto found = sequences_.find(ask.request);
-  return found == sequences_.end() || found->second.text.num_appended() != ask.first ? nullptr : &found->second;
+  return found == sequences_.end() || found->second.num_known != ask.first ? nullptr : &found->second;
 }
 
 std::vector<TokenId> TextDrafter::to_target(const std::vector<TokenId>& drafted, std::uint32_t most) const {
@@ -48,10 +48,12 @@ void TextDrafter::propose(const std::vector<DraftAsk>& asks, DraftReply& reply) 
       reply.answers.back().is_lost = true;
       continue;
     }
-    const std::uint32_t stayed = std::min(sequence->text.append(ask.tokens), sequence->num_told);
+    const std::uint32_t context = draft_.info().context;
+    sequence->num_known += static_cast<std::uint32_t>(ask.tokens.size());
+    const bool is_far_too_long = sequence->num_known / kMostPerToken > context;
+    const std::uint32_t stayed = is_far_too_long ? 0 : std::min(sequence->text.append(ask.tokens), sequence->num_told);
     const std::vector<TokenId>& tokens = sequence->text.tokens();
-    const bool is_too_long = tokens.size() + ask.num_draft >= draft_.info().context;
-    if (tokens.empty() || is_too_long) {
+    if (is_far_too_long || tokens.empty() || tokens.size() + ask.num_draft >= context) {
       drafter_.close(ask.request);
       sequence->num_told = 0;
       continue;

@@ -28,7 +28,6 @@ class Retokenizer {
   std::uint32_t append(std::span<const TokenId> ids);
 
   [[nodiscard]] const std::vector<TokenId>& tokens() const { return tokens_; }  // of `to`
-  [[nodiscard]] std::uint32_t num_appended() const { return num_appended_; }    // tokens of `from`
 
  private:
   static constexpr std::size_t kMaxRewritten = 16;     // tokens

@@ -152,12 +152,15 @@ TEST_CASE(
   CHECK(lost == 1);
   CHECK_FALSE(ask(1, 0, text).is_lost);
   CHECK(ask(1, length + 1, {text.back()}).is_lost);  // one is missing between
-  Tokens long_text;
-  while (long_text.size() < draft->info().context) long_text.insert(long_text.end(), text.begin(), text.end());
-  const DraftAnswer none = ask(10, 0, long_text);
-  CHECK_FALSE(none.is_lost);
-  CHECK(none.tokens.empty());
-  CHECK_FALSE(ask(10, static_cast<std::uint32_t>(long_text.size()), {text.back()}).is_lost);
+  for (const std::uint32_t contexts : {1, 3}) {
+    Tokens long_text;
+    while (long_text.size() < contexts * draft->info().context)
+      long_text.insert(long_text.end(), text.begin(), text.end());
+    const DraftAnswer none = ask(10, 0, long_text);
+    CHECK_FALSE(none.is_lost);
+    CHECK(none.tokens.empty());
+    CHECK_FALSE(ask(10, static_cast<std::uint32_t>(long_text.size()), {text.back()}).is_lost);
+  }
 }
 
 TEST_CASE("a model that cannot draft for another one is refused with the reason") {
