@@ -99,7 +99,7 @@ TEST_CASE("serve --check finds all that a start would refuse, with file and line
   problem("chat-template = 'no-such'\n", file + ":1: chat-template", "'no-such' is no file");
   problem("socket = '" + folder.path("none/t.sock") + "'\n", file + ":1", "none");
   problem("log-file = '" + folder.path("none/t.log") + "'\n", file + ":1", "none/t.log");
-  problem("threads = 1\naccess-log = '" + folder.path("none/a.log") + "'\n", file + ":2: access-log", "none/a.log");
+  problem("threads = 1\naccess-log = '" + folder.path("none/a.log") + "'\n", file + ":2", "none/a.log");
   problem("listen = ['tcp://127.0.0.1:0']\ntls-cert = 'none.pem'\ntls-key = 'none.pem'\n", "", "none.pem");
   // The pool is known before it is made.
   const std::string kept = "[[tenant]]\nuid = 1\nmin-kv-blocks = 1000000\n";
