@@ -48,8 +48,10 @@ std::shared_ptr<LoadedModel> draft_of_other_vocabulary(std::uint32_t num_blocks,
 
 // The part of next tokens of the model's own answers to stories, without temperature, that the draft model proposes.
 double share_of_right_proposals(const LoadedModel& draft, const LoadedModel& model, Team& team) {
+  const std::vector<Tokens> prompts = story_beginnings(model);
   std::size_t num_right = 0, num_tokens = 0;
-  for (const Tokens& prompt : story_beginnings(model)) {
+  for (std::size_t i = 0; i < prompts.size(); i += 3) {  // of 28: enough, and sanitizers are slow
+    const Tokens& prompt = prompts[i];
     const Tokens all = said(model, team, prompt, 100, params(0));
     const auto drafter = make_proposer(draft, model, team);
     for (std::size_t known = prompt.size() + 1, told = 0; known < all.size(); told = known++) {
