@@ -6,7 +6,7 @@
 #   tools/odd_machines.sh one-cpu umask-000      these
 #   tools/odd_machines.sh --list                 what they are
 #   tools/odd_machines.sh --preset debug ...     another build; release where nothing is said
-#   tools/odd_machines.sh -R 'test_cli$' ...     other tests, as ctest -R names them; '.' is all
+#   tools/odd_machines.sh -R test_cli_serve ...  others, as ctest -R names them; '.' is all
 #
 # At the end a line for each condition: what passed, what failed, or why it could not be run (many need root). Logs of
 # conditions that failed stay in a folder that is named.
