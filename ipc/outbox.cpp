@@ -54,7 +54,8 @@ void Outbox::push(Outgoing item) {
     queue_.push_back({std::move(item), bytes});
     queued_bytes_ += bytes;
   }
-  if (!std::exchange(woken_, true)) wake_();
+  // Also where a wake-up is due: the io thread may have looked at overflowed() before, and finds the queue empty.
+  if (!std::exchange(woken_, true) || overflowed_) wake_();
 }
 
 std::vector<Outgoing> Outbox::take(std::uint64_t most) {

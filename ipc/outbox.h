@@ -35,7 +35,8 @@ struct Outgoing {
 class Outbox {
  public:
   // The held bytes also count against `share`. `wake` is called, with the lock held, when an item is pushed and the io
-  // thread has not been woken since it last emptied the queue: once per burst. It must only post.
+  // thread has not been woken since it last emptied the queue, once per burst, and when the queue overflows. It must
+  // only post.
   Outbox(std::uint64_t max_bytes, std::unique_ptr<BufferShare> share, std::function<void()> wake);
 
   // O(1), never blocks on the socket. Above max_bytes, or if the share has no room, the queue and all later items are

@@ -385,6 +385,19 @@ TEST_CASE("answers count as unread until they are written to the socket") {
   REQUIRE(other.bytes() == 0);
 }
 
+TEST_CASE("answers that overflow wake the connection also while it writes what came before them") {
+  int woken = 0;
+  Outbox outbox(2000, any_share(), [&] { ++woken; });
+  const auto push = [&] { outbox.push({1, run_of(0, {1}, std::string(500, 'x'))}); };
+  push();
+  push();
+  REQUIRE(outbox.take(1).size() == 1);
+  REQUIRE(woken == 1);
+  for (int i = 0; i < 3; ++i) push();
+  REQUIRE(outbox.overflowed());
+  REQUIRE(woken == 2);
+}
+
 TEST_CASE("a connection whose client takes no byte for the stall timeout is ended") {
   FakeServer server({.max_streams = 100000, .stall_timeout = milliseconds(60)});
   Bystander bystander(server);
