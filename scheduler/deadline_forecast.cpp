@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "config/assert.h"
+#include "scheduler/step_bound.h"
 
 namespace troupe::scheduler {
 namespace {
@@ -237,23 +238,23 @@ void Play::give_up(Tenant& tenant, std::size_t request) {
   std::ranges::make_heap(tenant.decodes, ends_later);
 }
 
-// As StepPlanner: all that fits into a step, or while something decodes, what keeps it within max_stall_seconds.
+// As StepPlanner: what keeps a step within its bound.
 double Play::chunk_tokens(const StepLoad& decodes, double pending, double context) const {
   const double room = server_.max_step_tokens - std::min(decodes.num_tokens, server_.max_step_tokens - 1);
   const double most = std::min(pending, room);
-  if (decodes.num_tokens == 0) return most;
+  const StepBound bound = step_bound(server_.max_stall_seconds, decodes.num_tokens > 0);
   const auto seconds = [&](double tokens) {
     StepLoad load = decodes;
     load.num_tokens += static_cast<std::uint32_t>(tokens);
     load.num_attended += tokens * (context + 0.5 * tokens);
     return server_.costs->predict(load);
   };
-  const double block = std::min<double>(most, kBlockSize);
-  const double shortest = seconds(block), longest = seconds(most), limit = server_.max_stall_seconds;
-  if (longest <= limit) return most;
-  if (shortest >= limit) return block;
-  const double fits = block + (most - block) * (limit - shortest) / (longest - shortest);
-  return std::max(block, std::floor(fits / kBlockSize) * kBlockSize);
+  const double least = std::min<double>(most, bound.least_tokens);
+  const double shortest = seconds(least), longest = seconds(most);
+  if (longest <= bound.seconds) return most;
+  if (shortest >= bound.seconds) return least;
+  const double fits = least + (most - least) * (bound.seconds - shortest) / (longest - shortest);
+  return std::max(least, std::floor(fits / kBlockSize) * kBlockSize);
 }
 
 // How many steps each tenant is in per second. In one round of turns there is one step of all tenants, whose rows cost

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "config/assert.h"
+#include "scheduler/step_bound.h"
 
 namespace troupe::scheduler {
 
@@ -183,7 +184,6 @@ void StepPlanner::plan_rows(StepPlan& out) {
     give_row(entry, tokens_left - kept);
     decodes_.push_back(&entry);
   }
-  const bool others_wait = streams_wait(nullptr);
   prefills_.clear();
   for (Entry& entry : entries_)
     if (has_turn(entry) && !entry.decoding()) prefills_.push_back(&entry);
@@ -193,15 +193,14 @@ void StepPlanner::plan_rows(StepPlan& out) {
   add_drafts(proposals, out);
   add_answers(proposals - (out.load.num_tokens - num_decoding), out);
   tokens_left -= out.load.num_tokens - num_decoding;
+  const StepBound bound = step_bound(max_stall_seconds(), streams_wait(nullptr));
+  std::uint32_t least = bound.least_tokens;  // that are still to be given
   for (Entry* entry : prefills_) {
-    if (tokens_left == 0 || rows_left == 0) break;
-    std::uint32_t most = tokens_left;
-    if (others_wait) {
-      most = chunk_within_stall(out.load, *entry, most);
-      if (entry == prefills_.front()) most = std::max(most, std::min(kBlockSize, tokens_left));
-      if (most == 0) break;
-    }
+    const std::uint32_t fits = chunk_within(bound.seconds, out.load, *entry, tokens_left);
+    const std::uint32_t most = std::max(fits, std::min(least, tokens_left));
+    if (most == 0 || rows_left == 0) break;
     give_row(*entry, most);
+    least -= std::min(least, entry->planned);
   }
 }
 
@@ -234,10 +233,10 @@ double StepPlanner::max_stall_seconds() const {
 }
 
 // The tokens of a chunk, in whole blocks but for the last of them, with which a step of `before` is predicted to take
-// no more than max_stall_seconds(); 0 if not even a block's.
-std::uint32_t StepPlanner::chunk_within_stall(const StepLoad& before, const Entry& entry, std::uint32_t most) const {
+// no longer than `limit`; 0 if not even a block's.
+std::uint32_t StepPlanner::chunk_within(double limit, const StepLoad& before, const Entry& entry,
+                                        std::uint32_t most) const {
   most = std::min(most, entry.known - entry.computed);
-  const double limit = max_stall_seconds();
   const auto fits = [&](std::uint32_t count) {
     StepLoad load = before;
     load.add_row(entry.computed, count, entry.num_outputs(count));

@@ -14,14 +14,15 @@
 // within the tenant's floor (TenantLimits::min_kv_blocks): what others borrowed of it is recalled by preempting them.
 //
 // A plan gives a row of one token to each sequence that is one behind, oldest first; then chunks of the others, oldest
-// first, up to max_step_tokens in all. Where some of a tenant's and priority's have a deadline, those come first among
-// these, the one that had to begin the earliest first; but after kMaxOvertaken such steps in a row one goes by age. If
-// the oldest runnable sequence is not decoding, one token is kept for it, so decodes cannot starve it. A sequence gets
-// no row while it lacks the blocks for even one token, is parked, or is in the running step. Rows of tenants that were
-// served more than FairShares::allowance() beyond the one that was served least wait for a later step: a single stream
-// beside a crowd has steps of its own until it has had as much time as the crowd (deficit round robin, Shreedhar and
-// Varghese 1995, on measured time). For a model with recurrent state a row ends at each boundary of
-// cache::SnapshotRule: after a row only the state at its last token exists, so only that one can be saved.
+// first, up to max_step_tokens in all and no longer than step_bound() says. Where some of a tenant's and priority's
+// have a deadline, those come first among these, the one that had to begin the earliest first; but after kMaxOvertaken
+// such steps in a row one goes by age. If the oldest runnable sequence is not decoding, one token is kept for it, so
+// decodes cannot starve it. A sequence gets no row while it lacks the blocks for even one token, is parked, or is in
+// the running step. Rows of tenants that were served more than FairShares::allowance() beyond the one that was served
+// least wait for a later step: a single stream beside a crowd has steps of its own until it has had as much time as the
+// crowd (deficit round robin, Shreedhar and Varghese 1995, on measured time). For a model with recurrent state a row
+// ends at each boundary of cache::SnapshotRule: after a row only the state at its last token exists, so only that one
+// can be saved.
 //
 // Drafts: before plan() its owner offers the lengths of proposals for sequences that decode. The rows that are worth
 // it by DraftRoom are added to the step once all decodes have theirs, and before chunks, which keep half of what is
@@ -98,10 +99,10 @@ enum class StepEnd : std::uint8_t {
 struct PlannerOptions {
   std::uint32_t max_step_tokens = 512;  // tokens of one step, all rows together; >= 1
   std::uint32_t max_sequences = 64;     // rows of one step, and sequences running at once; >= 1
-  // While sequences decode, a step's chunks are cut so that it takes no longer than this, by what CostModel predicts;
-  // but the first chunk of a step has a block's tokens, or what is left of its sequence. While several models have
-  // active tenants, each step is cut, and k of them may take 1 / k of this: a sequence of one model waits for about one
-  // step of each other one (JobQueue).
+  // While sequences decode, a step's chunks are cut so that it takes no longer than this, by what CostModel predicts,
+  // and in a step of chunks alone than twice as long (step_bound.h). While several models have active tenants, each
+  // step is cut as if sequences decoded, and k of them may take 1 / k of this: a sequence of one model waits for about
+  // one step of each other one (JobQueue).
   double max_stall_seconds = std::numeric_limits<double>::infinity();
   // Bound on initial_blocks(): the smallest cache group. An Acquire that asks for more might never be granted.
   std::uint32_t max_initial_blocks = kNoBlock;
@@ -316,7 +317,8 @@ class StepPlanner {
   [[nodiscard]] std::uint32_t missing_blocks(const Entry& entry) const;
   [[nodiscard]] double max_stall_seconds() const;
   [[nodiscard]] double longest_with_drafts(double plain, const Entry* first) const;
-  [[nodiscard]] std::uint32_t chunk_within_stall(const StepLoad& before, const Entry& entry, std::uint32_t most) const;
+  [[nodiscard]] std::uint32_t chunk_within(double limit, const StepLoad& before, const Entry& entry,
+                                           std::uint32_t most) const;
   void plan_rows(StepPlan& out);
   [[nodiscard]] bool add_draft_row(Entry& entry, std::size_t item, DraftRoom* room, StepPlan& out) const;
   void add_drafts(std::uint32_t most, StepPlan& out);

@@ -167,7 +167,8 @@ std::span<const Option> option_table() {
       {&StepLimits::max_step_tokens, "max-step-tokens", "-b --batch-size --max-num-batched-tokens", kLimits, "TOKENS",
        within(1, 65536), "tokens of one step, all sequences together"},
       {&StepLimits::max_stall, "max-stall", "", kLimits, "TIME", within(1, 24 * kHours),
-       "how long one step with parts of prompts may hold up running answers; at least 32 tokens are computed in each"},
+       "how long one step with parts of prompts may hold up running answers, and twice that where none run; at least "
+       "32 tokens, or 64, are computed in each"},
       {&StreamLimits::max_queued_requests, "max-queued-requests", "--max-num-queued-reqs", kLimits, "N",
        within(1, 1 << 20), "requests that may wait; more are refused. A guest may have a quarter of them"},
       {&StreamLimits::max_parked_requests, "max-parked-requests", "", kLimits, "N", within(1, 1 << 20),

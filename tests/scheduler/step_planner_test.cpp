@@ -587,65 +587,6 @@ TEST_CASE_METHOD(TenantFixture, "what a row took is charged also when its sequen
   CHECK(shares.served(kBob) == 1.5);
 }
 
-TEST_CASE(
-    "while other models have work, chunks are cut to a part of max_stall_seconds, with no decode beside them, too") {
-  const auto served = std::make_shared<ServedTime>();
-  FairShares shares(served), second(served), third(served);
-  StepPlanner planner({.max_step_tokens = 512, .max_sequences = 4, .max_stall_seconds = 0.27}, shares);
-  planner.add({.sequence = 1, .rank = {0, 1}, .known = 80'000, .num_blocks = 3000, .max_known = kNoLimit});
-  shares.begin(kAnn);
-  StepPlan step;
-  const auto run = [&] {
-    planner.plan(1, 1, step);
-    planner.charge(step, step.load.num_tokens * 0.001);
-    for (const PlanItem& item : step.items) planner.advance(item.sequence, 0);
-    return step.load.num_tokens;
-  };
-  for (int i = 0; i < 20; ++i) CHECK(run() == 512);
-  second.begin(kBob);
-  CHECK(run() == 128);
-  CHECK(run() == 128);
-  third.begin(kBob);
-  CHECK(run() == 64);
-  second.end(kBob);
-  third.end(kBob);
-  CHECK(run() == 512);
-}
-
-TEST_CASE("while a sequence decodes, chunks are cut to what takes max_stall_seconds") {
-  FairShares shares;
-  StepPlanner planner({.max_step_tokens = 512, .max_sequences = 4, .max_stall_seconds = 0.1}, shares);
-  const auto add = [&](SequenceId id, std::uint32_t known, std::uint32_t computed) {
-    planner.add({.sequence = id,
-                 .rank = {0, id},
-                 .known = known,
-                 .computed = computed,
-                 .num_blocks = 3000,
-                 .max_known = kNoLimit});
-  };
-  StepPlan step;
-  const auto run = [&](double seconds_per_token) {
-    planner.plan(1, 1, step);
-    planner.charge(step, step.load.num_tokens * seconds_per_token);
-    for (const PlanItem& item : step.items) planner.advance(item.sequence, item.wants_logits ? 1 : 0);
-    return step.load.num_tokens;
-  };
-  add(1, 20, 19);
-  add(2, 80'000, 0);
-  CHECK(run(0.001) == 512);  // nothing is known
-  for (int i = 0; i < 50; ++i) {
-    const std::uint32_t tokens = run(0.001);
-    CHECK(tokens <= 120);
-    CHECK(tokens >= 33);
-  }
-  for (int i = 0; i < 50; ++i) run(0.01);  // the machine became slow: one block, and never less
-  CHECK(run(0.01) == 33);
-  for (int i = 0; i < 200; ++i) run(0.0005);
-  CHECK(run(0.0005) > 33);  // it grows again, block by block
-  planner.park(1);
-  CHECK(run(0.0005) == 512);  // nothing waits
-}
-
 TEST_CASE("prompts with a deadline are computed before their tenant's others, but not for ever") {
   FairShares shares;
   StepPlanner planner({.max_step_tokens = 40, .max_sequences = 4}, shares);
