@@ -1,8 +1,10 @@
 #include <catch2/catch.hpp>
+#include <cctype>
 #include <filesystem>
 #include <fstream>
-#include <regex>
+#include <map>
 #include <set>
+#include <string>
 
 #include "config/options/option_groups.h"
 #include "config/options/options.h"
@@ -15,25 +17,37 @@ namespace {
 
 const fs::path kRoot = TROUPE_SOURCE_DIR;
 
-// The source files whose code, comments apart, has one of the names. What belongs to one thing counts once: a header
-// and its source, and the sampler's files.
-std::set<std::string> places_of(const std::string& names) {
-  const std::regex code("\\b(" + names + ")\\b");
-  const std::regex comment("//.*");
-  std::set<std::string> places;
+// The code of the source files without comments, by place. What belongs to one thing is one place: a header and its
+// source, and the sampler's files.
+std::map<std::string, std::string> read_places() {
+  std::map<std::string, std::string> places;
   for (const std::string folder :
        {"config", "kernels", "cache", "scheduler", "engine", "actors", "ipc", "bench", "cli"})
     for (const auto& entry : fs::recursive_directory_iterator(kRoot / folder)) {
       const std::string extension = entry.path().extension().string();
       if (extension != ".h" && extension != ".cpp" && extension != ".proto") continue;
+      const std::string place = fs::relative(entry.path(), kRoot).replace_extension().string();
+      std::string& code = places[place.starts_with("engine/sampling/") ? "engine/sampling" : place];
       std::ifstream in(entry.path());
-      for (std::string line; std::getline(in, line);)
-        if (std::regex_search(std::regex_replace(line, comment, ""), code)) {
-          const std::string place = fs::relative(entry.path(), kRoot).replace_extension().string();
-          places.insert(place.starts_with("engine/sampling/") ? "engine/sampling" : place);
-          break;
-        }
+      for (std::string line; std::getline(in, line);) code += line.substr(0, line.find("//")) + "\n";
     }
+  return places;
+}
+
+bool has_word(const std::string& code, const std::string& word) {
+  const auto is_part = [&](std::size_t i) {
+    return i < code.size() && (std::isalnum(static_cast<unsigned char>(code[i])) || code[i] == '_');
+  };
+  for (std::size_t at = code.find(word); at != std::string::npos; at = code.find(word, at + 1))
+    if (!is_part(at - 1) && !is_part(at + word.size())) return true;
+  return false;
+}
+
+std::set<std::string> places_of(const std::string& name) {
+  static const std::map<std::string, std::string> code = read_places();
+  std::set<std::string> places;
+  for (const auto& [place, text] : code)
+    if (has_word(text, name)) places.insert(place);
   return places;
 }
 
