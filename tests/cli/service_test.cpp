@@ -162,13 +162,13 @@ TEST_CASE("the watchdog is not fed while requests wait and no step ends for long
   Manager manager;
   // One step of these kernels over this prompt takes seconds of one thread, and a notice comes every 100 ms. The
   // connections are open before it begins, and no process has to start during it.
-  Process server(manager.server(
-      {"--kernels", "reference", "--threads", "1", "--max-step-tokens", "1024", "--progress-timeout", "1ms"},
-      {{"WATCHDOG_USEC", "300000"}}));
+  Process server(manager.server({"--kernels", "reference", "--threads", "1", "--max-step-tokens", "1024", "--max-stall",
+                                 "1h", "--progress-timeout", "1ms"},
+                                {{"WATCHDOG_USEC", "300000"}}));
   manager.wait_for("READY=1");
   manager.wait_for("WATCHDOG=1");
   std::string prompt;
-  for (int i = 0; i < 90; ++i) prompt += "Once upon a time there was a dog. ";
+  for (int i = 0; i < 30; ++i) prompt += "Once upon a time there was a dog. ";
   const auto client = troupe::client::Client::connect({.socket = manager.socket()});
   REQUIRE(client);
   const auto ask = [&](const std::string& text) {
