@@ -51,6 +51,7 @@ void Batch::decide_promise(Live& live, std::uint32_t num_cached, TimePoint now) 
   std::vector<scheduler::ForecastRequest> others;
   for (const auto& [number, other] : loop_.requests()) {
     if (other.get() == &live || other->parked) continue;
+    if (live_of(*other).saving) continue;  // its answer has ended
     if (other->phase != Phase::no_credit && other->phase != Phase::undecided)
       others.push_back(forecast_request(live_of(*other), now));
   }
