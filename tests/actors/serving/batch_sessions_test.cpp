@@ -1,5 +1,6 @@
 // A Batch whose requests continue sessions: what their copies and files take is charged to the tenant's share.
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <future>
 #include <memory>
 #include <optional>
@@ -89,6 +90,22 @@ double told_of(const BatchMachine& machine) {
 }
 
 }  // namespace
+
+TEST_CASE("sessions: a deadline may be asked for while an answer that had all its tokens is saved") {
+  const troupe::test::TempFolder folder;
+  Server server(folder.path("sessions"));
+  server.ask(Tokens(kPromptTokens, 7));
+  while (server.machine->num_saves() == 0) REQUIRE(server.machine->step(1));
+  Request request;
+  request.tenant = kReader;
+  request.sampling.max_tokens = 2;
+  request.credit = 1000;
+  request.deadline = std::chrono::hours(1);
+  const auto sink = std::make_shared<LastSink>();
+  server.machine->ask(std::move(request), Tokens(10, 7), sink);
+  while (server.machine->step(1)) continue;
+  CHECK(sink->ended.get_future().get().outcome == scheduler::Outcome::length);
+}
 
 TEST_CASE("sessions: copies for a session's file and from one, and writing it, are charged to the tenant's share") {
   const troupe::test::TempFolder folder;
