@@ -196,9 +196,10 @@ void StepPlanner::plan_rows(StepPlan& out) {
   const StepBound bound = step_bound(max_stall_seconds(), streams_wait(nullptr));
   std::uint32_t least = bound.least_tokens;  // that are still to be given
   for (Entry* entry : prefills_) {
+    if (tokens_left == 0 || rows_left == 0) break;
     const std::uint32_t fits = chunk_within(bound.seconds, out.load, *entry, tokens_left);
     const std::uint32_t most = std::max(fits, std::min(least, tokens_left));
-    if (most == 0 || rows_left == 0) break;
+    if (most == 0) break;
     give_row(*entry, most);
     least -= std::min(least, entry->planned);
   }
