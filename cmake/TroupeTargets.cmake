@@ -20,6 +20,8 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 add_compile_options(-Wall -Wextra -Wpedantic -Werror -ffp-contract=off)
 # GCC 12 reports overlapping and overlong copies in std::string operations that cannot happen (GCC bug 105651).
 add_compile_options("$<$<CXX_COMPILER_ID:GNU>:-Wno-restrict;-Wno-stringop-overflow>")
+# GCC collects garbage at 128 MB by default, on any machine with more than 1 GB: a tenth of its time and more.
+add_compile_options("$<$<CXX_COMPILER_ID:GNU>:SHELL:--param ggc-min-heapsize=524288>")
 # CAF 0.17 and Asio 1.22 need these; harmless elsewhere. The last: Asio chooses aligned_alloc() or operator new by whether
 # a header of the standard library came before its own, so that one source file would free what another allocated.
 add_compile_definitions(ASIO_HAS_CO_AWAIT=1 ASIO_STANDALONE=1 ASIO_DISABLE_STD_ALIGNED_ALLOC=1)
@@ -52,12 +54,15 @@ find_package(fmt REQUIRED)
 # For code that runs once per command, option or report: less to generate, nothing that a user notices.
 set(TROUPE_COLD_OPTIONS $<$<CONFIG:Release>:-O1>)
 
-# Under sanitizers only what computes is optimised: for the rest clang 14 takes half the time this way.
+# Under sanitizers only what computes is optimised: for the rest clang 14 takes half the time this way. What is not a
+# kernel gains nothing from more than -O1 there.
 set(TROUPE_OPTIMISED_TARGETS troupe_std_headers troupe_kernels troupe_engine troupe_chat troupe_cache
   troupe_scheduler)
 function(troupe_set_optimisation name)
   if(TROUPE_SANITIZE AND NOT name IN_LIST TROUPE_OPTIMISED_TARGETS)
     target_compile_options(${name} PRIVATE -O0)
+  elseif(TROUPE_SANITIZE AND NOT name STREQUAL "troupe_kernels")
+    target_compile_options(${name} PRIVATE -O1)
   endif()
 endfunction()
 
@@ -71,16 +76,14 @@ if(TROUPE_PCH)
       add_compile_options("SHELL:-Xclang -fno-pch-timestamp")
     endif()
   endif()
-  set(headers troupe_std_headers)
-  if(TROUPE_SANITIZE)
-    list(APPEND headers troupe_std_headers_plain)
-  endif()
-  foreach(name ${headers})
+  # plain: for what is not optimised, under sanitizers and below tests/.
+  foreach(name troupe_std_headers troupe_std_headers_plain)
     add_library(${name} OBJECT ${CMAKE_SOURCE_DIR}/cmake/std_headers.cpp)
     target_compile_options(${name} PRIVATE ${TROUPE_FUZZ_OPTIONS})
     troupe_set_optimisation(${name})
     target_precompile_headers(${name} PRIVATE ${CMAKE_SOURCE_DIR}/cmake/std_headers.h)
   endforeach()
+  target_compile_options(troupe_std_headers_plain PRIVATE -O0)
 endif()
 
 # Neighbours are compiled together: their headers are parsed and their templates instantiated once. Off, each file is
@@ -98,6 +101,8 @@ function(troupe_compiled_alone)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
+set(TROUPE_TESTS_DIR ${CMAKE_SOURCE_DIR}/tests)
+
 # troupe_library(name SOURCES a.cpp ... LIBS x y): a static library whose headers are included from the
 # top ("cache/ids.h").
 function(troupe_library name)
@@ -110,7 +115,8 @@ function(troupe_library name)
     troupe_set_optimisation(${name})
     if(TROUPE_PCH)
       set(headers troupe_std_headers)
-      if(TROUPE_SANITIZE AND NOT name IN_LIST TROUPE_OPTIMISED_TARGETS)
+      cmake_path(IS_PREFIX TROUPE_TESTS_DIR "${CMAKE_CURRENT_SOURCE_DIR}" in_tests)
+      if(in_tests OR (TROUPE_SANITIZE AND NOT name IN_LIST TROUPE_OPTIMISED_TARGETS))
         set(headers troupe_std_headers_plain)
       endif()
       target_precompile_headers(${name} REUSE_FROM ${headers})
@@ -132,24 +138,35 @@ set(TROUPE_LONG_TESTS test_cli_service test_cli_commands test_cli_serve protocol
   ipc_end_to_end_test engine_determinism_test engine_golden_test engine_decoder_test kernels_test test_load
   test_memory_limits gateway_test engine_recurrent_test scheduler_serving_test)
 
-# troupe_test(name SOURCES a_test.cpp ... LIBS x y [LABELS l] [COMPUTES]): one Catch2 program, one ctest entry.
-# COMPUTES: its own code takes most of its time, and is optimised also under sanitizers.
+# The release build has all tests; the sanitizers' builds have all but those named in tests/release_only.txt: NAME REASON.
+set(TROUPE_RELEASE_ONLY)
+if(TROUPE_SANITIZE)
+  set_property(DIRECTORY ${CMAKE_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS tests/release_only.txt)
+  file(STRINGS ${CMAKE_SOURCE_DIR}/tests/release_only.txt TROUPE_RELEASE_ONLY REGEX "^[a-z]")
+  list(TRANSFORM TROUPE_RELEASE_ONLY REPLACE " .*" "")
+endif()
+
+# troupe_test(name SOURCES a_test.cpp ... LIBS x y [LABELS l] [DEFINITIONS d] [COMPUTES]): one Catch2 program, one ctest entry.
+# COMPUTES: its own code takes most of its time, and is optimised.
 # Tests run in the top folder: reference data is looked for in ../shared, or where TROUPE_SHARED_DIR says. A program of
 # which nothing could be run here is Skipped: its last line says so (catch_main.cpp and need_descriptors.cpp in
 # tests/support). Not its exit code: Catch2's is the number of failures.
 function(troupe_test name)
-  cmake_parse_arguments(ARG "COMPUTES" "TIMEOUT" "SOURCES;LIBS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "COMPUTES" "TIMEOUT" "SOURCES;LIBS;LABELS;DEFINITIONS" ${ARGN})
+  if(name IN_LIST TROUPE_RELEASE_ONLY)
+    return()
+  endif()
   add_executable(${name} ${ARG_SOURCES})
   # It replaces operator new and delete.
   troupe_compiled_alone(${CMAKE_SOURCE_DIR}/tests/support/count_allocations.cpp)
   target_link_libraries(${name} PRIVATE ${ARG_LIBS} troupe_catch_main)
-  if(ARG_COMPUTES AND TROUPE_SANITIZE)
+  if(ARG_COMPUTES AND NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
     target_compile_options(${name} PRIVATE -O1)
   elseif(TROUPE_PCH)
     target_precompile_headers(${name} REUSE_FROM troupe_test_headers)
   endif()
   target_compile_definitions(${name} PRIVATE TROUPE_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data"
-                                             TROUPE_MODELS="${CMAKE_SOURCE_DIR}/models")
+                                             TROUPE_MODELS="${CMAKE_SOURCE_DIR}/models" ${ARG_DEFINITIONS})
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 600)
