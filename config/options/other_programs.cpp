@@ -50,7 +50,7 @@ constexpr Row kFlags[] = {
     {kAll, "-cnv --conversation -i --interactive -if --interactive-first", "`troupe chat` is a conversation"},
     {kAll, "-no-cnv --no-conversation", "`troupe run` continues the text of the prompt; leave it out"},
     {kTextCommands, "-p --prompt", "the arguments are the text: troupe run \"Once upon a time\""},
-    {kClientCommands & ~bit(Command::verify), "-m --model", 
+    {kClientCommands & ~bit(Command::verify), "-m --model",
      "the server has the models: `troupe serve -m FILE`, or `troupe model load FILE` while it serves"},
     {kServe, "-ub --ubatch-size", "a step has one size: -b TOKENS"},
     {kServe, "--slots --no-slots --slots-endpoint",
@@ -77,7 +77,9 @@ constexpr Row kFlags[] = {
 };
 
 constexpr Row kSubcommands[] = {
-    {kAll, "pull", "models are files here: fetch a GGUF file, then `troupe serve -m FILE`, or `troupe model load FILE` while it serves"},
+    {kAll, "pull",
+     "models are files here: fetch a GGUF file, then `troupe serve -m FILE`, or `troupe model load FILE` while it "
+     "serves"},
     {kAll, "list ls", "`troupe model ls` shows the models of the server, `troupe inspect -m FILE` a file"},
     {kAll, "ps", "`troupe status` and `troupe top` show what runs"},
     {kAll, "stop",
@@ -85,7 +87,8 @@ constexpr Row kSubcommands[] = {
      "troupe.service` ends a server, which finishes what runs"},
     {kAll, "show", "`troupe model info NAME` shows a model of the server, `troupe inspect -m FILE` a file"},
     {kAll, "rm cp push create",
-     "models are files here, and troupe keeps none of its own; `troupe model unload NAME` takes one away from a server"},
+     "models are files here, and troupe keeps none of its own; `troupe model unload NAME` takes one away from a "
+     "server"},
 };
 
 bool has_word(std::string_view words, std::string_view word) {
