@@ -59,8 +59,9 @@ std::span<const Option> option_table() {
       {&ServerOptions::draft, "draft", "-md --model-draft", kModel, "FILE", kAny,
        "draft model for speculative decoding, best of the same vocabulary: with --spec-type draft or auto"},
       {&SpeculationOptions::spec_type, "spec-type", "", kModel, "TYPE", kAny,
-       "what drafts tokens, which a step verifies together: ngram or suffix (the text so far), draft (a draft model), "
-       "auto, off. Never changes an answer; none: off (run: what the server was started with, as for the next three)",
+       "what drafts tokens, which a step verifies together: ngram (the text so far), suffix (also the user's earlier "
+       "answers), draft (a draft model), auto (that where it pays, else suffix), off. Never changes an answer; none: "
+       "off (run: what the server was started with, as for the next three)",
        kPerRequest},
       {&SpeculationOptions::spec_draft_n_max, "spec-draft-n-max", "--draft-max --draft-n", kModel, "TOKENS",
        within(-1, 16), "longest draft; how much is verified follows from its acceptance and the step's room; -1: 16",

@@ -9,8 +9,9 @@
 
 namespace troupe::engine {
 
-// off: plain decoding. automatic: the draft model if there is one, else the sequence's own tokens. draft: the draft
-// model. ngram, suffix: the sequence's own tokens (drafter.h).
+// off: plain decoding. draft: the draft model. ngram: the sequence's own tokens (drafter.h). suffix: these, or earlier
+// answers to the same tenant in the same scope (earlier_answers.h). automatic: the draft model where it is predicted to
+// pay, else as suffix.
 enum class DraftSource : std::uint8_t { off, automatic, draft, ngram, suffix };
 
 inline constexpr std::array<std::string_view, 5> kDraftSourceNames{"off", "auto", "draft", "ngram", "suffix"};

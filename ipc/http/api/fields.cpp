@@ -311,7 +311,7 @@ struct Required {
   EndpointSet endpoints;
   std::string_view path;
 };
-// `model` is required by the APIs, but a server with one model knows which.
+// The APIs require `model`, too; here a request without it gets the default model.
 constexpr auto kRequired = std::to_array<Required>({{kTurns | kAnthropic, "messages"},
                                                     {kText, "prompt"},
                                                     {kEmbed | kResponses, "input"},
