@@ -177,27 +177,6 @@ TEST_CASE("a folder has no more files than can be looked through") {
   }
 }
 
-TEST_CASE("every folder that is built is on the map of CONTRIBUTING.md") {
-  static const std::regex built(R"(^\s*add_subdirectory\((\w+).*)");
-  static const std::regex named(R"(`(\w+)/`)");
-  std::ifstream map(kRoot / "CONTRIBUTING.md");
-  std::set<std::string> on_the_map;
-  for (std::string line; std::getline(map, line);)
-    if (starts_with(line, "| `"))
-      for (std::sregex_iterator name(line.begin(), line.end(), named), end; name != end; ++name)
-        on_the_map.insert((*name)[1]);
-  std::ifstream build(kRoot / "CMakeLists.txt");
-  std::size_t num_folders = 0;
-  std::smatch match;
-  for (std::string line; std::getline(build, line);) {
-    if (!std::regex_match(line, match, built)) continue;
-    ++num_folders;
-    INFO(match[1].str());
-    CHECK(on_the_map.contains(match[1]));
-  }
-  CHECK(num_folders > 9);
-}
-
 TEST_CASE("a library is known only in its folders, however it is included") {
   for (const auto& [folder, allowed] : kMayReach)
     for (const fs::path& file : sources_of(folder))
