@@ -11,8 +11,6 @@
 
 namespace troupe::scheduler {
 
-inline constexpr std::uint32_t kMaxDraft = 16;
-
 // The share of proposals that were right, of the last ones above all. Plain values, O(1).
 class DraftAcceptance {
  public:

@@ -63,7 +63,7 @@ bool Batch::ask_for_drafts() {
     if (by_model && !live.keeps_to_proposal && may_draft(live) && live.tokens.size() + 2 < live.max_known)
       sequences.push_back(sequence);
   }
-  const std::uint32_t count = loop_.planner().wanted_drafts(sequences, pass_seconds_, engine::kMaxDraftTokens);
+  const std::uint32_t count = loop_.planner().wanted_drafts(sequences, pass_seconds_, kMaxDraftTokens);
   if (count == 0) return false;
   draft_work_ = std::make_shared<DraftWork>();
   draft_work_->number = ++draft_number_;

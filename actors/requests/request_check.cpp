@@ -47,11 +47,11 @@ std::string embed_field(const EmbedInputs& embed) {
 std::optional<End> check_speculation(const engine::SpeculationChoice& choice) {
   const auto above = [](const char* name, std::uint32_t value) {
     return wrong_argument(fmt::format("speculation.{}", name),
-                          fmt::format("{} is {}; a draft has at most {} tokens", name, value, engine::kMaxDraftTokens),
-                          engine::kMaxDraftTokens);
+                          fmt::format("{} is {}; a draft has at most {} tokens", name, value, kMaxDraftTokens),
+                          kMaxDraftTokens);
   };
-  if (choice.n_max && *choice.n_max > engine::kMaxDraftTokens) return above("n_max", *choice.n_max);
-  if (choice.n_min && *choice.n_min > engine::kMaxDraftTokens) return above("n_min", *choice.n_min);
+  if (choice.n_max && *choice.n_max > kMaxDraftTokens) return above("n_max", *choice.n_max);
+  if (choice.n_min && *choice.n_min > kMaxDraftTokens) return above("n_min", *choice.n_min);
   if (choice.p_min && !(*choice.p_min >= 0 && *choice.p_min <= 1))
     return wrong_argument("speculation.p_min", "p_min is a probability: it must be 0 to 1");
   return std::nullopt;

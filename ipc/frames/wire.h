@@ -27,7 +27,6 @@ using scheduler::Refusal;
 inline constexpr std::uint64_t kImplicitCredit = 64;
 
 // The most ids of one Detokenize: the answer is several times as large as the request.
-inline constexpr std::size_t kMaxDetokenizeIds = 65536;
 
 // The largest prompt, as text or as 4 bytes per id: no larger than a frame can carry.
 [[nodiscard]] constexpr std::uint64_t max_prompt_bytes(std::uint64_t max_frame_bytes) {

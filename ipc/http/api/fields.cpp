@@ -4,6 +4,9 @@
 #include <array>
 #include <utility>
 
+#include "actors/requests/request.h"
+#include "config/draft_limit.h"
+
 namespace troupe::ipc::api {
 namespace {
 
@@ -306,6 +309,9 @@ constexpr auto kFields = std::to_array<Field>({
     {kText | kEmbed, "parse_special", kBoolean, honoured, "",
      "of troupe; default false; control tokens written as text become ids"},
 });
+
+// As the rows say.
+static_assert(kMaxDraftTokens == 16 && actors::kMaxDetokenizeIds == 65'536);
 
 struct Required {
   EndpointSet endpoints;
