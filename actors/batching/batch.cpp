@@ -208,7 +208,8 @@ void Batch::charge_step(double seconds, scheduler::StepEnd how, const engine::St
   }
 }
 
-// Reports what the last step's rows have to, in their order. A stream that has ended meanwhile is dropped by decide().
+// Reports charges and tokens of the last step's rows, in their order. A stream that has ended meanwhile is dropped by
+// decide().
 void Batch::report() {
   if (!step_report_.charges.empty() || !step_report_.emissions.empty()) streams_.report(step_report_, news_);
 }

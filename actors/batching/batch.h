@@ -92,7 +92,8 @@ class Batch final : private scheduler::ServingDriver {
   [[nodiscard]] std::vector<scheduler::LeaseMessage> take_leases();  // for the keeper, in order; maybe none
   [[nodiscard]] std::shared_ptr<StepWork> take_work();               // for the worker; null: nothing
   [[nodiscard]] std::shared_ptr<const DraftWork> take_draft_work();  // for the draft worker; null: nothing
-  // Call after the step was taken and sent. Reports what its predecessor's rows have to.
+  // Call after the step was taken and sent: reports the rows of the step before to the stream table, and returns what
+  // its sinks are to be told.
   [[nodiscard]] StreamTable::News take_news() {
     report();
     return std::exchange(news_, {});
