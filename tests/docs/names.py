@@ -79,6 +79,7 @@ class Names:
         self.scripts |= BUILT
         self.advised = set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", read("config/options/other_programs.cpp")))
         routes = re.findall(r'"(GET|POST)",\s*"(/[^"]*)"', read("ipc/http/endpoints.cpp"))
+        self.paths = [(method, route.replace("*", "{id}")) for method, route in routes]
         self.routes = [(method, re.compile(re.escape(route).replace(r"\*", r"[^/]+"))) for method, route in routes]
 
         self.all_code = set()
@@ -228,6 +229,8 @@ def main():
     readers = [Reader(names, name).page() for name in pages_below(SOURCE)]
     readers += [Reader(names, path).messages() for path in source_files()
                 if path.endswith(".cpp") and path.startswith(("actors", "cli", "config", "engine", "ipc"))]
+    wrong += [f"docs/api.md does not name the endpoint {method} {path}" for method, path in names.paths
+              if f"`{method} {path}`" not in read("docs/api.md")]
     for reader in readers:
         wrong += reader.wrong
         count += reader.count
