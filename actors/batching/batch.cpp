@@ -186,7 +186,7 @@ void Batch::step_is_over(std::uint64_t epoch, std::uint64_t step) {
   loop_.step_is_over(step);
 }
 
-// Charges its time to tenants and streams: before its results, which may end a stream and with it the receipt.
+// Charges the step's time to tenants and streams, before its results: these may end a stream, and with it the receipt.
 void Batch::charge_step(double seconds, scheduler::StepEnd how, const engine::StepResult* result, TimePoint now) {
   loop_.charge(seconds, how);
   report();

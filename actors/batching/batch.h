@@ -55,8 +55,8 @@ struct BatchOptions {
 
 class Batch final : private scheduler::ServingDriver {
  public:
-  // `streams` and `shares` must outlive the batch. What is still counted in `shares` at its end is so for ever: call
-  // forget_all() before.
+  // `streams` and `shares` must outlive the batch. Call forget_all() before it is destroyed: what is counted in
+  // `shares` then is never taken out.
   Batch(BatchOptions options, StreamTable& streams, scheduler::FairShares& shares);
   ~Batch();
 

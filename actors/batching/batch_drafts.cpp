@@ -106,8 +106,7 @@ void Batch::proposed(std::uint64_t number, const engine::DraftReply& reply, Time
   charge_drafts(reply.seconds, now);
 }
 
-// The mean of the first passes, then above all of the last ones: the first of all may touch its memory for the first
-// time.
+// The mean of all passes at first, later a decayed one: the very first pass may touch its memory for the first time.
 void Batch::learn_pass(const engine::DraftReply& reply) {
   if (reply.num_draft_passes == 0) return;
   num_passes_ += reply.num_draft_passes;
@@ -115,7 +114,7 @@ void Batch::learn_pass(const engine::DraftReply& reply) {
   pass_seconds_ += weight * (reply.draft_seconds / reply.num_draft_passes - pass_seconds_);
 }
 
-// In equal parts to those that it drafted for.
+// Charges a pass of the draft model in equal parts to the requests that it drafted for.
 void Batch::charge_drafts(double seconds, TimePoint now) {
   charges_.clear();
   for (const RequestId request : drafting_) {
