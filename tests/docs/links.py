@@ -77,7 +77,7 @@ def main():
         if not os.access(build, os.W_OK):
             print(f"skipped: cmake --install writes a list into {build}, which is read-only")
             return 77
-        with tempfile.TemporaryDirectory() as prefix:
+        with tempfile.TemporaryDirectory(prefix="installed-", dir=build) as prefix:
             subprocess.run([cmake, "--install", build, "--prefix", prefix], check=True, stdout=subprocess.DEVNULL)
             wrong, pages, followed = broken_links(prefix)
         print(f"{followed} links of {pages} installed pages")

@@ -231,6 +231,9 @@ def main():
                 if path.endswith(".cpp") and path.startswith(("actors", "cli", "config", "engine", "ipc"))]
     wrong += [f"docs/api.md does not name the endpoint {method} {path}" for method, path in names.paths
               if f"`{method} {path}`" not in read("docs/api.md")]
+    document = read("ipc/http/api/openapi.cpp") + read("ipc/http/api/endpoint.h")
+    wrong += [f"/openapi.json does not have {method} {path}" for method, path in names.paths
+              if path not in ("/", "/open") and f'"{path}"' not in document]  # the page's own
     for reader in readers:
         wrong += reader.wrong
         count += reader.count
