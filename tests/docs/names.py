@@ -1,5 +1,6 @@
 """Looks up what the markdown pages name: subcommands and flags of troupe, TROUPE_ variables, flags of the scripts of this tree,
-endpoints of the HTTP server, constants and members of the code; and the commands that the program's own messages name.
+endpoints of the HTTP server, constants and members of the code; and the commands that the program's own messages name. Each
+endpoint stands in docs/api.md and in /openapi.json.
 
     names.py TROUPE SOURCE
 
