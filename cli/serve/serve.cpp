@@ -1,4 +1,4 @@
-// troupe serve: binds the socket, loads the model, and serves until a signal.
+// troupe serve: binds the socket, loads the models, and serves until a signal.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
