@@ -445,12 +445,9 @@ CancelFlag GatewayImpl::tokenize(TextRequest request, std::string text, engine::
   done = told_to(request.tenant, std::move(done));
   auto model_or = model_with_vocabulary(request.model);
   if (auto* no = std::get_if<End>(&model_or)) return answered(done, std::move(*no));
-  if (text.size() > kMaxPromptBytes) {
-    return answered(done,
-                    refusal(Outcome::invalid_argument, "text",
-                            fmt::format("the text has {} bytes; at most {} are taken", text.size(), kMaxPromptBytes),
-                            kMaxPromptBytes));
-  }
+  if (text.size() > kMaxPromptBytes)
+    return answered(done, refused(scheduler::above(Outcome::too_long, "text", "the text's size in bytes", text.size(),
+                                                   kMaxPromptBytes)));
   const std::uint64_t bytes = text.size();
   return post_text(
       request.tenant, bytes, std::move(done),

@@ -83,8 +83,8 @@ class Gateway {
   // The ids of that prompt.
   virtual CancelFlag tokenize_chat(TextRequest request, ChatPrompt chat, OnTokenized done) = 0;
 
-  // Loads one more model; unloads one, whose requests have drain_timeout to end. As ModelManager has it. `done` is called
-  // exactly once. For the owner: callers check.
+  // Loads one more model; unloads one, whose requests have drain_timeout to end. As ModelManager has it. `done` is
+  // called exactly once. For the owner: callers check.
   virtual void load_model(ModelRequest request, OnModelChange done) = 0;
   virtual void unload_model(const std::string& name, OnModelChange done) = 0;
 

@@ -27,7 +27,7 @@ struct ModelSource {
   std::string draft_path{};            // a draft model; empty: none
   ChatTemplateChoice chat_template{};  // instead of the model's own; empty: that
   // `memory`: all that the model may take, weights and cache; 0: its weights and a part of what is left of the server's
-  // (MemoryBudget). `max_sequences`, `team` and `progress` are set by the gateway.
+  // (MemoryBudget). `max_sequences`, `team` and `progress` are set when it is loaded.
   engine::LoadOptions load{};
   double weight = 1;    // of its computing beside other models' (scheduler/job_queue.h)
   bool pinned = false;  // never unloaded to make room for another
@@ -57,7 +57,7 @@ struct GatewayOptions : config::GatewayLimits, SessionsPlace {
   bool verify_all_drafts = false;   // PlannerOptions::verify_all_drafts
   std::uint32_t num_threads = 0;    // of the compute team; 0: engine::default_num_threads()
   // Steps are measured for so long when the model is loaded, or for a twentieth of the loading if that is longer; 0:
-  // not at all. Until then deadlines are not checked, and prompts not cut (serving/measure_steps.h).
+  // not at all. Until then deadlines are not checked, and prompts not cut (batching/measure_steps.h).
   std::chrono::milliseconds max_measuring{200};
   // Whether a model that is loaded can be served: an error fails its loading. Called on the loader's thread; may be
   // empty.

@@ -69,7 +69,7 @@ struct LeaseBook::State {
     std::optional<Fork> fork;
     Owner owner;
     std::uint32_t own_headroom = 0;
-    bool computes_all = false;        // Acquire::computes_all
+    bool computes_all = false;  // Acquire::computes_all
     std::uint32_t filled = 0;
     // held
     Holding holding;

@@ -86,6 +86,12 @@ std::string printable_json(std::string_view json) {
   return out;
 }
 
+std::string problem_of_model_name(std::string_view name) {
+  if (Printable(name, kMaxModelNameBytes) == name) return {};
+  return "'" + Printable(name) + "' is not a name of at most " + std::to_string(kMaxModelNameBytes) +
+         " bytes of UTF-8 without control characters";
+}
+
 std::string TerminalText::of(std::string_view text) {
   std::string shown;
   escape_all(text, is_shown_on_terminal, [&](std::string_view part) {

@@ -33,6 +33,9 @@ class Printable {
   std::string text_;
 };
 
+// What is wrong with the name of a model, for a message; empty: nothing.
+[[nodiscard]] std::string problem_of_model_name(std::string_view name);
+
 // Escapes as \uXXXX every character within the JSON text's strings that Printable would escape and JSON allows: the
 // result parses to the same values and has no control characters for a terminal. `json` is valid UTF-8.
 // O(json.size()).

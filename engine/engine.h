@@ -114,12 +114,10 @@ struct StepItem {
   SnapshotId save = kNoSnapshot;
   // Proposals for the tokens after the last known one, only with Output::sample; computed as rows like those of
   // num_tokens, within the context and the block tables (asserted). At each row the token is drawn as without a draft;
-  // a proposal is accepted if it is the token drawn, else the rows after it are dropped. So the answer is the same,
-  // except with SamplingParams::accepts_by_rejection.
+  // a proposal is accepted if it is the token drawn, else the rows after it are dropped. So the answer is the same.
+  // With recurrent layers each item with a draft needs a second state, of the num_states() of the model that no open
+  // sequence takes.
   std::vector<TokenId> draft{};
-  // With SamplingParams::accepts_by_rejection: what each proposal was drawn from (engine::Proposal); empty, also
-  // instead of all of them: chosen without a draw.
-  std::vector<std::vector<TokenProbability>> draft_distributions{};
 };
 
 struct StepBatch {
@@ -191,9 +189,6 @@ class Executor {
   // Valid until the next call that is not const.
   std::span<const TokenId> tokens(SequenceId id) const;  // known
   const BlockTable& block_table(SequenceId id, GroupId group = 0) const;
-  // Items of one step that may have a draft: with recurrent layers each needs a second state, of the num_states() of
-  // the model that no open sequence takes; else there is no limit.
-  std::uint32_t max_drafts() const;
   std::span<const float> state(SequenceId id) const;  // after the computed positions; empty without recurrent layers
   // Bytes of the step buffers: activations, scratch space, logits, live states. Grows with the largest step and the
   // most open sequences so far and never shrinks; a step with the maximum of rows and tokens takes it to its maximum.

@@ -89,7 +89,7 @@ struct Executor::State {
     std::size_t num_rows = 0;
     std::span<float> values{};
   };
-  SampledToken sample_row(const Draw& draw, const StepItem& item, std::size_t index, const Logits& logits) const;
+  SampledToken sample_row(const Draw& draw, std::size_t index, const Logits& logits) const;
   void verify(Draw& draw, const StepItem& item, const Logits& logits, ItemResult& out) const;
   std::size_t rows_left(const Draw& draw, const StepItem& item, const Logits& logits) const;
   bool is_long(const Draw& draw, const StepItem& item, const Logits& logits) const;
@@ -147,9 +147,8 @@ void Executor::open(SequenceSpec spec) {
   }
   state_->begin_state(sequence, spec);
   if (sequence.num_prompt == 0) sequence.num_prompt = sequence.num_known();
-  // A draft need not keep to the budget: it is verified.
   const SamplingParams& params = sequence.sampler.params();
-  if (params.reasoning_budget && !params.is_proposing && state_->model.tokenizer())
+  if (params.reasoning_budget && state_->model.tokenizer())
     sequence.reasoning.emplace(state_->model.tokenizer(), *params.reasoning_budget,
                                std::span(sequence.tokens).first(sequence.num_prompt));
   for (const TokenId token : sequence.tokens) {
@@ -245,10 +244,6 @@ std::uint32_t Executor::num_computed(SequenceId id) const { return state_->find(
 std::uint32_t Executor::num_prompt_tokens(SequenceId id) const { return state_->find(id).num_prompt; }
 std::span<const TokenId> Executor::tokens(SequenceId id) const { return state_->find(id).tokens; }
 const BlockTable& Executor::block_table(SequenceId id, GroupId group) const { return state_->find(id).tables[group]; }
-std::uint32_t Executor::max_drafts() const {
-  if (state_->state_shape.num_floats() == 0) return std::numeric_limits<std::uint32_t>::max();
-  return state_->model.num_states() - static_cast<std::uint32_t>(state_->sequences.size());
-}
 std::span<const float> Executor::state(SequenceId id) const {
   const Sequence& sequence = state_->find(id);
   return {reinterpret_cast<const float*>(sequence.state.data()), sequence.state.size() / sizeof(float)};
@@ -347,7 +342,6 @@ std::size_t Executor::State::gather_rows(const StepBatch& batch) {
 // Adds the proposals to the last entry of `rows`.
 void Executor::State::add_draft(Sequence& sequence, const StepItem& item) {
   TROUPE_ASSERT(item.output == Output::sample && item.save == kNoSnapshot);
-  TROUPE_ASSERT(item.draft_distributions.empty() || item.draft_distributions.size() == item.draft.size());
   TROUPE_ASSERT(blocks_for(sequence.num_known() + static_cast<std::uint32_t>(item.draft.size())) <=
                 sequence.tables[0].size());
   SequenceRows& last = rows.back();
@@ -516,27 +510,22 @@ void Executor::State::draw_by_logits(const StepBatch& batch, const float* sample
 }
 
 // The token after the `index`-th output row of an item.
-SampledToken Executor::State::sample_row(const Draw& draw, const StepItem& item, std::size_t index,
-                                         const Logits& logits) const {
+SampledToken Executor::State::sample_row(const Draw& draw, std::size_t index, const Logits& logits) const {
   const std::size_t row = draw.first_row + index;
   const std::optional<TokenId> forced = draw.sequence->forced_token();
   if (all_greedy) return {.id = forced.value_or(static_cast<TokenId>(largest[row].index)), .logprob = 0, .top = {}};
   const std::size_t vocab_size = model.info().vocab_size;
   const std::span<float> own = logits.values.subspan((row - logits.first_row) * vocab_size, vocab_size);
   Sampler& sampler = draw.sequence->sampler;
-  const std::uint64_t position = draw.sequence->num_known();
   sampler.force(forced);
-  if (index == item.draft.size() || !sampler.params().accepts_by_rejection) return sampler.sample(own, position);
-  Proposal proposal{.id = item.draft[index]};
-  if (!item.draft_distributions.empty()) proposal.distribution = item.draft_distributions[index];
-  return sampler.sample_proposed(own, position, proposal);
+  return sampler.sample(own, draw.sequence->num_known());
 }
 
 // Draws the tokens after the last known one and after each proposal, up to the first that is not the one proposed, or
 // that ends the sequence; as far as their logits are there.
 void Executor::State::verify(Draw& draw, const StepItem& item, const Logits& logits, ItemResult& out) const {
   while (!draw.has_ended && draw.first_row + draw.num_drawn < logits.first_row + logits.num_rows)
-    take_drawn(draw, item, sample_row(draw, item, draw.num_drawn, logits), out);
+    take_drawn(draw, item, sample_row(draw, draw.num_drawn, logits), out);
 }
 
 void Executor::State::take_drawn(Draw& draw, const StepItem& item, SampledToken token, ItemResult& out) const {
@@ -556,7 +545,7 @@ std::size_t Executor::State::rows_left(const Draw& draw, const StepItem& item, c
 // Whether the draws of one item are worth dividing among threads.
 bool Executor::State::is_long(const Draw& draw, const StepItem& item, const Logits& logits) const {
   return item.draft.size() > kMaxDraftTokens && rows_left(draw, item, logits) > kMaxDraftTokens &&
-         !draw.sequence->reasoning && !draw.sequence->sampler.params().accepts_by_rejection;
+         !draw.sequence->reasoning;
 }
 
 // As verify(). Each thread draws some of the rows, as if the proposals before them were right; those after a wrong one

@@ -52,7 +52,7 @@ class Play {
     double context = 0;  // of all decodes together, less the tokens that they generated since the beginning
     StepLoad load{};     // of its rows in one step
     double chunk = 0;    // tokens of the prompt in it
-    double cost = 0;     // of its rows, in a step with everybody's
+    double cost = 0;     // of its rows, in a step with those of all tenants
     double steps_per_second = 0;
 
     [[nodiscard]] std::size_t places() const { return prefills.size() + decodes.size(); }
@@ -257,9 +257,9 @@ double Play::chunk_tokens(const StepLoad& decodes, double pending, double contex
   return std::max(least, std::floor(fits / kBlockSize) * kBlockSize);
 }
 
-// How many steps each tenant is in per second. In one round of turns there is one step of all tenants, whose rows cost
-// `cost` each, and steps of the cheaper ones alone until everybody has had as much as the dearest, by weight. Returns
-// the load of a step of all.
+// How many steps each tenant is in per second. A round of turns is one step of all tenants, in which a tenant's rows
+// take `cost`, and then steps of each tenant alone, until it has had as much time, by weight, as the one whose rows
+// took most. Returns the load of a step of all.
 StepLoad Play::set_speeds() {
   StepLoad all;
   double pending = 0, context = 0, num_prefilling = 0;

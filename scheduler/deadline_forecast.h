@@ -1,4 +1,4 @@
-// When a request will have its first and its last token, foretold from what runs, what waits and what steps cost.
+// When a request will have its first and its last token, predicted from what runs, what waits and what steps cost.
 //
 // The batch is played forward from now on, with every request that is known and no other: places are filled as
 // FairQueue and StepPlanner would, answers have the length that is expected of them, and all steps between two events

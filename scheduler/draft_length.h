@@ -11,12 +11,11 @@
 
 namespace troupe::scheduler {
 
-inline constexpr std::uint32_t kMaxDraft = 16;
-
 // The share of proposals that were right, of the last ones above all. Plain values, O(1).
 class DraftAcceptance {
  public:
-  // kept: the weight of what was seen before each draft. doubt: so many proposals count for what is expected.
+  // kept: the weight of what was seen before each draft. doubt: as many seen proposals weigh as much as the expected
+  // rate.
   explicit DraftAcceptance(double kept = 0.9, double doubt = 2) : kept_(kept), doubt_(doubt) {}
 
   // A draft's tokens were compared with what the sequence got, up to the first that differed: `num_right` were equal,
@@ -53,7 +52,7 @@ class DraftRoom {
   [[nodiscard]] double tokens() const { return tokens_; }
 
  private:
-  static constexpr double kLeastTokens = 0.1;  // below, what a row costs that no model knows of is more than it gives
+  static constexpr double kLeastTokens = 0.1;  // below, a row costs more beside the step than it gains
   static constexpr double kMargin = 1.15;      // predictions are some percent wrong
 
   double seconds_, tokens_;

@@ -21,7 +21,7 @@ void JobQueue::push(const JobSource& source, Job job, double now) {
   TROUPE_ASSERT(source.weight > 0);
   const auto [it, is_new] = units_.try_emplace(source.unit);
   Unit& unit = it->second;
-  if (is_new) {  // those that are gone are forgotten, if they have nothing to make up for
+  if (is_new) {  // forgets idle units that would begin as new ones do
     std::erase_if(units_, [&](const auto& entry) {
       const Unit& other = entry.second;
       return &other != &unit && is_idle(other, now) && other.served <= clock_;
@@ -70,7 +70,8 @@ JobQueue::Unit* JobQueue::choose() {
       if (has_turn(unit)) least_of_units = std::min(least_of_units, unit->served);
     std::erase_if(contenders_, [&](Unit* unit) {
       if (has_turn(unit)) return unit->served > least_of_units + more;
-      unit->served = std::max(unit->served, least_of_units);  // it had its share in another way, and is owed nothing
+      unit->served =
+          std::max(unit->served, least_of_units);  // other units served its tenants meanwhile: it saves nothing up
       return true;
     });
   }

@@ -7,7 +7,8 @@
 //      (FairShares::served()), or one that was served little more.
 //   3. Of these the units that have had the least time of the pool, divided by their weight, or little more.
 //   4. Of these the one whose last turn is longest ago: a job waits for at most one job of each other unit.
-//   5. Measuring, which serves no request, if there is nothing else; but it waits for at most kMaxPassed other jobs.
+//   5. Measuring, which serves no request, if no unit serves any; but at most kMaxPassed serving jobs go before it. Of
+//      several units that measure, the next waits for as many again.
 //
 // "Little more" is kAllowedJobs jobs of the unit whose jobs take longest. It is more than FairShares::allowance(),
 // within which a unit computes its tenants' rows together: else these could keep another unit's from computing, while

@@ -1,9 +1,9 @@
 // Whether a request is promised that it meets its deadline.
 //
 // It is if it is predicted to be in time, with a margin, and if nothing that was promised before is late because of it.
-// A tenant's share of the server's time, by weight, is its own whatever others were promised: a request of a tenant
-// below its share is not refused for what was promised beyond their share to others, who got it while the time was to
-// be had. So many requests with short deadlines win nothing against other tenants.
+// Each tenant is sure of its share of the server's time, by weight. While time is free, other tenants are promised more
+// than their shares; a request of a tenant below its share is promised even if it makes those promises late. So many
+// requests with short deadlines gain nothing against other tenants.
 #pragma once
 
 #include <cstdint>

@@ -20,7 +20,7 @@ enum class ServingPhase : std::uint8_t {
   short_of_blocks,   // its Acquire was answered Short and will be sent again. If its tenant's ceiling was the reason,
                      // other tenants' requests do not wait for it
   running,           // in the planner, and open (or about to be opened) in the worker; maybe parked, with its blocks
-  no_credit,         // its driver lets it not go on, and it has no sequence and no blocks
+  no_credit,         // its driver holds it back (no credit); it has no sequence and no blocks
   waiting_for_fork,  // waits until the choice that it is a fork of has computed their prompt
   reading            // waits until what was saved of it is in memory, without sequence and blocks
 };

@@ -282,7 +282,7 @@ void StepPlanner::advance(SequenceId sequence, std::uint32_t num_sampled, std::o
   TROUPE_ASSERT(computed >= entry->computed && computed <= entry->known);
   entry->computed = computed;
   const std::uint32_t behind = entry->num_draft > 0 && entry->known > computed + 1 ? entry->known - computed - 1 : 0;
-  entry->behind = behind <= kMaxDraft ? behind : 0;
+  entry->behind = behind <= kMaxDraftTokens ? behind : 0;
   entry->planned = entry->num_draft = 0;
   if (has_grown && entry->floor > 0) sort_entries();
 }

@@ -57,6 +57,7 @@
 #include "cache/ids.h"
 #include "cache/rank.h"
 #include "cache/snapshot_rule.h"
+#include "config/draft_limit.h"
 #include "scheduler/cost_model.h"
 #include "scheduler/draft_length.h"
 #include "scheduler/shares/admission.h"
@@ -110,8 +111,8 @@ struct PlannerOptions {
   // Bound on added sequences, parked ones included: where each has a recurrent state, as many as fit in memory. >= 1.
   // A row with a draft takes one more during the step.
   std::uint32_t max_open = std::numeric_limits<std::uint32_t>::max();
-  std::uint32_t max_draft = kMaxDraft;  // proposed tokens of one row
-  bool verify_all_drafts = false;       // also those that are not predicted to pay: for tests and measurements
+  std::uint32_t max_draft = kMaxDraftTokens;  // proposed tokens of one row
+  bool verify_all_drafts = false;             // also those that are not predicted to pay: for tests and measurements
   // What was learned by earlier planners of the same model; this one goes on with it. Null: begins with nothing.
   std::shared_ptr<CostModel> costs{};
 };

@@ -9,8 +9,8 @@
 namespace troupe::scheduler {
 namespace {
 
-// Steps without drafts of a model before one with them: few at first, as a wrong belief may rest on few drafts; with
-// each of these in a row that changes nothing twice as many.
+// Steps without a model's drafts before a probe, a step with them: few at first, because a wrong estimate may rest on
+// few drafts; twice as many after each probe that changes nothing.
 constexpr std::uint32_t kFirstProbe = 4, kLastProbe = 64;
 constexpr double kDraftMargin = 1.1;  // what drafting takes beside its passes
 constexpr double kLeastGain = 1.1;    // in tokens per second: what is predicted is some percent wrong
@@ -28,7 +28,7 @@ void StepPlanner::add_drafts(std::uint32_t most, StepPlan& out) {
   if (std::ranges::none_of(decodes_, has_offer)) return;
   const double plain = costs_->predict(out.load);
   DraftRoom room(plain, out.load.num_outputs, longest_with_drafts(plain, decodes_.front()));
-  // What a row costs is only learned from steps of different rows, and a wrong belief may keep all steps the same.
+  // The cost of a row is only learned from steps of different sizes, and a wrong estimate may keep all steps the same.
   bool probes = std::exchange(probes_, false) || unverified_in_a_row_ >= kLastProbe;
   ++unverified_in_a_row_;
   std::uint32_t drafts_left = options_.max_open - static_cast<std::uint32_t>(entries_.size());

@@ -186,7 +186,7 @@ void Batch::step_is_over(std::uint64_t epoch, std::uint64_t step) {
   loop_.step_is_over(step);
 }
 
-// Charges its time to tenants and streams: before its results, which may end a stream and with it the receipt.
+// Charges the step's time to tenants and streams, before its results: these may end a stream, and with it the receipt.
 void Batch::charge_step(double seconds, scheduler::StepEnd how, const engine::StepResult* result, TimePoint now) {
   loop_.charge(seconds, how);
   report();
@@ -208,7 +208,8 @@ void Batch::charge_step(double seconds, scheduler::StepEnd how, const engine::St
   }
 }
 
-// Reports what the last step's rows have to, in their order. A stream that has ended meanwhile is dropped by decide().
+// Reports charges and tokens of the last step's rows, in their order. A stream that has ended meanwhile is dropped by
+// decide().
 void Batch::report() {
   if (!step_report_.charges.empty() || !step_report_.emissions.empty()) streams_.report(step_report_, news_);
 }

@@ -55,8 +55,8 @@ struct BatchOptions {
 
 class Batch final : private scheduler::ServingDriver {
  public:
-  // `streams` and `shares` must outlive the batch. What is still counted in `shares` at its end is so for ever: call
-  // forget_all() before.
+  // `streams` and `shares` must outlive the batch. Call forget_all() before it is destroyed: what is counted in
+  // `shares` then is never taken out.
   Batch(BatchOptions options, StreamTable& streams, scheduler::FairShares& shares);
   ~Batch();
 
@@ -92,7 +92,8 @@ class Batch final : private scheduler::ServingDriver {
   [[nodiscard]] std::vector<scheduler::LeaseMessage> take_leases();  // for the keeper, in order; maybe none
   [[nodiscard]] std::shared_ptr<StepWork> take_work();               // for the worker; null: nothing
   [[nodiscard]] std::shared_ptr<const DraftWork> take_draft_work();  // for the draft worker; null: nothing
-  // Call after the step was taken and sent. Reports what its predecessor's rows have to.
+  // Call after the step was taken and sent: reports the rows of the step before to the stream table, and returns what
+  // its sinks are to be told.
   [[nodiscard]] StreamTable::News take_news() {
     report();
     return std::exchange(news_, {});

@@ -69,7 +69,8 @@ void Batch::decide_promise(Live& live, std::uint32_t num_cached, TimePoint now) 
   enter(live, now);
 }
 
-// In which it has to be predicted.
+// In how many seconds from now its last token (or first) must be predicted, so that its promise is kept with the margin
+// of its tenant.
 double Batch::safe_seconds(const Live& live, TimePoint now) const {
   return seconds_between(now, *live.task->deadline) /
          margins_of(live).factor(live.task->body->tenant.id, on_clock(now));
@@ -103,7 +104,7 @@ void Batch::refuse(Live& first, const scheduler::PromiseAnswer& answer, TimePoin
   end.predicted_first = to_ms(expected.first_seconds);
   end.predicted_last = to_ms(expected.last_seconds);
   end.retry_after.reset();
-  // Never, if nothing else would run and it would still be too late.
+  // No retry can succeed if the request would be late even alone.
   if (shortest <= left) end.retry_after = std::min(to_ms(book(first, answer, now)), kLongestRetry);
   const RequestId id = first.request();
   for (std::uint32_t choice = first.task->body->num_choices; choice-- > 0;) {  // `first` is gone after the last one
@@ -112,7 +113,8 @@ void Batch::refuse(Live& first, const scheduler::PromiseAnswer& answer, TimePoin
   }
 }
 
-// What arrives until it comes back is admitted only as far as it will still be in time. Returns the seconds until then.
+// Books the refused request: until it comes back, others are admitted only as far as it will still be in time. Returns
+// the seconds until it is to come back.
 double Batch::book(const Live& refused, const scheduler::PromiseAnswer& answer, TimePoint now) {
   const Request& body = *refused.task->body;
   scheduler::ForecastRequest request = forecast_request(refused, now);
@@ -160,7 +162,7 @@ scheduler::ForecastRequest Batch::forecast_request(const Live& live, TimePoint n
   return of;
 }
 
-// Learns how much longer than their steps everything takes.
+// Learns how much longer the time from step to step is than the steps themselves.
 void Batch::learn_pace(const engine::StepResult& result) {
   const double step = seconds_between(result.kernels_began, result.kernels_ended);
   if (last_step_ended_)
@@ -169,7 +171,7 @@ void Batch::learn_pace(const engine::StepResult& result) {
   if (has_work()) last_step_ended_ = result.kernels_ended;
 }
 
-// Its tenant had so much of a step.
+// Counts a row's seconds of a step for its tenant's recent use.
 void Batch::learn_use(const Live& live, double seconds, TimePoint now) {
   const scheduler::Tenant& tenant = live.task->body->tenant;
   options_.experience->use.add(tenant.id, tenant.weight(), seconds, on_clock(now));

@@ -63,7 +63,7 @@ bool Batch::ask_for_drafts() {
     if (by_model && !live.keeps_to_proposal && may_draft(live) && live.tokens.size() + 2 < live.max_known)
       sequences.push_back(sequence);
   }
-  const std::uint32_t count = loop_.planner().wanted_drafts(sequences, pass_seconds_, engine::kMaxDraftTokens);
+  const std::uint32_t count = loop_.planner().wanted_drafts(sequences, pass_seconds_, kMaxDraftTokens);
   if (count == 0) return false;
   draft_work_ = std::make_shared<DraftWork>();
   draft_work_->number = ++draft_number_;
@@ -106,8 +106,7 @@ void Batch::proposed(std::uint64_t number, const engine::DraftReply& reply, Time
   charge_drafts(reply.seconds, now);
 }
 
-// The mean of the first passes, then above all of the last ones: the first of all may touch its memory for the first
-// time.
+// The mean of all passes at first, later a decayed one: the very first pass may touch its memory for the first time.
 void Batch::learn_pass(const engine::DraftReply& reply) {
   if (reply.num_draft_passes == 0) return;
   num_passes_ += reply.num_draft_passes;
@@ -115,7 +114,7 @@ void Batch::learn_pass(const engine::DraftReply& reply) {
   pass_seconds_ += weight * (reply.draft_seconds / reply.num_draft_passes - pass_seconds_);
 }
 
-// In equal parts to those that it drafted for.
+// Charges a pass of the draft model in equal parts to the requests that it drafted for.
 void Batch::charge_drafts(double seconds, TimePoint now) {
   charges_.clear();
   for (const RequestId request : drafting_) {

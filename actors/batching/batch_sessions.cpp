@@ -10,7 +10,7 @@ namespace troupe::actors {
 
 using scheduler::Outcome;
 
-// Has the contents of the request's session read if they have more blocks than the cache.
+// Starts reading the contents of the request's session if they have more blocks than the cache.
 bool Batch::reads_contents(scheduler::ServingRequest& request, std::uint32_t num_cached) {
   const auto& turn = live_of(request).task->body->turn;
   if (!turn || turn->image() || turn->num_saved() < num_cached + kBlockSize) return false;
@@ -32,7 +32,7 @@ std::shared_ptr<const engine::SequenceImage> Batch::image_of(const Live& live) c
 
 void Batch::contents_used(scheduler::ServingRequest& request) { live_of(request).task->body->turn->forget_image(); }
 
-// The rows of the step that has ended which were copied as a whole.
+// Reports the rows of the ended step that were copied as a whole.
 void Batch::fills_ended() {
   for (const SequenceId sequence : loop_.take_filled()) {
     Live* live = find_sequence(sequence);
@@ -53,7 +53,7 @@ std::shared_ptr<SessionSaving> Batch::begin_saving(Live& live, Outcome outcome) 
   return turn->save(live.tokens, loop_.planner().computed(live.sequence));
 }
 
-// What the ended step copied is charged as what it computed is; on a receipt only while there is a stream.
+// Charges what the ended step copied as if it was computed; on a receipt only while there is a stream.
 void Batch::charge_copies(TimePoint now) {
   const auto work = std::exchange(copying_, nullptr);
   if (!work) return;

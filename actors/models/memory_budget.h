@@ -54,7 +54,8 @@ class MemoryBudget {
 
   explicit MemoryBudget(std::uint64_t bytes);
 
-  // A model that is going to be loaded: those that are reserved before it leave it what it needs, if they can.
+  // A model that will be loaded. Models that reserve their parts before it leave it what it needs, where the budget
+  // allows.
   [[nodiscard]] std::shared_ptr<Part> expect(MemoryDemand demand);
   [[nodiscard]] std::uint64_t total() const;
   [[nodiscard]] std::uint64_t left() const;

@@ -124,6 +124,7 @@ inline constexpr std::size_t kMaxStopStringBytes = 256;
 inline constexpr std::size_t kMaxScopeBytes = 64;
 inline constexpr std::uint32_t kMaxChoices = 64;
 inline constexpr std::size_t kMaxEmbedInputs = 256;
+inline constexpr std::size_t kMaxDetokenizeIds = 65'536;
 
 // Counts and times of an ended request: its receipt.
 struct Usage {

@@ -47,11 +47,11 @@ std::string embed_field(const EmbedInputs& embed) {
 std::optional<End> check_speculation(const engine::SpeculationChoice& choice) {
   const auto above = [](const char* name, std::uint32_t value) {
     return wrong_argument(fmt::format("speculation.{}", name),
-                          fmt::format("{} is {}; a draft has at most {} tokens", name, value, engine::kMaxDraftTokens),
-                          engine::kMaxDraftTokens);
+                          fmt::format("{} is {}; a draft has at most {} tokens", name, value, kMaxDraftTokens),
+                          kMaxDraftTokens);
   };
-  if (choice.n_max && *choice.n_max > engine::kMaxDraftTokens) return above("n_max", *choice.n_max);
-  if (choice.n_min && *choice.n_min > engine::kMaxDraftTokens) return above("n_min", *choice.n_min);
+  if (choice.n_max && *choice.n_max > kMaxDraftTokens) return above("n_max", *choice.n_max);
+  if (choice.n_min && *choice.n_min > kMaxDraftTokens) return above("n_min", *choice.n_min);
   if (choice.p_min && !(*choice.p_min >= 0 && *choice.p_min <= 1))
     return wrong_argument("speculation.p_min", "p_min is a probability: it must be 0 to 1");
   return std::nullopt;
@@ -100,11 +100,10 @@ std::optional<End> check_shape(const Request& request) {
   if (request.embed) return check_embed_shape(*request.embed);
   const auto* const chat = std::get_if<ChatPrompt>(&request.prompt);
   if (const std::uint64_t bytes = input_bytes(request); bytes > kMaxPromptBytes) {
-    return wrong_argument(chat != nullptr                                       ? "messages"
-                          : std::holds_alternative<std::string>(request.prompt) ? "text"
-                                                                                : "token_ids",
-                          fmt::format("the prompt has {} bytes; at most {} are taken", bytes, kMaxPromptBytes),
-                          kMaxPromptBytes);
+    const char* const field = chat != nullptr                                       ? "messages"
+                              : std::holds_alternative<std::string>(request.prompt) ? "text"
+                                                                                    : "token_ids";
+    return refused(scheduler::above(Outcome::too_long, field, "the prompt's size in bytes", bytes, kMaxPromptBytes));
   }
   if (chat != nullptr) {
     if (auto wrong = check_chat(*chat)) return wrong;
@@ -112,10 +111,8 @@ std::optional<End> check_shape(const Request& request) {
   if (auto wrong = check_stop_strings(request.stop_strings)) return wrong;
   if (auto wrong = check_speculation(request.speculation)) return wrong;
   if (const std::uint64_t bytes = request.proposal.size() * sizeof(TokenId); bytes > kMaxPromptBytes)
-    return wrong_argument(
-        "proposal",
-        fmt::format("the proposal has {} bytes, 4 for each id; at most {} are taken", bytes, kMaxPromptBytes),
-        kMaxPromptBytes);
+    return refused(scheduler::above(Outcome::too_long, "proposal", "the proposal's size in bytes, 4 for each id,",
+                                    bytes, kMaxPromptBytes));
   if (const std::size_t size = request.cache_scope.size(); size > kMaxScopeBytes) {
     return wrong_argument("cache_scope",
                           fmt::format("cache_scope has {} bytes; at most {} are allowed", size, kMaxScopeBytes),

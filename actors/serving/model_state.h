@@ -30,7 +30,7 @@ class ModelState {
   double fraction() const { return fraction_; }
   bool draining() const { return draining_; }    // the server ends
   bool unloading() const { return unloading_; }  // this model is taken away
-  bool loading() const;  // also while draining
+  bool loading() const;                          // also while draining
   Readiness readiness() const;
   const std::string& name() const { return name_; }
   std::shared_ptr<const ServedModel> model() const { return locked(model_); }  // null while loading

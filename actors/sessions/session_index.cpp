@@ -71,7 +71,7 @@ std::variant<SessionUse, scheduler::Refusal> SessionIndex::begin(TenantId tenant
     found->second.in_use = true;
     return SessionUse{found->first, found->second.generation, false};
   }
-  // Another one goes for it only when it gets its file: it may be refused before.
+  // Evicts nothing yet: that is for reserve(), because the turn may be refused before it.
   const SessionUse use{{tenant, name}, ++last_number_, true};
   sessions_.emplace(use.key, Entry{.generation = use.generation, .in_use = true, .is_new = true});
   return use;
@@ -124,8 +124,8 @@ std::vector<SessionIndex::Sessions::const_iterator> SessionIndex::may_go(const S
   return all;
 }
 
-// What goes so that the part has room for `bytes`. left: the tenant's bytes beside this part; afterwards without what
-// goes, and if they are too many for it even so, nothing can make room.
+// What to evict so that the part has room for `bytes`. left: the tenant's bytes beside this part; lowered by what is
+// evicted. If left + bytes is above the limit even then, nothing can make room.
 std::vector<SessionIndex::Going> SessionIndex::make_room(const SessionUse& use, SessionPart part, std::uint64_t bytes,
                                                          std::uint64_t& left) const {
   const auto others = may_go(use);
@@ -145,7 +145,7 @@ std::vector<SessionIndex::Going> SessionIndex::make_room(const SessionUse& use, 
   for (std::size_t i = first; i < others.size() && too_many(); ++i)
     if (others[i]->second.content_bytes > 0) add(others[i]->first, false, others[i]->second.content_bytes);
   if (part == SessionPart::contents) return going;
-  // The own contents go before another conversation does.
+  // This session loses its contents before another one is deleted.
   const Entry& own = sessions_.at(use.key);
   if (too_many() && own.content_bytes > 0) add(use.key, false, own.content_bytes);
   for (std::size_t i = first; i < others.size() && too_many(); ++i)

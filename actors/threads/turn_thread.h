@@ -1,4 +1,4 @@
-// One thread for the jobs of several tenants, who take turns by the time that their jobs took.
+// One thread for the jobs of several tenants, which take turns by the time that their jobs took.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@ namespace troupe::actors {
 
 // scheduler::TurnList decides the order, with microseconds as cost: a tenant that had less of the thread goes first, so
 // one without jobs lately waits for the running job and for at most one of each other tenant. The jobs of one tenant
-// run in the order in which they were posted. Without a bound: whoever posts has one. Thread-safe.
+// run in the order in which they were posted. Without a bound: the callers have one. Thread-safe.
 class TurnThread {
  public:
   using Clock = std::function<std::chrono::steady_clock::time_point()>;

@@ -13,14 +13,15 @@
 //           msg::StepResult  from the worker; msg::StepFailed: the step threw
 //           msg::Proposed    from the draft worker; msg::DrafterDied: it may not answer any more
 //           msg::Quiesced    from the worker: no step of an older batcher runs any more
+//           msg::Fence       from telemetry: passed on to the keeper
 // Sends     msg::Lease, msg::BeginEpoch, msg::Quiesced to the keeper; msg::RunStep, msg::Quiesce to the worker;
 //           msg::Propose to the draft worker;
 //           msg::TurnCame to the embed worker
 #pragma once
 
 #include "actors/batching/batch.h"
-#include "actors/threads/compute_shares.h"
 #include "actors/status/counters.h"
+#include "actors/threads/compute_shares.h"
 #include "actors/unit/actor_base.h"
 #include "actors/unit/messages.h"
 

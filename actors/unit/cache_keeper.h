@@ -3,6 +3,7 @@
 // Receives  msg::Lease       -> msg::Leased to the sender, unless the reply is empty
 //           msg::BeginEpoch  a new batcher takes over
 //           msg::FindCached  -> answers the question (UnitQuestions): which anchors are cached
+//           msg::Fence       -> msg::Fenced to telemetry
 //           msg::Quiesced    no step of an old batcher runs any more: the blocks it held are free again
 #pragma once
 

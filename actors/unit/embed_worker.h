@@ -13,9 +13,9 @@
 #pragma once
 
 #include "actors/requests/failure.h"
-#include "actors/threads/compute_shares.h"
 #include "actors/status/counters.h"
 #include "actors/threads/compute_pool.h"
+#include "actors/threads/compute_shares.h"
 #include "actors/unit/actor_base.h"
 #include "actors/unit/messages.h"
 #include "scheduler/shares/turn_list.h"

@@ -136,7 +136,7 @@ void ModelManager::load_into_room(const std::shared_ptr<Loading>& loading) {
     const auto unit = loaded->shared_from_this();
     if (status) return done(unit->health(std::chrono::steady_clock::now()));
     const End why = not_loaded(status.error());
-    if (unit->state().unloading()) return done(why);  // who unloads it removes it
+    if (unit->state().unloading()) return done(why);  // the unload under way removes it
     remove(unit, std::chrono::milliseconds(0), [done, why] { done(why); });
   });
 }

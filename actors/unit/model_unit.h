@@ -55,10 +55,6 @@ class ModelUnit : public std::enable_shared_from_this<ModelUnit> {
   // Gives up a load, and ends new requests as Outcome::model_unloaded, so also those that are live when the timeout has
   // passed. `drained` is called once the unit has no stream; it may then be stopped.
   void unload(std::chrono::milliseconds timeout, std::function<void()> drained);
-  // A query for the status of this unit alone.
-  std::shared_ptr<StatusQuery> status_query(std::function<void(StatusSnapshot)> done) const {
-    return std::make_shared<StatusQuery>(server_, std::vector{shared_parts()}, std::move(done));
-  }
   // The query is answered once every event that the asking client knows of is counted.
   void ask(std::shared_ptr<StatusQuery> query);
   void ask(std::shared_ptr<CacheQuestion> question);

@@ -1,9 +1,11 @@
 #include "actors/unit/supervisor.h"
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <exception>
+#include <string_view>
 
 #include "actors/requests/request_check.h"
 #include "actors/serving/model_cache.h"
@@ -16,6 +18,7 @@
 #include "actors/unit/messages.h"
 #include "actors/unit/target_worker.h"
 #include "actors/unit/telemetry.h"
+#include "config/printable.h"
 
 namespace troupe::actors {
 
@@ -243,9 +246,11 @@ void Supervisor::end_all(const End& how) {
 
 void Supervisor::stop_service() {
   gave_up_ = true;
-  spdlog::critical("too many deaths: this server stops serving; restart it");
-  unit_.model.failed({ErrorCode::unsupported, "its workers died too often; restart the server"});
-  end_all(ended_as(scheduler::Outcome::worker_lost, "the server's workers died too often; it has to be restarted"));
+  constexpr std::string_view kRemedy = "unload the model and load it again (troupe model), or restart the server";
+  spdlog::critical("the actors of model {} died too often, and it is served no more; {}",
+                   Printable(unit_.model.name()).text(), kRemedy);
+  unit_.model.failed({ErrorCode::unsupported, fmt::format("its workers died too often; {}", kRemedy)});
+  end_all(ended_as(scheduler::Outcome::worker_lost, fmt::format("the model's workers died too often; {}", kRemedy)));
   if (child(Role::intake)) return;  // it refuses new requests
   start_child(Role::intake);
   wire_intake();

@@ -8,7 +8,9 @@
 // service.
 //
 // Receives  msg::ModelLoaded            starts the actors that need a model
-//           msg::Drain, msg::Unload     ends the streams that are live when its timeout has passed
+//           msg::Drain, msg::Unload     ends the streams that are live when its timeout has passed, which
+//                                       msg::DrainTimeout and msg::UnloadTimeout, to itself, say
+//           msg::Restart                to itself: starts what has died
 //           msg::Crash                  passed on, for tests
 #pragma once
 

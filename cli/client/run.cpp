@@ -156,7 +156,7 @@ void explain_first_word(const client::Client& client, const config::RunOptions& 
   const bool is_served = std::ranges::find(served, word) != served.end();
   complain("troupe run", fmt::format("note: {0} is taken as the first word of the prompt; {1}", Printable(word).text(),
                                      is_served ? fmt::format("a model is named with --model-name {}", word)
-                                               : "the server has its model (`troupe status` names it)"));
+                                               : "`troupe model ls` shows the models of the server"));
 }
 
 // The line for stderr about an answer that is not complete, was refused or failed; empty: it is complete.

@@ -16,43 +16,28 @@
 namespace troupe::cli {
 namespace {
 
-// The flags that a tenant can have of its own.
-constexpr std::array<std::string_view, 30> kTenantFlags = {"rate",
-                                                           "burstiness",
-                                                           "clients",
-                                                           "num-prompts",
-                                                           "duration",
-                                                           "ramp-up",
-                                                           "ramp-from",
-                                                           "think-time",
-                                                           "connections",
-                                                           "max-retries",
-                                                           "deadline",
-                                                           "prompt-len",
-                                                           "output-len",
-                                                           "prefix-len",
-                                                           "num-prefixes",
-                                                           "prefix-share",
-                                                           "scope",
-                                                           "temp",
-                                                           "seed",
-                                                           "top-k",
-                                                           "top-p",
-                                                           "min-p",
-                                                           "repeat-penalty",
-                                                           "presence-penalty",
-                                                           "goodput",
-                                                           "fault-cancel",
-                                                           "fault-disconnect",
-                                                           "fault-slow-reader",
-                                                           "fault-garbage",
-                                                           "fault-pause"};
+// Flags below the headings of is_tenants_own() that say what the whole run does.
+constexpr std::array<std::string_view, 6> kOfTheRun = {"patience", "warm", "trace", "trace-out", "openai", "api-key"};
 constexpr std::array<std::string_view, 6> kOwnKeys = {"uid", "weight", "start", "priority", "embed", "tokenize"};
 constexpr double kMaxWeight = 1e6;
 
 Error wrong(const std::string& message) { return {ErrorCode::invalid_argument, message}; }
 
 std::string shown(std::string_view text) { return Printable(text).text(); }
+
+// Whether a tenant can have the flag of its own: it is about requests, their pace or their faults, or counts them.
+bool is_tenants_own(const config::Option& option) {
+  if (!option.belongs_to(config::Command::load) || std::ranges::find(kOfTheRun, option.name) != kOfTheRun.end())
+    return false;
+  return option.changes == config::Changes::by_request || option.group == config::kPaceHeading ||
+         option.group == config::kRequestsHeading || option.group == config::kFaultsHeading || option.name == "goodput";
+}
+
+const config::Option* find_flag(std::string_view name) {
+  const auto table = config::option_table();
+  const auto found = std::ranges::find(table, name, &config::Option::name);
+  return found != table.end() && is_tenants_own(*found) ? &*found : nullptr;
+}
 
 struct KeyValue {
   std::string key;
@@ -122,15 +107,14 @@ class TenantReader {
   Status apply(const KeyValue& pair) {
     const auto& [key, value] = pair;
     if (key == "embed" || key == "tokenize") return set_kind(pair);
-    if (std::find(kOwnKeys.begin(), kOwnKeys.end(), key) == kOwnKeys.end() &&
-        std::find(kTenantFlags.begin(), kTenantFlags.end(), key) == kTenantFlags.end())
-      return unknown(key);
+    const config::Option* flag = find_flag(key);
+    if (!flag && std::ranges::find(kOwnKeys, key) == kOwnKeys.end()) return unknown(key);
     if (!value) return wrong(fmt::format("{0} needs a value: {0}=VALUE", key));
     if (key == "uid") return set_user(*value);
     if (key == "weight") return set_weight(*value);
     if (key == "start") return set_start(*value);
     if (key == "priority") return set_priority(*value);
-    return set_flag(key, *value);
+    return set_flag(*flag, *value);
   }
 
   Status set_kind(const KeyValue& pair) {
@@ -170,15 +154,12 @@ class TenantReader {
     return Ok{};
   }
 
-  Status set_flag(const std::string& key, const std::string& value) {
-    const auto table = config::option_table();
-    const auto option = std::find_if(table.begin(), table.end(), [&](const config::Option& o) {
-      return o.name == key && o.belongs_to(config::Command::load);
-    });
+  Status set_flag(const config::Option& flag, const std::string& value) {
     const std::array texts{value};
-    if (const auto problem = config::assign(*option, texts, options_)) return wrong(key + ": " + *problem);
-    has_seed_ |= key == "seed";
-    if (key != "goodput") return Ok{};
+    if (const auto problem = config::assign(flag, texts, options_))
+      return wrong(fmt::format("{}: {}", flag.name, *problem));
+    has_seed_ |= flag.name == "seed";
+    if (flag.name != "goodput") return Ok{};
     const auto limits = load::parse_goodput(options_.goodput);
     if (!limits) return limits.error();
     tenant_.limits = *limits;
@@ -187,7 +168,8 @@ class TenantReader {
 
   static Status unknown(const std::string& key) {
     std::vector<std::string> names(kOwnKeys.begin(), kOwnKeys.end());
-    names.insert(names.end(), kTenantFlags.begin(), kTenantFlags.end());
+    for (const config::Option& option : config::option_table())
+      if (is_tenants_own(option)) names.emplace_back(option.name);
     const auto likely = config::nearest(key, names);
     return wrong(fmt::format("'{}' is not a key of a tenant{}; they are {}", shown(key),
                              likely ? fmt::format(" (did you mean {}?)", *likely) : "", fmt::join(names, ", ")));

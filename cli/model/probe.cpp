@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <iostream>
 
-#include "cli/model/probe_report.h"
 #include "cli/model/model_options.h"
+#include "cli/model/probe_report.h"
 #include "cli/subcommands.h"
 #include "cli/terminal/exit_code.h"
 #include "cli/terminal/output.h"

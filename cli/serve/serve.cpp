@@ -1,4 +1,4 @@
-// troupe serve: binds the socket, loads the model, and serves until a signal.
+// troupe serve: binds the socket, loads the models, and serves until a signal.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
@@ -63,7 +63,7 @@ int end_with(const Ending& ending) {
 }
 int end_with(const Error& error) { return end_with(ending_of(error)); }
 
-// What the configuration file says in vain, as somebody who edits it has to know.
+// Warnings about keys of the configuration file that a flag or a variable hides.
 void log_hidden(const config::Parsed& parsed, const char* before = "") {
   for (const std::string& hidden : parsed.hidden)
     spdlog::warn("{}{}; leave one of them out", before, Printable(hidden, kMaxMessageBytes).text());

@@ -258,10 +258,8 @@ Result<actors::ModelSource> model_source(const config::ModelTable& table, bool i
 }  // namespace
 
 Result<actors::GatewayOptions> gateway_options(const config::ServeOptions& options, const config::Given& given) {
-  if (Printable(options.alias, kMaxModelNameBytes) != options.alias)
-    return Error{ErrorCode::invalid_argument,
-                 fmt::format("--alias: '{}' is not a name of at most {} bytes of UTF-8 without control characters",
-                             Printable(options.alias).text(), kMaxModelNameBytes)};
+  if (const std::string problem = problem_of_model_name(options.alias); !problem.empty())
+    return Error{ErrorCode::invalid_argument, "--alias: " + problem};
   const auto load = load_options(options, given);
   if (!load) return load.error();
   const auto tables = model_tables(options, given);

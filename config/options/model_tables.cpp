@@ -29,20 +29,13 @@ const TableKey<ModelTable> kModelKeys[] = {
     {"pinned", &ModelTable::pinned},
 };
 
-// What is wrong with a name; empty: nothing.
-std::string problem_of_name(const std::string& name) {
-  if (Printable(name, kMaxModelNameBytes) == name) return {};
-  return fmt::format("'{}' is not a name of at most {} bytes of UTF-8 without control characters",
-                     Printable(name).text(), kMaxModelNameBytes);
-}
-
 // What is wrong with the last table beside those before it; empty: nothing.
 std::string problem_of(std::span<const ModelTable> tables) {
   const ModelTable& last = tables.back();
   if (last.path.empty()) return "this model has no path: path = \"FILE.gguf\"";
   if (!last.kv_type.empty() && std::ranges::find(kKvTypes, last.kv_type) == std::end(kKvTypes))
     return fmt::format("kv-type is '{}'; it may be {}", last.kv_type, fmt::join(kKvTypes, ", "));
-  if (std::string problem = problem_of_name(last.name); !problem.empty()) return "name: " + problem;
+  if (std::string problem = problem_of_model_name(last.name); !problem.empty()) return "name: " + problem;
   for (const ModelTable& other : tables.first(tables.size() - 1))
     if (!last.name.empty() && other.name == last.name)
       return fmt::format("the model in line {} has the name {}, too; choose another name", other.line, other.name);
@@ -72,7 +65,7 @@ Result<ModelTable> parse_model(const std::string& text) {
     model.path = text.substr(equals + 1);
     if (model.name.empty())
       return Error{ErrorCode::invalid_argument, fmt::format("'{}' has no name before the =", Printable(text).text())};
-    if (std::string problem = problem_of_name(model.name); !problem.empty())
+    if (std::string problem = problem_of_model_name(model.name); !problem.empty())
       return Error{ErrorCode::invalid_argument, problem};
   }
   if (model.path.empty())

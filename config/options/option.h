@@ -85,6 +85,11 @@ enum class Changes : std::uint8_t {
   by_request,  // each request may bring its own
 };
 
+// Headings of --help: what stands below them, `troupe load` takes for each of its tenants.
+inline constexpr std::string_view kPaceHeading = "Pace";
+inline constexpr std::string_view kRequestsHeading = "Requests";
+inline constexpr std::string_view kFaultsHeading = "Faults (shares of the requests, 0 to 1)";
+
 // Allowed values of a number, an amount (in bytes), a duration (in milliseconds) or each entry of a list.
 struct Range {
   double min = -std::numeric_limits<double>::infinity();

@@ -4,6 +4,7 @@
 // names (keys, variables) are unique throughout: tests/config checks both.
 #include <tuple>
 
+#include "config/draft_limit.h"
 #include "config/options/option.h"
 
 namespace troupe::config {
@@ -15,6 +16,7 @@ using OptionSets =
                TopOptions, VersionOptions, LoadOptions, ProbeOptions, PerplexityOptions, EmbedOptions, UsageOptions,
                SessionOptions, ModelCommandOptions, KeyCommandOptions, ChatOptions, VerifyOptions, CompletionOptions>;
 
+static_assert(kMaxDraftTokens == 16);  // as the help of spec-draft-n-max says
 static_assert(kClientCommands == (sets_with<SocketOptions, OptionSets>() & ~bit(Command::serve)));
 static_assert(kTextCommands == sets_with<TokenTextOptions, OptionSets>());
 
@@ -35,9 +37,9 @@ constexpr std::string_view kLogging = "Logging";
 constexpr std::string_view kRequest = "Request";
 constexpr std::string_view kSampling = "Sampling (llama.cpp's defaults)";
 constexpr std::string_view kMeasure = "Measurement";
-constexpr std::string_view kPace = "Pace";
-constexpr std::string_view kPrompts = "Requests";
-constexpr std::string_view kFaults = "Faults (shares of the requests, 0 to 1)";
+constexpr std::string_view kPace = kPaceHeading;
+constexpr std::string_view kPrompts = kRequestsHeading;
+constexpr std::string_view kFaults = kFaultsHeading;
 constexpr std::string_view kTenants = "Tenants";
 constexpr std::string_view kGoals = "Goals (exit code 1 when one is missed)";
 constexpr std::string_view kInputOutput = "Input and output";
@@ -59,14 +61,15 @@ std::span<const Option> option_table() {
       {&ServerOptions::draft, "draft", "-md --model-draft", kModel, "FILE", kAny,
        "draft model for speculative decoding, best of the same vocabulary: with --spec-type draft or auto"},
       {&SpeculationOptions::spec_type, "spec-type", "", kModel, "TYPE", kAny,
-       "what drafts tokens, which a step verifies together: ngram or suffix (the text so far), draft (a draft model), "
-       "auto, off. Never changes an answer; none: off (run: what the server was started with, as for the next three)",
+       "what drafts tokens, which a step verifies together: ngram (the text so far), suffix (also the user's earlier "
+       "answers), draft (a draft model), auto (that where it pays, else suffix), off. Never changes an answer; none: "
+       "off (run: what the server was started with, as for the next three)",
        kPerRequest},
       {&SpeculationOptions::spec_draft_n_max, "spec-draft-n-max", "--draft-max --draft-n", kModel, "TOKENS",
-       within(-1, 16), "longest draft; how much is verified follows from its acceptance and the step's room; -1: 16",
-       kPerRequest},
-      {&SpeculationOptions::spec_draft_n_min, "spec-draft-n-min", "--draft-min", kModel, "TOKENS", within(-1, 16),
-       "shorter drafts are not used; -1: 0", kPerRequest},
+       within(-1, kMaxDraftTokens),
+       "longest draft; how much is verified follows from its acceptance and the step's room; -1: 16", kPerRequest},
+      {&SpeculationOptions::spec_draft_n_min, "spec-draft-n-min", "--draft-min", kModel, "TOKENS",
+       within(-1, kMaxDraftTokens), "shorter drafts are not used; -1: 0", kPerRequest},
       {&SpeculationOptions::spec_draft_p_min, "spec-draft-p-min", "--draft-p-min", kModel, "P", within(-1, 1),
        "a draft model's draft ends before a token of lower probability; -1: 0", kPerRequest},
       {&ServerOptions::chat_template, "chat-template", "--chat-template-file", kModel, "TEMPLATE", kAny,

@@ -35,7 +35,8 @@ constexpr Row kFlags[] = {
     {kAll, "-hf -hfr --hf-repo -hff --hf-file -mu --model-url",
      "models are not downloaded: fetch a GGUF file, and name it with -m FILE"},
     {kClientCommands, "--host --port",
-     "a server is reached through a Unix socket, not over TCP: --socket PATH, or TROUPE_HOST=unix:///PATH"},
+     "the programs of troupe reach a server through its Unix socket, not over TCP: --socket PATH, or "
+     "TROUPE_HOST=unix:///PATH"},
     {kAll, "--host --port", "troupe listens on a Unix socket; --listen tcp://127.0.0.1:8080 adds a TCP address"},
     {kAll & ~bit(Command::load), "--api-key --api-key-file",
      "on the Unix socket the kernel says who is calling (--allow-user NAME); keys for clients over TCP are made with "
@@ -49,7 +50,8 @@ constexpr Row kFlags[] = {
     {kAll, "-cnv --conversation -i --interactive -if --interactive-first", "`troupe chat` is a conversation"},
     {kAll, "-no-cnv --no-conversation", "`troupe run` continues the text of the prompt; leave it out"},
     {kTextCommands, "-p --prompt", "the arguments are the text: troupe run \"Once upon a time\""},
-    {kClientCommands & ~bit(Command::verify), "-m --model", "the server has its model: `troupe serve -m FILE`"},
+    {kClientCommands & ~bit(Command::verify), "-m --model",
+     "the server has the models: `troupe serve -m FILE`, or `troupe model load FILE` while it serves"},
     {kServe, "-ub --ubatch-size", "a step has one size: -b TOKENS"},
     {kServe, "--slots --no-slots --slots-endpoint",
      "`troupe top` shows what runs; `troupe status --json` says it to programs; leave it out"},
@@ -75,13 +77,18 @@ constexpr Row kFlags[] = {
 };
 
 constexpr Row kSubcommands[] = {
-    {kAll, "pull", "models are files here: fetch a GGUF file, then `troupe serve -m FILE`"},
-    {kAll, "list ls", "a server has one model: `troupe status` names it, `troupe inspect -m FILE` shows a file"},
+    {kAll, "pull",
+     "models are files here: fetch a GGUF file, then `troupe serve -m FILE`, or `troupe model load FILE` while it "
+     "serves"},
+    {kAll, "list ls", "`troupe model ls` shows the models of the server, `troupe inspect -m FILE` a file"},
     {kAll, "ps", "`troupe status` and `troupe top` show what runs"},
     {kAll, "stop",
-     "Ctrl-C, `kill` or `systemctl --user stop troupe.socket troupe.service` ends a server, which finishes what runs"},
-    {kAll, "show", "`troupe inspect -m FILE` shows a model"},
-    {kAll, "rm cp push create", "models are files here, and troupe keeps none of its own"},
+     "`troupe model unload NAME` takes a model away; Ctrl-C, `kill` or `systemctl --user stop troupe.socket "
+     "troupe.service` ends a server, which finishes what runs"},
+    {kAll, "show", "`troupe model info NAME` shows a model of the server, `troupe inspect -m FILE` a file"},
+    {kAll, "rm cp push create",
+     "models are files here, and troupe keeps none of its own; `troupe model unload NAME` takes one away from a "
+     "server"},
 };
 
 bool has_word(std::string_view words, std::string_view word) {

@@ -1,7 +1,8 @@
-// Proposes with a smaller model of the same vocabulary, which keeps a sequence of its own for each of the target's.
+// Proposes with a smaller model, which keeps a sequence of its own for each of the target's.
 //
-// A sequence is opened with its first ask, and told with each the tokens that are new. It draws with the request's
-// seed and parameters, at the same positions: where both models expect the same, they draw the same token.
+// A sequence is opened with its first ask, and gets the new tokens with each. Of the same vocabulary (ModelDrafter) it
+// draws with the request's seed and parameters, at the same positions: where both models expect the same, they draw the
+// same token. Of another vocabulary it drafts by text (text_drafter.h).
 #pragma once
 
 #include <cstdint>

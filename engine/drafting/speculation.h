@@ -7,10 +7,13 @@
 #include <optional>
 #include <string_view>
 
+#include "config/draft_limit.h"
+
 namespace troupe::engine {
 
-// off: plain decoding. automatic: the draft model if there is one, else the sequence's own tokens. draft: the draft
-// model. ngram, suffix: the sequence's own tokens (drafter.h).
+// off: plain decoding. draft: the draft model. ngram: the sequence's own tokens (drafter.h). suffix: these, or earlier
+// answers to the same tenant in the same scope (earlier_answers.h). automatic: the draft model where it is predicted to
+// pay, else as suffix.
 enum class DraftSource : std::uint8_t { off, automatic, draft, ngram, suffix };
 
 inline constexpr std::array<std::string_view, 5> kDraftSourceNames{"off", "auto", "draft", "ngram", "suffix"};
@@ -29,12 +32,10 @@ enum class Drafting : std::uint8_t { by_ids, by_text };
 
 struct Speculation {
   DraftSource source = DraftSource::off;
-  std::uint32_t n_max = 16;  // tokens of a draft, at most; at most kMaxDraftTokens
-  std::uint32_t n_min = 0;   // a shorter draft is not verified
-  float p_min = 0;           // a draft model's draft ends before a token that it gives a lower probability
+  std::uint32_t n_max = kMaxDraftTokens;  // tokens of a draft, at most
+  std::uint32_t n_min = 0;                // a shorter draft is not verified
+  float p_min = 0;                        // a draft model's draft ends before a token that it gives a lower probability
 };
-
-inline constexpr std::uint32_t kMaxDraftTokens = 16;
 
 // What a request asks for instead of the server's own.
 struct SpeculationChoice {

@@ -236,32 +236,4 @@ TokenId Candidates::draw(double u) const {
   return all_ ? static_cast<TokenId>(last) : ids_[last];
 }
 
-double Candidates::probability(TokenId id) const {
-  const std::span<const TokenId> sorted = ids();
-  const auto found = std::lower_bound(sorted.begin(), sorted.end(), id);
-  if (found == sorted.end() || *found != id) return 0;
-  return values_[static_cast<std::size_t>(found - sorted.begin())] / total();
-}
-
-void Candidates::subtract(std::span<const TokenProbability> other) {
-  const std::span<const TokenId> sorted = ids();
-  const double sum = total();
-  // Both lists ascend. Calls fn(index of the candidate, its weight, the weight to subtract).
-  const auto for_each = [&](const auto& fn) {
-    std::size_t at = 0;
-    for (std::size_t i = 0; i < sorted.size(); ++i) {
-      while (at < other.size() && other[at].id < sorted[i]) ++at;
-      const bool is_same = at < other.size() && other[at].id == sorted[i];
-      fn(i, double{values_[i]}, is_same ? sum * double{other[at].probability} : 0.0);
-    }
-  };
-  bool is_left = false;
-  for_each([&](std::size_t, double weight, double less) { is_left |= static_cast<float>(weight - less) > 0; });
-  if (!is_left) return;
-  for_each([&](std::size_t i, double weight, double less) {
-    values_[i] = std::max(static_cast<float>(weight - less), 0.0f);
-  });
-  sum_tiles();
-}
-
 }  // namespace troupe::engine

@@ -11,11 +11,6 @@
 
 namespace troupe::engine {
 
-struct TokenProbability {
-  TokenId id = 0;
-  float probability = 0;
-};
-
 // Ids in ascending order, each with its logit and later its weight (exp of the scaled logit, not
 // normalised). All filters keep that order, cut equal values by id (the lower one stays), always
 // keep at least one, and are O(vocabulary): they find a threshold by radix selection instead of
@@ -41,18 +36,11 @@ class Candidates {
   // u in [0, 1). Sums run over tiles of kernels::kSoftmaxTile candidates, merged in order.
   [[nodiscard]] TokenId draw(double u) const;
 
-  // After to_weights(): the weight of `id` divided by the sum of all; 0 if `id` is not among the candidates. O(log
-  // size) after ids() is O(size).
-  [[nodiscard]] double probability(TokenId id) const;
-  // Lowers the weights by those of `other` (probabilities that sum to 1, ascending ids), down to 0 where that would be
-  // below. Changes nothing if no weight would be left: the distributions are equal up to rounding.
-  void subtract(std::span<const TokenProbability> other);
-  double total() const;
-
   std::span<const TokenId> ids() const;
   std::span<const float> values() const { return source_; }
 
  private:
+  double total() const;
   std::size_t size() const { return source_.size(); }
   void make_room(std::size_t count);
   // Keeps the values >= least.

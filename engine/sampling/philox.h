@@ -31,9 +31,6 @@ constexpr PhiloxCounter philox4x32_10(PhiloxCounter counter, PhiloxKey key) {
 // The purpose of a draw; draws of different purposes at the same position are independent.
 enum class DrawPurpose : std::uint32_t {
   token = 0,
-  proposal = 1,  // a draft's own token
-  accept = 2,    // whether a proposal is accepted
-  residual = 3,  // the token in place of a rejected one
 };
 
 // Uniform in [0, 1) with 53 random bits.

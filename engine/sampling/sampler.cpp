@@ -90,7 +90,7 @@ Sampler::Sampler(const kernels::KernelTable& kernels, SamplingParams params, std
 
 bool Sampler::is_plain_greedy() const {
   return params_.temperature < kMinTemperature && params_.num_logprobs < 0 && params_.logit_bias.empty() &&
-         !has_penalties_ && !params_.ignore_eos && !params_.is_proposing;
+         !has_penalties_ && !params_.ignore_eos;
 }
 
 void Sampler::reserve(std::size_t num_tokens) {
@@ -108,14 +108,6 @@ void Sampler::retract(std::size_t count) {
 }
 
 SampledToken Sampler::sample(std::span<float> logits, std::uint64_t position) {
-  return draw(logits, position, nullptr);
-}
-
-SampledToken Sampler::sample_proposed(std::span<float> logits, std::uint64_t position, const Proposal& proposal) {
-  return draw(logits, position, &proposal);
-}
-
-SampledToken Sampler::draw(std::span<float> logits, std::uint64_t position, const Proposal* proposal) {
   TROUPE_ASSERT(!logits.empty());
   kernels_->clamp(logits.data(), kMaxLogit, logits.size());
   const bool wants_logprobs = params_.num_logprobs >= 0;
@@ -127,8 +119,7 @@ SampledToken Sampler::draw(std::span<float> logits, std::uint64_t position, cons
     for (const TokenId id : end_ids_) logits[static_cast<std::size_t>(id)] = kExcluded;
 
   SampledToken token;
-  token.id = forced_ ? *forced_ : choose(logits, position, proposal);
-  if (params_.is_proposing) add_distribution(token);
+  token.id = forced_ ? *forced_ : choose(logits, position);
   if (wants_logprobs) add_logprobs(raw_logits_, token);
   return token;
 }
@@ -171,11 +162,7 @@ void Sampler::apply_penalties(std::span<float> logits) {
   }
 }
 
-double Sampler::uniform(std::uint64_t position, DrawPurpose purpose) const {
-  return uniform_draw(params_.seed, position, params_.choice, purpose);
-}
-
-TokenId Sampler::choose(std::span<const float> logits, std::uint64_t position, const Proposal* proposal) {
+TokenId Sampler::choose(std::span<const float> logits, std::uint64_t position) {
   if (params_.temperature < kMinTemperature)
     return static_cast<TokenId>(kernels_->arg_max(logits.data(), logits.size()).index);
   if (params_.top_k > 0)
@@ -185,35 +172,7 @@ TokenId Sampler::choose(std::span<const float> logits, std::uint64_t position, c
   candidates_.to_weights(1.0f / params_.temperature);
   if (params_.top_p < 1) candidates_.keep_top_p(params_.top_p);
   if (params_.min_p > 0) candidates_.keep_min_p(params_.min_p);
-  if (proposal) return accept_or_replace(*proposal, position);
-  return candidates_.draw(uniform(position, params_.is_proposing ? DrawPurpose::proposal : DrawPurpose::token));
-}
-
-TokenId Sampler::accept_or_replace(const Proposal& proposal, std::uint64_t position) {
-  const TokenProbability only{proposal.id, 1.0f};
-  const std::span<const TokenProbability> distribution =
-      proposal.distribution.empty() ? std::span(&only, 1) : proposal.distribution;
-  const auto own = std::lower_bound(distribution.begin(), distribution.end(), proposal.id,
-                                    [](const TokenProbability& entry, TokenId id) { return entry.id < id; });
-  TROUPE_ASSERT(own != distribution.end() && own->id == proposal.id && own->probability > 0);
-  const double u = uniform(position, DrawPurpose::accept);
-  if (u * double{own->probability} < candidates_.probability(proposal.id)) return proposal.id;
-  candidates_.subtract(distribution);
-  return candidates_.draw(uniform(position, DrawPurpose::residual));
-}
-
-// The distribution that choose() has drawn from.
-void Sampler::add_distribution(SampledToken& token) const {
-  if (params_.temperature < kMinTemperature) {
-    token.distribution = {{token.id, 1.0f}};
-    return;
-  }
-  const std::span<const TokenId> ids = candidates_.ids();
-  const std::span<const float> weights = candidates_.values();
-  const double total = candidates_.total();
-  for (std::size_t i = 0; i < ids.size(); ++i)
-    if (const auto probability = static_cast<float>(double{weights[i]} / total); probability > 0)
-      token.distribution.push_back({ids[i], probability});
+  return candidates_.draw(uniform_draw(params_.seed, position, params_.choice, DrawPurpose::token));
 }
 
 void Sampler::add_logprobs(std::span<const float> raw, SampledToken& token) const {

@@ -44,12 +44,6 @@ struct SamplingParams {
   std::optional<ReasoningBudget> reasoning_budget{};  // none: as long as the model likes
   std::int32_t num_logprobs = -1;                     // -1: none; n: of the chosen token and the n likeliest ones
   bool prompt_logprobs = false;                       // with num_logprobs >= 0: those of the prompt's tokens, too
-  // Of a draft model's sequence: its draws are independent of those of the sequence that it proposes tokens for, and
-  // SampledToken::distribution is filled.
-  bool is_proposing = false;
-  // Proposals are accepted by rejection sampling, more often than with a draw of the token's own if they come with a
-  // distribution: the answer has the same distribution, but depends on what was proposed.
-  bool accepts_by_rejection = false;
 };
 
 inline constexpr std::int32_t kMaxLogprobs = 20;
@@ -79,16 +73,6 @@ struct SampledToken {
   // Log-softmax of the raw logits; only if num_logprobs >= 0. NaN: nothing was before it (a prompt's first token).
   float logprob = 0;
   std::vector<TokenLogprob> top{};  // num_logprobs entries, likeliest first
-  // Only with is_proposing: what the token was drawn from, ids ascending, without tokens of probability 0.
-  std::vector<TokenProbability> distribution{};
-};
-
-// A token that a draft proposes.
-struct Proposal {
-  TokenId id = 0;
-  // What `id` was drawn from, independently of the sequence's own draws: ids ascending, probabilities that sum to 1,
-  // that of `id` above 0 (asserted). Empty: `id` was chosen without a draw.
-  std::span<const TokenProbability> distribution{};
 };
 
 // The sampler of one sequence: parameters and the token counts that penalties need. Not thread-safe. After the first
@@ -111,14 +95,7 @@ class Sampler {
   // counts as the smallest logit, infinities as +-1e30. All ids of the parameters and the history must be in the
   // vocabulary. Philox4x32-10 (Salmon et al., SC 2011), key = seed, counter = (position, choice, purpose).
   [[nodiscard]] SampledToken sample(std::span<float> logits, std::uint64_t position);
-  // As sample(), by rejection sampling of the proposal (Leviathan et al., "Fast inference from transformers via
-  // speculative decoding", arXiv 2211.17192): returns the proposed token, if it is accepted, with probability
-  // min(1, p / q), p being its probability after all filters and q that in its own distribution; else a token drawn
-  // from what p has above q. So tokens are distributed as those of sample(), whatever is proposed. A greedy sampler
-  // returns the likeliest token.
-  [[nodiscard]] SampledToken sample_proposed(std::span<float> logits, std::uint64_t position, const Proposal& proposal);
-
-  // The token of the next draw, whatever is likely; nothing: it is drawn. Only without is_proposing.
+  // The token of the next draw, whatever is likely; nothing: it is drawn.
   void force(std::optional<TokenId> id) { forced_ = id; }
 
   // What the model gives a token that is not drawn: its logprob and the likeliest ones, as sample() reports them.
@@ -132,11 +109,7 @@ class Sampler {
  private:
   void apply_bias(std::span<float> logits) const;
   void apply_penalties(std::span<float> logits);
-  SampledToken draw(std::span<float> logits, std::uint64_t position, const Proposal* proposal);
-  TokenId choose(std::span<const float> logits, std::uint64_t position, const Proposal* proposal);
-  TokenId accept_or_replace(const Proposal& proposal, std::uint64_t position);
-  double uniform(std::uint64_t position, DrawPurpose purpose) const;
-  void add_distribution(SampledToken& token) const;
+  TokenId choose(std::span<const float> logits, std::uint64_t position);
   void add_logprobs(std::span<const float> raw, SampledToken& token) const;
 
   const kernels::KernelTable* kernels_;

@@ -86,7 +86,7 @@ v1::Limits limits_of(const ServerOptions& options) {
   limits.set_max_logit_bias(engine::kMaxLogitBias);
   limits.set_max_logprobs(static_cast<std::uint32_t>(engine::kMaxLogprobs));
   limits.set_max_prompt_bytes(max_prompt_bytes(options.limits.max_frame_bytes));
-  limits.set_max_detokenize_ids(kMaxDetokenizeIds);
+  limits.set_max_detokenize_ids(actors::kMaxDetokenizeIds);
   limits.set_max_choices(actors::kMaxChoices);
   limits.set_max_embed_inputs(actors::kMaxEmbedInputs);
   return limits;
@@ -297,8 +297,9 @@ void FrameConnection::on_detokenize(const v1::Detokenize& detokenize) {
   const std::uint64_t stream = detokenize.stream();
   Streams::Stream* const opened = open_stream(stream, RequestKind::detokenize, 1, detokenize.model());
   if (!opened) return;
-  if (const auto count = static_cast<std::size_t>(detokenize.ids_size()); count > kMaxDetokenizeIds)
-    return answer(stream, scheduler::above(Outcome::too_long, "ids", "the number of ids", count, kMaxDetokenizeIds));
+  if (const auto count = static_cast<std::size_t>(detokenize.ids_size()); count > actors::kMaxDetokenizeIds)
+    return answer(stream,
+                  scheduler::above(Outcome::too_long, "ids", "the number of ids", count, actors::kMaxDetokenizeIds));
   std::vector<TokenId> ids(detokenize.ids().begin(), detokenize.ids().end());
   opened->unwanted = hub_.gateway->detokenize(
       {tenant_, detokenize.model()}, std::move(ids),

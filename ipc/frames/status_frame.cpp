@@ -253,7 +253,7 @@ void add_counts(v1::Status& status, const RequestCounts& counts) {
       const std::uint64_t count = counts.num_ended(kind, outcome.outcome);
       if (count == 0) continue;
       add_ended(*added.mutable_ended(), std::string(outcome.name), count);
-      metrics.counter("frames", "Frames that asked for something, by kind and how they ended.", count,
+      metrics.counter("frames", "Frames and HTTP requests that asked for something, by kind and how they ended.", count,
                       {.labels = {{"kind", added.kind()}, {"outcome", std::string(outcome.name)}}});
     }
   }

@@ -395,10 +395,8 @@ std::variant<actors::ModelRequest, Refusal> to_model_request(v1::LoadModel& aske
     if (path->starts_with('/') && path->size() < PATH_MAX && path->find('\0') == std::string::npos) continue;
     return scheduler::invalid(field, fmt::format("'{}' is no absolute path of a file", Printable(*path).text()));
   }
-  if (Printable(asked.name(), kMaxModelNameBytes) != asked.name())
-    return scheduler::invalid("name",
-                              fmt::format("'{}' is not a name of at most {} bytes of UTF-8 without control characters",
-                                          Printable(asked.name()).text(), kMaxModelNameBytes));
+  if (std::string problem = problem_of_model_name(asked.name()); !problem.empty())
+    return scheduler::invalid("name", std::move(problem));
   request.path = std::move(*asked.mutable_path());
   request.name = std::move(*asked.mutable_name());
   request.draft_path = std::move(*asked.mutable_draft());

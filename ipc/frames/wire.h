@@ -27,7 +27,6 @@ using scheduler::Refusal;
 inline constexpr std::uint64_t kImplicitCredit = 64;
 
 // The most ids of one Detokenize: the answer is several times as large as the request.
-inline constexpr std::size_t kMaxDetokenizeIds = 65536;
 
 // The largest prompt, as text or as 4 bytes per id: no larger than a frame can carry.
 [[nodiscard]] constexpr std::uint64_t max_prompt_bytes(std::uint64_t max_frame_bytes) {
@@ -40,8 +39,9 @@ inline constexpr std::size_t kMaxDetokenizeIds = 65536;
 
 using RequestOrRefusal = std::variant<actors::Request, Refusal>;
 
-// Converts to a request for the gateway, or returns the refusal: does every check that needs no model, except for
-// check_counts(), which must have passed. Moves the prompt out of the message.
+// Converts to a request for the gateway, or returns the refusal: checks what the frame alone can have (fields, values
+// of the wire) and applies request_rules.h. The gateway checks the rest. check_counts() must have passed. Moves the
+// prompt out of the message.
 //   tenant            its policy has the most urgent priority and the cache scope of requests that name none
 //   max_prompt_bytes  see max_prompt_bytes()
 [[nodiscard]] RequestOrRefusal to_request(v1::Generate& generate, const scheduler::Tenant& tenant,

@@ -10,8 +10,8 @@
 // A tenant's counter grows by its seconds divided by its weight, so busy tenants are served in proportion to their
 // weights. All seconds below that are compared are of counters: those of a tenant of weight 1.
 //
-// Each model has shares of its own: who is active in it, and has places there. The counters are those of all models
-// (ServedTime); what a model computes counts divided by the model's weight.
+// Each model has shares of its own: which tenants are active in it and have places. The counters are those of all
+// models (ServedTime); what a model computes counts divided by the model's weight.
 //
 // Plain logic: no clock, and no tokens either. FairQueue picks the next request by it, StepPlanner whose rows a step
 // computes and which sequence gives up its place.

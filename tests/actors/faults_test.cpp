@@ -247,6 +247,7 @@ TEST_CASE("faults: deaths without a step between them end the service, deaths be
   die();
   REQUIRE(alone.sink->end_);
   CHECK(alone.sink->end_->outcome == Outcome::worker_lost);
+  CHECK_THAT(alone.sink->end_->message, Catch::Contains("unload the model and load it again"));
   CHECK(stage.model.readiness() == Readiness::failed);
   const Client late = client_with(20, 2, 5);
   stage.submit(request_for(late), late.sink);

@@ -251,10 +251,10 @@ TEST_CASE("protocol: a status is asked for through the batcher and the keeper, a
   stage.run();
   int answered = 0;
   const auto ask = [&] {
-    stage.unit.ask(stage.unit.status_query([&](StatusSnapshot snapshot) {
+    stage.ask_status([&](StatusSnapshot snapshot) {
       CHECK(snapshot.model == "tales");
       ++answered;
-    }));
+    });
   };
   ask();
   stage.run();
@@ -303,7 +303,7 @@ TEST_CASE("protocol: a sink asks for the status, submits and cancels within its 
     int num_asked = 0, num_answered = 0;
     const auto ask = [&] {
       ++num_asked;
-      stage.unit.ask(stage.unit.status_query([&](StatusSnapshot) { ++num_answered; }));
+      stage.ask_status([&](StatusSnapshot) { ++num_answered; });
     };
     const auto asking = std::make_shared<CallingBack>();
     asking->on_call = ask;

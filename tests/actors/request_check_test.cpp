@@ -32,7 +32,7 @@ TEST_CASE("shape: each bound is refused with its field and number") {
   Request request = text_request(std::string(kMaxPromptBytes + 1, 'x'));
   auto end = check_shape(request);
   REQUIRE(end);
-  CHECK(end->outcome == Outcome::invalid_argument);
+  CHECK(end->outcome == Outcome::too_long);
   CHECK(end->field == "text");
   CHECK(end->limit == std::optional<std::uint64_t>(kMaxPromptBytes));
 
@@ -40,7 +40,13 @@ TEST_CASE("shape: each bound is refused with its field and number") {
   request.prompt = std::vector<TokenId>(kMaxPromptBytes / sizeof(TokenId) + 1, 1);
   end = check_shape(request);
   REQUIRE(end);
+  CHECK(end->outcome == Outcome::too_long);
   CHECK(end->field == "token_ids");
+
+  request = text_request("x");
+  request.proposal = std::vector<TokenId>(kMaxPromptBytes / sizeof(TokenId) + 1, 1);
+  CHECK(check_shape(request)->outcome == Outcome::too_long);
+  CHECK(check_shape(request)->field == "proposal");
 
   request = text_request("x");
   request.stop_strings = {""};

@@ -14,6 +14,7 @@
 
 #include "actors/requests/request_check.h"
 #include "actors/unit/model_unit.h"
+#include "actors/unit/telemetry.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/shared_data.h"
 
@@ -154,6 +155,10 @@ class Stage {
   void cancel(RequestId id) { unit.cancel(id, now()); }
   void credit(RequestId id, std::uint64_t tokens) {
     if (const auto granted = streams.grant(id, tokens, now())) unit.credit(id, *granted);
+  }
+  // Asks for the status of this unit alone.
+  void ask_status(std::function<void(StatusSnapshot)> done) {
+    unit.ask(std::make_shared<StatusQuery>(context(), std::vector{unit.shared_parts()}, std::move(done)));
   }
   StatusSnapshot status() {
     StatusSnapshot snapshot;

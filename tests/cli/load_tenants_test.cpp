@@ -1,10 +1,16 @@
 // --tenant and --tenants of `troupe load`.
 #include "cli/load/load_tenants.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <set>
+#include <string>
+#include <string_view>
 
+#include "config/options/option.h"
+#include "config/options/sampling_numbers.h"
 #include "tests/support/temp_folder.h"
 
 using namespace troupe;
@@ -53,6 +59,36 @@ TEST_CASE("a tenant has its own keys, and flags of the run that it changes") {
   CHECK(tenant.options.output_len == "4..8");
   CHECK(tenant.options.think_time == std::chrono::seconds(1));
   CHECK(tenant.options.deadline == std::chrono::seconds(2));
+}
+
+TEST_CASE(
+    "a tenant may have every flag of sampling, pace, requests and faults, but for those that say what the run does") {
+  // The largest value of each, or a text that all texts of these groups allow.
+  std::size_t num_sampling_numbers = 0;
+  config::for_each_sampling_number([&](const config::SamplingNumber& number) {
+    ++num_sampling_numbers;
+    one(fmt::format("A:{}={:.0f}", number.option, number.max));
+  });
+  CHECK(num_sampling_numbers >= 8);
+  const std::set<std::string_view> of_the_run = {"patience", "warm", "trace", "trace-out", "openai", "api-key"};
+  const std::set<std::string_view> headings = {"Sampling (llama.cpp's defaults)", "Pace", "Requests",
+                                               "Faults (shares of the requests, 0 to 1)"};
+  std::set<std::string_view> met;
+  for (const config::Option& option : config::option_table()) {
+    if (!option.belongs_to(config::Command::load) || !headings.contains(option.group)) continue;
+    met.insert(option.group);
+    INFO(option.name);
+    const bool is_text = std::holds_alternative<std::string config::Options::*>(option.field);
+    const bool is_time = std::holds_alternative<std::chrono::milliseconds config::Options::*>(option.field);
+    const std::string text = fmt::format("A:{}={}", option.name, is_text ? "4..8" : is_time ? "1s" : "1");
+    if (of_the_run.contains(option.name))
+      CHECK_THAT(tenant_error(text), Catch::Contains("is not a key of a tenant"));
+    else
+      one(text);
+  }
+  CHECK(met == headings);
+  CHECK(one("A:frequency-penalty=1.5,repeat-last-n=7").options.frequency_penalty == 1.5);
+  CHECK(one("A:frequency-penalty=1.5,repeat-last-n=7").options.repeat_last_n == 7);
 }
 
 TEST_CASE("what a tenant does not name is as the flags say") {

@@ -13,7 +13,7 @@ namespace {
 constexpr std::array kNames{FormerName{"most-streams", "max-streams"}};
 
 Result<Parsed> parse_renamed(std::vector<std::string> arguments,
-                          std::map<std::string, std::string, std::less<>> variables = {}) {
+                             std::map<std::string, std::string, std::less<>> variables = {}) {
   return parse(Command::serve, arguments,
                {.variables = std::move(variables), .system_file = "/nonexistent", .former_names = kNames});
 }

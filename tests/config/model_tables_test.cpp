@@ -1,6 +1,8 @@
 #include "config/options/model_tables.h"
 
 #include <catch2/catch.hpp>
+#include <sstream>
+#include <string>
 
 #include "config/options/options.h"
 #include "tests/support/temp_folder.h"
@@ -139,4 +141,17 @@ TEST_CASE("models: -m names a model before the first =, unless a slash comes fir
     REQUIRE_FALSE(bad);
     CHECK(bad.error().code == ErrorCode::invalid_argument);
   }
+}
+
+TEST_CASE("models: `troupe model --help` names every key that load takes") {
+  const auto told = info(Command::model).description;
+  std::istringstream table(kTwo.substr(kTwo.find("[[model]]"), kTwo.rfind("[[model]]") - kTwo.find("[[model]]")));
+  std::size_t num_keys = 0;
+  for (std::string key, line; table >> key && std::getline(table, line);) {
+    if (key == "[[model]]" || key == "#" || key == "path" || key == "name") continue;
+    ++num_keys;
+    INFO(key);
+    CHECK_THAT(std::string(told), Contains(key));
+  }
+  CHECK(num_keys == 8);
 }

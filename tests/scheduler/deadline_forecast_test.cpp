@@ -316,7 +316,7 @@ TEST_CASE("what would be late alone is refused, and nothing before a step is kno
   CHECK(crowd.sim.submit_by(5, crowd.prompt_of(100), 50));
 }
 
-TEST_CASE("a request that would have another miss its promise") {
+TEST_CASE("a forecast lists the promises that a further request would break, without those that are broken anyway") {
   CostModel costs;
   for (int i = 0; i < 50; ++i)
     for (const std::uint32_t tokens : {1, 2, 8, 32, 256}) {

@@ -99,7 +99,7 @@ TEST_CASE("where each row costs as much as a step there are no drafts, however g
 }
 
 TEST_CASE("many streams leave less room for drafts than one does") {
-  std::uint32_t before = kMaxDraft + 1;
+  std::uint32_t before = kMaxDraftTokens + 1;
   for (const std::uint32_t streams : {1u, 4u, 16u}) {
     Drafts at({.max_step_tokens = 512, .max_sequences = 64}, {.fixed = 0.02, .token = 0.002});
     for (SequenceId id = 1; id <= streams; ++id) {

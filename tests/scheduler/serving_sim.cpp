@@ -391,7 +391,7 @@ void ServingSim::offer_drafts() {
     const std::uint64_t choice = static_cast<const Live&>(*live).record->choice;
     std::uint64_t hash = chain(live->tokens);
     std::vector<TokenId>& draft = drafts_[id];
-    const std::size_t count = 1 + random_() % kMaxDraft, num_right = random_() % (count + 1);
+    const std::size_t count = 1 + random_() % kMaxDraftTokens, num_right = random_() % (count + 1);
     while (draft.size() < count) {
       draft.push_back(sample(hash, choice) + (draft.size() < num_right ? 0 : 1));
       hash = chain(hash, draft.back());

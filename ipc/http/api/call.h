@@ -90,6 +90,5 @@ inline constexpr std::size_t kMaxMetadataEntries = 16;  // OpenAI's limits
 inline constexpr std::size_t kMaxMetadataKeyBytes = 64;
 inline constexpr std::size_t kMaxMetadataValueBytes = 512;
 inline constexpr std::size_t kMaxNameBytes = 256;  // of models, users, keys
-inline constexpr std::int32_t kMaxDetokenizedIds = 65536;
 
 }  // namespace troupe::ipc::api

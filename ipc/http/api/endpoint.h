@@ -4,7 +4,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string_view>
 
 namespace troupe::ipc::api {
@@ -52,13 +51,6 @@ inline constexpr std::array kEndpoints{
 
 [[nodiscard]] constexpr const EndpointInfo& info(Endpoint endpoint) {
   return kEndpoints[static_cast<std::size_t>(endpoint)];
-}
-
-// The endpoint at this path, which has no query.
-[[nodiscard]] constexpr std::optional<Endpoint> endpoint_at(std::string_view path) {
-  for (const EndpointInfo& each : kEndpoints)
-    if (each.path == path) return each.endpoint;
-  return std::nullopt;
 }
 
 static_assert([] {

@@ -4,6 +4,9 @@
 #include <array>
 #include <utility>
 
+#include "actors/requests/request.h"
+#include "config/draft_limit.h"
+
 namespace troupe::ipc::api {
 namespace {
 
@@ -307,11 +310,14 @@ constexpr auto kFields = std::to_array<Field>({
      "of troupe; default false; control tokens written as text become ids"},
 });
 
+// As the rows say.
+static_assert(kMaxDraftTokens == 16 && actors::kMaxDetokenizeIds == 65'536);
+
 struct Required {
   EndpointSet endpoints;
   std::string_view path;
 };
-// `model` is required by the APIs, but a server with one model knows which.
+// The APIs require `model`, too; here a request without it gets the default model.
 constexpr auto kRequired = std::to_array<Required>({{kTurns | kAnthropic, "messages"},
                                                     {kText, "prompt"},
                                                     {kEmbed | kResponses, "input"},

@@ -1,4 +1,4 @@
-// What becomes of each field of a request: the one table that the checks, /openapi.json and docs/api.md follow.
+// What becomes of each field of a request: the one table that the checks, /openapi.json and docs/api-fields.md follow.
 #pragma once
 
 #include <cstdint>

@@ -143,6 +143,6 @@ void parse_tokenize(Parsing& at) {
   at.fields.read("with_pieces", at.call.with_pieces);
 }
 
-void parse_detokenize(Parsing& at) { at.fields.read_ids("tokens", at.call.ids, kMaxDetokenizedIds); }
+void parse_detokenize(Parsing& at) { at.fields.read_ids("tokens", at.call.ids, actors::kMaxDetokenizeIds); }
 
 }  // namespace troupe::ipc::api

@@ -1,6 +1,6 @@
 // Prints the sizes of what programs and the client library hand to each other.
-#include <iostream>
 #include <troupe/ipc/client/client.h>
+#include <iostream>
 
 using namespace troupe::client;
 
