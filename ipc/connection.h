@@ -19,13 +19,12 @@
 #include "ipc/hub.h"
 #include "ipc/outbox.h"
 #include "ipc/rate_limits.h"
+#include "ipc/sockets/connected_socket.h"
 #include "ipc/sockets/listening_socket.h"
 #include "ipc/sockets/peer_facts.h"
 #include "ipc/streams.h"
 
 namespace troupe::ipc {
-
-using Socket = asio::generic::stream_protocol::socket;
 
 // The shortest wait of a connection whose user sends too many requests: it then handles several at once.
 inline constexpr std::chrono::milliseconds kPaceInterval{10};
@@ -137,6 +136,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Counts and logs a connection that is ended for this reason.
   void note_broken(const std::string& why);
   std::string peer_name() const;  // for the log
+  ActiveFor active_for() const;   // likewise
 
   Hub& hub_;
   Socket socket_;

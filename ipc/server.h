@@ -1,4 +1,5 @@
-// The Unix-socket server: turns frames into gateway calls and answers into frames. docs/protocol.md has the protocol.
+// The server: turns frames (docs/protocol.md), and requests of HTTP (docs/api.md), into calls of the gateway, and its
+// answers into theirs.
 //
 //   auto server = ipc::Server::bind({.socket_path = path});   // before the model loads: fails early
 //   auto gateway = actors::Gateway::start(...);
@@ -59,6 +60,13 @@ struct ServerOptions {
   // of its own (GatewayOptions::on_usage): one that was refused before, and Tokenize and Detokenize. On the io thread;
   // must not block. May be empty.
   std::function<void(const actors::EndedRequest&)> on_ended{};
+  // The groups of a user over TCP, asked for on a thread of its own. Empty: the machine's database says them.
+  std::function<std::vector<std::uint32_t>(std::uint32_t uid)> find_groups{};
+  // The io thread is watched: a turn of it that is late by a second is a line in the log, and the second in a row that
+  // is late by turn_patience (at least a second) is told to on_stuck, on the watch's thread: no client is served any
+  // more. Empty: that is a line in the log, too.
+  std::chrono::milliseconds turn_patience{60'000};
+  std::function<void(const std::string&)> on_stuck{};
 };
 
 // Frames up to this size do not count against max_buffer_bytes while they are read.
@@ -81,7 +89,8 @@ inline constexpr std::uint32_t kOtherDescriptors = 64;
 // Error: permission, when none of them can be (never a path under /tmp).
 [[nodiscard]] Result<std::string> default_socket_path();
 
-// One socket, one io thread, any number of connections. Every call may come from any thread.
+// A Unix socket, any number of TCP addresses, and one io thread for all connections. Every call may come from any
+// thread.
 class Server {
  public:
   // Creates the socket. Makes the default directory if it is missing (0700, or 0711 with guests) and replaces the file

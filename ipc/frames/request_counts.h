@@ -10,7 +10,7 @@
 
 namespace troupe::ipc {
 
-// The kind of request in a frame. Cancel and Credit are not requests.
+// The kind of a request, in frames or over HTTP. Cancel and Credit are not requests.
 enum class RequestKind : std::uint8_t { generate, embed, tokenize, detokenize, models, status, health, other };
 inline constexpr std::array<std::string_view, 8> kRequestKindNames{"generate", "embed",  "tokenize", "detokenize",
                                                                    "models",   "status", "health",   "other"};

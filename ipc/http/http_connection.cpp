@@ -68,13 +68,17 @@ asio::awaitable<void> HttpConnection::read_loop() {
     co_await socket_.async_wait(Socket::wait_read, asio::redirect_error(asio::use_awaitable, error));
     if (error) break;
     const std::size_t most = lingering_ ? hub_.scratch.size() : kMaxPendingBytes - pending_.size();
-    const std::size_t size = socket_.read_some(asio::buffer(hub_.scratch, most), error);
-    if (error == asio::error::would_block || error == asio::error::try_again) continue;
-    if (error) break;
-    last_read_ = Clock::now();
-    if (closing_ || lingering_) continue;
-    pending_.append(hub_.scratch.data(), size);
-    event_.cancel();
+    std::size_t size = 0;
+    {
+      const Doing doing(hub_.activity, "reads over HTTP", "", active_for());
+      size = socket_.read_some(asio::buffer(hub_.scratch, most), error);
+      if (error == asio::error::would_block || error == asio::error::try_again) continue;
+      if (error) break;
+      last_read_ = Clock::now();
+      if (closing_ || lingering_) continue;
+      pending_.append(hub_.scratch.data(), size);
+      event_.cancel();
+    }
     // A client that sends a head byte by byte is read less often.
     const auto pause = pace_.after_read(size, std::exchange(request_ended_, false));
     for (const auto until = Clock::now() + pause; Clock::now() < until && socket_.is_open();) {
@@ -308,7 +312,7 @@ asio::awaitable<void> HttpConnection::fail_reading() {
   end_after_writing();
 }
 
-// Answers name the model and depend on its template, so they begin once it is there. The wait polls, a few times only.
+// Answers name the model and depend on its template, so they begin once it is there. Looks every kLoadInterval.
 asio::awaitable<void> HttpConnection::wait_until_loaded(std::string model) {
   held_back_ = true;
   while (!closing_ && is_loading(*hub_.gateway, model)) co_await wait(kLoadInterval);
@@ -325,16 +329,21 @@ asio::awaitable<void> HttpConnection::on_request() {
                             .gateway = hub_.gateway,
                             .model = &model};
   Act act;
-  if (request.body.size() <= kMaxInlineFrameBytes)
+  if (request.body.size() <= kMaxInlineFrameBytes) {
+    const Doing doing(hub_.activity, "checks a request for ", route_->path.data(), active_for());
     act = route_->read(std::move(request), context);
-  else
+  } else {
     co_await elsewhere([&] { act = route_->read(std::move(request), context); });
+  }
   if (needs_model(route_->kind)) co_await wait_until_loaded(model);
   input_.shrink_to(0);
   if (closing_) co_return;
   answering_->model = std::move(model);
-  act(*this);
-  act = nullptr;
+  {
+    const Doing doing(hub_.activity, "answers ", route_->path.data(), active_for());
+    act(*this);
+    act = nullptr;
+  }
   if (input_ended_ && awaits_gateway()) close();
 }
 

@@ -19,11 +19,11 @@
 #include <utility>
 
 #include "config/system_error.h"
+#include "ipc/sockets/connected_socket.h"
 
 namespace troupe::ipc::http {
 namespace {
 
-using TcpSocket = asio::generic::stream_protocol::socket;
 using Context = std::shared_ptr<asio::ssl::context>;
 
 constexpr std::size_t kBufferBytes = 16u << 10;     // the longest record of TLS
@@ -152,8 +152,8 @@ class TlsPipe : public std::enable_shared_from_this<TlsPipe> {
           FileDescriptor inner)
       : context_(std::move(context)),
         place_(std::move(place)),
-        tls_(TcpSocket(io, asio::generic::stream_protocol(family, 0), tcp.release()), *context_),
-        inner_(io, asio::local::stream_protocol(), inner.release()),
+        tls_(connected_socket(io, family, std::move(tcp)), *context_),
+        inner_(connected_socket(io, AF_UNIX, std::move(inner))),
         deadline_(io) {}
   ~TlsPipe() = default;
   TlsPipe(const TlsPipe&) = delete;
@@ -234,8 +234,8 @@ class TlsPipe : public std::enable_shared_from_this<TlsPipe> {
 
   const Context context_;
   const std::unique_ptr<Place> place_;
-  asio::ssl::stream<TcpSocket> tls_;
-  asio::local::stream_protocol::socket inner_;
+  asio::ssl::stream<Socket> tls_;
+  Socket inner_;
   asio::steady_timer deadline_;
 };
 

@@ -1,0 +1,101 @@
+#include "ipc/io_watch.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <utility>
+
+namespace troupe::ipc {
+namespace {
+
+// Between a turn that has come and the next that is asked for.
+constexpr std::chrono::seconds kTurnInterval{1};
+
+using SteadyClock = std::chrono::steady_clock;
+
+}  // namespace
+
+IoWatch::IoWatch(asio::io_context& io, const Activity& activity, std::chrono::milliseconds patience,
+                 std::function<bool()> is_idle, std::function<void(const std::string&)> on_stuck)
+    : io_(io), activity_(activity), is_idle_(std::move(is_idle)), on_stuck_(std::move(on_stuck)), turns_(patience) {}
+
+IoWatch::~IoWatch() { stop(); }
+
+void IoWatch::start() {
+  thread_ = std::thread([this] { run(); });
+}
+
+void IoWatch::stop() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    stops_ = true;
+  }
+  changed_.notify_one();
+  thread_.join();
+}
+
+void IoWatch::wake() {
+  if (is_awake_) return;
+  {
+    const std::lock_guard lock(mutex_);
+    is_awake_ = true;
+  }
+  changed_.notify_one();
+}
+
+void IoWatch::on_turn() {
+  const bool idle = is_idle_();
+  {
+    const std::lock_guard lock(mutex_);
+    has_come_ = true;
+    came_at_ = SteadyClock::now();
+    if (idle) is_awake_ = false;
+  }
+  changed_.notify_one();
+}
+
+void IoWatch::run() {
+  std::unique_lock lock(mutex_);
+  while (!stops_) {
+    changed_.wait(lock, [this] { return stops_ || is_awake_; });
+    if (stops_) return;
+    turns_.asked(SteadyClock::now());
+    asio::post(io_, [this] { on_turn(); });
+    while (turns_.is_outstanding()) {
+      const bool woken = changed_.wait_until(lock, turns_.next_look(), [this] { return stops_ || has_come_; });
+      if (stops_) return;
+      woken ? take_turn(lock) : look(lock);
+    }
+    changed_.wait_for(lock, kTurnInterval, [this] { return stops_; });
+  }
+}
+
+void IoWatch::take_turn(std::unique_lock<std::mutex>& lock) {
+  has_come_ = false;
+  const auto late = turns_.lateness(came_at_);
+  const TurnWatch::Verdict verdict = turns_.came(came_at_);
+  if (verdict != TurnWatch::Verdict::fine)
+    tell(lock, verdict, fmt::format("the I/O thread goes on, after {} ms without serving anybody", late.count()));
+}
+
+void IoWatch::look(std::unique_lock<std::mutex>& lock) {
+  const auto now = SteadyClock::now();
+  const TurnWatch::Verdict verdict = turns_.look(now);
+  if (verdict == TurnWatch::Verdict::fine) return;
+  tell(lock, verdict,
+       fmt::format("the I/O thread has served nobody for {} ms: {}", turns_.lateness(now).count(), activity_.text()));
+}
+
+void IoWatch::tell(std::unique_lock<std::mutex>& lock, TurnWatch::Verdict verdict, const std::string& text) {
+  lock.unlock();
+  if (verdict == TurnWatch::Verdict::late)
+    spdlog::warn("{}", text);
+  else if (on_stuck_)
+    on_stuck_(text + "; twice in a row as late as progress-timeout");
+  else
+    spdlog::error("{}", text);
+  lock.lock();
+}
+
+}  // namespace troupe::ipc
