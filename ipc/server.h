@@ -23,6 +23,7 @@
 #include "config/options/server_limits.h"
 #include "config/result.h"
 #include "ipc/frames/framing.h"
+#include "ipc/http/api/stream_silence.h"
 #include "ipc/http/border.h"
 #include "ipc/sockets/listen_address.h"
 #include "ipc/sockets/listening_socket.h"
@@ -40,6 +41,7 @@ struct HttpOptions {
   std::vector<TcpAddress> listen{};  // port 0: any free one
   bool no_auth = false;              // any program that reaches a TCP address may use the server
   http::BorderRules border{};        // over TCP
+  api::SilenceLimits silence{};      // of answers that stream
   // Null: TCP needs loopback addresses, and without no_auth the kernel is asked which user a client is: it has the
   // rights that it has on the Unix socket. A client that the kernel does not name needs a tenant rule of TCP.
   std::shared_ptr<http::Authenticator> authenticator{};

@@ -141,6 +141,7 @@ void FrameConnection::encode(Outgoing&& item, std::string& bytes) {
                  [&](actors::TokenRun& run) { encode_tokens(stream, std::move(run), bytes); },
                  [&](std::unique_ptr<actors::End>& end) { encode_end(stream, std::move(*end), bytes); },
                  [&](EncodedAnswer& answer) { encode_answer(stream, std::move(answer), bytes); },
+                 [](StreamNote) {},  // frames have no words for it
              },
              item.body);
 }

@@ -43,7 +43,8 @@ HttpConnection::HttpConnection(Hub& hub, Caller caller, Socket&& socket, std::st
       reader_(hub.options.limits.max_frame_bytes),
       pending_(std::move(received)),
       event_(hub.io, Clock::time_point::max()),
-      resume_(hub.io) {}
+      resume_(hub.io),
+      silence_timer_(hub.io) {}
 
 void HttpConnection::start() {
   spawn(read_loop());
@@ -249,8 +250,10 @@ asio::awaitable<void> HttpConnection::wait_for_tenant(std::optional<api::ApiErro
     set_tenant(std::get<scheduler::Tenant>(std::move(**decision)));
 }
 
+void HttpConnection::begin_answering() { answering_.emplace(++number_, hub_.options.http.silence); }
+
 void HttpConnection::begin_answering(const RequestHead& head) {
-  answering_.emplace(++number_);
+  begin_answering();
   answering_->framing = {.is_http11 = head.is_http11,
                          .keep_alive = head.keep_alive && !hub_.draining,
                          .is_head = head.method == "HEAD",
@@ -304,7 +307,7 @@ asio::awaitable<void> HttpConnection::fail_reading() {
   const BadRequest& bad = reader_.error();
   co_await wait_after_refusals();
   if (closing_) co_return;
-  if (!answering_) answering_.emplace(++number_);
+  if (!answering_) begin_answering();
   answering_->framing.keep_alive = false;
   must_linger_ = true;
   note_broken(bad.message);
@@ -350,7 +353,7 @@ asio::awaitable<void> HttpConnection::on_request() {
 bool HttpConnection::watch(Clock::time_point now) {
   const ServerOptions& options = hub_.options;
   const auto too_late = [&](const std::string& why) {
-    if (!answering_) answering_.emplace(++number_);
+    if (!answering_) begin_answering();
     answering_->framing.keep_alive = false;
     must_linger_ = true;
     break_off(why, answering_->opened ? std::string()
