@@ -89,6 +89,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   }
   Streams& streams() { return streams_; }
   std::uint64_t outbox_bytes() const { return outbox_->bytes(); }
+  // Since when it has been kept for a next request, of which nothing has come; nullopt: it is used, or was never.
+  virtual std::optional<Clock::time_point> idle_since() { return std::nullopt; }
 
  protected:
   Connection(Hub& hub, Caller caller, Socket&& socket);

@@ -148,6 +148,9 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
   void turn_away_tcp(const FileDescriptor& connection, const Rejection& why);
   void turn_away(FileDescriptor connection, const Peer& peer, const Rejection& why);
   std::optional<Rejection> no_room_for(std::uint32_t uid);
+  // As the above; of connections over HTTP that are kept for a next request the one that has waited for it longest is
+  // closed instead: the user's own, or, where there are too many in all, also one of a user with more of them.
+  std::optional<Rejection> make_room_for(std::uint32_t uid);
   void turn_away_waiting();
   void stop_accepting();
   void reconfigure(const ServerOptions& options);
@@ -189,7 +192,7 @@ Status Server::Impl::listen_on_tcp() {
     tcp_doors.push_back(std::make_unique<Door>(hub.io, address.is_v6 ? AF_INET6 : AF_INET, *fd,
                                                [this](FileDescriptor socket) { welcome_tcp(std::move(socket)); }));
   }
-  if (!http.listen.empty() && !http.authenticator && !http.no_auth) groups.start();
+  if (http.asks_kernel()) groups.start();
   return Ok{};
 }
 
@@ -204,7 +207,7 @@ void Server::Impl::welcome(FileDescriptor connection) {
   }
   if (!admitted(*peer, connection.get(), guests))
     return turn_away(std::move(connection), *peer, {.code = Outcome::permission, .uid = peer->uid});
-  if (const auto why = no_room_for(peer->uid)) return turn_away(std::move(connection), *peer, *why);
+  if (const auto why = make_room_for(peer->uid)) return turn_away(std::move(connection), *peer, *why);
   ++hub.connections_accepted;
   const auto client =
       std::make_shared<FrameConnection>(hub, connected_socket(hub.io, AF_UNIX, std::move(connection)), *peer);
@@ -231,11 +234,11 @@ void Server::Impl::welcome_tcp(FileDescriptor connection) {
   const Doing doing(hub.activity, "lets a connection over TCP in");
   const HttpOptions& http = hub.options.http;
   std::string address = host_of_peer(connection.get());
-  if (http.authenticator || http.no_auth) return serve_tcp(std::move(connection), tcp_caller(std::move(address)));
+  if (!http.asks_kernel()) return serve_tcp(std::move(connection), tcp_caller(std::move(address)));
   // Now, while the client has not closed its end: then the kernel names nobody any more.
   const std::optional<std::uint32_t> uid = uid_of_tcp_peer(connection.get());
   if (!uid) return serve_tcp(std::move(connection), caller_over_tcp(std::move(address), uid, {}));
-  if (const auto why = no_room_for(*uid)) return turn_away_tcp(connection, *why);
+  if (const auto why = make_room_for(*uid)) return turn_away_tcp(connection, *why);
   const auto waiting = std::make_shared<FileDescriptor>(std::move(connection));
   groups.ask(*uid, [this, waiting, address = std::move(address), uid](const GroupLookup::Groups& gids) {
     const bool is_open = std::ranges::any_of(tcp_doors, [](const auto& each) { return each->is_open(); });
@@ -254,7 +257,7 @@ void Server::Impl::turn_away_tcp(const FileDescriptor& connection, const Rejecti
 
 void Server::Impl::serve_tcp(FileDescriptor connection, Caller caller) {
   const std::shared_ptr<http::TlsFront>& tls = hub.options.http.tls;
-  if (const auto why = no_room_for(user_of(caller))) return turn_away_tcp(connection, *why);
+  if (const auto why = make_room_for(user_of(caller))) return turn_away_tcp(connection, *why);
   if (tls) {
     auto decrypted = tls->wrap(std::move(connection));
     if (!decrypted) {
@@ -279,6 +282,25 @@ std::optional<Rejection> Server::Impl::no_room_for(std::uint32_t uid) {
   if (hub.connections.size() + groups.num_waiting() >= limit)
     return Rejection{Outcome::queue_full, 0, kept == 0, 0, limit};
   return std::nullopt;
+}
+
+std::optional<Rejection> Server::Impl::make_room_for(std::uint32_t uid) {
+  const auto why = no_room_for(uid);
+  if (!why) return why;
+  const User& own = hub.user(uid);
+  std::shared_ptr<Connection> longest;
+  std::optional<Clock::time_point> since;
+  for (const auto& connection : hub.connections) {
+    const User& other = connection->user();
+    const bool may_go = &other == &own || (why->code == Outcome::queue_full && other.connections > own.connections);
+    const auto idle = may_go ? connection->idle_since() : std::nullopt;
+    if (!idle || (since && *since <= *idle)) continue;
+    since = idle;
+    longest = connection;
+  }
+  if (!longest) return why;
+  longest->close();  // without a word, as after the keep-alive timeout
+  return no_room_for(uid);
 }
 
 // Refuses with a few system calls per connection, since there may be thousands a second.

@@ -45,7 +45,12 @@ struct HttpOptions {
   // Null: TCP needs loopback addresses, and without no_auth the kernel is asked which user a client is: it has the
   // rights that it has on the Unix socket. A client that the kernel does not name needs a tenant rule of TCP.
   std::shared_ptr<http::Authenticator> authenticator{};
+  // With an authenticator, for its page alone: the kernel is asked all the same, and its word counts unless a request
+  // has the page's key. Clients that the kernel does not name, or that no rule lets in, may come with keys.
+  bool kernel_names = false;
   std::shared_ptr<http::TlsFront> tls{};  // null: TCP is not encrypted, and needs a loopback address
+
+  bool asks_kernel() const { return !listen.empty() && !no_auth && (!authenticator || kernel_names); }
 };
 
 struct ServerOptions {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <utility>
@@ -171,13 +172,13 @@ asio::awaitable<void> HttpConnection::on_head() {
   if (caller_.is_tcp) {
     if (const auto wrong = check_host(head, hub_.options.http.border)) co_return reject(error_response(*wrong));
     if (const auto wrong = check_origin(head, hub_.options.http.border)) co_return reject(error_response(*wrong));
-    if (const auto& why = caller_.refused) {
-      answering_->framing.keep_alive = false;  // the next connection is asked for anew: rules may have changed
-      must_linger_ = true;
-      co_return reject(error_response(*why, api::Dialect::openai));
-    }
   }
   auto misdirected = choose_route(head);
+  if (const auto& why = caller_.refused; why && !may_come_by_key(head)) {
+    answering_->framing.keep_alive = false;  // the next connection is asked for anew: rules may have changed
+    must_linger_ = true;
+    co_return reject(error_response(*why, answering_->dialect));
+  }
   std::optional<api::ApiError> refused;
   if (route_ && !route_->needs_no_key) co_await wait_for_tenant(refused);
   if (closing_) co_return;
@@ -209,8 +210,19 @@ asio::awaitable<void> HttpConnection::on_head() {
   hub_.arm_tick();
 }
 
-bool HttpConnection::needs_key(const RequestHead& head) const {
+bool HttpConnection::may_come_by_key(const RequestHead& head) const {
   if (!hub_.options.http.authenticator) return false;
+  return (route_ && route_->needs_no_key) || !presented_key(head).empty();
+}
+
+bool HttpConnection::needs_key(const RequestHead& head) const {
+  const Authenticator* const authenticator = hub_.options.http.authenticator.get();
+  if (!authenticator) return false;
+  // A client that the kernel's word lets in needs none, and any key but the page's means nothing then.
+  if (caller_.is_tcp && hub_.options.http.kernel_names) {
+    const std::string_view key = presented_key(head);
+    return !key.empty() && (caller_.refused || authenticator->is_page_key(key));
+  }
   // Load balancers ask for the health, and have no key.
   if (caller_.is_tcp) return !(route_->kind == RequestKind::health && presented_key(head).empty());
   // On the Unix socket the kernel names the user. A proxy may pass a client's key on instead of naming a tenant.
@@ -222,6 +234,10 @@ asio::awaitable<void> HttpConnection::wait_for_tenant(std::optional<api::ApiErro
   const RequestHead& head = reader_.head();
   if (!needs_key(head)) {
     const std::string* label = head.find("troupe-tenant");
+    if (caller_.is_tcp && hub_.options.http.kernel_names && (!label || !caller_.is_known)) {
+      set_tenant(first_tenant(hub_, caller_));  // the request before may have had the page's key
+      co_return;
+    }
     if (!label || !caller_.is_known) {
       static_cast<void>(decide_tenant());
       co_return;
@@ -260,17 +276,22 @@ void HttpConnection::begin_answering(const RequestHead& head) {
                          .fields = caller_.is_tcp ? cors_fields(head, hub_.options.http.border) : std::vector<Field>{}};
   answering_->id = request_id(head);
   answering_->asked_for = head.method + " " + head.path;
+  if (head.path.starts_with("/api/")) answering_->dialect = api::Dialect::ollama;
   answering_->framing.fields.push_back({"X-Request-Id", answering_->id});
   route_ = nullptr;
 }
 
 std::optional<Response> HttpConnection::choose_route(const RequestHead& head) {
   const std::vector<const Route*> routes = routes_at(head.path);
-  if (routes.empty() && head.path != "*")
+  if (routes.empty() && head.path != "*") {
+    const bool is_ollama = answering_->dialect == api::Dialect::ollama;
     return error_response(
-        api::ApiError{
-            .status = 404, .message = "there is no " + head.path + " here; see docs/api.md", .code = "not_found"},
-        api::Dialect::openai);
+        api::ApiError{.status = 404,
+                      .message = "there is no " + head.path + " here" +
+                                 (is_ollama ? "; OpenAI's API is at /v1 (docs/api.md)" : "; see docs/api.md"),
+                      .code = "not_found"},
+        answering_->dialect);
+  }
   const std::string_view wanted = head.method == "HEAD" ? "GET" : std::string_view(head.method);
   std::string allow = "OPTIONS";
   for (const Route* route : routes) {
@@ -348,6 +369,16 @@ asio::awaitable<void> HttpConnection::on_request() {
     act = nullptr;
   }
   if (input_ended_ && awaits_gateway()) close();
+}
+
+// What lies in the socket is a request that is not read yet.
+std::optional<Clock::time_point> HttpConnection::idle_since() {
+  const bool is_kept = number_ > 0 && !closing_ && !end_after_writing_ && !answering_ && !decoding_ && !held_back_ &&
+                       !input_ended_ && pending_.empty() && reader_.stage() == Stage::idle && outbox_->bytes() == 0;
+  if (!is_kept) return std::nullopt;
+  char byte = 0;
+  if (::recv(socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0) return std::nullopt;
+  return head_since_;
 }
 
 bool HttpConnection::watch(Clock::time_point now) {

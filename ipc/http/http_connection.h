@@ -27,6 +27,7 @@ class HttpConnection final : public Connection, private Exchange {
 
   void start() override;
   void announce_draining() override {}  // each answer says that it is the connection's last
+  std::optional<Clock::time_point> idle_since() override;
   void close_when_flushed() override;
 
  private:
@@ -58,6 +59,8 @@ class HttpConnection final : public Connection, private Exchange {
   bool push_pending();
   // A head is complete: decides whether its body is to be read.
   asio::awaitable<void> on_head();
+  // Whether a request of a client that the rules refuse is looked at all the same.
+  bool may_come_by_key(const RequestHead& head) const;
   // Whether the request's key decides for which tenant it counts.
   bool needs_key(const RequestHead& head) const;
   asio::awaitable<void> wait_for_tenant(std::optional<api::ApiError>& refused);

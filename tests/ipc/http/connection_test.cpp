@@ -308,8 +308,7 @@ TEST_CASE("http: a client that is refused at the door of the Unix socket is told
   options.limits.max_connections_per_uid = 1;
   FakeServer server(options);
   HttpClient first(server.path());
-  first.get("/health");
-  CHECK(first.expect().status == 200);
+  begin_stream(server, first);
   for (int i = 0; i < 3; ++i) {  // whether its bytes or the server come first
     HttpClient second(server.path());
     second.get("/health");
@@ -332,6 +331,44 @@ TEST_CASE("http: an idle connection is closed without a word, and one with a req
   submitted.sink->end(end_of(Outcome::eos));
   while (!busy.receive_chunk()->empty()) {
   }
+}
+
+TEST_CASE("http: of a user's connections the one that has waited longest for a next request makes room for another") {
+  FakeServer server({.max_connections_per_uid = 3});
+  HttpClient one(server.path()), two(server.path()), busy(server.path());
+  const auto ask = [](HttpClient& client) {
+    REQUIRE(client.get("/health"));
+    CHECK(client.expect().status == 200);
+  };
+  ask(one);
+  ask(two);
+  ask(one);
+  const auto submitted = begin_stream(server, busy);
+  HttpClient three(server.path());
+  ask(three);
+  CHECK(two.rest().empty());  // without a word
+  ask(one);
+  HttpClient four(server.path());
+  ask(four);
+  CHECK(three.rest().empty());
+  ask(one);
+  submitted.sink->end(end_of(Outcome::eos));
+  while (const auto chunk = busy.receive_chunk())
+    if (chunk->empty()) break;
+  ask(busy);
+}
+
+TEST_CASE("http: connections that were never used, are used, or speak frames make no room for others") {
+  FakeServer server({.max_connections_per_uid = 3});
+  HttpClient unused(server.path()), busy(server.path());
+  begin_stream(server, busy);
+  RawClient frames(server.path());
+  frames.hello();
+  HttpClient refused(server.path());
+  REQUIRE(refused.get("/health"));
+  CHECK(refused.expect().status == 429);
+  REQUIRE(unused.get("/health"));
+  CHECK(unused.expect().status == 200);
 }
 
 TEST_CASE("http: a client that reads nothing parks its answer, and is closed after the stall timeout") {
