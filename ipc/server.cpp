@@ -19,6 +19,7 @@
 #include "config/options/values.h"
 #include "ipc/frames/frame_connection.h"
 #include "ipc/group_lookup.h"
+#include "ipc/http/response.h"
 #include "ipc/http/tls_front.h"
 #include "ipc/io_watch.h"
 #include "ipc/refused_callers.h"
