@@ -300,7 +300,7 @@ std::optional<Rejection> Server::Impl::make_room_for(std::uint32_t uid) {
     longest = connection;
   }
   if (!longest) return why;
-  longest->close();  // without a word, as after the keep-alive timeout
+  longest->close();  // as after the keep-alive timeout
   return no_room_for(uid);
 }
 

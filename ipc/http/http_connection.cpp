@@ -414,7 +414,7 @@ bool HttpConnection::watch(Clock::time_point now) {
   if (answering_ || decoding_ || held_back_) return false;
   const auto idle = number_ == 0 ? options.limits.hello_timeout : options.limits.keep_alive_timeout;
   if (now - head_since_ < idle) return true;
-  close();  // without a word: a client takes an answer to no request for one to its next
+  close();  // nothing is sent: a client would take it for the answer to its next request
   return false;
 }
 

@@ -37,7 +37,11 @@ struct Registration {
   epoll_event event{};
 };
 std::mutex registered_mutex;
-std::map<int, Registration> registered;  // by descriptor
+// By descriptor. Libraries close some before and after the objects of this file live.
+std::map<int, Registration>& registered() {
+  static auto* const all = new std::map<int, Registration>;
+  return *all;
+}
 
 template <class Function>
 Function* next(Function* /*of this type*/, const char* name) {
@@ -53,8 +57,8 @@ int really_control(int epoll, int operation, int fd, epoll_event* event) {
 bool finds_nothing(Call call, int fd) {
   if (!spurious || is_of_test) return false;
   const std::lock_guard lock(registered_mutex);
-  const auto found = registered.find(fd);
-  if (found == registered.end() || num_calls[call]++ % 2 == 1) return false;
+  const auto found = registered().find(fd);
+  if (found == registered().end() || num_calls[call]++ % 2 == 1) return false;
   epoll_event event = found->second.event;
   if (really_control(found->second.epoll, EPOLL_CTL_MOD, fd, &event) != 0) return false;
   ++num_spurious[call];
@@ -100,9 +104,9 @@ int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) noexcept {
   {
     const std::lock_guard lock(registered_mutex);
     if (operation == EPOLL_CTL_DEL || !event)
-      registered.erase(fd);
+      registered().erase(fd);
     else
-      registered[fd] = {epoll, *event};
+      registered()[fd] = {epoll, *event};
   }
   return really_control(epoll, operation, fd, event);
 }
@@ -110,7 +114,7 @@ int epoll_ctl(int epoll, int operation, int fd, epoll_event* event) noexcept {
 int close(int fd) {
   {
     const std::lock_guard lock(registered_mutex);
-    registered.erase(fd);
+    registered().erase(fd);
   }
   static const auto real = next(&::close, "close");
   return real(fd);
