@@ -9,15 +9,21 @@ namespace troupe::ipc {
 namespace {
 
 // Between a turn that has come and the next that is asked for.
-constexpr std::chrono::seconds kTurnInterval{1};
+constexpr std::chrono::milliseconds kTurnInterval{1'000};
 
 using SteadyClock = std::chrono::steady_clock;
 
 }  // namespace
 
 IoWatch::IoWatch(asio::io_context& io, const Activity& activity, std::chrono::milliseconds patience,
-                 std::function<bool()> is_idle, std::function<void(const std::string&)> on_stuck)
-    : io_(io), activity_(activity), is_idle_(std::move(is_idle)), on_stuck_(std::move(on_stuck)), turns_(patience) {}
+                 std::function<bool()> is_idle, std::function<void(const std::string&)> on_stuck,
+                 std::chrono::milliseconds idle_turns)
+    : io_(io),
+      activity_(activity),
+      is_idle_(std::move(is_idle)),
+      on_stuck_(std::move(on_stuck)),
+      idle_turns_(idle_turns),
+      turns_(patience) {}
 
 IoWatch::~IoWatch() { stop(); }
 
@@ -58,8 +64,6 @@ void IoWatch::on_turn() {
 void IoWatch::run() {
   std::unique_lock lock(mutex_);
   while (!stops_) {
-    changed_.wait(lock, [this] { return stops_ || is_awake_; });
-    if (stops_) return;
     turns_.asked(SteadyClock::now());
     asio::post(io_, [this] { on_turn(); });
     while (turns_.is_outstanding()) {
@@ -67,7 +71,8 @@ void IoWatch::run() {
       if (stops_) return;
       woken ? take_turn(lock) : look(lock);
     }
-    changed_.wait_for(lock, kTurnInterval, [this] { return stops_; });
+    const bool idle = !is_awake_;
+    changed_.wait_for(lock, idle ? idle_turns_ : kTurnInterval, [&] { return stops_ || (idle && is_awake_); });
   }
 }
 

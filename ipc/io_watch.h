@@ -16,12 +16,16 @@
 
 namespace troupe::ipc {
 
+// How often a turn is asked for while the server is idle, so that it uses hardly any CPU.
+inline constexpr std::chrono::milliseconds kIdleTurns{10'000};
+
 class IoWatch {
  public:
-  // is_idle: called by the io thread; no turns are asked for then until wake(), so that an idle server uses no CPU.
+  // is_idle: called by the io thread; then turns are asked for every `idle_turns` only, until wake().
   // on_stuck: called by the watch's thread with the reason; may be empty. `io` and `activity` outlive the watch.
   IoWatch(asio::io_context& io, const Activity& activity, std::chrono::milliseconds patience,
-          std::function<bool()> is_idle, std::function<void(const std::string&)> on_stuck);
+          std::function<bool()> is_idle, std::function<void(const std::string&)> on_stuck,
+          std::chrono::milliseconds idle_turns = kIdleTurns);
   ~IoWatch();  // as stop()
   IoWatch(const IoWatch&) = delete;
   IoWatch& operator=(const IoWatch&) = delete;
@@ -43,6 +47,7 @@ class IoWatch {
   const Activity& activity_;
   const std::function<bool()> is_idle_;
   const std::function<void(const std::string&)> on_stuck_;
+  const std::chrono::milliseconds idle_turns_;
 
   std::mutex mutex_;  // for the members below
   std::condition_variable changed_;

@@ -1,6 +1,9 @@
 // The io thread is watched: what it does that takes too long is told, and that it comes to nothing any more.
+#include <asio.hpp>
 #include <future>
+#include <thread>
 
+#include "ipc/io_watch.h"
 #include "tests/ipc/fixture.h"
 #include "tests/ipc/http/http_client.h"
 
@@ -30,6 +33,33 @@ TEST_CASE("an io thread that hangs is told of, with what it does and for whom") 
   CHECK(has(text, "progress-timeout"));
   go_on.set_value();
   CHECK(client.expect().status == 200);
+}
+
+TEST_CASE("an io thread that hangs while the server is idle is told of, too") {
+  asio::io_context io{1};
+  Activity activity;
+  std::promise<std::string> told;
+  std::promise<void> go_on;
+  const auto on_stuck = [&, is_told = false](const std::string& why) mutable {
+    if (!std::exchange(is_told, true)) told.set_value(why);
+  };
+  IoWatch watch(
+      io, activity, std::chrono::milliseconds(1), [] { return true; }, on_stuck, std::chrono::milliseconds(5));
+  auto work = asio::make_work_guard(io);
+  std::thread thread([&io] { io.run(); });
+  watch.start();
+  asio::post(io, [&, gate = go_on.get_future().share()] {
+    const Doing doing(activity, "waits for the test", "", {.uid = 7, .pid = 8, .is_known = true});
+    gate.wait();
+  });
+  auto why = told.get_future();
+  const bool is_told = why.wait_for(kPatience) == std::future_status::ready;
+  go_on.set_value();
+  watch.stop();
+  work.reset();
+  thread.join();
+  REQUIRE(is_told);
+  CHECK(has(why.get(), "it waits for the test of uid 7 pid 8"));
 }
 
 TEST_CASE("a user's groups are asked for without holding up anybody, and once for all that wait") {
