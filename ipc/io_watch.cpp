@@ -1,8 +1,11 @@
 #include "ipc/io_watch.h"
 
 #include <fmt/format.h>
+#include <pthread.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
+#include <fstream>
 #include <utility>
 
 namespace troupe::ipc {
@@ -12,6 +15,14 @@ namespace {
 constexpr std::chrono::milliseconds kTurnInterval{1'000};
 
 using SteadyClock = std::chrono::steady_clock;
+
+// Where in the kernel a thread of this process waits; empty: it is not known, or it runs.
+std::string place_in_kernel(pid_t thread) {
+  std::string place;
+  std::ifstream file(fmt::format("/proc/self/task/{}/wchan", thread));
+  std::getline(file, place);
+  return place.empty() || place == "0" ? std::string() : fmt::format(" (in the kernel's {})", place);
+}
 
 }  // namespace
 
@@ -28,7 +39,10 @@ IoWatch::IoWatch(asio::io_context& io, const Activity& activity, std::chrono::mi
 IoWatch::~IoWatch() { stop(); }
 
 void IoWatch::start() {
-  thread_ = std::thread([this] { run(); });
+  thread_ = std::thread([this] {
+    pthread_setname_np(pthread_self(), "io watch");
+    run();
+  });
 }
 
 void IoWatch::stop() {
@@ -55,6 +69,7 @@ void IoWatch::on_turn() {
   {
     const std::lock_guard lock(mutex_);
     has_come_ = true;
+    io_thread_ = ::gettid();
     came_at_ = SteadyClock::now();
     if (idle) is_awake_ = false;
   }
@@ -89,7 +104,8 @@ void IoWatch::look(std::unique_lock<std::mutex>& lock) {
   const TurnWatch::Verdict verdict = turns_.look(now);
   if (verdict == TurnWatch::Verdict::fine) return;
   tell(lock, verdict,
-       fmt::format("the I/O thread has served nobody for {} ms: {}", turns_.lateness(now).count(), activity_.text()));
+       fmt::format("the I/O thread has served nobody for {} ms: {}", turns_.lateness(now).count(), activity_.text()) +
+           place_in_kernel(io_thread_));
 }
 
 void IoWatch::tell(std::unique_lock<std::mutex>& lock, TurnWatch::Verdict verdict, const std::string& text) {

@@ -4,6 +4,8 @@
 
 #include <asio.hpp>
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -54,6 +56,7 @@ class IoWatch {
   TurnWatch turns_;
   TurnWatch::TimePoint came_at_{};
   bool has_come_ = false;  // the outstanding turn
+  pid_t io_thread_ = 0;    // 0: no turn has come yet
   bool is_awake_ = false;  // written by the io thread alone
   bool stops_ = false;
   std::thread thread_;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <google/protobuf/stubs/logging.h>
+#include <pthread.h>
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -435,7 +436,10 @@ void Server::start(actors::Gateway& gateway) {
   impl_->hub.empty_since = Clock::now();
   impl_->door.open();
   for (const auto& each : impl_->tcp_doors) each->open();
-  impl_->thread = std::thread([impl = impl_.get()] { impl->hub.io.run(); });
+  impl_->thread = std::thread([impl = impl_.get()] {
+    pthread_setname_np(pthread_self(), "io");
+    impl->hub.io.run();
+  });
   impl_->watch.start();
 }
 

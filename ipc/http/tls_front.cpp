@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
+#include <pthread.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -322,7 +323,10 @@ Result<std::unique_ptr<TlsFront>> TlsFront::start(TlsOptions options) {
   auto context = make_context(options.certificate, options.key);
   if (!context) return context.error();
   auto impl = std::make_unique<Impl>(std::move(options), std::move(*context));
-  impl->thread = std::thread([&io = impl->io] { io.run(); });
+  impl->thread = std::thread([&io = impl->io] {
+    pthread_setname_np(pthread_self(), "tls");
+    io.run();
+  });
   return std::unique_ptr<TlsFront>(new TlsFront(std::move(impl)));
 }
 
