@@ -93,6 +93,10 @@ std::string Connection::peer_name() const {
   return fmt::format("uid {} pid {}", caller_.peer.uid, caller_.peer.pid);
 }
 
+ActiveFor Connection::active_for() const {
+  return {.uid = caller_.peer.uid, .pid = caller_.peer.pid, .is_known = !caller_.is_tcp || caller_.is_known};
+}
+
 asio::awaitable<void> Connection::wait_for_leave() {
   before_wait();
   held_back_ = true;
@@ -195,8 +199,11 @@ asio::awaitable<void> Connection::write_loop() {
       co_await wake_.async_wait(asio::redirect_error(asio::use_awaitable, error));
       continue;
     }
-    for (Outgoing& item : batch) encode(std::move(item), bytes);
-    end_batch(bytes);
+    {
+      const Doing doing(hub_.activity, "writes an answer", "", active_for());
+      for (Outgoing& item : batch) encode(std::move(item), bytes);
+      end_batch(bytes);
+    }
     batch.clear();
     for (std::size_t sent = 0; sent < bytes.size();) {
       write_progress_ = Clock::now();

@@ -19,13 +19,12 @@
 #include "ipc/hub.h"
 #include "ipc/outbox.h"
 #include "ipc/rate_limits.h"
+#include "ipc/sockets/connected_socket.h"
 #include "ipc/sockets/listening_socket.h"
 #include "ipc/sockets/peer_facts.h"
 #include "ipc/streams.h"
 
 namespace troupe::ipc {
-
-using Socket = asio::generic::stream_protocol::socket;
 
 // The shortest wait of a connection whose user sends too many requests: it then handles several at once.
 inline constexpr std::chrono::milliseconds kPaceInterval{10};
@@ -90,6 +89,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   }
   Streams& streams() { return streams_; }
   std::uint64_t outbox_bytes() const { return outbox_->bytes(); }
+  // Since when it has been kept for a next request, of which nothing has come; nullopt: it is used, or was never.
+  virtual std::optional<Clock::time_point> idle_since() { return std::nullopt; }
 
  protected:
   Connection(Hub& hub, Caller caller, Socket&& socket);
@@ -137,6 +138,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Counts and logs a connection that is ended for this reason.
   void note_broken(const std::string& why);
   std::string peer_name() const;  // for the log
+  ActiveFor active_for() const;   // likewise
 
   Hub& hub_;
   Socket socket_;

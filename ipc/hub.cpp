@@ -90,12 +90,14 @@ void Hub::arm_status() {
 void Hub::put_status_question() {
   last_question_ = Clock::now();
   asking_ = std::exchange(waiting_, {});
+  const Doing doing(activity, "asks for the status");
   gateway->status([weak = self](actors::StatusSnapshot snapshot) {
     const auto hub = weak.lock();
     if (!hub) return;
     asio::post(hub->io, [weak, snapshot = std::move(snapshot)] {
       const auto server = weak.lock();
       if (!server) return;
+      const Doing doing(server->activity, "answers questions for the status");
       for (const OnStatus& done : std::exchange(server->asking_, {})) done(snapshot);
       server->arm_status();
     });
@@ -198,6 +200,7 @@ void Hub::stop_ticking() {
 }
 
 void Hub::tick() {
+  const Doing doing(activity, "looks at the time limits of connections");
   const Clock::time_point now = Clock::now();
   bool again = false;
   for (const std::shared_ptr<Connection>& connection : all_connections()) again |= connection->tick(now);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "config/printable.h"
+#include "ipc/activity.h"
 #include "ipc/buffer_budget.h"
 #include "ipc/frames/request_counts.h"
 #include "ipc/frames/status_frame.h"
@@ -66,7 +67,7 @@ struct User {
   const std::uint32_t uid;
   std::uint32_t connections = 0;
   TokenBucket frames;     // of every kind; while it is empty, frames are handled later
-  TokenBucket questions;  // all that is answered beside requests (open_control(), Exchange::is_question): while it is
+  TokenBucket questions;  // all that is answered beside requests (open_control(), Route::is_question): while it is
                           // empty, these are refused
 };
 
@@ -115,6 +116,7 @@ struct Hub {
   asio::io_context io{1};
   asio::thread_pool decoders{1};  // decodes large frames; its jobs keep their connection alive and post back to io
   ServerOptions options;
+  Activity activity;  // of the io thread
   // Each is half of max_buffer_bytes, so frames being read cannot take the memory for answers.
   std::shared_ptr<BufferBudget> frames, answers;
   actors::Gateway* gateway = nullptr;

@@ -34,6 +34,7 @@ struct HeapBytes {
            heap_bytes(end->field) + heap_bytes(end->stop);
   }
   std::uint64_t operator()(const EncodedAnswer& answer) const { return heap_bytes(answer.frame); }
+  std::uint64_t operator()(StreamNote) const { return 0; }
 };
 
 }  // namespace

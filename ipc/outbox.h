@@ -24,10 +24,14 @@ struct EncodedAnswer {
   scheduler::Outcome outcome = scheduler::Outcome::eos;
 };
 
+// What is known of an answer beside what the client is sent: a choice of it was admitted, or nothing was sent for a
+// while.
+enum class StreamNote : std::uint8_t { admitted, silent };
+
 // Tokens and ends are encoded as frames when they are written, on the io thread: an actor only moves a value in.
 struct Outgoing {
   std::uint64_t stream = 0;
-  std::variant<actors::TokenRun, std::unique_ptr<actors::End>, EncodedAnswer> body;
+  std::variant<actors::TokenRun, std::unique_ptr<actors::End>, EncodedAnswer, StreamNote> body;
 };
 
 // Thread-safe. Sinks and callbacks may keep it alive after its connection has closed; a closed outbox drops what they
@@ -85,8 +89,12 @@ class Outbox {
 class OutboxSink final : public actors::StreamSink {
  public:
   // first_choice: of the request, among the choices of the stream.
-  OutboxSink(std::shared_ptr<Outbox> outbox, std::uint64_t stream, std::uint32_t first_choice = 0)
-      : outbox_(std::move(outbox)), stream_(stream), first_choice_(first_choice) {}
+  OutboxSink(std::shared_ptr<Outbox> outbox, std::uint64_t stream, std::uint32_t first_choice = 0,
+             bool notes_admission = false)
+      : outbox_(std::move(outbox)), stream_(stream), first_choice_(first_choice), notes_admission_(notes_admission) {}
+  void admitted(std::uint32_t) override {
+    if (notes_admission_) outbox_->push({stream_, StreamNote::admitted});
+  }
   void tokens(actors::TokenRun run) override {
     run.choice += first_choice_;
     outbox_->push({stream_, std::move(run)});
@@ -100,6 +108,7 @@ class OutboxSink final : public actors::StreamSink {
   const std::shared_ptr<Outbox> outbox_;
   const std::uint64_t stream_;
   const std::uint32_t first_choice_;
+  const bool notes_admission_;
 };
 
 }  // namespace troupe::ipc

@@ -23,9 +23,7 @@ std::string first_bytes(int connection) {
 
 struct Waiting {
   Waiting(asio::io_context& io, FileDescriptor connection, std::shared_ptr<const LastWords> what)
-      : socket(io, asio::generic::stream_protocol(AF_UNIX, 0), connection.release()),
-        timer(io, kRefusedWait),
-        words(std::move(what)) {}
+      : socket(connected_socket(io, AF_UNIX, std::move(connection))), timer(io, kRefusedWait), words(std::move(what)) {}
   Socket socket;
   asio::steady_timer timer;
   std::shared_ptr<const LastWords> words;

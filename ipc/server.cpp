@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 #include <google/protobuf/stubs/logging.h>
+#include <pthread.h>
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <limits>
@@ -17,7 +19,10 @@
 #include "config/options/option_groups.h"
 #include "config/options/values.h"
 #include "ipc/frames/frame_connection.h"
+#include "ipc/group_lookup.h"
+#include "ipc/http/response.h"
 #include "ipc/http/tls_front.h"
+#include "ipc/io_watch.h"
 #include "ipc/refused_callers.h"
 #include "ipc/sockets/door.h"
 #include "ipc/sockets/listening_socket.h"
@@ -32,9 +37,6 @@ namespace troupe::ipc {
 namespace {
 
 using scheduler::Outcome;
-
-// Users over TCP whose groups are remembered, so that the database of users is not asked for each connection.
-constexpr std::size_t kMaxRememberedGroups = 1024;
 
 Status check(const ServerOptions& options) {
   if (Status checked = config::check_ranges(options.limits); !checked) return checked;
@@ -132,17 +134,25 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
       : guests(guests_of(options)),
         listening(std::move(socket)),
         hub(std::move(options)),
+        watch(
+            hub.io, hub.activity, hub.options.turn_patience, [this] { return hub.connections.empty(); },
+            hub.options.on_stuck),
         door(hub.io, AF_UNIX, listening.release(), [this](FileDescriptor fd) { welcome(std::move(fd)); }),
+        groups(hub.io, hub.options.find_groups ? hub.options.find_groups : groups_of_user),
         work(hub.io.get_executor()) {}
 
   Status listen_on_tcp();
   void welcome(FileDescriptor connection);
   void welcome_tcp(FileDescriptor connection);
-  // The user at the other end, as the kernel says where neither keys nor no_auth decide.
-  Caller caller_over_tcp(int connection);
-  const std::vector<std::uint32_t>& groups_of(std::uint32_t uid);
+  // A caller whom the kernel has named, or not; gids: of the user.
+  Caller caller_over_tcp(std::string address, std::optional<std::uint32_t> uid, std::vector<std::uint32_t> gids);
+  void serve_tcp(FileDescriptor connection, Caller caller);
+  void turn_away_tcp(const FileDescriptor& connection, const Rejection& why);
   void turn_away(FileDescriptor connection, const Peer& peer, const Rejection& why);
   std::optional<Rejection> no_room_for(std::uint32_t uid);
+  // As the above; of connections over HTTP that are kept for a next request the one that has waited for it longest is
+  // closed instead: the user's own, or, where there are too many in all, also one of a user with more of them.
+  std::optional<Rejection> make_room_for(std::uint32_t uid);
   void turn_away_waiting();
   void stop_accepting();
   void reconfigure(const ServerOptions& options);
@@ -151,12 +161,13 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
   void end_drain(std::function<void()> done);
   void close_all();
 
-  Guests guests;                                                         // io thread only
-  std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> groups;  // of users over TCP, until a reload
+  Guests guests;  // io thread only
   ListeningSocket listening;
   Hub hub;
+  IoWatch watch;
   Door door;  // of the Unix socket
   std::vector<std::unique_ptr<Door>> tcp_doors;
+  GroupLookup groups;  // of users over TCP, until a reload
   asio::executor_work_guard<asio::io_context::executor_type> work;
   std::thread thread;
   std::atomic<bool> draining{false};
@@ -183,10 +194,13 @@ Status Server::Impl::listen_on_tcp() {
     tcp_doors.push_back(std::make_unique<Door>(hub.io, address.is_v6 ? AF_INET6 : AF_INET, *fd,
                                                [this](FileDescriptor socket) { welcome_tcp(std::move(socket)); }));
   }
+  if (http.asks_kernel()) groups.start();
   return Ok{};
 }
 
 void Server::Impl::welcome(FileDescriptor connection) {
+  watch.wake();
+  const Doing doing(hub.activity, "lets a connection in");
   const Result<Peer> peer = peer_of(connection.get());
   if (!peer) {
     ++hub.connections_refused;
@@ -195,26 +209,17 @@ void Server::Impl::welcome(FileDescriptor connection) {
   }
   if (!admitted(*peer, connection.get(), guests))
     return turn_away(std::move(connection), *peer, {.code = Outcome::permission, .uid = peer->uid});
-  if (const auto why = no_room_for(peer->uid)) return turn_away(std::move(connection), *peer, *why);
+  if (const auto why = make_room_for(peer->uid)) return turn_away(std::move(connection), *peer, *why);
   ++hub.connections_accepted;
-  Socket socket(hub.io, asio::generic::stream_protocol(AF_UNIX, 0), connection.release());
-  const auto client = std::make_shared<FrameConnection>(hub, std::move(socket), *peer);
+  const auto client =
+      std::make_shared<FrameConnection>(hub, connected_socket(hub.io, AF_UNIX, std::move(connection)), *peer);
   hub.remember(client);
   client->start();
 }
 
-const std::vector<std::uint32_t>& Server::Impl::groups_of(std::uint32_t uid) {
-  if (const auto known = groups.find(uid); known != groups.end()) return known->second;
-  if (groups.size() >= kMaxRememberedGroups) groups.clear();
-  return groups.emplace(uid, groups_of_user(uid)).first->second;
-}
-
-Caller Server::Impl::caller_over_tcp(int connection) {
-  const HttpOptions& http = hub.options.http;
-  std::string address = host_of_peer(connection);
-  if (http.authenticator || http.no_auth) return tcp_caller(std::move(address));
-  const std::optional<std::uint32_t> uid = uid_of_tcp_peer(connection);
-  Caller caller = named_tcp_caller(std::move(address), uid, uid ? groups_of(*uid) : std::vector<std::uint32_t>());
+Caller Server::Impl::caller_over_tcp(std::string address, std::optional<std::uint32_t> uid,
+                                     std::vector<std::uint32_t> gids) {
+  Caller caller = named_tcp_caller(std::move(address), uid, std::move(gids));
   if (!uid && !hub.options.tenants.name_tcp()) caller.refused = unnamed_over_tcp();
   if (uid && !admitted(*uid, caller.facts.gids, guests)) {
     caller.refused = to_refusal({.code = Outcome::permission, .uid = *uid});
@@ -227,17 +232,34 @@ Caller Server::Impl::caller_over_tcp(int connection) {
 }
 
 void Server::Impl::welcome_tcp(FileDescriptor connection) {
+  watch.wake();
+  const Doing doing(hub.activity, "lets a connection over TCP in");
+  const HttpOptions& http = hub.options.http;
+  std::string address = host_of_peer(connection.get());
+  if (!http.asks_kernel()) return serve_tcp(std::move(connection), tcp_caller(std::move(address)));
+  // Now, while the client has not closed its end: then the kernel names nobody any more.
+  const std::optional<std::uint32_t> uid = uid_of_tcp_peer(connection.get());
+  if (!uid) return serve_tcp(std::move(connection), caller_over_tcp(std::move(address), uid, {}));
+  if (const auto why = make_room_for(*uid)) return turn_away_tcp(connection, *why);
+  const auto waiting = std::make_shared<FileDescriptor>(std::move(connection));
+  groups.ask(*uid, [this, waiting, address = std::move(address), uid](const GroupLookup::Groups& gids) {
+    const bool is_open = std::ranges::any_of(tcp_doors, [](const auto& each) { return each->is_open(); });
+    if (is_open) serve_tcp(std::move(*waiting), caller_over_tcp(address, uid, gids));
+  });
+}
+
+void Server::Impl::turn_away_tcp(const FileDescriptor& connection, const Rejection& why) {
+  ++hub.connections_refused;
+  const Refusal refusal = to_refusal(why);
+  hub.warn(hub.refused_lines, [&] { return fmt::format("connection over TCP refused: {}", refusal.message); });
+  if (hub.options.http.tls) return;  // its client would need a handshake first
+  const std::string answer = http::refusal_bytes(refusal);
+  static_cast<void>(::send(connection.get(), answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL));
+}
+
+void Server::Impl::serve_tcp(FileDescriptor connection, Caller caller) {
   const std::shared_ptr<http::TlsFront>& tls = hub.options.http.tls;
-  Caller caller = caller_over_tcp(connection.get());
-  if (const auto why = no_room_for(user_of(caller))) {
-    ++hub.connections_refused;
-    const Refusal refusal = to_refusal(*why);
-    hub.warn(hub.refused_lines, [&] { return fmt::format("connection over TCP refused: {}", refusal.message); });
-    if (tls) return;  // its client would need a handshake first
-    const std::string answer = http::refusal_bytes(refusal);
-    static_cast<void>(::send(connection.get(), answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL));
-    return;
-  }
+  if (const auto why = make_room_for(user_of(caller))) return turn_away_tcp(connection, *why);
   if (tls) {
     auto decrypted = tls->wrap(std::move(connection));
     if (!decrypted) {
@@ -248,20 +270,39 @@ void Server::Impl::welcome_tcp(FileDescriptor connection) {
     connection = std::move(*decrypted);
   }
   ++hub.connections_accepted;
-  Socket socket(hub.io, asio::generic::stream_protocol(tls ? AF_UNIX : AF_INET, 0), connection.release());
-  serve_http(hub, std::move(caller), std::move(socket));
+  serve_http(hub, std::move(caller), connected_socket(hub.io, tls ? AF_UNIX : AF_INET, std::move(connection)));
 }
 
 std::optional<Rejection> Server::Impl::no_room_for(std::uint32_t uid) {
   const ServerOptions& options = hub.options;
-  const std::uint32_t own = hub.user(uid).connections;
+  const std::uint32_t own = hub.user(uid).connections + groups.num_waiting(uid);
   if (own >= options.limits.max_connections_per_uid)
     return Rejection{Outcome::quota, uid, false, own, options.limits.max_connections_per_uid};
   const bool of_owner = uid != kTcpUser && is_owner(uid);
   const std::uint64_t kept = of_owner ? 0 : scheduler::kept_for_owner_of(options.limits.max_connections);
   const std::uint64_t limit = options.limits.max_connections - kept;
-  if (hub.connections.size() >= limit) return Rejection{Outcome::queue_full, 0, kept == 0, 0, limit};
+  if (hub.connections.size() + groups.num_waiting() >= limit)
+    return Rejection{Outcome::queue_full, 0, kept == 0, 0, limit};
   return std::nullopt;
+}
+
+std::optional<Rejection> Server::Impl::make_room_for(std::uint32_t uid) {
+  const auto why = no_room_for(uid);
+  if (!why) return why;
+  const User& own = hub.user(uid);
+  std::shared_ptr<Connection> longest;
+  std::optional<Clock::time_point> since;
+  for (const auto& connection : hub.connections) {
+    const User& other = connection->user();
+    const bool may_go = &other == &own || (why->code == Outcome::queue_full && other.connections > own.connections);
+    const auto idle = may_go ? connection->idle_since() : std::nullopt;
+    if (!idle || (since && *since <= *idle)) continue;
+    since = idle;
+    longest = connection;
+  }
+  if (!longest) return why;
+  longest->close();  // as after the keep-alive timeout
+  return no_room_for(uid);
 }
 
 // Refuses with a few system calls per connection, since there may be thousands a second.
@@ -293,13 +334,14 @@ void Server::Impl::turn_away_waiting() {
 }
 
 void Server::Impl::reconfigure(const ServerOptions& options) {
+  const Doing doing(hub.activity, "takes over changed options");
   guests = guests_of(options);
   hub.options.tenants = options.tenants;
   warn_of_hidden_cgroups(options.tenants);
   config::take_reloadable(hub.options.limits, options.limits);
   fit_to_descriptors(hub.options);
   hub.set_rates();
-  groups.clear();
+  groups.forget();
   hub.options.http.border = options.http.border;
   if (door.is_open())
     if (Status changed = listening.admit(guests); !changed) spdlog::warn("{}", changed.error().message);
@@ -333,6 +375,7 @@ void Server::Impl::end_if_idle(std::chrono::milliseconds time, const std::functi
 // A socket of our own goes on listening, so that new clients are refused with `draining`. On an inherited one they wait
 // for the next server.
 void Server::Impl::begin_drain(std::function<void()> done) {
+  const Doing doing(hub.activity, "begins the drain");
   if (!listening.file()) stop_accepting();
   hub.draining = true;
   for (const auto& connection : hub.connections) connection->announce_draining();
@@ -345,6 +388,7 @@ void Server::Impl::begin_drain(std::function<void()> done) {
 }
 
 void Server::Impl::end_drain(std::function<void()> done) {
+  const Doing doing(hub.activity, "ends the drain");
   if (door.is_open()) {
     listening.remove_file();  // first: after it no new connection can be queued
     turn_away_waiting();
@@ -392,7 +436,11 @@ void Server::start(actors::Gateway& gateway) {
   impl_->hub.empty_since = Clock::now();
   impl_->door.open();
   for (const auto& each : impl_->tcp_doors) each->open();
-  impl_->thread = std::thread([impl = impl_.get()] { impl->hub.io.run(); });
+  impl_->thread = std::thread([impl = impl_.get()] {
+    pthread_setname_np(pthread_self(), "io");
+    impl->hub.io.run();
+  });
+  impl_->watch.start();
 }
 
 Status Server::reconfigure(const ServerOptions& options) {
@@ -420,6 +468,7 @@ void Server::drain(std::function<void()> done) {
 }
 
 void Server::stop() {
+  impl_->watch.stop();
   if (impl_->thread.joinable()) {
     asio::post(impl_->hub.io, [impl = impl_.get()] { impl->close_all(); });
     impl_->work.reset();

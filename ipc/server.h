@@ -1,4 +1,5 @@
-// The Unix-socket server: turns frames into gateway calls and answers into frames. docs/protocol.md has the protocol.
+// The server: turns frames (docs/protocol.md), and requests of HTTP (docs/api.md), into calls of the gateway, and its
+// answers into theirs.
 //
 //   auto server = ipc::Server::bind({.socket_path = path});   // before the model loads: fails early
 //   auto gateway = actors::Gateway::start(...);
@@ -22,6 +23,7 @@
 #include "config/options/server_limits.h"
 #include "config/result.h"
 #include "ipc/frames/framing.h"
+#include "ipc/http/api/stream_silence.h"
 #include "ipc/http/border.h"
 #include "ipc/sockets/listen_address.h"
 #include "ipc/sockets/listening_socket.h"
@@ -39,10 +41,16 @@ struct HttpOptions {
   std::vector<TcpAddress> listen{};  // port 0: any free one
   bool no_auth = false;              // any program that reaches a TCP address may use the server
   http::BorderRules border{};        // over TCP
+  api::SilenceLimits silence{};      // of answers that stream
   // Null: TCP needs loopback addresses, and without no_auth the kernel is asked which user a client is: it has the
   // rights that it has on the Unix socket. A client that the kernel does not name needs a tenant rule of TCP.
   std::shared_ptr<http::Authenticator> authenticator{};
+  // With an authenticator, for its page alone: the kernel is asked all the same, and its word counts unless a request
+  // has the page's key. Clients that the kernel does not name, or that no rule lets in, may come with keys.
+  bool kernel_names = false;
   std::shared_ptr<http::TlsFront> tls{};  // null: TCP is not encrypted, and needs a loopback address
+
+  bool asks_kernel() const { return !listen.empty() && !no_auth && (!authenticator || kernel_names); }
 };
 
 struct ServerOptions {
@@ -59,6 +67,13 @@ struct ServerOptions {
   // of its own (GatewayOptions::on_usage): one that was refused before, and Tokenize and Detokenize. On the io thread;
   // must not block. May be empty.
   std::function<void(const actors::EndedRequest&)> on_ended{};
+  // The groups of a user over TCP, asked for on a thread of its own. Empty: the machine's database says them.
+  std::function<std::vector<std::uint32_t>(std::uint32_t uid)> find_groups{};
+  // The io thread is watched: a turn of it that is late by a second is a line in the log, and the second in a row that
+  // is late by turn_patience (at least a second) is told to on_stuck, on the watch's thread: no client is served any
+  // more. Empty: that is a line in the log, too.
+  std::chrono::milliseconds turn_patience{60'000};
+  std::function<void(const std::string&)> on_stuck{};
 };
 
 // Frames up to this size do not count against max_buffer_bytes while they are read.
@@ -81,7 +96,8 @@ inline constexpr std::uint32_t kOtherDescriptors = 64;
 // Error: permission, when none of them can be (never a path under /tmp).
 [[nodiscard]] Result<std::string> default_socket_path();
 
-// One socket, one io thread, any number of connections. Every call may come from any thread.
+// A Unix socket, any number of TCP addresses, and one io thread for all connections. Every call may come from any
+// thread.
 class Server {
  public:
   // Creates the socket. Makes the default directory if it is missing (0700, or 0711 with guests) and replaces the file

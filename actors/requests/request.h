@@ -205,6 +205,9 @@ struct End {
 class StreamSink {
  public:
   virtual ~StreamSink() = default;
+  // The choice has passed the checks of its request and waits for its turn; before its tokens. It may still end as
+  // refused: where its deadline cannot be kept.
+  virtual void admitted(std::uint32_t /*choice*/) {}
   virtual void tokens(TokenRun run) = 0;
   virtual void end(End end) = 0;  // exactly once per choice, and nothing of that choice after it
 };

@@ -135,16 +135,22 @@ std::optional<scheduler::Refusal> StreamTable::admit(RequestId id, TimePoint now
 std::vector<AssignmentPtr> StreamTable::assign(RequestId id, std::vector<TokenId> prompt, const ServedBy& served_by) {
   const auto shared = std::make_shared<const std::vector<TokenId>>(std::move(prompt));
   std::vector<AssignmentPtr> all;
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   if (!find(id)) return all;
-  for (const RecordPtr& record : choices_of(id)) {
+  const std::vector<RecordPtr> choices = choices_of(id);
+  for (const RecordPtr& record : choices) {
     record->prompt = shared;
     record->prompt_tokens = static_cast<std::uint32_t>(shared->size());
     if (record->request->wants_proof)
       record->proof = std::make_unique<Proof>(
           Proof{.numerics_id = served_by.numerics_id, .model = served_by.model, .prompt = shared});
     move_to(*record, RequestState::queued);
+    record->outbox.emplace_back(Admitted{});
     all.push_back(assignment(*record));
+  }
+  for (const RecordPtr& record : choices) {
+    if (!lock.owns_lock()) lock.lock();
+    hand_over(lock, record);
   }
   return all;
 }
@@ -551,14 +557,16 @@ void StreamTable::hand_over(std::unique_lock<std::mutex>& lock, const RecordPtr&
   record->handing_over = true;
   std::vector<std::function<void()>> done;
   while (!record->outbox.empty()) {
-    std::variant<TokenRun, End> next = std::move(record->outbox.front());
+    auto next = std::move(record->outbox.front());
     record->outbox.pop_front();
     lock.unlock();
     const bool is_end = std::holds_alternative<End>(next);
     if (is_end) {
       record->sink->end(std::get<End>(std::move(next)));
+    } else if (auto* run = std::get_if<TokenRun>(&next)) {
+      record->sink->tokens(std::move(*run));
     } else {
-      record->sink->tokens(std::get<TokenRun>(std::move(next)));
+      record->sink->admitted(record->request->sampling.choice);
     }
     lock.lock();
     if (!is_end) continue;

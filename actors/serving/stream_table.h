@@ -257,6 +257,7 @@ class StreamTable {
   std::vector<RequestView> views(TimePoint now) const;
 
  private:
+  struct Admitted {};
   struct Record {
     RequestId id = 0;
     UnitId unit = 0;
@@ -287,7 +288,7 @@ class StreamTable {
     bool promised = false;
     std::unique_ptr<Proof> proof;  // wanted, and encoded; its ids come with the end
     // Not passed to the sink yet. One thread at a time empties it.
-    std::deque<std::variant<TokenRun, End>> outbox;
+    std::deque<std::variant<TokenRun, End, Admitted>> outbox;
     bool handing_over = false;
 
     bool is_encoded() const { return prompt || inputs; }

@@ -60,10 +60,18 @@ void Sessions::ask(const SessionQuestion& question, OnAnswer done) {
 }
 
 void Sessions::answer(const SessionQuestion& question, OnAnswer done) {
-  using Kind = SessionQuestion::Kind;
   if (draining_) return done(scheduler::server_drains());
   if (const Status opened = open(); !opened) return done(session_refusal(Outcome::unsupported, opened.error().message));
-  if (auto refused = check_tenant(question.tenant.id)) return done(*std::move(refused));
+  if (!why_unreadable(question.tenant.id)) return answer_of_readable(question, std::move(done));
+  post(Size::small, question.tenant.id, [this, question, done = std::move(done)] {
+    if (draining_) return done(scheduler::server_drains());
+    if (auto refused = read_again(question.tenant.id)) return done(*std::move(refused));
+    answer_of_readable(question, done);
+  });
+}
+
+void Sessions::answer_of_readable(const SessionQuestion& question, OnAnswer done) {
+  using Kind = SessionQuestion::Kind;
   if (question.kind == Kind::fork) return ask_fork(question, done);
   if (question.kind == Kind::remove) return ask_remove(question, done);
   if (question.kind == Kind::list) return ask_list(question.tenant.id, std::move(done));

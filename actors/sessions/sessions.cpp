@@ -32,6 +32,7 @@ class SessionSink final : public StreamSink {
  public:
   using Ended = std::function<void(End, const std::vector<TokenId>&)>;
   SessionSink(std::shared_ptr<StreamSink> sink, Ended ended) : sink_(std::move(sink)), ended_(std::move(ended)) {}
+  void admitted(std::uint32_t choice) override { sink_->admitted(choice); }
   void tokens(TokenRun run) override {
     answer_.insert(answer_.end(), run.ids.begin(), run.ids.end());
     sink_->tokens(std::move(run));
@@ -87,24 +88,48 @@ void Sessions::add(const std::vector<SessionStore::Found>& found, const std::vec
   for (const SessionProblem& each : problems) {
     problems_.push_back(each.message);
     if (each.session.empty())
-      unreadable_.insert(each.tenant);
+      unreadable_[each.tenant] = each.message;
     else if (each.part == SessionPart::tokens)
       index_.add_unusable({each.tenant, each.session}, each.last_used);
   }
 }
 
-// A folder that could not be used is looked at again: it may have been mended. What is in it is not known before.
-std::optional<scheduler::Refusal> Sessions::check_tenant(TenantId tenant) {
+std::optional<scheduler::Refusal> Sessions::why_unreadable(TenantId tenant) const {
   const std::lock_guard lock(mutex_);
-  if (!unreadable_.contains(tenant)) return std::nullopt;
+  const auto found = unreadable_.find(tenant);
+  if (found == unreadable_.end()) return std::nullopt;
+  return session_refusal(Outcome::unsupported, fmt::format("your sessions cannot be used: {}", found->second));
+}
+
+// A folder that could not be used is looked at again: it may have been mended. What is in it is not known before. On
+// the thread of small jobs, as it waits for the disk.
+std::optional<scheduler::Refusal> Sessions::read_again(TenantId tenant) {
+  if (!why_unreadable(tenant)) return std::nullopt;
   std::vector<SessionProblem> problems;
   const auto found = files_->store().scan_tenant(tenant, problems);
-  if (!found)
-    return session_refusal(Outcome::unsupported,
-                           fmt::format("your sessions cannot be used: {}", found.error().message));
-  add(*found, problems);
-  unreadable_.erase(tenant);
-  return std::nullopt;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!found) {
+      unreadable_[tenant] = found.error().message;
+    } else {
+      add(*found, problems);
+      unreadable_.erase(tenant);
+    }
+  }
+  return why_unreadable(tenant);
+}
+
+// At most once at a time.
+void Sessions::read_again_later(TenantId tenant) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!being_read_.insert(tenant).second) return;
+  }
+  post(Size::small, tenant, [this, tenant] {
+    (void)read_again(tenant);
+    const std::lock_guard lock(mutex_);
+    being_read_.erase(tenant);
+  });
 }
 
 Status Sessions::status() const {
@@ -163,7 +188,11 @@ void Sessions::when_idle(std::function<void()> done) {
 
 Sessions::Begun Sessions::begin(const scheduler::Tenant& tenant, const std::string& name, bool recompute) {
   if (const Status opened = open(); !opened) return session_refusal(Outcome::unsupported, opened.error().message);
-  if (auto refused = check_tenant(tenant.id)) return *std::move(refused);
+  if (auto refused = why_unreadable(tenant.id)) {
+    // The caller cannot wait for the disk: what is mended is found by the next one.
+    read_again_later(tenant.id);
+    return *std::move(refused);
+  }
   std::optional<SessionUse> use;
   {
     const std::lock_guard lock(mutex_);

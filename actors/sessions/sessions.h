@@ -171,9 +171,12 @@ class Sessions {
 
   Status open();
   void add(const std::vector<SessionStore::Found>& found, const std::vector<SessionProblem>& problems);
-  std::optional<scheduler::Refusal> check_tenant(TenantId tenant);
+  std::optional<scheduler::Refusal> why_unreadable(TenantId tenant) const;
+  std::optional<scheduler::Refusal> read_again(TenantId tenant);
+  void read_again_later(TenantId tenant);
   void post(Size size, TenantId tenant, std::function<void()> job);
   void answer(const SessionQuestion& question, OnAnswer done);
+  void answer_of_readable(const SessionQuestion& question, OnAnswer done);
   void one_less();
   void end_turn(const std::shared_ptr<SessionTurn>& turn, End end, const std::vector<TokenId>& answer,
                 const std::shared_ptr<StreamSink>& sink);
@@ -211,7 +214,8 @@ class Sessions {
   Status status_ = Ok{};
   std::optional<SessionFiles> files_;
   std::vector<std::string> problems_;
-  std::set<TenantId> unreadable_;  // tenants whose folder could not be used
+  std::map<TenantId, std::string> unreadable_;  // tenants whose folder could not be used, and why
+  std::set<TenantId> being_read_;               // of these, by read_again_later()
   SessionIndex index_;
   scheduler::SharedLimit buffers_;
   std::map<TenantId, std::uint32_t> num_questions_;    // open ones

@@ -154,7 +154,7 @@ void ModelUnit::add_to(KnownMemory& known) const {
 
 bool ModelUnit::is_making_progress(TimePoint now) const {
   if (parts_.model.readiness() == Readiness::failed) return parts_.failed_to_load();
-  return parts_.without_progress(now) <= server_.options.progress_timeout;
+  return !health(now).stalled;
 }
 
 void ModelUnit::stop() {

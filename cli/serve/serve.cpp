@@ -45,11 +45,11 @@ constexpr std::chrono::milliseconds kLoadStall{60'000};
 // The longest time that a stop takes in addition to the drain.
 constexpr std::chrono::milliseconds kStopMargin{15'000};
 static_assert(kStopMargin > kStopLimit);
-// Threads of a server beside those that compute and those that encode texts: the I/O thread, the decoder of large
-// frames, two for actors and one for their clock, two for sessions, one that measures memory, one that writes the log,
-// one that writes the account of usage, and one for logging why the process ends by force.
-constexpr std::uint32_t kOtherThreads = 11;
-// With --listen: one that checks keys, and one for TLS.
+// Threads of a server beside those that compute and those that encode texts: the I/O thread and the one that watches
+// it, the decoder of large frames, two for actors and one for their clock, two for sessions, one that measures memory,
+// one that writes the log, one that writes the account of usage, and one for logging why the process ends by force.
+constexpr std::uint32_t kOtherThreads = 12;
+// With --listen: one that checks keys or asks for the groups of users, and one for TLS.
 constexpr std::uint32_t kTcpThreads = 2;
 // With a file as --access-log: one that writes it, and during a reload the one before.
 constexpr std::uint32_t kAccessThreads = 2;
@@ -169,6 +169,9 @@ class Service {
         usage_->ask(std::move(query), std::move(answer));
       };
     options->on_ended = [this](const actors::EndedRequest& request) { access_.add(request); };
+    // The service manager starts it again (Restart=on-failure).
+    options->turn_patience = options_.progress_timeout;
+    options->on_stuck = [](const std::string& why) { end_by_force(kExitFailure, ("ended by force: " + why).c_str()); };
     auto server = ipc::Server::bind(std::move(*options));
     if (!server)
       return end_with(server.error().code == ErrorCode::io ? Ending{kExitSocketFailure, server.error().message}

@@ -40,11 +40,11 @@ Result<scheduler::Tenant> tenant_of(const ipc::KeyRow& row, const ipc::TenantRul
                              given.file.empty() ? "" : " of " + given.file, row.tenant, row.name));
 }
 
-// Whether clients over TCP need a key: where one was made, a file was named, the page has one, or strangers may come.
-// Else the kernel says which user of this machine is calling.
+// Whether clients over TCP need a key: where one was made, a file was named, or strangers may come. Else the kernel
+// says which user of this machine is calling, also where the page has a key.
 Result<bool> needs_keys(const config::ServeOptions& options, const std::vector<ipc::TcpAddress>& addresses) {
   if (options.no_auth) return false;
-  if (options.open || options.keys_file != "auto") return true;
+  if (options.keys_file != "auto") return true;
   for (const ipc::TcpAddress& address : addresses)
     if (!address.is_loopback()) return true;
   const auto path = ipc::keys_path(options.keys_file);
@@ -57,6 +57,7 @@ Result<bool> needs_keys(const config::ServeOptions& options, const std::vector<i
 Result<std::vector<ipc::ServedKey>> read_served_keys(const config::ServeOptions& options, const config::Given& given,
                                                      const ipc::TenantRules& rules) {
   const auto path = ipc::keys_path(options.keys_file);
+  if (!path && options.open && options.keys_file == "auto") return std::vector<ipc::ServedKey>();
   if (!path) return path.error();
   if (options.open && ::access(path->c_str(), F_OK) != 0 && errno == ENOENT)
     return std::vector<ipc::ServedKey>();  // the page alone has a key
@@ -126,7 +127,7 @@ Status TcpAccess::open(const config::ServeOptions& options, const config::Given&
   no_auth_ = options.no_auth;
   const auto with_keys = needs_keys(options, server.http.listen);
   if (!with_keys) return with_keys.error();
-  if (*with_keys) {
+  if (*with_keys || (options.open && !no_auth_)) {
     auto keys = read_served_keys(options, given, server.tenants);
     if (!keys)
       return Error{keys.error().code,
@@ -136,7 +137,8 @@ Status TcpAccess::open(const config::ServeOptions& options, const config::Given&
           ErrorCode::bad_config,
           "there are no keys for clients over TCP: make one with `troupe key add NAME`; without --keys-file, on an "
           "address of this machine, the kernel says which user is calling"};
-    spdlog::info("{} keys for clients over TCP", keys->size());
+    kernel_names_ = !*with_keys;
+    if (*with_keys) spdlog::info("{} keys for clients over TCP", keys->size());
     auto tab_key = options.open ? std::make_unique<ipc::TabKey>() : nullptr;
     if (tab_key) once_ = tab_key->once();
     keys_ = std::make_shared<ipc::http::KeyAuthenticator>(std::move(*keys), std::move(tab_key),
@@ -153,6 +155,7 @@ Status TcpAccess::open(const config::ServeOptions& options, const config::Given&
     tls_ = std::move(*tls);
   }
   server.http.authenticator = keys_;
+  server.http.kernel_names = kernel_names_;
   server.http.tls = tls_;
   return Ok{};
 }
@@ -167,6 +170,7 @@ std::string TcpAccess::page_address(const ipc::TcpAddress& address) const {
 }
 
 const char* TcpAccess::clients_text() const {
+  if (kernel_names_) return "for those users of this machine who may use the socket, and for the page";
   if (keys_) return "for holders of keys";
   return no_auth_ ? "for every program of this machine (no-auth)"
                   : "for those users of this machine who may use the socket";

@@ -40,6 +40,7 @@ class TcpAccess {
 
  private:
   bool no_auth_ = false;
+  bool kernel_names_ = false;                          // the keys are for the page alone
   std::shared_ptr<ipc::http::KeyAuthenticator> keys_;  // null: none are asked for
   std::string once_;                                   // of --open with keys: what goes into the address
   std::shared_ptr<ipc::http::TlsFront> tls_;           // null: no TLS

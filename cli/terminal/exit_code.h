@@ -11,8 +11,10 @@ namespace troupe::cli {
 inline constexpr config::ExitStatus kExitStatuses[] = {
     {kExitOk, "all is well; serve: a clean stop, the drain included"},
     {kExitFailure,
-     "something failed at run time; serve: also where it had to be ended by force, by an error that nothing handles or "
-     "because it had not stopped 5 seconds after --drain-timeout; status: the server has failed or stands still; run: "
+     "something failed at run time; serve: also where it had to be ended by force, by an error that nothing handles, "
+     "because its I/O thread was late by --progress-timeout twice in a row, or because it had not stopped 5 seconds "
+     "after "
+     "--drain-timeout; status: the server has failed or stands still; run: "
      "also an answer that --timeout or the end of the server cut short"},
     {kExitUsage, "wrong flags or values; run: a request that can never be served"},
     {kExitBadModel, "the model file is damaged, or of a kind that is not served"},

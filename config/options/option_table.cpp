@@ -146,7 +146,8 @@ std::span<const Option> option_table() {
       {&ServerOptions::idle_exit, "idle-exit", "", kServer, "TIME", within(0, 24 * kHours),
        "end when nobody has been connected for this long, for a service that its socket starts; 0: never", kReloads},
       {&DrainOptions::progress_timeout, "progress-timeout", "", kServer, "TIME", within(1, 24 * kHours),
-       "how long work may wait without a step ending before health says stalled; more than the longest step"},
+       "how long work may wait without a step ending before health says stalled; more than the longest step. An I/O "
+       "thread that is so late twice in a row ends the server (exit code 1), for systemd to start it again"},
 
       {&UsageFileOptions::usage_db, "usage-db", "", kServer, "FILE", kAny,
        "keep what each tenant has used in this file; auto: usage.db in $STATE_DIRECTORY, $XDG_STATE_HOME/troupe or "

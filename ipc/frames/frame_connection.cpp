@@ -52,15 +52,24 @@ asio::awaitable<void> FrameConnection::read_loop() {
     if (error) break;
     // Reads no more of a large frame than its missing bytes: its buffer has exactly that much room.
     const std::size_t most = input_.bytes() > 0 ? decoder_.missing_bytes() : hub_.scratch.size();
-    const std::size_t size = socket_.read_some(asio::buffer(hub_.scratch, most), error);
-    if (error == asio::error::would_block || error == asio::error::try_again) continue;
-    if (error) break;  // end of stream: a client that has closed its side gets no more answers
-    last_read_ = Clock::now();
-    decoder_.append(std::string_view(hub_.scratch.data(), size));
+    std::size_t size = 0;
+    {
+      const Doing doing(hub_.activity, "reads frames", "", active_for());
+      size = socket_.read_some(asio::buffer(hub_.scratch, most), error);
+      if (error == asio::error::would_block || error == asio::error::try_again) continue;
+      if (error) break;  // end of stream: a client that has closed its side gets no more answers
+      last_read_ = Clock::now();
+      decoder_.append(std::string_view(hub_.scratch.data(), size));
+    }
     const bool frame_ended = co_await take_frames();
     if (const auto time = pace_.after_read(size, frame_ended); time.count() > 0 && !closing_) co_await wait(time);
   }
   if (!closing_) close();
+}
+
+std::optional<Refusal> FrameConnection::handle(Decoded&& decoded, std::size_t bytes) {
+  const Doing doing(hub_.activity, "handles a frame", "", active_for());
+  return on_frame(std::move(decoded), bytes);
 }
 
 asio::awaitable<bool> FrameConnection::take_frames() {
@@ -88,7 +97,7 @@ asio::awaitable<bool> FrameConnection::take_frames() {
     const bool is_request = decoded.kind != RequestKind::other;  // credits and cancels help to end requests
     if (is_request) co_await wait_after_refusals();
     if (closing_) co_return true;
-    if (auto why = on_frame(std::move(decoded), size)) co_await end_as_broken(std::move(*why));
+    if (auto why = handle(std::move(decoded), size)) co_await end_as_broken(std::move(*why));
   }
   streams_.pass_on_granted();
   decoder_.drop_taken();
@@ -132,6 +141,7 @@ void FrameConnection::encode(Outgoing&& item, std::string& bytes) {
                  [&](actors::TokenRun& run) { encode_tokens(stream, std::move(run), bytes); },
                  [&](std::unique_ptr<actors::End>& end) { encode_end(stream, std::move(*end), bytes); },
                  [&](EncodedAnswer& answer) { encode_answer(stream, std::move(answer), bytes); },
+                 [](StreamNote) {},  // frames have no words for it
              },
              item.body);
 }

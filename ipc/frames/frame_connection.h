@@ -28,6 +28,8 @@ class FrameConnection final : public Connection {
   asio::awaitable<void> read_loop();
   // Handles the complete frames; returns whether there was one.
   asio::awaitable<bool> take_frames();
+  // As on_frame(), named in the log if it takes too long.
+  std::optional<Refusal> handle(Decoded&& decoded, std::size_t bytes);
   // Ends the connection for bytes that are no frame that may come here.
   asio::awaitable<void> end_as_broken(Refusal why);
   // The refusal of a frame above the limit.

@@ -24,6 +24,8 @@ class Authenticator {
   virtual void decide(const RequestHead& head, const std::string& address, std::function<void(Decision)> done) = 0;
   // The key that a page goes on with instead of one for one use; nullopt: it is none, or was used.
   virtual std::optional<std::string> exchange(std::string_view /*once*/) { return std::nullopt; }
+  // Whether exchange() gave it.
+  virtual bool is_page_key(std::string_view /*key*/) const { return false; }
 };
 
 }  // namespace troupe::ipc::http

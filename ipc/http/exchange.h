@@ -61,7 +61,7 @@ struct ReadContext {
 // io thread.
 struct Route {
   std::string_view method;
-  std::string_view path;  // a last part "*" is any text: "/v1/models/*"
+  std::string_view path;  // a literal; a last part "*" is any text: "/v1/models/*"
   RequestKind kind = RequestKind::other;
   bool is_question = false;  // counts against max_questions_per_second
   api::Dialect dialect = api::Dialect::openai;

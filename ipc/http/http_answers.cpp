@@ -118,7 +118,8 @@ void HttpConnection::submit(std::vector<actors::Request> requests, std::unique_p
   for (actors::Request& each : requests) {
     const std::uint32_t first = std::exchange(first_choice, first_choice + each.num_choices);
     each.credit = kImplicitCredit;
-    streams_.submit(stream, std::move(each), std::make_shared<OutboxSink>(outbox_, answering_->number, first));
+    streams_.submit(stream, std::move(each),
+                    std::make_shared<OutboxSink>(outbox_, answering_->number, first, answering_->answer->streams()));
   }
 }
 
@@ -145,11 +146,40 @@ void HttpConnection::encode(Outgoing&& item, std::string& bytes) {
                    answering_->outcome = answer.outcome;
                    finish_answer();
                  },
+                 [&](StreamNote note) {
+                   if (is_current && streams_.contains(number)) on_note(note, bytes);
+                 },
              },
              item.body);
 }
 
+void HttpConnection::on_note(StreamNote note, std::string& bytes) {
+  if (note == StreamNote::silent) return write(answering_->answer->on_silence(), bytes);
+  if (++answering_->num_admitted < streams_.find(answering_->number)->choices.size()) return;
+  answering_->silence.admitted(Clock::now());
+  arm_silence();
+}
+
+void HttpConnection::arm_silence() {
+  silence_timer_.expires_at(*answering_->silence.due());
+  silence_timer_.async_wait([weak = weak_from_this()](asio::error_code error) {
+    const auto self = std::static_pointer_cast<HttpConnection>(weak.lock());
+    if (self && !error) self->on_silence();
+  });
+}
+
+void HttpConnection::on_silence() {
+  if (closing_ || !answering_ || !answering_->answer || !answering_->silence.due()) return;
+  if (const Clock::time_point now = Clock::now(); now >= *answering_->silence.due()) {
+    // While something is being written, the client does not hear silence; or it reads nothing at all.
+    if (outbox_->bytes() == 0 && !write_progress_) outbox_->push({answering_->number, StreamNote::silent});
+    answering_->silence.sent(now);
+  }
+  arm_silence();
+}
+
 void HttpConnection::write(api::AnswerOutput&& output, std::string& bytes) {
+  if (output.head || !output.bytes.empty()) answering_->silence.sent(Clock::now());
   if (output.head) {
     if (output.head->streams) {
       answering_->streams = true;
@@ -164,7 +194,10 @@ void HttpConnection::write(api::AnswerOutput&& output, std::string& bytes) {
   if (!is_last) return;
   if (answering_->streams) {
     flush_piece(bytes);
-    append_last_chunk(bytes, answering_->framing);
+    if (output.cut_off)
+      answering_->framing.keep_alive = false;  // the end of the connection shows that the body has none
+    else
+      append_last_chunk(bytes, answering_->framing);
   }
   streams_.cancel(answering_->number);
   finish_answer();
@@ -183,6 +216,7 @@ void HttpConnection::finish_answer() {
                 std::chrono::round<std::chrono::milliseconds>(Clock::now() - answering_->since).count(),
                 answering_->id);
   answering_.reset();
+  silence_timer_.cancel();
   if (!keep_alive) end_after_writing_ = true;
   event_.cancel();
 }
@@ -209,6 +243,7 @@ void HttpConnection::flushed() {
 void HttpConnection::on_close() {
   event_.cancel();
   resume_.cancel();
+  silence_timer_.cancel();
 }
 
 void HttpConnection::close_when_flushed() {

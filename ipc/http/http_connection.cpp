@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <utility>
@@ -43,7 +44,8 @@ HttpConnection::HttpConnection(Hub& hub, Caller caller, Socket&& socket, std::st
       reader_(hub.options.limits.max_frame_bytes),
       pending_(std::move(received)),
       event_(hub.io, Clock::time_point::max()),
-      resume_(hub.io) {}
+      resume_(hub.io),
+      silence_timer_(hub.io) {}
 
 void HttpConnection::start() {
   spawn(read_loop());
@@ -68,13 +70,17 @@ asio::awaitable<void> HttpConnection::read_loop() {
     co_await socket_.async_wait(Socket::wait_read, asio::redirect_error(asio::use_awaitable, error));
     if (error) break;
     const std::size_t most = lingering_ ? hub_.scratch.size() : kMaxPendingBytes - pending_.size();
-    const std::size_t size = socket_.read_some(asio::buffer(hub_.scratch, most), error);
-    if (error == asio::error::would_block || error == asio::error::try_again) continue;
-    if (error) break;
-    last_read_ = Clock::now();
-    if (closing_ || lingering_) continue;
-    pending_.append(hub_.scratch.data(), size);
-    event_.cancel();
+    std::size_t size = 0;
+    {
+      const Doing doing(hub_.activity, "reads over HTTP", "", active_for());
+      size = socket_.read_some(asio::buffer(hub_.scratch, most), error);
+      if (error == asio::error::would_block || error == asio::error::try_again) continue;
+      if (error) break;
+      last_read_ = Clock::now();
+      if (closing_ || lingering_) continue;
+      pending_.append(hub_.scratch.data(), size);
+      event_.cancel();
+    }
     // A client that sends a head byte by byte is read less often.
     const auto pause = pace_.after_read(size, std::exchange(request_ended_, false));
     for (const auto until = Clock::now() + pause; Clock::now() < until && socket_.is_open();) {
@@ -166,13 +172,13 @@ asio::awaitable<void> HttpConnection::on_head() {
   if (caller_.is_tcp) {
     if (const auto wrong = check_host(head, hub_.options.http.border)) co_return reject(error_response(*wrong));
     if (const auto wrong = check_origin(head, hub_.options.http.border)) co_return reject(error_response(*wrong));
-    if (const auto& why = caller_.refused) {
-      answering_->framing.keep_alive = false;  // the next connection is asked for anew: rules may have changed
-      must_linger_ = true;
-      co_return reject(error_response(*why, api::Dialect::openai));
-    }
   }
   auto misdirected = choose_route(head);
+  if (const auto& why = caller_.refused; why && !may_come_by_key(head)) {
+    answering_->framing.keep_alive = false;  // the next connection is asked for anew: rules may have changed
+    must_linger_ = true;
+    co_return reject(error_response(*why, answering_->dialect));
+  }
   std::optional<api::ApiError> refused;
   if (route_ && !route_->needs_no_key) co_await wait_for_tenant(refused);
   if (closing_) co_return;
@@ -204,8 +210,19 @@ asio::awaitable<void> HttpConnection::on_head() {
   hub_.arm_tick();
 }
 
-bool HttpConnection::needs_key(const RequestHead& head) const {
+bool HttpConnection::may_come_by_key(const RequestHead& head) const {
   if (!hub_.options.http.authenticator) return false;
+  return (route_ && route_->needs_no_key) || !presented_key(head).empty();
+}
+
+bool HttpConnection::needs_key(const RequestHead& head) const {
+  const Authenticator* const authenticator = hub_.options.http.authenticator.get();
+  if (!authenticator) return false;
+  // A client that the kernel's word lets in needs none, and any key but the page's means nothing then.
+  if (caller_.is_tcp && hub_.options.http.kernel_names) {
+    const std::string_view key = presented_key(head);
+    return !key.empty() && (caller_.refused || authenticator->is_page_key(key));
+  }
   // Load balancers ask for the health, and have no key.
   if (caller_.is_tcp) return !(route_->kind == RequestKind::health && presented_key(head).empty());
   // On the Unix socket the kernel names the user. A proxy may pass a client's key on instead of naming a tenant.
@@ -217,6 +234,10 @@ asio::awaitable<void> HttpConnection::wait_for_tenant(std::optional<api::ApiErro
   const RequestHead& head = reader_.head();
   if (!needs_key(head)) {
     const std::string* label = head.find("troupe-tenant");
+    if (caller_.is_tcp && hub_.options.http.kernel_names && (!label || !caller_.is_known)) {
+      set_tenant(first_tenant(hub_, caller_));  // the request before may have had the page's key
+      co_return;
+    }
     if (!label || !caller_.is_known) {
       static_cast<void>(decide_tenant());
       co_return;
@@ -245,25 +266,32 @@ asio::awaitable<void> HttpConnection::wait_for_tenant(std::optional<api::ApiErro
     set_tenant(std::get<scheduler::Tenant>(std::move(**decision)));
 }
 
+void HttpConnection::begin_answering() { answering_.emplace(++number_, hub_.options.http.silence); }
+
 void HttpConnection::begin_answering(const RequestHead& head) {
-  answering_.emplace(++number_);
+  begin_answering();
   answering_->framing = {.is_http11 = head.is_http11,
                          .keep_alive = head.keep_alive && !hub_.draining,
                          .is_head = head.method == "HEAD",
                          .fields = caller_.is_tcp ? cors_fields(head, hub_.options.http.border) : std::vector<Field>{}};
   answering_->id = request_id(head);
   answering_->asked_for = head.method + " " + head.path;
+  if (head.path.starts_with("/api/")) answering_->dialect = api::Dialect::ollama;
   answering_->framing.fields.push_back({"X-Request-Id", answering_->id});
   route_ = nullptr;
 }
 
 std::optional<Response> HttpConnection::choose_route(const RequestHead& head) {
   const std::vector<const Route*> routes = routes_at(head.path);
-  if (routes.empty() && head.path != "*")
+  if (routes.empty() && head.path != "*") {
+    const bool is_ollama = answering_->dialect == api::Dialect::ollama;
     return error_response(
-        api::ApiError{
-            .status = 404, .message = "there is no " + head.path + " here; see docs/api.md", .code = "not_found"},
-        api::Dialect::openai);
+        api::ApiError{.status = 404,
+                      .message = "there is no " + head.path + " here" +
+                                 (is_ollama ? "; OpenAI's API is at /v1 (docs/api.md)" : "; see docs/api.md"),
+                      .code = "not_found"},
+        answering_->dialect);
+  }
   const std::string_view wanted = head.method == "HEAD" ? "GET" : std::string_view(head.method);
   std::string allow = "OPTIONS";
   for (const Route* route : routes) {
@@ -300,7 +328,7 @@ asio::awaitable<void> HttpConnection::fail_reading() {
   const BadRequest& bad = reader_.error();
   co_await wait_after_refusals();
   if (closing_) co_return;
-  if (!answering_) answering_.emplace(++number_);
+  if (!answering_) begin_answering();
   answering_->framing.keep_alive = false;
   must_linger_ = true;
   note_broken(bad.message);
@@ -308,7 +336,7 @@ asio::awaitable<void> HttpConnection::fail_reading() {
   end_after_writing();
 }
 
-// Answers name the model and depend on its template, so they begin once it is there. The wait polls, a few times only.
+// Answers name the model and depend on its template, so they begin once it is there. Looks every kLoadInterval.
 asio::awaitable<void> HttpConnection::wait_until_loaded(std::string model) {
   held_back_ = true;
   while (!closing_ && is_loading(*hub_.gateway, model)) co_await wait(kLoadInterval);
@@ -325,23 +353,38 @@ asio::awaitable<void> HttpConnection::on_request() {
                             .gateway = hub_.gateway,
                             .model = &model};
   Act act;
-  if (request.body.size() <= kMaxInlineFrameBytes)
+  if (request.body.size() <= kMaxInlineFrameBytes) {
+    const Doing doing(hub_.activity, "checks a request for ", route_->path.data(), active_for());
     act = route_->read(std::move(request), context);
-  else
+  } else {
     co_await elsewhere([&] { act = route_->read(std::move(request), context); });
+  }
   if (needs_model(route_->kind)) co_await wait_until_loaded(model);
   input_.shrink_to(0);
   if (closing_) co_return;
   answering_->model = std::move(model);
-  act(*this);
-  act = nullptr;
+  {
+    const Doing doing(hub_.activity, "answers ", route_->path.data(), active_for());
+    act(*this);
+    act = nullptr;
+  }
   if (input_ended_ && awaits_gateway()) close();
+}
+
+// What lies in the socket is a request that is not read yet.
+std::optional<Clock::time_point> HttpConnection::idle_since() {
+  const bool is_kept = number_ > 0 && !closing_ && !end_after_writing_ && !answering_ && !decoding_ && !held_back_ &&
+                       !input_ended_ && pending_.empty() && reader_.stage() == Stage::idle && outbox_->bytes() == 0;
+  if (!is_kept) return std::nullopt;
+  char byte = 0;
+  if (::recv(socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0) return std::nullopt;
+  return head_since_;
 }
 
 bool HttpConnection::watch(Clock::time_point now) {
   const ServerOptions& options = hub_.options;
   const auto too_late = [&](const std::string& why) {
-    if (!answering_) answering_.emplace(++number_);
+    if (!answering_) begin_answering();
     answering_->framing.keep_alive = false;
     must_linger_ = true;
     break_off(why, answering_->opened ? std::string()
@@ -371,7 +414,7 @@ bool HttpConnection::watch(Clock::time_point now) {
   if (answering_ || decoding_ || held_back_) return false;
   const auto idle = number_ == 0 ? options.limits.hello_timeout : options.limits.keep_alive_timeout;
   if (now - head_since_ < idle) return true;
-  close();  // without a word: a client takes an answer to no request for one to its next
+  close();  // nothing is sent: a client would take it for the answer to its next request
   return false;
 }
 

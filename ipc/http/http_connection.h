@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "ipc/connection.h"
+#include "ipc/http/api/stream_silence.h"
 #include "ipc/http/exchange.h"
 #include "ipc/http/request_reader.h"
 #include "ipc/http/response.h"
@@ -26,12 +27,13 @@ class HttpConnection final : public Connection, private Exchange {
 
   void start() override;
   void announce_draining() override {}  // each answer says that it is the connection's last
+  std::optional<Clock::time_point> idle_since() override;
   void close_when_flushed() override;
 
  private:
   // The request that is being answered.
   struct Answering {
-    explicit Answering(std::uint64_t stream) : number(stream) {}
+    Answering(std::uint64_t stream, const api::SilenceLimits& limits) : number(stream), silence(limits) {}
 
     std::uint64_t number;  // of its stream
     Framing framing;
@@ -45,6 +47,8 @@ class HttpConnection final : public Connection, private Exchange {
     bool opened = false;                                   // it has a stream, and was counted
     std::unique_ptr<api::ApiAnswer> answer;                // of a request for the gateway
     bool streams = false;                                  // the head of an answer in pieces has been written
+    api::StreamSilence silence;                            // of an answer in pieces
+    std::size_t num_admitted = 0;                          // choices
   };
 
   // Reads bytes and keeps them for serve_loop().
@@ -55,6 +59,8 @@ class HttpConnection final : public Connection, private Exchange {
   bool push_pending();
   // A head is complete: decides whether its body is to be read.
   asio::awaitable<void> on_head();
+  // Whether a request of a client that the rules refuse is looked at all the same.
+  bool may_come_by_key(const RequestHead& head) const;
   // Whether the request's key decides for which tenant it counts.
   bool needs_key(const RequestHead& head) const;
   asio::awaitable<void> wait_for_tenant(std::optional<api::ApiError>& refused);
@@ -72,10 +78,15 @@ class HttpConnection final : public Connection, private Exchange {
   // Answers bytes that are no request, and ends the connection.
   asio::awaitable<void> fail_reading();
   void begin_answering(const RequestHead& head);
+  void begin_answering();  // to what is no request
   void open_stream(std::uint64_t count);
   void write(api::AnswerOutput&& output, std::string& bytes);
   void flush_piece(std::string& bytes);
   void finish_answer();
+  void on_note(StreamNote note, std::string& bytes);
+  // For the time when an answer in pieces has been silent for too long.
+  void arm_silence();
+  void on_silence();
   bool owes_answer() const { return answering_ && answering_->opened; }
   // The answer is still to come from the gateway's stream table.
   bool awaits_gateway() const;
@@ -109,6 +120,7 @@ class HttpConnection final : public Connection, private Exchange {
   std::string pending_;        // bytes that the reader has not used; empty while nothing is sent ahead
   asio::steady_timer event_;   // never expires; cancelled for something()
   asio::steady_timer resume_;  // the timer of read_loop()
+  asio::steady_timer silence_timer_;
   const Route* route_ = nullptr;
   std::uint64_t number_ = 0;  // of the last request
   std::optional<Answering> answering_;

@@ -91,7 +91,7 @@ void KeyAuthenticator::decide(const RequestHead& head, const std::string& addres
     return done(
         no_access("this server asks for a key: send Authorization: Bearer KEY (or x-api-key: KEY); `troupe key "
                   "add NAME` on its machine makes one"));
-  if (tab_key_ && tab_key_->matches(key)) {
+  if (is_page_key(key)) {
     std::unique_lock lock(mutex_);
     scheduler::Tenant tenant = tab_tenant_;
     lock.unlock();

@@ -27,6 +27,7 @@ class KeyAuthenticator final : public Authenticator {
                             scheduler::Tenant tab_tenant = {});
   void decide(const RequestHead& head, const std::string& address, std::function<void(Decision)> done) override;
   std::optional<std::string> exchange(std::string_view once) override;
+  bool is_page_key(std::string_view key) const override { return tab_key_ && tab_key_->matches(key); }
   // New keys and rules, from the next request on.
   void replace(std::vector<ServedKey> keys, scheduler::Tenant tab_tenant = {});
 

@@ -66,7 +66,8 @@ std::string response_bytes(const Response& response, const Framing& framing) {
 }
 
 std::string stream_head(const Response& response, const Framing& framing) {
-  std::string bytes = head_bytes(response, framing) + "Cache-Control: no-cache\r\n";
+  // The second is for nginx, which else keeps what it gets until it has some kilobytes.
+  std::string bytes = head_bytes(response, framing) + "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n";
   if (framing.is_http11) bytes += "Transfer-Encoding: chunked\r\n";
   return bytes + "\r\n";
 }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
+#include <pthread.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,21 +16,36 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 
 #include "config/system_error.h"
+#include "ipc/sockets/connected_socket.h"
 
 namespace troupe::ipc::http {
 namespace {
 
-using TcpSocket = asio::generic::stream_protocol::socket;
 using Context = std::shared_ptr<asio::ssl::context>;
 
 constexpr std::size_t kBufferBytes = 16u << 10;     // the longest record of TLS
 constexpr int kPairBufferBytes = 32 << 10;          // that the kernel holds, each way; it doubles it
 constexpr std::chrono::seconds kGoodbyeTimeout{5};  // for the client to close, after the last byte
 constexpr std::chrono::seconds kFlushTime{2};
+
+// What a client gets that speaks HTTP without TLS, without it.
+constexpr std::string_view kNoTls =
+    R"({"error":{"message":"this address speaks HTTPS, and plain HTTP came: begin the address with https://",)"
+    R"("type":"invalid_request_error","param":null,"code":"https_required"}})";
+std::string answer_without_tls() {
+  return fmt::format(
+      "HTTP/1.1 400 Bad Request\r\nServer: troupe\r\nContent-Type: application/json\r\nContent-Length: "
+      "{}\r\nConnection: "
+      "close\r\n\r\n{}",
+      kNoTls.size(), kNoTls);
+}
 
 Error file_error(ErrorCode code, const std::string& path, const std::string& why) {
   return {code, fmt::format("{}: {}", path, why)};
@@ -152,8 +168,8 @@ class TlsPipe : public std::enable_shared_from_this<TlsPipe> {
           FileDescriptor inner)
       : context_(std::move(context)),
         place_(std::move(place)),
-        tls_(TcpSocket(io, asio::generic::stream_protocol(family, 0), tcp.release()), *context_),
-        inner_(io, asio::local::stream_protocol(), inner.release()),
+        tls_(connected_socket(io, family, std::move(tcp)), *context_),
+        inner_(connected_socket(io, AF_UNIX, std::move(inner))),
         deadline_(io) {}
   ~TlsPipe() = default;
   TlsPipe(const TlsPipe&) = delete;
@@ -175,11 +191,49 @@ class TlsPipe : public std::enable_shared_from_this<TlsPipe> {
   asio::awaitable<void> handshake() {
     const auto self = shared_from_this();
     asio::error_code error;
+    const auto first = co_await first_byte();
+    if (!first) co_return close();
+    // A record of TLS begins with 22; a method of HTTP with a letter.
+    if (*first >= 'A' && *first <= 'Z') co_return co_await answer_in_the_clear();
     co_await tls_.async_handshake(asio::ssl::stream_base::server, asio::redirect_error(asio::use_awaitable, error));
     if (error) co_return close();
     deadline_.cancel();
     run(decrypt());
     run(encrypt());
+  }
+
+  // What the client begins with, which stays in the socket; nullopt: nothing.
+  asio::awaitable<std::optional<char>> first_byte() {
+    asio::error_code error;
+    for (;;) {
+      co_await tls_.next_layer().async_wait(Socket::wait_read, asio::redirect_error(asio::use_awaitable, error));
+      char byte = 0;
+      const ssize_t size = error ? 0 : ::recv(tls_.next_layer().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+      if (size == 1) co_return byte;
+      if (size == 0 || (errno != EAGAIN && errno != EINTR)) co_return std::nullopt;
+    }
+  }
+
+  asio::awaitable<void> answer_in_the_clear() {
+    asio::error_code ignored;
+    inner_.close(ignored);  // the server sees that the client is gone
+    const std::string answer = answer_without_tls();
+    co_await asio::async_write(tls_.next_layer(), asio::buffer(answer),
+                               asio::redirect_error(asio::use_awaitable, ignored));
+    place_->sent();
+    close_after(kGoodbyeTimeout);
+    co_await drop_rest();
+  }
+
+  // Ends the sending side, then reads what the client still sends: a socket that is closed with bytes unread resets the
+  // connection, and the last answer might be lost.
+  asio::awaitable<void> drop_rest() {
+    std::array<char, kBufferBytes> buffer;
+    asio::error_code error;
+    tls_.next_layer().shutdown(asio::socket_base::shutdown_send, error);
+    for (error = {}; !error;)
+      co_await tls_.next_layer().async_read_some(asio::buffer(buffer),
+                                                 asio::redirect_error(asio::use_awaitable, error));
   }
 
   asio::awaitable<void> decrypt() {
@@ -209,13 +263,9 @@ class TlsPipe : public std::enable_shared_from_this<TlsPipe> {
     }
     place_->sent();
     close_after(kGoodbyeTimeout);
-    // "close notify", so that the client knows that nothing was cut off. What it still sends is read and dropped: a
-    // socket that is closed with bytes unread resets the connection, and the last answer might be lost.
+    // "close notify", so that the client knows that nothing was cut off.
     co_await tls_.async_shutdown(asio::redirect_error(asio::use_awaitable, ignored));
-    tls_.next_layer().shutdown(asio::socket_base::shutdown_send, ignored);
-    for (error = {}; !error;)
-      co_await tls_.next_layer().async_read_some(asio::buffer(buffer),
-                                                 asio::redirect_error(asio::use_awaitable, error));
+    co_await drop_rest();
   }
 
   void close_after(std::chrono::milliseconds time) {
@@ -234,8 +284,8 @@ class TlsPipe : public std::enable_shared_from_this<TlsPipe> {
 
   const Context context_;
   const std::unique_ptr<Place> place_;
-  asio::ssl::stream<TcpSocket> tls_;
-  asio::local::stream_protocol::socket inner_;
+  asio::ssl::stream<Socket> tls_;
+  Socket inner_;
   asio::steady_timer deadline_;
 };
 
@@ -273,7 +323,10 @@ Result<std::unique_ptr<TlsFront>> TlsFront::start(TlsOptions options) {
   auto context = make_context(options.certificate, options.key);
   if (!context) return context.error();
   auto impl = std::make_unique<Impl>(std::move(options), std::move(*context));
-  impl->thread = std::thread([&io = impl->io] { io.run(); });
+  impl->thread = std::thread([&io = impl->io] {
+    pthread_setname_np(pthread_self(), "tls");
+    io.run();
+  });
   return std::unique_ptr<TlsFront>(new TlsFront(std::move(impl)));
 }
 

@@ -645,6 +645,21 @@ TEST_CASE("a tenant whose folder cannot be used is refused by name, until it is 
   }
 }
 
+TEST_CASE("a turn of a tenant whose folder was mended is refused once more, and the folder is read beside it") {
+  const TempFolder folder;
+  {
+    const auto gateway = start(options_for(kAttention, folder.path("sessions")));
+    (void)run(*gateway, turn("talk", some_ids(50, 1), 10));
+  }
+  const fs::path files = files_in(folder);
+  fs::permissions(files, fs::perms(0755));
+  const auto gateway = start(options_for(kAttention, folder.path("sessions")));
+  fs::permissions(files, fs::perms::owner_all);
+  CHECK(run(*gateway, turn("talk", some_ids(5, 2), 10)).end.outcome == Outcome::unsupported);
+  CHECK(names_in(*gateway) == std::vector<std::string>{"talk"});
+  CHECK(run(*gateway, turn("talk", some_ids(5, 2), 10)).end.usage.prompt_tokens == 65);
+}
+
 TEST_CASE("under other numerics a session is refused unless it is to be recomputed, with another model always") {
   const TempFolder folder;
   std::vector<TokenId> all = some_ids(50, 1);

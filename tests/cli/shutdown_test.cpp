@@ -206,6 +206,28 @@ TEST_CASE("a server that hangs while it stops is ended by force 5 seconds after 
   require_gone(scene);
 }
 
+TEST_CASE("a server whose I/O thread hangs says what it did, and ends with a code after which it is started again") {
+  if (!kCanInterpose) return;
+  const TempFolder folder;
+  const std::string socket = folder.path("t.sock");
+  Gate gate(folder, "recv", 1);
+  Process server(
+      Spawn{.arguments = {"serve", "--socket", socket, "--progress-timeout", "1s"}, .environment = gate.environment()});
+  REQUIRE(server.wait_for_err("ready"));
+  const troupe::FileDescriptor client = connect_to(socket);
+  REQUIRE(::write(client.get(), "GET /", 5) == 5);
+  gate.wait();
+  const Finished ended = server.wait();
+  INFO(ended.err);
+  CHECK_FALSE(ended.by_signal);
+  CHECK(ended.code == 1);
+  const std::string doing =
+      "it reads frames of uid " + std::to_string(::geteuid()) + " pid " + std::to_string(::getpid());
+  CHECK_THAT(ended.err, Contains("the I/O thread has served nobody for 1") && Contains(doing));
+  CHECK_THAT(last_line(ended.err), Contains("ended by force: the I/O thread") && Contains(doing));
+  CHECK_FALSE(std::filesystem::exists(socket));
+}
+
 TEST_CASE("a second signal ends a server whose log is not read") {
   const TempFolder folder;
   const std::string socket = folder.path("t.sock");

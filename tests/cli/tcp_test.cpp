@@ -170,6 +170,19 @@ TEST_CASE("serve --tls-cert: requests come encrypted, and a new certificate is u
   CHECK(server.stop().code == 0);
 }
 
+TEST_CASE("serve --open: where no key was made, the server's own user needs none, as without it") {
+  const std::uint16_t port = free_port();
+  ServerProcess server({"--listen", tcp_at(port), "--open"});
+  REQUIRE(server.process().wait_for_out("#once="));
+  REQUIRE(server.process().wait_for_out("\n"));
+  const std::string out = server.process().out();
+  const std::string once = out.substr(out.find("once_"), out.find('\n') - out.find("once_"));
+  CHECK_THAT(ask_models(port, ""), StartsWith("HTTP/1.1 200"));
+  CHECK_THAT(ask_models(port, "any"), StartsWith("HTTP/1.1 200"));
+  CHECK_THAT(ask(port, "POST /open", once), StartsWith("HTTP/1.1 200"));
+  CHECK_THAT(server.stop().err, Contains("for those users of this machine who may use the socket, and for the page"));
+}
+
 TEST_CASE("serve --open: the address that is printed lets one tab in, without a key in the log") {
   const TempFolder folder;
   const std::uint16_t port = free_port();

@@ -45,19 +45,25 @@ struct AnswerOutput {
   std::optional<AnswerHead> head{};  // set once: these go before `bytes`
   std::string bytes{};
   bool last = false;  // the answer is complete
+  // An error has ended an answer that streams: after `bytes` the body must not look complete.
+  bool cut_off = false;
 };
 
 // The answer to one ApiCall. Not thread-safe: calls for one answer come one at a time, also those of several choices.
 //
 // The head comes with the first output that has bytes, so that a request refused before its first token gets the
-// status of its refusal, whether it streams or not. After `last` nothing may come (asserted). If one of several choices
-// is refused or fails, the answer is that error, and `last`; the caller then cancels the others and drops what they
-// still report.
+// status of its refusal, whether it streams or not, unless on_silence() was called before. After `last` nothing may
+// come (asserted). If one of several choices is refused or fails, the answer is that error, and `last`; the caller then
+// cancels the others and drops what they still report.
 class ApiAnswer {
  public:
   virtual ~ApiAnswer() = default;
   [[nodiscard]] virtual AnswerOutput on_tokens(actors::TokenRun&& run) = 0;
   [[nodiscard]] virtual AnswerOutput on_end(actors::End&& end) = 0;
+  // Nothing was sent for a while, and the request was admitted: the head, if it was not sent, or what clients pass
+  // over. Nothing unless the answer streams.
+  [[nodiscard]] virtual AnswerOutput on_silence() = 0;
+  [[nodiscard]] virtual bool streams() const = 0;
   // Whether an output was the last one.
   [[nodiscard]] virtual bool finished() const = 0;
   // That the template ended the prompt within reasoning, where this is known only now: before the first token.

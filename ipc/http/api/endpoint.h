@@ -20,8 +20,8 @@ enum class Endpoint : std::uint8_t {
   apply_template,
 };
 
-// Whose shape answers and errors have.
-enum class Dialect : std::uint8_t { openai, anthropic };
+// Whose shape answers and errors have. ollama: errors alone, of its paths, which are not served.
+enum class Dialect : std::uint8_t { openai, anthropic, ollama };
 
 struct EndpointInfo {
   Endpoint endpoint;

@@ -99,6 +99,10 @@ std::string error_body(const ApiError& error, Dialect dialect, const std::string
     write_openai(json, error);
     return out;
   }
+  if (dialect == Dialect::ollama) {
+    json.begin_object().field("error", error.message).end_object();
+    return out;
+  }
   json.begin_object().field("type", "error").key("error").begin_object();
   json.field("type", types_of(error.status).anthropic).field("message", error.message).end_object();
   if (request_id.empty())

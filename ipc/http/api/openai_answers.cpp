@@ -292,6 +292,8 @@ class EmbeddingAnswer final : public ApiAnswer {
   EmbeddingAnswer(ApiCall call, AnswerFacts facts) : call_(std::move(call)), facts_(std::move(facts)) {}
 
   AnswerOutput on_tokens(actors::TokenRun&&) override { return {}; }
+  AnswerOutput on_silence() override { return {}; }
+  bool streams() const override { return false; }
   bool finished() const override { return finished_; }
   void set_reasoning_open() override {}
 

@@ -141,7 +141,7 @@ AnswerOutput TextAnswer::on_end(actors::End&& ended) {
     if (error.param == "prompt" && !call_.more_prompts.empty())
       error.param = fmt::format("prompt[{}]", ended.choice / call_.request.num_choices);
     if (!has_begun_) return error_answer(error, info(call_.endpoint).dialect, "req_" + facts_.id);
-    AnswerOutput out{.last = true};
+    AnswerOutput out{.last = true, .cut_off = true};
     fail(out.bytes, error);
     return out;
   }
@@ -170,6 +170,18 @@ AnswerOutput TextAnswer::on_end(actors::End&& ended) {
   out.last = finished_;
   return out;
 }
+
+AnswerOutput TextAnswer::on_silence() {
+  AnswerOutput out;
+  if (!call_.stream || finished_) return out;
+  start(out);
+  out.bytes += std::exchange(held_, {});
+  if (out.bytes.empty()) ping(out.bytes);
+  return out;
+}
+
+// A comment of server-sent events.
+void TextAnswer::ping(std::string& out) { out += ": keep-alive\n\n"; }
 
 void TextAnswer::fail(std::string& out, const ApiError& error) {
   out += error_event(error, info(call_.endpoint).dialect);

@@ -39,6 +39,8 @@ class TextAnswer : public ApiAnswer {
 
   [[nodiscard]] AnswerOutput on_tokens(actors::TokenRun&& run) final;
   [[nodiscard]] AnswerOutput on_end(actors::End&& end) final;
+  [[nodiscard]] AnswerOutput on_silence() final;
+  [[nodiscard]] bool streams() const final { return call_.stream; }
   [[nodiscard]] bool finished() const final { return finished_; }
   void set_reasoning_open() final;
 
@@ -48,6 +50,7 @@ class TextAnswer : public ApiAnswer {
   virtual void end_choice(std::string& out, std::uint32_t choice) = 0;
   virtual void end(std::string& out) = 0;
   virtual void fail(std::string& out, const ApiError& error);  // after begin()
+  virtual void ping(std::string& out);                         // likewise: says nothing
   [[nodiscard]] virtual std::string body() = 0;
 
   const ApiCall& call() const { return call_; }

@@ -24,6 +24,11 @@ TimePoint at(int ms) { return kStart + milliseconds(ms); }
 
 // Records all calls.
 struct Listener : StreamSink {
+  void admitted(std::uint32_t choice) override {
+    CHECK(ids.empty());
+    CHECK(ends.empty());
+    admissions.push_back(choice);
+  }
   void tokens(TokenRun run) override {
     CHECK(ends.empty());
     CHECK(run.first_index == ids.size());
@@ -33,6 +38,7 @@ struct Listener : StreamSink {
   }
   void end(End end) override { ends.push_back(std::move(end)); }
 
+  std::vector<std::uint32_t> admissions;
   std::vector<TokenId> ids;
   std::string text;
   std::vector<End> ends;
@@ -80,6 +86,25 @@ TEST_CASE("streams: faults are counted for each stream, outlive a batcher, and c
   CHECK(resumed[1]->num_faults == 0);
   for (const Stream* stream : {&one, &other}) table.end(stream->id, outcome(Outcome::cancelled), at(1));
   CHECK(table.record_fault(one.id) == 0);
+}
+
+TEST_CASE("streams: the sink is told once of each choice that has passed the checks") {
+  StreamTable table({.max_requests_per_user = kQuota});
+  const auto sink = std::make_shared<Listener>(), refused = std::make_shared<Listener>();
+  Request request;
+  request.num_choices = 3;
+  const RequestId first = table.add(std::move(request), sink, at(0));
+  CHECK_FALSE(table.admit(first, at(0)));
+  CHECK(sink->admissions.empty());
+  CHECK(table.assign(first, {1, 2}, {}).size() == 3);
+  CHECK(sink->admissions == std::vector<std::uint32_t>{0, 1, 2});
+  CHECK(table.resume(0, WorkKind::generate).size() == 3);
+  CHECK(sink->admissions.size() == 3);
+  for (RequestId id = first; id < first + 3; ++id) table.end(id, outcome(Outcome::cancelled), at(1));
+  const RequestId none = table.add({}, refused, at(2));
+  table.end(none, outcome(Outcome::queue_full), at(2));
+  CHECK(table.assign(none, {1}).empty());
+  CHECK(refused->admissions.empty());
 }
 
 TEST_CASE("streams: an end names a folder of the server to the owner alone") {

@@ -8,6 +8,7 @@
 //   socket                                                                      EMFILE
 //   event    eventfd, epoll_create1, timerfd_create, signalfd                   EMFILE
 //   write    write, writev, pwrite, send, sendto, sendmsg                       EIO
+//   recv     recv, recvmsg                                                      EAGAIN
 //   madvise  pwrite  fsync                                                      EIO
 //
 // What hwloc calls while it begins and looks at the machine is not counted: version 2.9 follows null pointers where an
@@ -45,9 +46,9 @@ void* __libc_memalign(std::size_t, std::size_t);
 
 namespace {
 
-enum Kind { kMalloc, kMmap, kThread, kOpen, kSocket, kEvent, kWrite, kMadvise, kPwrite, kFsync, kNumKinds };
-constexpr const char* kNames[kNumKinds] = {"malloc", "mmap",  "thread",  "open",   "socket",
-                                           "event",  "write", "madvise", "pwrite", "fsync"};
+enum Kind { kMalloc, kMmap, kThread, kOpen, kSocket, kEvent, kWrite, kReceive, kMadvise, kPwrite, kFsync, kNumKinds };
+constexpr const char* kNames[kNumKinds] = {"malloc", "mmap", "thread",  "open",   "socket", "event",
+                                           "write",  "recv", "madvise", "pwrite", "fsync"};
 
 std::atomic<bool> counting{false};
 thread_local bool in_hwloc = false;
@@ -248,6 +249,15 @@ ssize_t sendto(int fd, const void* bytes, std::size_t count, int flags, const so
 ssize_t sendmsg(int fd, const msghdr* message, int flags) {
   static const auto real = next(&sendmsg, "sendmsg");
   return fails(kWrite, EIO) ? -1 : real(fd, message, flags);
+}
+
+ssize_t recv(int fd, void* bytes, std::size_t count, int flags) {
+  static const auto real = next(&recv, "recv");
+  return fails(kReceive, EAGAIN) ? -1 : real(fd, bytes, count, flags);
+}
+ssize_t recvmsg(int fd, msghdr* message, int flags) {
+  static const auto real = next(&recvmsg, "recvmsg");
+  return fails(kReceive, EAGAIN) ? -1 : real(fd, message, flags);
 }
 
 // Without hwloc's header: a test needs none.

@@ -2,6 +2,7 @@
 #include <poll.h>
 
 #include <chrono>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -307,8 +308,7 @@ TEST_CASE("http: a client that is refused at the door of the Unix socket is told
   options.limits.max_connections_per_uid = 1;
   FakeServer server(options);
   HttpClient first(server.path());
-  first.get("/health");
-  CHECK(first.expect().status == 200);
+  begin_stream(server, first);
   for (int i = 0; i < 3; ++i) {  // whether its bytes or the server come first
     HttpClient second(server.path());
     second.get("/health");
@@ -331,6 +331,44 @@ TEST_CASE("http: an idle connection is closed without a word, and one with a req
   submitted.sink->end(end_of(Outcome::eos));
   while (!busy.receive_chunk()->empty()) {
   }
+}
+
+TEST_CASE("http: of a user's connections the one that has waited longest for a next request makes room for another") {
+  FakeServer server({.max_connections_per_uid = 3});
+  HttpClient one(server.path()), two(server.path()), busy(server.path());
+  const auto ask = [](HttpClient& client) {
+    REQUIRE(client.get("/health"));
+    CHECK(client.expect().status == 200);
+  };
+  ask(one);
+  ask(two);
+  ask(one);
+  const auto submitted = begin_stream(server, busy);
+  HttpClient three(server.path());
+  ask(three);
+  CHECK(two.rest().empty());  // without a word
+  ask(one);
+  HttpClient four(server.path());
+  ask(four);
+  CHECK(three.rest().empty());
+  ask(one);
+  submitted.sink->end(end_of(Outcome::eos));
+  while (const auto chunk = busy.receive_chunk())
+    if (chunk->empty()) break;
+  ask(busy);
+}
+
+TEST_CASE("http: connections that were never used, are used, or speak frames make no room for others") {
+  FakeServer server({.max_connections_per_uid = 3});
+  HttpClient unused(server.path()), busy(server.path());
+  begin_stream(server, busy);
+  RawClient frames(server.path());
+  frames.hello();
+  HttpClient refused(server.path());
+  REQUIRE(refused.get("/health"));
+  CHECK(refused.expect().status == 429);
+  REQUIRE(unused.get("/health"));
+  CHECK(unused.expect().status == 200);
 }
 
 TEST_CASE("http: a client that reads nothing parks its answer, and is closed after the stall timeout") {
@@ -382,6 +420,113 @@ TEST_CASE("http: a connection that is broken off in the middle of a stream gets 
   while ((chunk = client.receive_chunk()) && !chunk->empty()) rest += *chunk;
   CHECK_FALSE(chunk);
   CHECK(has(rest, "max_outbox_bytes"));
+}
+
+namespace {
+
+// A server whose silence lasts no time.
+FakeServer& impatient(std::optional<FakeServer>& server) {
+  ServerOptions options;
+  options.http.silence = {.head_after = milliseconds(1), .ping_after = milliseconds(1)};
+  return server.emplace(std::move(options));
+}
+
+const std::string kPing = ": keep-alive\n\n";
+
+}  // namespace
+
+TEST_CASE("http: an admitted stream that says nothing sends its head, and then comments until its tokens come") {
+  std::optional<FakeServer> owned;
+  FakeServer& server = impatient(owned);
+  HttpClient client(server.path());
+  for (std::size_t i = 0; i < 2; ++i) {  // on a connection that is kept, too
+    client.post("/v1/completions", kCompletion);
+    const auto submitted = server.gateway.wait_submitted(i);
+    submitted.sink->admitted(0);
+    const HttpResponse head = client.expect_head();
+    CHECK(head.status == 200);
+    CHECK(head.field("Content-Type") == "text/event-stream");
+    CHECK(head.field("X-Accel-Buffering") == "no");
+    for (int ping = 0; ping < 3; ++ping) CHECK(client.receive_chunk() == kPing);
+    submitted.sink->tokens(run_of(0, {1}, ""));  // a token without text ends no silence
+    CHECK(client.receive_chunk() == kPing);
+    submitted.sink->tokens(run_of(1, {2}, "a"));
+    submitted.sink->end(end_of(Outcome::eos));
+    std::string rest;
+    std::optional<std::string> chunk;
+    while ((chunk = client.receive_chunk()) && !chunk->empty())
+      if (*chunk != kPing) rest += *chunk;
+    CHECK(chunk == "");
+    CHECK(has(rest, R"("text":"a")"));
+    CHECK(rest.ends_with("data: [DONE]\n\n"));
+  }
+}
+
+TEST_CASE("http: a request that is not admitted has the status of its refusal, however long it waits") {
+  std::optional<FakeServer> owned;
+  FakeServer& server = impatient(owned);
+  HttpClient client(server.path()), other(server.path());
+  client.post("/v1/completions", R"({"model":"fake","prompt":["x","y"],"stream":true})");
+  const auto first = server.gateway.wait_submitted(0), second = server.gateway.wait_submitted(1);
+  first.sink->admitted(0);  // of two prompts, one
+  other.post("/v1/completions", kCompletion);
+  server.gateway.wait_submitted(2).sink->admitted(0);
+  CHECK(other.expect_head().status == 200);  // by then the first would have had its head
+  second.sink->end(end_of(Outcome::queue_full));
+  CHECK(client.expect().status == 429);
+}
+
+TEST_CASE("http: a refusal after the head is an event, and the body has no end") {
+  std::optional<FakeServer> owned;
+  FakeServer& server = impatient(owned);
+  HttpClient client(server.path());
+  client.post("/v1/completions", kCompletion);
+  const auto submitted = server.gateway.wait_submitted(0);
+  submitted.sink->admitted(0);
+  CHECK(client.expect_head().status == 200);
+  actors::End end = end_of(Outcome::deadline_unmeetable);
+  end.message = "it cannot be kept";
+  submitted.sink->end(std::move(end));
+  std::string rest;
+  std::optional<std::string> chunk;
+  while ((chunk = client.receive_chunk())) rest += *chunk;
+  CHECK_FALSE(chunk);
+  CHECK(has(rest, R"(data: {"error":{"message":"it cannot be kept")"));
+}
+
+TEST_CASE("http: Anthropic's stream begins its message and pings, a response begins, and one body has nothing of it") {
+  std::optional<FakeServer> owned;
+  FakeServer& server = impatient(owned);
+  HttpClient messages(server.path()), response(server.path()), whole(server.path());
+  messages.post("/v1/messages",
+                R"({"model":"fake","max_tokens":4,"stream":true,"messages":[{"role":"user","content":"x"}]})");
+  server.gateway.wait_submitted(0).sink->admitted(0);
+  CHECK(messages.expect_head().status == 200);
+  CHECK(messages.receive_chunk().value_or("").starts_with("event: message_start\n"));
+  CHECK(messages.receive_chunk() == "event: ping\ndata: {\"type\":\"ping\"}\n\n");
+  response.post("/v1/responses", R"({"model":"fake","input":"x","stream":true})");
+  server.gateway.wait_submitted(1).sink->admitted(0);
+  CHECK(response.expect_head().status == 200);
+  CHECK(response.receive_chunk().value_or("").starts_with("event: response.created\n"));
+  CHECK(response.receive_chunk() == kPing);
+  whole.post("/v1/completions", R"({"model":"fake","prompt":"x"})");
+  const auto submitted = server.gateway.wait_submitted(2);
+  submitted.sink->admitted(0);
+  CHECK(messages.receive_chunk());  // others go on meanwhile
+  submitted.sink->tokens(run_of(0, {1}, "a"));
+  submitted.sink->end(end_of(Outcome::eos));
+  CHECK(whole.expect().body.starts_with("{"));
+}
+
+TEST_CASE("http: a stream that an error ends has an event of it and no end, and the connection ends") {
+  for (const Outcome outcome : {Outcome::model_unloaded, Outcome::cancelled, Outcome::worker_lost, Outcome::quota}) {
+    FakeServer server;
+    HttpClient client(server.path());
+    const auto submitted = begin_stream(server, client);
+    submitted.sink->end(end_of(outcome));
+    CHECK(client.receive_chunk().value_or("").starts_with("data: {\"error\":"));
+    CHECK_FALSE(client.receive_chunk());
+  }
 }
 
 TEST_CASE("http: requests beyond the rate of questions are refused with 429") {

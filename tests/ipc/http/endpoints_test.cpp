@@ -97,6 +97,10 @@ TEST_CASE("http: unknown paths and methods are refused, and the connection goes 
   const HttpResponse unknown = client.expect();
   CHECK(unknown.status == 404);
   CHECK(has(unknown.body, R"({"error":{"message":"there is no /nothing here)"));
+  client.get("/api/tags");  // Ollama's, whose clients want the error as a text
+  const HttpResponse of_ollama = client.expect();
+  CHECK(of_ollama.status == 404);
+  CHECK(of_ollama.body == R"x({"error":"there is no /api/tags here; OpenAI's API is at /v1 (docs/api.md)"})x");
   client.get("/health", {}, "DELETE");
   const HttpResponse wrong = client.expect();
   CHECK(wrong.status == 405);

@@ -2,6 +2,7 @@
 #include "ipc/http/key_authenticator.h"
 #include "ipc/http/tls_front.h"
 #include "ipc/keys/key_text.h"
+#include "tests/ipc/connect_as.h"
 #include "tests/ipc/fixture.h"
 #include "tests/ipc/http/http_client.h"
 #include "tests/ipc/http/tls_client.h"
@@ -110,6 +111,76 @@ TEST_CASE("keys: an expired one and too many guesses are told apart from a wrong
   CHECK(ask(good.text).status == 200);
 }
 
+TEST_CASE("keys: beside the page's key alone, the kernel's word counts for clients without it") {
+  auto tab_key = std::make_unique<TabKey>();
+  const std::string once = tab_key->once();
+  ServerOptions options;
+  options.http.listen = {*parse_tcp_address("tcp://127.0.0.1:0")};
+  options.http.authenticator = std::make_shared<KeyAuthenticator>(
+      std::vector<ServedKey>(), std::move(tab_key), scheduler::Tenant{.id = scheduler::named_tenant("page")});
+  options.http.kernel_names = true;
+  FakeServer server(std::move(options));
+  HttpClient client(server.server->tcp_addresses().at(0));
+  client.send("POST /open HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nAuthorization: Bearer " + once +
+              "\r\n\r\n");
+  const HttpResponse opened = client.expect();
+  REQUIRE(opened.status == 200);
+  const std::size_t at = opened.body.find("tab_");
+  const std::string key = opened.body.substr(at, opened.body.find('"', at) - at);
+  std::size_t submitted = 0;
+  const auto tenant_with = [&](const std::string& fields) {
+    client.post("/v1/completions", kBody, fields);
+    const auto request = server.gateway.wait_submitted(submitted++);
+    request.sink->end(end_of(scheduler::Outcome::eos));
+    CHECK(client.expect().status == 200);
+    return request.request.tenant;
+  };
+  for (int round = 0; round < 2; ++round) {  // on one connection, in turns
+    const scheduler::Tenant page = tenant_with("Authorization: Bearer " + key + "\r\n");
+    CHECK(page.id == scheduler::named_tenant("page"));
+    CHECK_FALSE(page.is_owner);
+    for (const char* fields : {"", "Authorization: Bearer any\r\n", "x-api-key: none\r\n"}) {
+      const scheduler::Tenant own = tenant_with(fields);
+      CHECK(own.id == TenantId{::geteuid()});
+      CHECK(own.is_owner);
+    }
+  }
+  client.get("/v1/models");
+  CHECK(client.expect().status == 200);
+}
+
+TEST_CASE("keys: a client that no rule lets in may come with the page's key, and with nothing else") {
+  if (!may_be_others()) return;
+  auto tab_key = std::make_unique<TabKey>();
+  const std::string once = tab_key->once();
+  ServerOptions options;
+  options.http.listen = {*parse_tcp_address("tcp://127.0.0.1:0")};
+  options.http.authenticator = std::make_shared<KeyAuthenticator>(
+      std::vector<ServedKey>(), std::move(tab_key), scheduler::Tenant{.id = scheduler::named_tenant("page")});
+  options.http.kernel_names = true;
+  FakeServer server(std::move(options));
+  std::string key = "none";
+  const auto status_of = [&](const std::string& request, const std::string& with) {
+    std::unique_ptr<HttpClient> stranger;
+    {
+      const AsUser user(23457);
+      stranger = std::make_unique<HttpClient>(server.server->tcp_addresses().at(0));
+    }
+    stranger->send(request + " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n" +
+                   (with.empty() ? "" : "Authorization: Bearer " + with + "\r\n") + "\r\n");
+    const HttpResponse answer = stranger->expect();
+    if (const std::size_t at = answer.body.find("tab_"); at != std::string::npos)
+      key = answer.body.substr(at, answer.body.find('"', at) - at);
+    return answer.status;
+  };
+  CHECK(status_of("GET /v1/models", "") == 403);
+  CHECK(status_of("GET /health", "") == 403);
+  CHECK(status_of("GET /v1/models", "tab_wrong") == 401);
+  CHECK(status_of("GET /", "") == 200);
+  CHECK(status_of("POST /open", once) == 200);
+  CHECK(status_of("GET /v1/models", key) == 200);
+}
+
 TEST_CASE("keys: on the Unix socket they mean nothing, unless a trusted proxy passes one on") {
   const MadeKey web = key_named("web");
   for (const bool is_proxy : {false, true}) {
@@ -186,7 +257,8 @@ TEST_CASE("TLS: a handshake that stops, and one that is none, end the connection
   const TcpAddress address = server.server->tcp_addresses().at(0);
   HttpClient silent(address), plain(address);
   plain.get("/health");
-  CHECK_FALSE(Catch::contains(plain.rest(), "HTTP/1.1"));
+  CHECK(plain.expect().status == 400);  // without TLS, of TLS alone
+  CHECK(plain.rest().empty());
   CHECK(silent.rest().empty());  // after the time for a handshake
 }
 

@@ -134,6 +134,8 @@ TEST_CASE("tcp: connections of strangers take none of a user's places, and each 
   for (std::size_t i = 2; i < clients.size(); ++i) {
     clients[i]->get("/health");
     CHECK(clients[i]->expect().status == 200);
+    clients[i]->post("/v1/completions", R"({"model":"fake","prompt":"x"})");  // in use: it makes no room for others
+    server.gateway.wait_submitted(i - 2);
   }
   CHECK(connect_as(23459, server)->expect().status == 429);
   CHECK(connect_as(23456, server)->expect().status == 429);
@@ -237,6 +239,8 @@ TEST_CASE("tcp: connections over TCP are limited together, and leave room for th
   for (HttpClient* client : {&first, &second}) {
     client->get("/health");
     CHECK(client->expect().status == 200);
+    client->post("/v1/completions", R"({"model":"fake","prompt":"x"})");  // in use: it makes no room for others
+    server.gateway.wait_submitted(client == &first ? 0 : 1);
   }
   HttpClient third(address);
   const HttpResponse refused = third.expect();

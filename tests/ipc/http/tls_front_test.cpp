@@ -179,6 +179,29 @@ TEST_CASE("a client that stops in the handshake is dropped in time, and one that
   CHECK(read_all(of_old).empty());
 }
 
+TEST_CASE("a client that speaks HTTP without TLS is told so, without TLS") {
+  const auto* folder = certificates();
+  if (!folder) return;
+  const auto front = front_of(*folder, 600s);
+  for (const std::string& request : {std::string("GET / HTTP/1.1\r\n\r\n"), std::string("P"),
+                                     "POST /v1/completions HTTP/1.1\r\n\r\n" + patterned(50'000)}) {
+    Ends ends = connect_ends();
+    const FileDescriptor inner = wrapped(*front, std::move(ends.server));
+    REQUIRE(write_all(ends.client, request));
+    CHECK(read_all(inner).empty());
+    const std::string answer = read_all(ends.client);
+    CHECK_THAT(answer, Catch::Matchers::StartsWith("HTTP/1.1 400 Bad Request\r\n") && Contains("https://"));
+    const std::size_t body = answer.find("\r\n\r\n") + 4;
+    CHECK_THAT(answer, Contains("Content-Length: " + std::to_string(answer.size() - body) + "\r\n"));
+  }
+  // Neither TLS nor HTTP: nothing is said.
+  Ends ends = connect_ends();
+  const FileDescriptor inner = wrapped(*front, std::move(ends.server));
+  REQUIRE(write_all(ends.client, std::string(64, '\x01')));
+  CHECK(read_all(inner).empty());
+  CHECK_THAT(read_all(ends.client), !Contains("HTTP"));
+}
+
 TEST_CASE("a client that offers HTTP/2 as well gets HTTP/1.1") {
   const auto* folder = certificates();
   if (!folder) return;

@@ -6,6 +6,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "ipc/http/api/stream_silence.h"
 #include "ipc/http/json/json_value.h"
 #include "tests/ipc/http/api/api_support.h"
 
@@ -352,6 +353,46 @@ TEST_CASE("a response that is cut off is incomplete, and one that fails says so"
   CHECK(out.bytes.find(R"("status":"failed")") != std::string::npos);
   const auto empty = answer_to(Endpoint::responses, R"({"input":"hi","stream":true})");
   CHECK(names_of_events(bytes_of(*empty, {})).size() == 8);
+}
+
+TEST_CASE("an answer that streams has a head and what clients pass over for a silence, others have nothing") {
+  const auto whole = answer_to(Endpoint::chat_completions, R"({"messages":[{"role":"user","content":"hi"}]})");
+  CHECK_FALSE(whole->streams());
+  CHECK_FALSE(whole->on_silence().head);
+  CHECK(whole->on_silence().bytes.empty());
+  const auto answer = answer_to(Endpoint::chat_completions, kChat + "}");
+  CHECK(answer->streams());
+  const AnswerOutput first = answer->on_silence();
+  REQUIRE(first.head);
+  CHECK(first.head->status == 200);
+  CHECK(first.bytes == ": keep-alive\n\n");
+  const AnswerOutput second = answer->on_silence();
+  CHECK_FALSE(second.head);
+  CHECK(second.bytes == ": keep-alive\n\n");
+  const AnswerOutput text = answer->on_tokens(run_of("a"));
+  CHECK_FALSE(text.head);
+  CHECK(text.bytes.starts_with("data: {"));
+  const AnswerOutput lost = answer->on_end(end_of(Outcome::worker_lost, 1));
+  CHECK(lost.last);
+  CHECK(lost.cut_off);
+  CHECK_FALSE(bytes_of(*answer_to(Endpoint::chat_completions, kChat + "}"), {"a"}).empty());
+}
+
+TEST_CASE("a silence is a second after the admission, then 15 seconds after each byte") {
+  using namespace std::chrono_literals;
+  const StreamSilence::TimePoint start{100h};
+  StreamSilence silence(SilenceLimits{});
+  CHECK_FALSE(silence.due());
+  silence.admitted(start);
+  CHECK(silence.due() == start + 1s);
+  silence.sent(start + 1s);
+  CHECK(silence.due() == start + 16s);
+  silence.sent(start + 3s);
+  CHECK(silence.due() == start + 18s);
+  StreamSilence begun(SilenceLimits{});
+  begun.sent(start);
+  begun.admitted(start + 1s);  // of the rest: its head was sent
+  CHECK(begun.due() == start + 15s);
 }
 
 TEST_CASE("a response repeats what the request said") {
