@@ -54,12 +54,15 @@ struct EmbedInputs {
 
 // One turn of a conversation.
 struct ChatMessage {
-  std::string role;  // "system", "user", "assistant", or what else the template knows
-  std::string content;
+  std::string role;         // "system", "user", "assistant", or what else the template knows
+  std::string content;      // several parts are joined by newlines
   std::string name{};       // of a user or a tool; empty: the message has none
   std::string reasoning{};  // of an assistant, for templates that show it again (reasoning_content); empty: none
   // Further members that the template may know: a JSON object ("{\"tool_call_id\": \"a\"}"). Empty: none.
   std::string members{};
+  // The bytes of each part that `content` joins, for templates that read a list of parts. Empty: it is one.
+  std::vector<std::uint32_t> part_bytes{};
+  bool has_content = true;  // false: it is null, and `content` empty
   bool operator==(const ChatMessage&) const = default;
 };
 

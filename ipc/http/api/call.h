@@ -27,10 +27,17 @@ struct ApiContext {
   std::function<std::optional<std::uint32_t>(const std::string& model)> vector_dim{};
 };
 
+// What a message says: a text, or several parts of text, which `text` joins by newlines.
+struct Content {
+  std::string text{};
+  std::vector<std::uint32_t> part_bytes{};  // of each part, if they are several
+  bool is_null = false;                     // or left out
+};
+
 // One turn of a conversation, as a chat template sees it.
 struct ChatMessage {
-  std::string role;     // system, developer, user, assistant, tool
-  std::string content;  // text; several text parts of a message one after another
+  std::string role;  // system, developer, user, assistant, tool
+  Content content{};
   std::optional<std::string> name{};
   std::optional<std::string> reasoning_content{};  // of an assistant's turn
   std::string members{};                           // a JSON object: tool_calls, tool_call_id; empty: none

@@ -157,7 +157,7 @@ std::size_t prompt_bytes(const ApiCall& call) {
   std::size_t bytes = call.text.size() + sizeof(TokenId) * call.ids.size();
   if (call.conversation)
     for (const ChatMessage& each : call.conversation->messages)
-      bytes += each.content.size() + each.role.size() + (each.name ? each.name->size() : 0) +
+      bytes += each.content.text.size() + each.role.size() + (each.name ? each.name->size() : 0) +
                (each.reasoning_content ? each.reasoning_content->size() : 0) + each.members.size();
   bytes += prompt_bytes(call.request.prompt);
   for (const auto& prompt : call.more_prompts) bytes += prompt_bytes(prompt);

@@ -208,7 +208,7 @@ class InputItems {
  private:
   void add_reasoning(FieldReader& fields) {
     if (fields.has("role")) fields.refuse("role", "an item of reasoning has no role");
-    append_line(reasoning_, read_content(fields, "content"));
+    append_line(reasoning_, read_content(fields, "content").text);
   }
 
   Parsing& at_;
@@ -255,11 +255,15 @@ void parse_chat_logprobs(Parsing& at) {
 
 }  // namespace
 
-std::string read_content(FieldReader& message, std::string_view name, std::string_view type) {
-  std::string out;
+Content read_content(FieldReader& message, std::string_view name, std::string_view type) {
+  Content out;
   JsonValue* const content = message.find(name);
+  out.is_null = content == nullptr;
   if (!content) return out;
-  if (auto* const text = content->as<std::string>()) return std::move(*text);
+  if (auto* const text = content->as<std::string>()) {
+    out.text = std::move(*text);
+    return out;
+  }
   auto* const parts = content->as<JsonArray>();
   if (parts->size() > kMaxContentParts) {
     message.refuse(name, fmt::format("{} has {} parts; at most {} are taken", message.path(name), parts->size(),
@@ -282,8 +286,11 @@ std::string read_content(FieldReader& message, std::string_view name, std::strin
       refuse("has no text");
       break;
     }
-    out += *text->as<std::string>();
+    if (!out.part_bytes.empty()) out.text += '\n';
+    out.text += *text->as<std::string>();
+    out.part_bytes.push_back(static_cast<std::uint32_t>(text->as<std::string>()->size()));
   }
+  if (out.part_bytes.size() < 2) out.part_bytes.clear();
   return out;
 }
 
@@ -326,11 +333,11 @@ void parse_response(Parsing& at) {
   Echoed& echoed = at.call.echoed;
   if (const JsonValue* const instructions = at.fields.find("instructions")) {
     echoed.instructions = to_json(*instructions);
-    conversation.messages.push_back({.role = "system", .content = *instructions->as<std::string>()});
+    conversation.messages.push_back({.role = "system", .content = {*instructions->as<std::string>()}});
   }
   const std::size_t num_before = conversation.messages.size();
   if (const JsonValue* const input = at.fields.find("input"); input && input->as<std::string>()) {
-    conversation.messages.push_back({.role = "user", .content = *input->as<std::string>()});
+    conversation.messages.push_back({.role = "user", .content = {*input->as<std::string>()}});
   } else {
     InputItems items(at);
     for_each_object(at.fields, "input", kMaxChatMessages, at.refusal, [&](FieldReader& fields) { items.add(fields); });

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -24,7 +25,11 @@ class DocumentBuilder : public nlohmann::json_sax<nlohmann::json> {
       return add(JsonValue(static_cast<std::int64_t>(value)));
     return add(JsonValue(value));
   }
-  bool number_float(double value, const std::string&) override { return add(JsonValue(value)); }
+  // Also integers beyond 64 bits, which stay what they are.
+  bool number_float(double value, const std::string& written) override {
+    const bool is_whole = written.find_first_not_of("-0123456789") == std::string::npos;
+    return add(is_whole ? JsonValue(LargeInteger{written}) : JsonValue(value));
+  }
   bool string(std::string& value) override { return add(JsonValue(std::move(value))); }
   bool binary(nlohmann::json::binary_t&) override { return fail("binary values are not JSON"); }
 
@@ -109,6 +114,7 @@ class DocumentBuilder : public nlohmann::json_sax<nlohmann::json> {
 
 std::optional<double> JsonValue::number() const {
   if (const auto* value = as<double>()) return *value;
+  if (const auto* value = as<LargeInteger>()) return std::strtod(value->digits.c_str(), nullptr);
   if (const auto* value = as<std::int64_t>()) return static_cast<double>(*value);
   if (const auto* value = as<std::uint64_t>()) return static_cast<double>(*value);
   return std::nullopt;

@@ -18,11 +18,16 @@ class JsonValue;
 using JsonArray = std::vector<JsonValue>;
 using JsonObject = std::vector<JsonMember>;  // in the order of the document; no key twice
 
+// An integer beyond 64 bits: an optional '-' and digits.
+struct LargeInteger {
+  std::string digits;
+};
+
 class JsonValue {
  public:
-  // Integers that fit int64 are int64, those above it uint64, all other numbers double.
-  using Variant =
-      std::variant<std::nullptr_t, bool, std::int64_t, std::uint64_t, double, std::string, JsonArray, JsonObject>;
+  // Integers that fit int64 are int64, those above it uint64 or large, all other numbers double.
+  using Variant = std::variant<std::nullptr_t, bool, std::int64_t, std::uint64_t, LargeInteger, double, std::string,
+                               JsonArray, JsonObject>;
 
   JsonValue() noexcept;
   explicit JsonValue(Variant value);

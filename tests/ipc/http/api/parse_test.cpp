@@ -172,10 +172,13 @@ TEST_CASE("a conversation keeps roles, texts, names and earlier reasoning") {
   const auto& messages = call.conversation->messages;
   REQUIRE(messages.size() == 4);
   CHECK(messages[0].role == "system");
-  CHECK(messages[0].content == "be brief");
-  CHECK(messages[1].content == "ab");
+  CHECK(messages[0].content.text == "be brief");
+  CHECK(messages[0].content.part_bytes.empty());
+  CHECK(messages[1].content.text == "a\nb");
+  CHECK(messages[1].content.part_bytes == std::vector<std::uint32_t>{1, 1});
   CHECK(messages[1].name == "eve");
-  CHECK(messages[2].content.empty());
+  CHECK(messages[2].content.is_null);
+  CHECK_FALSE(messages[3].content.is_null);
   CHECK(messages[2].reasoning_content == "hm");
   CHECK(call.conversation->add_generation_prompt);
   CHECK(refused(Endpoint::chat_completions, R"({"messages":[]})").param == "messages");
@@ -193,7 +196,7 @@ TEST_CASE("a conversation keeps roles, texts, names and earlier reasoning") {
 TEST_CASE("a conversation keeps what tools were asked and have answered, with the arguments as an object") {
   const auto call = taken(Endpoint::chat_completions, R"({"messages":[{"role":"user","content":"x"},
       {"role":"assistant","content":null,"tool_calls":[{"id":"a","type":"function",
-       "function":{"name":"f","arguments":"{\"q\": [1, 2.5]}"}},
+       "function":{"name":"f","arguments":"{\"q\": [1.0, 2.5, 1e2, 18446744073709551616]}"}},
        {"function":{"name":"g","arguments":""}},{"function":{"name":"h","arguments":{"r":1}}}]},
       {"role":"tool","tool_call_id":"a","content":[{"type":"text","text":"42"}]}]})");
   const auto& messages = call.conversation->messages;
@@ -201,10 +204,10 @@ TEST_CASE("a conversation keeps what tools were asked and have answered, with th
   CHECK(messages[0].members.empty());
   CHECK(messages[1].members ==
         R"({"tool_calls":[{"id":"a","type":"function",)"
-        R"("function":{"name":"f","arguments":{"q":[1,2.5]}}},)"
+        R"("function":{"name":"f","arguments":{"q":[1.0,2.5,100.0,18446744073709551616]}}},)"
         R"({"function":{"name":"g","arguments":{}}},{"function":{"name":"h","arguments":{"r":1}}}]})");
   CHECK(messages[2].members == R"({"tool_call_id":"a"})");
-  CHECK(messages[2].content == "42");
+  CHECK(messages[2].content.text == "42");
   const auto wrong = [](const std::string& message) {
     return refused(Endpoint::chat_completions, "{\"messages\":[" + message + "]}").param;
   };
@@ -392,7 +395,7 @@ TEST_CASE("a response's input is a text, or messages with the reasoning that led
   const auto& messages = call.conversation->messages;
   REQUIRE(messages.size() == 4);
   CHECK(messages[0].role == "system");
-  CHECK(messages[2].content == "b");
+  CHECK(messages[2].content.text == "b");
   CHECK(messages[2].reasoning_content == "hm");
   CHECK_FALSE(messages[3].reasoning_content);
   CHECK(refused(Endpoint::responses, R"({"input":[]})").param == "input");
@@ -402,13 +405,13 @@ TEST_CASE("a response's input is a text, or messages with the reasoning that led
 
 TEST_CASE("Anthropic's messages have a system text, blocks, and an answer that is continued") {
   const auto call = taken(Endpoint::messages, R"({"max_tokens":9,"system":[
-      {"type":"text","text":"be ","cache_control":{"type":"ephemeral"}},{"type":"text","text":"brief"}],"messages":[
+      {"type":"text","text":"be","cache_control":{"type":"ephemeral"}},{"type":"text","text":"brief"}],"messages":[
       {"role":"user","content":"a"},{"role":"assistant","content":[
       {"type":"thinking","thinking":"hm","signature":""},{"type":"text","text":"b"}]}],"stop_sequences":["x"]})");
   const auto& messages = call.conversation->messages;
   REQUIRE(messages.size() == 3);
-  CHECK(messages[0].content == "be brief");
-  CHECK(messages[2].content == "b");
+  CHECK(messages[0].content.text == "be\nbrief");
+  CHECK(messages[2].content.text == "b");
   CHECK(messages[2].reasoning_content == "hm");
   CHECK_FALSE(call.conversation->add_generation_prompt);
   CHECK(call.request.stop_strings == std::vector<std::string>{"x"});
