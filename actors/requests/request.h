@@ -100,6 +100,7 @@ struct Request {
   std::vector<TokenId> proposal{};
   bool wants_proof = false;  // End::proof is filled in
   std::vector<std::string> stop_strings;
+  StopScope stop_scope = StopScope::text;             // of a conversation: set by the gateway
   std::optional<std::chrono::milliseconds> deadline;  // from submission; then the stream ends with the tokens so far
   std::int32_t priority = 0;                          // lower is earlier
   std::string cache_scope;        // empty: the tenant's own; "public": shared by all; else a name of the tenant's
@@ -172,6 +173,7 @@ struct TokenRun {
   std::vector<engine::SampledToken> logprobs;  // one per id if requested, else empty
   // If requested, in the first run: one per token of the prompt, the first one without a logprob (NaN).
   std::vector<engine::SampledToken> prompt_logprobs{};
+  std::uint32_t prompt_tokens = 0, cached_tokens = 0;  // as in Usage
 };
 
 struct Embeddings {

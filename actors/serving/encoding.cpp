@@ -204,6 +204,12 @@ Result<engine::chat::RenderedPrompt> render_all(const ChatPrompt& chat, std::siz
 
 }  // namespace
 
+StopScope stop_scope_of(const ChatPrompt& chat) {
+  const bool is_within = chat.continue_final_message && !chat.messages.empty() &&
+                         engine::is_within_reasoning(chat.messages.back().content);
+  return is_within ? StopScope::behind_reasoning : StopScope::answer;
+}
+
 bool uses_tools(const ChatPrompt& chat) {
   const auto has = [](const std::string& object, std::string_view name) {
     // Most have no such name, and need not be parsed.

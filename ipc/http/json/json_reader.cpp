@@ -17,6 +17,8 @@ namespace {
 // limit. Returning false ends the parse.
 class DocumentBuilder : public nlohmann::json_sax<nlohmann::json> {
  public:
+  explicit DocumentBuilder(std::string_view what) : what_(what) {}
+
   bool null() override { return add(JsonValue()); }
   bool boolean(bool value) override { return add(JsonValue(value)); }
   bool number_integer(std::int64_t value) override { return add(JsonValue(value)); }
@@ -61,7 +63,7 @@ class DocumentBuilder : public nlohmann::json_sax<nlohmann::json> {
                    const nlohmann::json::exception& error) override {
     // The library's text names its own classes and repeats bytes of the document.
     const bool is_number = std::string_view(error.what()).find("out_of_range") != std::string_view::npos;
-    return fail(fmt::format("the body is not JSON: {} at byte {}, near \"{}\"",
+    return fail(fmt::format("{} is not JSON: {} at byte {}, near \"{}\"", what_,
                             is_number ? "a number out of range" : "something unexpected", position,
                             Printable(last_token.substr(0, kShownBytes)).text()));
   }
@@ -78,7 +80,7 @@ class DocumentBuilder : public nlohmann::json_sax<nlohmann::json> {
   }
   bool count() {
     if (++num_values_ <= kMaxJsonValues) return true;
-    return fail(fmt::format("the body has more than {} JSON values", kMaxJsonValues));
+    return fail(fmt::format("{} has more than {} JSON values", what_, kMaxJsonValues));
   }
   bool place(JsonValue&& value) {
     if (open_.empty()) {
@@ -104,6 +106,7 @@ class DocumentBuilder : public nlohmann::json_sax<nlohmann::json> {
     return place(std::move(value));
   }
 
+  const std::string_view what_;
   JsonValue root_;
   std::vector<JsonValue> open_;  // the arrays and objects that have begun, outermost first
   std::size_t num_values_ = 0;
@@ -138,8 +141,8 @@ JsonValue* find_member(JsonObject& object, std::string_view key) {
   return const_cast<JsonValue*>(find_member(std::as_const(object), key));
 }
 
-Result<JsonValue> read_json(std::string_view text) {
-  DocumentBuilder builder;
+Result<JsonValue> read_json(std::string_view text, std::string_view what) {
+  DocumentBuilder builder(what);
   const bool ok = nlohmann::json::sax_parse(text.begin(), text.end(), &builder);
   if (!ok) return Error{ErrorCode::invalid_argument, builder.problem()};
   return builder.take();

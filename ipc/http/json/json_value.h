@@ -82,6 +82,7 @@ inline constexpr std::size_t kMaxJsonKeyBytes = 256;
 
 // Reads one document of UTF-8 text. Errors (invalid_argument): it is not JSON, with the place; a limit above is
 // exceeded; a key comes twice in an object. O(n log n) in text.size(); the stack does not grow with the document.
-[[nodiscard]] Result<JsonValue> read_json(std::string_view text);
+//   what  the text is called in errors
+[[nodiscard]] Result<JsonValue> read_json(std::string_view text, std::string_view what = "the body");
 
 }  // namespace troupe::ipc::api
