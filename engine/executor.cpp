@@ -151,6 +151,7 @@ void Executor::open(SequenceSpec spec) {
   if (params.reasoning_budget && state_->model.tokenizer())
     sequence.reasoning.emplace(state_->model.tokenizer(), *params.reasoning_budget,
                                std::span(sequence.tokens).first(sequence.num_prompt));
+  sequence.sampler.set_prompt(sequence.num_prompt);
   for (const TokenId token : sequence.tokens) {
     TROUPE_ASSERT(token >= 0 && static_cast<std::uint32_t>(token) < info.vocab_size);
     sequence.sampler.accept(token);

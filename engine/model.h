@@ -171,6 +171,8 @@ struct LoadOptions {
   std::shared_ptr<MemoryPolicy> memory_policy = system_memory();
   std::function<void(double fraction)> progress{};
   LoadNotes notes{};  // lines for the log, from the thread that loads
+  // Only finds out whether all tensors are there, in their shapes, and in layers no others: no matrix is read.
+  bool names_only = false;
 };
 
 // The variant that options.kernels names, which is there (asserted); open_model() writes down the one that it chooses.
@@ -190,6 +192,8 @@ struct Family {
   // Uses only the options that affect the cache. Errors: those of load that metadata can show.
   Result<ModelOutline> (*outline)(const ModelFile& file, const LoadOptions& options);
   Result<std::unique_ptr<Model>> (*load)(const ModelFile& file, const LoadOptions& options);
+  // The errors of load that the directory of tensors can show; reads vectors, and no matrix.
+  Status (*check)(const ModelFile& file, const LoadOptions& options);
 };
 
 // All families, in the order in which accepts() is called.

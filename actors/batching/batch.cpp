@@ -47,7 +47,7 @@ void Batch::enqueue(AssignmentPtr task, TimePoint now) {
     if (old->generation() >= task->generation) return;
     loop_.drop(*old);
   }
-  auto owned = std::make_unique<Live>(std::move(task), options_.tokenizer, options_.reasoning.control_ids);
+  auto owned = std::make_unique<Live>(std::move(task), options_.tokenizer, options_.reasoning);
   Live& live = *owned;
   const Request& body = *live.task->body;
   live.asked = {.tenant = body.tenant.id,

@@ -2,16 +2,28 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "actors/batching/batch.h"
 #include "engine/drafting/drafter.h"
+#include "engine/tokenizers/reasoning_limit.h"
 
 namespace troupe::actors {
 
 struct Batch::Live final : scheduler::ServingRequest {
-  Live(AssignmentPtr assignment, std::shared_ptr<const engine::Tokenizer> tokenizer, std::vector<TokenId> shown)
-      : task(std::move(assignment)), answer(std::move(tokenizer), task->body->stop_strings, std::move(shown)) {}
+  Live(AssignmentPtr assignment, const std::shared_ptr<const engine::Tokenizer>& tokenizer,
+       const engine::ReasoningMarkers& markers)
+      : task(std::move(assignment)),
+        answer(tokenizer, task->body->stop_strings, markers.control_ids, searched(*task, tokenizer.get(), markers)) {}
+
+  // Behind which reasoning stop strings are looked for.
+  static std::optional<AnswerText::Behind> searched(const Assignment& task, const engine::Tokenizer* tokenizer,
+                                                    const engine::ReasoningMarkers& markers) {
+    if (tokenizer == nullptr || task.body->stop_scope == StopScope::text) return std::nullopt;
+    return AnswerText::Behind{markers, task.body->stop_scope == StopScope::behind_reasoning ||
+                                           engine::ends_with_opening(*tokenizer, markers, *task.prompt)};
+  }
 
   std::uint64_t generation() const { return task->generation; }
   // What is promised to a request with a deadline: its last token, or without max_tokens its first.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -14,6 +15,13 @@
 
 namespace troupe::actors {
 
+// Where the text of an answer may match a stop string.
+enum class StopScope : std::uint8_t {
+  text,             // anywhere
+  answer,           // behind the model's reasoning, if it begins with that, or its prompt ends where that begins
+  behind_reasoning  // likewise, and the prompt ends within reasoning
+};
+
 struct Proof {
   std::string numerics_id{};  // under which it was computed
   std::string model{};        // the name under which it was served
@@ -22,6 +30,7 @@ struct Proof {
   // for an answer that was cut before anything counted.
   engine::SamplingParams sampling{};
   std::vector<std::string> stop_strings{};
+  StopScope stop_scope = StopScope::text;
   std::vector<TokenId> ids{};  // the answer
   std::string text{};
   scheduler::Outcome outcome = scheduler::Outcome::internal;

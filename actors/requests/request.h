@@ -54,12 +54,15 @@ struct EmbedInputs {
 
 // One turn of a conversation.
 struct ChatMessage {
-  std::string role;  // "system", "user", "assistant", or what else the template knows
-  std::string content;
+  std::string role;         // "system", "user", "assistant", or what else the template knows
+  std::string content;      // several parts are joined by newlines
   std::string name{};       // of a user or a tool; empty: the message has none
   std::string reasoning{};  // of an assistant, for templates that show it again (reasoning_content); empty: none
   // Further members that the template may know: a JSON object ("{\"tool_call_id\": \"a\"}"). Empty: none.
   std::string members{};
+  // The bytes of each part that `content` joins, for templates that read a list of parts. Empty: it is one.
+  std::vector<std::uint32_t> part_bytes{};
+  bool has_content = true;  // false: it is null, and `content` empty
   bool operator==(const ChatMessage&) const = default;
 };
 
@@ -97,6 +100,7 @@ struct Request {
   std::vector<TokenId> proposal{};
   bool wants_proof = false;  // End::proof is filled in
   std::vector<std::string> stop_strings;
+  StopScope stop_scope = StopScope::text;             // of a conversation: set by the gateway
   std::optional<std::chrono::milliseconds> deadline;  // from submission; then the stream ends with the tokens so far
   std::int32_t priority = 0;                          // lower is earlier
   std::string cache_scope;        // empty: the tenant's own; "public": shared by all; else a name of the tenant's
@@ -170,6 +174,7 @@ struct TokenRun {
   std::vector<engine::SampledToken> logprobs;  // one per id if requested, else empty
   // If requested, in the first run: one per token of the prompt, the first one without a logprob (NaN).
   std::vector<engine::SampledToken> prompt_logprobs{};
+  std::uint32_t prompt_tokens = 0, cached_tokens = 0;  // as in Usage
 };
 
 struct Embeddings {

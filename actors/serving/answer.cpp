@@ -1,12 +1,14 @@
 #include "actors/serving/answer.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace troupe::actors {
 
 AnswerText::AnswerText(std::shared_ptr<const engine::Tokenizer> tokenizer, std::vector<std::string> stop_strings,
-                       std::vector<TokenId> shown)
+                       std::vector<TokenId> shown, std::optional<Behind> behind)
     : stop_strings_(stop_strings), stops_(std::move(stop_strings)) {
+  if (behind && !stop_strings_.empty()) reasoning_.emplace(std::move(behind->markers), behind->begins_open);
   if (tokenizer) detokenizer_.emplace(std::move(tokenizer), std::move(shown));
 }
 
@@ -15,6 +17,15 @@ AnswerText::Piece AnswerText::push(TokenId id) { return detokenizer_ ? pass(deto
 AnswerText::Piece AnswerText::finish() {
   if (!detokenizer_) return {};
   Piece piece = pass(detokenizer_->flush());
+  if (reasoning_) {
+    const std::string content = reasoning_->finish().content;
+    reasoning_.reset();
+    std::string before = std::exchange(undecided_, {});
+    before.erase(before.size() - std::min(content.size(), before.size()));
+    Piece rest = search(std::move(before), content);
+    piece.text += rest.text;
+    piece.stop = std::move(rest.stop);
+  }
   if (!piece.stop) {
     const std::string held = stops_.flush();
     piece.text += held;
@@ -23,10 +34,26 @@ AnswerText::Piece AnswerText::finish() {
   return piece;
 }
 
+// The content that the splitter gives is always the end of the text so far.
 AnswerText::Piece AnswerText::pass(const std::string& text) {
+  if (!reasoning_) return search({}, text);
+  undecided_ += text;
+  const std::string content = reasoning_->push(text).content;
+  if (!reasoning_->is_content()) {
+    if (!reasoning_->is_reasoning()) return {};
+    return search(std::exchange(undecided_, {}), {});
+  }
+  reasoning_.reset();
+  std::string before = std::exchange(undecided_, {});
+  before.erase(before.size() - content.size());
+  return search(std::move(before), content);
+}
+
+// before: text that is not searched.
+AnswerText::Piece AnswerText::search(std::string before, const std::string& text) {
   StopMatcher::Found found = stops_.push(text);
-  text_bytes_ += found.text.size();
-  Piece piece{std::move(found.text), std::nullopt};
+  Piece piece{std::move(before) + found.text, std::nullopt};
+  text_bytes_ += piece.text.size();
   if (found.stop) piece.stop = stop_strings_[*found.stop];
   return piece;
 }

@@ -9,6 +9,7 @@
 
 #include "actors/serving/stop_matcher.h"
 #include "cache/ids.h"
+#include "engine/tokenizers/reasoning_splitter.h"
 #include "engine/tokenizers/tokenizer.h"
 
 namespace troupe::actors {
@@ -17,9 +18,17 @@ namespace troupe::actors {
 // One per request; not thread-safe.
 class AnswerText {
  public:
-  // tokenizer: null for a model without a vocabulary; the text is then always empty. shown: as Detokenizer's.
+  // Where stop strings are looked for: behind the reasoning that these markers end. begins_open: the prompt ends within
+  // it.
+  struct Behind {
+    engine::ReasoningMarkers markers;
+    bool begins_open = false;
+  };
+
+  // tokenizer: null for a model without a vocabulary; the text is then always empty. shown: as Detokenizer's. behind:
+  // none: stop strings are looked for in all of the text.
   AnswerText(std::shared_ptr<const engine::Tokenizer> tokenizer, std::vector<std::string> stop_strings,
-             std::vector<TokenId> shown = {});
+             std::vector<TokenId> shown = {}, std::optional<Behind> behind = std::nullopt);
 
   struct Piece {
     std::string text;                 // whole UTF-8 characters that may be sent
@@ -34,10 +43,13 @@ class AnswerText {
 
  private:
   Piece pass(const std::string& text);
+  Piece search(std::string before, const std::string& text);
 
   std::optional<engine::Detokenizer> detokenizer_;
   std::vector<std::string> stop_strings_;
   StopMatcher stops_;
+  std::optional<engine::ReasoningSplitter> reasoning_;  // until the text is behind the reasoning
+  std::string undecided_;                               // text that may be reasoning, or not
   std::uint64_t text_bytes_ = 0;
 };
 

@@ -8,6 +8,8 @@
 #include <variant>
 
 #include "actors/sessions/sessions.h"
+#include "config/printable.h"
+#include "engine/tokenizers/reasoning_markers.h"
 
 namespace troupe::actors {
 namespace {
@@ -75,8 +77,29 @@ Result<Json::Object> read_object(const std::string& text, std::string_view what)
                std::string(what) + " must be a JSON object" + (object ? "" : ": " + object.error().message)};
 }
 
-Result<Json> message_of(const ChatMessage& from, const engine::chat::ChatTemplate& chat_template) {
-  Json::Object message = {{"role", role_for(from.role, chat_template)}, {"content", from.content}};
+// The content in the form that the template reads. In the other one: several parts are one, others a text for a list
+// and a list for a text.
+Json content_of(const ChatMessage& from, bool reads_parts, bool in_other_form) {
+  const bool has_parts = from.part_bytes.size() > 1;
+  if (reads_parts && in_other_form && has_parts) return Json::List{engine::chat::text_part(from.content)};
+  if (reads_parts == in_other_form) return from.content;
+  Json::List parts;
+  std::string_view rest = from.content;
+  for (const std::uint32_t bytes : from.part_bytes) {
+    parts.push_back(engine::chat::text_part(rest.substr(0, bytes)));
+    rest.remove_prefix(std::min<std::size_t>(bytes + 1, rest.size()));
+  }
+  if (parts.empty()) parts.push_back(engine::chat::text_part(rest));
+  return parts;
+}
+
+Result<Json> message_of(const ChatMessage& from, const engine::chat::ChatTemplate& chat_template, bool in_other_form) {
+  const engine::chat::MessageForm& form = chat_template.form();
+  const std::string role = role_for(from.role, chat_template);
+  const bool has_calls = from.members.find("\"tool_calls\"") != std::string::npos;
+  const bool is_null = !from.has_content && (has_calls ? form.takes_null_beside_calls : form.takes_null_alone);
+  Json::Object message = {{"role", role},
+                          {"content", is_null ? Json() : content_of(from, form.reads_parts(role), in_other_form)}};
   if (!from.name.empty()) message.emplace_back("name", from.name);
   if (!from.reasoning.empty()) message.emplace_back("reasoning_content", from.reasoning);
   if (from.members.empty()) return Json(std::move(message));
@@ -91,7 +114,101 @@ Result<Json> message_of(const ChatMessage& from, const engine::chat::ChatTemplat
   return Json(std::move(message));
 }
 
+// others: the messages, ascending, whose content comes in the form that the template does not read as a rule.
+Result<Json> messages_of(std::span<const ChatMessage> from, const engine::chat::ChatTemplate& chat_template,
+                         std::span<const std::size_t> others) {
+  Json::List messages;
+  messages.reserve(from.size());
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    auto message = message_of(from[i], chat_template, std::ranges::binary_search(others, i));
+    if (!message) return message.error();
+    messages.push_back(*std::move(message));
+  }
+  return Json(std::move(messages));
+}
+
+// The first message whose text the template has left out, against the client's wish. It may leave out an assistant's
+// earlier reasoning, also if that is all that the message has; and those of the system and of tools that it writes in
+// other places of a conversation.
+std::optional<std::size_t> leaves_out(const engine::chat::RenderedPrompt& prompt, std::span<const ChatMessage> messages,
+                                      const engine::chat::ChatTemplate& chat_template) {
+  const auto found = std::ranges::find_if(prompt.left_out, [&](std::size_t i) {
+    const std::string role = role_for(messages[i].role, chat_template);
+    if (role == "assistant") return !engine::ends_with_reasoning(messages[i].content);
+    if (role == "system" || role == "tool") return !chat_template.form().reads(role);
+    return true;
+  });
+  if (found == prompt.left_out.end()) return std::nullopt;
+  return *found;
+}
+
+Error no_earlier_answers(const engine::chat::ChatTemplate& chat_template) {
+  return {ErrorCode::invalid_argument,
+          "chat template '" + chat_template.name() +
+              "' does not write earlier answers, so messages cannot continue a session; send text, or all messages "
+              "without a session"};
+}
+
+// num_ours: of the messages, those before the client's.
+Error left_out_error(const engine::chat::ChatTemplate& chat_template, std::span<const ChatMessage> messages,
+                     std::size_t index, std::size_t num_ours) {
+  if (index < num_ours) return no_earlier_answers(chat_template);
+  const ChatMessage& message = messages[index];
+  const bool has_calls = message.members.find("\"tool_calls\"") != std::string::npos;
+  return {ErrorCode::invalid_argument,
+          "chat template '" + chat_template.name() + "' leaves out what messages[" + std::to_string(index - num_ours) +
+              "] says, of the role '" + Printable(message.role).text() + "'" + (has_calls ? " with tool_calls" : "") +
+              (has_calls ? "; send its text as a message of its own, or leave it out"
+                         : "; send the text in a message of another role, or start the server with another "
+                           "--chat-template")};
+}
+
+// As render(), of which the first num_ours messages are not the client's.
+Result<engine::chat::RenderedPrompt> render_all(const ChatPrompt& chat, std::size_t num_ours,
+                                                const engine::chat::ChatTemplate& chat_template,
+                                                const engine::Tokenizer& tokenizer,
+                                                const std::atomic<bool>* interrupt) {
+  engine::chat::ChatInput input;
+  // To continue an answer that has no text yet is to begin it.
+  const ChatMessage& last = chat.messages.back();
+  const bool begins_answer = chat.continue_final_message && chat.messages.size() > 1 && last.role == "assistant" &&
+                             is_blank(last.content) && last.members.empty();
+  const auto given = std::span(chat.messages).first(chat.messages.size() - (begins_answer ? 1 : 0));
+  if (auto messages = messages_of(given, chat_template, {}))
+    input.messages = *std::move(messages);
+  else
+    return messages.error();
+  input.continue_final_message = chat.continue_final_message && !begins_answer;
+  input.add_generation_prompt = begins_answer || (chat.add_generation_prompt && !chat.continue_final_message);
+  if (!chat.variables.empty()) {
+    auto variables = read_object(chat.variables, "the template's variables");
+    if (!variables) return variables.error();
+    input.variables = *std::move(variables);
+  }
+  if (const auto bos = tokenizer.bos()) input.bos_token = tokenizer.raw_piece(*bos);
+  if (const auto eos = tokenizer.eos()) input.eos_token = tokenizer.raw_piece(*eos);
+  input.now = [](std::string_view format) {
+    using namespace std::chrono;
+    return engine::chat::format_time(format, floor<seconds>(system_clock::now()));
+  };
+  auto prompt = chat_template.render(input, interrupt);
+  if (!prompt || !leaves_out(*prompt, given, chat_template)) return prompt;
+  // What the template does with these messages need not be what it did with those of the probes.
+  const auto other = messages_of(given, chat_template, prompt->left_out);
+  if (!other) return other.error();
+  input.messages = *other;
+  auto again = chat_template.render(input, interrupt);
+  if (again && !again->writes_whole_parts && !leaves_out(*again, given, chat_template)) return again;
+  return left_out_error(chat_template, given, *leaves_out(*prompt, given, chat_template), num_ours);
+}
+
 }  // namespace
+
+StopScope stop_scope_of(const ChatPrompt& chat) {
+  const bool is_within = chat.continue_final_message && !chat.messages.empty() &&
+                         engine::is_within_reasoning(chat.messages.back().content);
+  return is_within ? StopScope::behind_reasoning : StopScope::answer;
+}
 
 bool uses_tools(const ChatPrompt& chat) {
   const auto has = [](const std::string& object, std::string_view name) {
@@ -108,33 +225,7 @@ bool uses_tools(const ChatPrompt& chat) {
 
 Result<engine::chat::RenderedPrompt> render(const ChatPrompt& chat, const engine::chat::ChatTemplate& chat_template,
                                             const engine::Tokenizer& tokenizer, const std::atomic<bool>* interrupt) {
-  engine::chat::ChatInput input;
-  // To continue an answer that has no text yet is to begin it.
-  const ChatMessage& last = chat.messages.back();
-  const bool begins_answer = chat.continue_final_message && chat.messages.size() > 1 && last.role == "assistant" &&
-                             is_blank(last.content) && last.members.empty();
-  Json::List messages;
-  messages.reserve(chat.messages.size());
-  for (const ChatMessage& each : std::span(chat.messages).first(chat.messages.size() - (begins_answer ? 1 : 0))) {
-    auto message = message_of(each, chat_template);
-    if (!message) return message.error();
-    messages.push_back(*std::move(message));
-  }
-  input.messages = std::move(messages);
-  input.continue_final_message = chat.continue_final_message && !begins_answer;
-  input.add_generation_prompt = begins_answer || (chat.add_generation_prompt && !chat.continue_final_message);
-  if (!chat.variables.empty()) {
-    auto variables = read_object(chat.variables, "the template's variables");
-    if (!variables) return variables.error();
-    input.variables = *std::move(variables);
-  }
-  if (const auto bos = tokenizer.bos()) input.bos_token = tokenizer.raw_piece(*bos);
-  if (const auto eos = tokenizer.eos()) input.eos_token = tokenizer.raw_piece(*eos);
-  input.now = [](std::string_view format) {
-    using namespace std::chrono;
-    return engine::chat::format_time(format, floor<seconds>(system_clock::now()));
-  };
-  return chat_template.render(input, interrupt);
+  return render_all(chat, 0, chat_template, tokenizer, interrupt);
 }
 
 Result<engine::chat::RenderedPrompt> render_next_turn(const ChatPrompt& chat,
@@ -146,7 +237,7 @@ Result<engine::chat::RenderedPrompt> render_next_turn(const ChatPrompt& chat,
   ChatPrompt whole = chat;
   whole.messages.insert(whole.messages.begin(),
                         {{.role = "user", .content = "-"}, {.role = "assistant", .content = kAnswer}});
-  auto prompt = render(whole, chat_template, tokenizer, interrupt);
+  auto prompt = render_all(whole, 2, chat_template, tokenizer, interrupt);
   if (!prompt) return prompt;
   auto& segments = prompt->segments;
   for (auto it = segments.begin(); it != segments.end(); ++it) {
@@ -157,11 +248,7 @@ Result<engine::chat::RenderedPrompt> render_next_turn(const ChatPrompt& chat,
     if (segments.empty()) break;
     return prompt;
   }
-  return Error{
-      ErrorCode::invalid_argument,
-      "chat template '" + chat_template.name() +
-          "' does not write earlier answers, so messages cannot continue a session; send text, or all messages "
-          "without a session"};
+  return no_earlier_answers(chat_template);
 }
 
 Encoding::Encoding(std::shared_ptr<const Request> request, std::shared_ptr<const ServedModel> model)

@@ -30,6 +30,9 @@ namespace troupe::actors {
 // Whether the conversation offers tools (a variable `tools` that is not null), calls one or has a tool's answer.
 [[nodiscard]] bool uses_tools(const ChatPrompt& chat);
 
+// Stop strings end what a conversation's answer says, not the reasoning before it.
+[[nodiscard]] StopScope stop_scope_of(const ChatPrompt& chat);
+
 // The prompt that the template makes of a conversation, with the tokenizer's BOS and EOS texts; times are the system
 // clock's, in UTC. Error: invalid_argument. Throws engine::Interrupted once the flag (may be null) is set.
 [[nodiscard]] Result<engine::chat::RenderedPrompt> render(const ChatPrompt& chat,

@@ -41,6 +41,7 @@ Status ServedModel::choose_chat_template(const ChatTemplateChoice& choice) {
   const auto found = std::ranges::find(own, "tool_use", [](const auto& each) { return std::string_view(each.first); });
   if (found == own.end()) return taken;
   if (auto parsed = engine::chat::ChatTemplate::parse(found->second, found->first)) tool_template_ = *std::move(parsed);
+  if (tool_template_) tool_template_->form();  // now, not with the first conversation
   return taken;
 }
 
@@ -53,6 +54,7 @@ void ServedModel::find_reasoning() {
   reasoning_ = engine::find_reasoning_markers(chat_template_ ? chat_template_->source() : "", vocabulary);
   begins_reasoning_ = false;
   if (!chat_template_ || vocabulary == nullptr) return;
+  chat_template_->form();
   const auto prompt = render(ChatPrompt{{{"user", "-"}}}, *chat_template_, *vocabulary, nullptr);
   if (!prompt) return;
   const std::string text = prompt->text();

@@ -321,6 +321,8 @@ bool StreamTable::take_tokens(Record& record, Emission& emission, TimePoint now)
     run.logprobs.erase(run.logprobs.begin(), run.logprobs.begin() + static_cast<std::ptrdiff_t>(known_ids));
   }
   if (record.emitted.empty()) run.prompt_logprobs = std::move(emission.prompt_logprobs);
+  run.prompt_tokens = record.prompt_tokens;
+  run.cached_tokens = record.cached_tokens;
   run.text = known_text == 0 ? std::move(emission.text) : emission.text.substr(known_text);
   if (run.ids.empty() && run.text.empty() && run.prompt_logprobs.empty()) return false;
 
@@ -512,6 +514,7 @@ void StreamTable::add_proof(Record& record, End& end) {
   proof.sampling.choice += request.first_choice;
   if (end.max_tokens) proof.sampling.max_tokens = *end.max_tokens;
   proof.stop_strings = request.stop_strings;
+  proof.stop_scope = request.stop_scope;
   proof.ids = record.emitted;
   proof.outcome = end.outcome;
   proof.stop = end.stop;

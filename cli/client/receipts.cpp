@@ -23,6 +23,7 @@ actors::Proof proof_of(const client::Proof& from) {
                       .model = from.model,
                       .prompt = std::make_shared<const std::vector<TokenId>>(from.prompt),
                       .stop_strings = from.stop,
+                      .stop_scope = static_cast<actors::StopScope>(from.stop_scope),
                       .ids = from.ids,
                       .text = from.text,
                       .outcome = from.outcome,
@@ -97,6 +98,7 @@ client::Request request_of(const actors::Proof& proof) {
   sampling.stop_ids = from.stop_ids;
   if (from.reasoning_budget) request.reasoning_budget = from.reasoning_budget->num_tokens;
   request.stop = proof.stop_strings;
+  request.stop_scope = static_cast<client::StopScope>(proof.stop_scope);
   request.first_choice = from.choice;
   request.proposal = proof.ids;
   return request;

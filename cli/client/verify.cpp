@@ -166,6 +166,7 @@ class OwnVerifier final : public Verifier {
     request.sampling.max_tokens = provable_tokens(proof);
     request.has_seed = true;
     request.stop_strings = proof.stop_strings;
+    request.stop_scope = proof.stop_scope;
     request.proposal = proof.ids;
     request.credit = credit_for(proof);
     const auto sink = std::make_shared<Sink>(same);

@@ -18,7 +18,7 @@ struct SamplingNumber {
 };
 
 inline constexpr SamplingNumber kTemperature{"temperature", "temp", 0, 100, false, "from 0 (greedy) to 100"};
-inline constexpr SamplingNumber kTopK{"top_k", "top-k", 0, 2147483647, false, "0 (all) or more"};
+inline constexpr SamplingNumber kTopK{"top_k", "top-k", -1, 2147483647, false, "-1 or 0 (all), or more"};
 inline constexpr SamplingNumber kTopP{"top_p", "top-p", 0, 1, true, "above 0 and at most 1"};
 inline constexpr SamplingNumber kMinP{"min_p", "min-p", 0, 1, false, "from 0 to 1"};
 inline constexpr SamplingNumber kRepeatPenalty{"repeat_penalty",         "repeat-penalty", 0, 100, true,

@@ -8,13 +8,16 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "config/result.h"
+#include "engine/chat/message_form.h"
 #include "engine/chat/values/json.h"
 #include "engine/chat/values/limits.h"
 #include "engine/tokenizers/tokenizer.h"
@@ -23,7 +26,8 @@ namespace troupe::engine::chat {
 
 struct ParsedTemplate;
 
-// What a template is rendered with. Texts are input of users, but for the two tokens and for well-known roles ("user",
+// What a template is rendered with. A message's `content` is a text, null, or a list of parts ({"type": "text", "text":
+// ...}). Texts are input of users, but for the two tokens and for well-known roles ("user",
 // "assistant", ...), which some templates put between the marks of a control token.
 struct ChatInput {
   Json messages;  // a list of objects with `role`, `content` and what else the template knows
@@ -37,6 +41,11 @@ struct ChatInput {
 
 struct RenderedPrompt {
   std::vector<PromptSegment> segments;  // neighbours differ in from_input; none is empty
+  // The messages, ascending, of whose content (or of one of its parts) nothing is in the prompt. White space alone is
+  // no content.
+  std::vector<std::size_t> left_out{};
+  // A part was written with its type, as Python writes a dictionary: the template reads texts, not parts.
+  bool writes_whole_parts = false;
   std::string text() const;
 };
 
@@ -54,6 +63,8 @@ class ChatTemplate {
   [[nodiscard]] Result<RenderedPrompt> render(const ChatInput& input,
                                               const std::atomic<bool>* interrupt = nullptr) const;
 
+  // Found out by rendering probes, at the first call: less than a second, whatever the template is.
+  const MessageForm& form() const;
   // Whether an expression of the template mentions this name: "tools", "enable_thinking".
   bool mentions(std::string_view variable) const;
   const std::string& name() const { return name_; }
@@ -63,10 +74,16 @@ class ChatTemplate {
   ChatTemplate(std::string name, std::string source, const Limits& limits,
                std::unique_ptr<const ParsedTemplate> parsed);
 
+  friend class FormProbe;
+  Result<RenderedPrompt> render_within(const Limits& limits, const ChatInput& input,
+                                       const std::atomic<bool>* interrupt) const;
+
   std::string name_;
   std::string source_;
   Limits limits_;
   std::unique_ptr<const ParsedTemplate> parsed_;
+  mutable std::once_flag form_once_;
+  mutable MessageForm form_;
 };
 
 // strftime with C's locale, for ChatInput::now: %Y %m %d %e %b %B %a %A %H %I %M %S %p %y %j %Z %z %F %T %D %%, with %-

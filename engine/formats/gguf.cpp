@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <iterator>
@@ -303,6 +304,7 @@ class GgufFile final : public ModelFile {
   }
   const std::map<std::string, MetadataValue, std::less<>>& metadata() const override { return metadata_; }
   const std::vector<TensorInfo>& tensors() const override { return tensors_; }
+  const std::vector<std::string>& unread_tensors() const override { return unread_; }
   const TensorInfo* find_tensor(std::string_view name) const override {
     const auto it = tensor_index_.find(name);
     return it == tensor_index_.end() ? nullptr : &tensors_[it->second];
@@ -318,7 +320,8 @@ class GgufFile final : public ModelFile {
   Error bad(const std::string& what) const { return {ErrorCode::bad_model, path_ + ": " + what}; }
   Result<Counts> read_header(Reader& in) const;
   Status read_metadata(Reader& in, std::uint64_t count);
-  Result<Entry> read_entry(Reader& in, std::uint64_t alignment) const;
+  Result<std::optional<Entry>> read_entry(Reader& in, std::uint64_t alignment);
+  Result<Entry> check_entry(Reader in, Entry entry, std::uint32_t type_number, std::uint64_t alignment) const;
   Result<std::uint64_t> alignment() const;
   Status place_tensors(std::vector<Entry> entries, std::uint64_t data_begin);
   Status split_tail(TensorInfo& tensor) const;
@@ -326,7 +329,9 @@ class GgufFile final : public ModelFile {
   std::string path_;
   std::unique_ptr<MappedFile> mapping_;
   std::map<std::string, MetadataValue, std::less<>> metadata_;
+  std::uint64_t num_layers_ = 0;
   std::vector<TensorInfo> tensors_;
+  std::vector<std::string> unread_;
   std::map<std::string, std::size_t, std::less<>> tensor_index_;
   std::uint64_t content_hash_ = 0;
 };
@@ -345,11 +350,12 @@ Status GgufFile::parse() {
   if (auto read = read_metadata(in, counts->metadata); !read) return read;
   const auto align = alignment();
   if (!align) return align.error();
+  num_layers_ = num_layers_of(*this);
   std::vector<Entry> entries;
   for (std::uint64_t i = 0; i < counts->tensors; ++i) {
     auto entry = read_entry(in, *align);
     if (!entry) return entry.error();
-    entries.push_back(std::move(*entry));
+    if (*entry) entries.push_back(std::move(**entry));
   }
   content_hash_ = XXH3_64bits_withSeed(mapping_->bytes().data(), in.offset(), file_bytes());
   for (const Entry& entry : entries)
@@ -407,7 +413,8 @@ Result<std::uint64_t> GgufFile::alignment() const {
   return static_cast<std::uint64_t>(*value);
 }
 
-Result<Entry> GgufFile::read_entry(Reader& in, std::uint64_t alignment) const {
+// Nothing: it cannot be read, and need not be.
+Result<std::optional<Entry>> GgufFile::read_entry(Reader& in, std::uint64_t alignment) {
   Entry entry;
   entry.info.name = in.string("a tensor name", kMaxTensorNameBytes);
   const auto num_dimensions = in.number<std::uint32_t>("a tensor's number of dimensions");
@@ -420,6 +427,16 @@ Result<Entry> GgufFile::read_entry(Reader& in, std::uint64_t alignment) const {
   const auto type_number = in.number<std::uint32_t>("a tensor's type");
   entry.offset = in.number<std::uint64_t>("a tensor's offset");
   if (in.failed()) return bad(in.failure());
+  const std::string name = entry.info.name;
+  auto checked = check_entry(in, std::move(entry), type_number, alignment);
+  if (checked) return std::optional(*std::move(checked));
+  if (may_be_computed(name, num_layers_)) return checked.error();
+  unread_.push_back(name);
+  return std::optional<Entry>();
+}
+
+// in: as it is behind the entry.
+Result<Entry> GgufFile::check_entry(Reader in, Entry entry, std::uint32_t type_number, std::uint64_t alignment) const {
   const auto type = kernels::weight_type_of_gguf(type_number);
   entry.info.converted_from = type ? nullptr : kernels::converted_type_of_gguf(type_number);
   if (!type && !entry.info.converted_from) {
@@ -454,6 +471,12 @@ Status GgufFile::place_tensors(std::vector<Entry> entries, std::uint64_t data_be
   const std::uint64_t data_bytes = data_begin <= file_bytes() ? file_bytes() - data_begin : 0;
   // A tensor without elements is as if it were not there.
   std::erase_if(entries, [](const Entry& entry) { return entry.size == 0; });
+  std::erase_if(entries, [&](const Entry& entry) {
+    const bool is_cut_off = entry.size > data_bytes || entry.offset > data_bytes - entry.size;
+    const bool is_unread = is_cut_off && !may_be_computed(entry.info.name, num_layers_);
+    if (is_unread) unread_.push_back(entry.info.name);
+    return is_unread;
+  });
   for (Entry& entry : entries) {
     if (entry.size > data_bytes || entry.offset > data_bytes - entry.size) {
       return bad(fmt::format(
@@ -461,7 +484,11 @@ Status GgufFile::place_tensors(std::vector<Entry> entries, std::uint64_t data_be
           in_quotes(entry.info.name), entry.offset, entry.offset + entry.size, data_bytes));
     }
     entry.info.bytes = mapping_->bytes().subspan(data_begin + entry.offset, entry.size);
-    if (auto split = split_tail(entry.info); !split) return split;
+    if (auto split = split_tail(entry.info); !split) {
+      if (may_be_computed(entry.info.name, num_layers_)) return split;
+      unread_.push_back(entry.info.name);
+      continue;
+    }
     if (!tensor_index_.emplace(entry.info.name, tensors_.size()).second)
       return bad("has two tensors named " + in_quotes(entry.info.name));
     tensors_.push_back(entry.info);
@@ -477,6 +504,29 @@ Status GgufFile::place_tensors(std::vector<Entry> entries, std::uint64_t data_be
 }
 
 }  // namespace
+
+bool may_be_computed(std::string_view name, std::uint64_t num_layers) {
+  constexpr std::string_view kLayer = "blk.";
+  if (name.starts_with(kLayer)) {
+    name.remove_prefix(kLayer.size());
+    std::uint64_t layer = 0;
+    const auto [end, problem] = std::from_chars(name.data(), name.data() + name.size(), layer);
+    const bool is_number = problem == std::errc() && end != name.data() + name.size() && *end == '.';
+    return is_number && layer < num_layers;
+  }
+  constexpr std::string_view kBesideLayers[] = {
+      "token_embd.",  "token_embd_norm.", "token_types.",       "position_embd.",     "output.",
+      "output_norm.", "rope_freqs.",      "rope_factors_long.", "rope_factors_short."};
+  return std::any_of(std::begin(kBesideLayers), std::end(kBesideLayers),
+                     [&](std::string_view each) { return name.starts_with(each); });
+}
+
+std::uint64_t num_layers_of(const ModelFile& file) {
+  const auto* const architecture = file.find("general.architecture");
+  const auto* const name = architecture ? std::get_if<std::string>(architecture) : nullptr;
+  const auto layers = name ? Metadata(file, *name).integer("block_count") : std::nullopt;
+  return layers && *layers > 0 ? static_cast<std::uint64_t>(*layers) : std::numeric_limits<std::uint64_t>::max();
+}
 
 Result<std::shared_ptr<const ModelFile>> open_gguf(const std::string& path) {
   auto mapping = MappedFile::open(path);

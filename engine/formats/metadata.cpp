@@ -47,6 +47,13 @@ std::optional<double> number_of(const MetadataValue& value) {
   return std::nullopt;
 }
 
+// An integer is one only if float32 has it, as the numbers that are not counts are kept as that.
+bool float32_has(const MetadataValue& value) {
+  const auto* const integer = std::get_if<std::int64_t>(&value);
+  if (!integer) return true;
+  return static_cast<long double>(static_cast<float>(*integer)) == static_cast<long double>(*integer);
+}
+
 // Exactly the same number, as int64.
 std::optional<std::int64_t> to_integer(double value) {
   constexpr double kBound = 9223372036854775808.0;  // 2^63
@@ -156,6 +163,18 @@ std::optional<std::vector<double>> Metadata::numbers(const std::string& key) {
   return std::nullopt;
 }
 
+std::optional<std::vector<double>> Metadata::floats(const std::string& key) {
+  const MetadataValue* const value = file_.find(prefix_ + key);
+  if (!value) return std::nullopt;
+  if (const auto* integers = std::get_if<std::vector<std::int64_t>>(value)) {
+    for (const std::int64_t each : *integers)
+      if (!require_float32(key, MetadataValue(each))) return std::nullopt;
+  } else if (!require_float32(key, *value)) {
+    return std::nullopt;
+  }
+  return numbers(key);
+}
+
 bool Metadata::has_one_for_each(const std::string& key, std::size_t size, std::uint32_t num_layers) {
   if (size != num_layers)
     fail_key(ErrorCode::bad_model, key, fmt::format("is a list of {} for {} layers", size, num_layers));
@@ -167,6 +186,11 @@ std::optional<std::vector<double>> Metadata::by_layer(const std::string& key, st
   if (!value || !is_array(unlisted(*value))) return std::nullopt;
   auto list = numbers(key);
   return list && has_one_for_each(key, list->size(), num_layers) ? list : std::nullopt;
+}
+
+std::optional<std::vector<double>> Metadata::floats_by_layer(const std::string& key, std::uint32_t num_layers) {
+  if (has(key) && !floats(key)) return std::nullopt;
+  return by_layer(key, num_layers);
 }
 
 std::optional<std::vector<bool>> Metadata::flags_by_layer(const std::string& key, std::uint32_t num_layers) {
@@ -203,8 +227,22 @@ std::uint32_t Metadata::count(const std::string& key, std::int64_t max, std::opt
   return static_cast<std::uint32_t>(*value);
 }
 
+bool Metadata::require_float32(const std::string& key, const MetadataValue& value) {
+  if (float32_has(value)) return true;
+  fail_key(ErrorCode::bad_model, key,
+           fmt::format("is {}, which float32 cannot hold exactly, and a number that is no count is kept as that",
+                       text_of(value, place_)));
+  return false;
+}
+
+// Of a key that is there.
+std::optional<double> Metadata::number(const std::string& key) {
+  const MetadataValue value = unlisted(*file_.find(prefix_ + key));
+  return require_float32(key, value) ? one(key, "a number", number_of) : std::optional(1.0);
+}
+
 double Metadata::positive(const std::string& key, std::optional<double> absent) {
-  const auto value = has(key) ? one(key, "a number", number_of) : absent;
+  const auto value = has(key) ? number(key) : absent;
   if (value) return require_positive(key, *value);
   fail_key(ErrorCode::bad_model, key, "is missing; it must be a number above 0");
   return 1;
@@ -218,7 +256,7 @@ double Metadata::require_positive(const std::string& key, double value) {
 }
 
 double Metadata::not_negative(const std::string& key, double absent) {
-  const auto value = has(key) ? one(key, "a number", number_of) : absent;
+  const auto value = has(key) ? number(key) : absent;
   if (!value || (*value != 0 && !fits_float(*value)) || *value > 0xffffffffu) {
     fail_key(ErrorCode::bad_model, key, "must be a number from 0 on that float32 has");
     return absent;

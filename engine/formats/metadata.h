@@ -44,16 +44,20 @@ class Metadata {
   // Lists; nothing if the key is absent. One value is a list of one.
   std::optional<std::vector<std::int64_t>> integers(const std::string& key);
   std::optional<std::vector<double>> numbers(const std::string& key);
+  // As numbers(), of which integers are those that float32 has exactly.
+  std::optional<std::vector<double>> floats(const std::string& key);
   // Borrowed from the file; null if the key is absent.
   const std::vector<std::string>* strings(const std::string& key);
   // One number for each layer; nothing if the key is absent or has one value for all, also as a list of equal ones. A
   // list that differs must have `num_layers` entries.
   std::optional<std::vector<double>> by_layer(const std::string& key, std::uint32_t num_layers);
+  std::optional<std::vector<double>> floats_by_layer(const std::string& key, std::uint32_t num_layers);
   // One flag for each layer, also if all are equal; nothing if the key is absent or a number for all.
   std::optional<std::vector<bool>> flags_by_layer(const std::string& key, std::uint32_t num_layers);
   // From 1 to `max`; without `absent` the key must exist, also for positive().
   std::uint32_t count(const std::string& key, std::int64_t max, std::optional<std::int64_t> absent = std::nullopt);
-  // Numbers in the range of normal float32 values, so that they can be divided by after rounding to float32.
+  // Numbers in the range of normal float32 values, so that they can be divided by after rounding to float32; integers
+  // only those that float32 has exactly.
   double positive(const std::string& key, std::optional<double> absent = std::nullopt);
   double require_positive(const std::string& key, double value);  // a value of the key, if it is such a number
   double not_negative(const std::string& key, double absent);     // or 0; below 2^32
@@ -64,6 +68,8 @@ class Metadata {
 
  private:
   void fail_type(const std::string& key, const char* expected);
+  bool require_float32(const std::string& key, const MetadataValue& value);
+  std::optional<double> number(const std::string& key);
   bool has_one_for_each(const std::string& key, std::size_t size, std::uint32_t num_layers);
   // The value as Convert takes it, from one value or a list of equal ones; nothing, and an error, if it is none.
   template <class Convert>

@@ -51,6 +51,11 @@ struct TensorInfo {
   }
 };
 
+// Whether a tensor of this name may be a part of what is computed: of a layer below num_layers (blk.N.), or one that
+// families read beside their layers. Others (of projectors, of further heads, of layers beyond those that count) are
+// read by none, whatever their type and size.
+[[nodiscard]] bool may_be_computed(std::string_view name, std::uint64_t num_layers);
+
 // An opened, fully checked model file. Immutable; any thread may read it. Its spans and views live as long as it does.
 class ModelFile {
  public:
@@ -70,6 +75,13 @@ class ModelFile {
   virtual const std::map<std::string, MetadataValue, std::less<>>& metadata() const = 0;
   virtual const std::vector<TensorInfo>& tensors() const = 0;  // in file order
 
+  // The names of tensors that are not among these, as they are of a type or a size that cannot be read, and are not
+  // computed with: may_be_computed().
+  virtual const std::vector<std::string>& unread_tensors() const {
+    static const std::vector<std::string> none;
+    return none;
+  }
+
   // nullptr if there is none.
   virtual const TensorInfo* find_tensor(std::string_view name) const = 0;
   // A value as it is in the file, or null. What the engine uses of it goes through Metadata.
@@ -81,6 +93,9 @@ class ModelFile {
   // Tells the operating system that these bytes are not needed again (drops their pages from this process).
   virtual void drop_pages(std::span<const std::byte> bytes) const = 0;
 };
+
+// The layers of the file's architecture, by its block_count; without such a number more than any file has.
+[[nodiscard]] std::uint64_t num_layers_of(const ModelFile& file);
 
 // Opens a GGUF v2/v3 file by mapping it. Every count, offset, length, type and dimension is checked; the error names
 // the file, the offset and the expected value (ErrorCode model_missing, permission, bad_model or unsupported).

@@ -255,6 +255,7 @@ Result<DecoderWeights> read_decoder(const ModelFile& file, const DecoderTraits& 
   for (std::uint32_t i = 0; i < info.num_layers && !in.failed(); ++i) weights.layers.push_back(layers.read(i));
   in.refuse_unknown_tensors();
   if (in.failed()) return in.error();
+  if (options.names_only) return weights;
   info.matrices = matrix_work(weights);
   in.finish();
   weights.rope = RopeTable(rope, info.context);
@@ -288,6 +289,12 @@ Result<ModelOutline> outline_decoder(const ModelFile& file, const DecoderTraits&
 Result<DecoderWeights> load_decoder(const ModelFile& file, const DecoderTraits& traits, const LoadOptions& options) {
   return read_with_cache(file, options, [&](kernels::Layout ternary, WeightsCache& cache) {
     return read_decoder(file, traits, options, ternary, cache);
+  });
+}
+
+Status check_decoder(const ModelFile& file, const DecoderTraits& traits, const LoadOptions& options) {
+  return check_tensors(file, options, [&](const LoadOptions& names, WeightsCache& cache) {
+    return read_decoder(file, traits, names, kernels::Layout::panels, cache);
   });
 }
 

@@ -117,6 +117,9 @@ struct DecoderWeights : ModelWeights {
 [[nodiscard]] Result<DecoderWeights> load_decoder(const ModelFile& file, const DecoderTraits& traits,
                                                   const LoadOptions& options);
 
+// As Family::check.
+[[nodiscard]] Status check_decoder(const ModelFile& file, const DecoderTraits& traits, const LoadOptions& options);
+
 // The outline from metadata only.
 [[nodiscard]] Result<ModelOutline> outline_decoder(const ModelFile& file, const DecoderTraits& traits,
                                                    const LoadOptions& options);

@@ -158,6 +158,7 @@ Result<EncoderWeights> read_encoder(const ModelFile& file, const LoadOptions& op
     weights.layers.push_back(read_layer(in, *shape, options.kv_type, i));
   in.refuse_unknown_tensors();
   if (in.failed()) return in.error();
+  if (options.names_only) return weights;
   for (const EncoderLayer& layer : weights.layers) {
     for (const PackedMatrix* matrix : {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate, &layer.up, &layer.down})
       add_matrix_work(info.matrices, *matrix, false);
@@ -171,8 +172,9 @@ Result<EncoderWeights> read_encoder(const ModelFile& file, const LoadOptions& op
 }  // namespace
 
 Status check_encoder(const ModelFile& file, const LoadOptions& options) {
-  const auto shape = read_shape(file, *read_architecture(file), options);
-  return shape ? Status(Ok{}) : shape.error();
+  return check_tensors(file, options, [&](const LoadOptions& names, WeightsCache& cache) {
+    return read_encoder(file, names, kernels::Layout::panels, cache);
+  });
 }
 
 Result<EncoderWeights> load_encoder(const ModelFile& file, const LoadOptions& options) {

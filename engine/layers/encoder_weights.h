@@ -38,7 +38,7 @@ struct EncoderWeights : ModelWeights {
 // a whole text, 40 KiB per token of a base model, come on top of the memory budget.
 inline constexpr std::uint32_t kMaxEncoderTokens = 8192;
 
-// The errors of load_encoder that metadata can show. `options`: the context.
+// The errors of load_encoder that metadata and the directory of tensors can show. `options`: the context.
 [[nodiscard]] Status check_encoder(const ModelFile& file, const LoadOptions& options);
 
 // Errors: bad_model, unsupported (with the feature's name), out_of_memory, invalid_argument (context).

@@ -44,7 +44,9 @@ Family decoder_family() {
             auto weights = load_decoder(file, traits(), options);
             if (!weights) return weights.error();
             return std::unique_ptr<Model>(std::make_unique<DecoderModel>(std::move(*weights)));
-          }};
+          },
+          .check = [](const ModelFile& file,
+                      const LoadOptions& options) { return check_decoder(file, traits(), options); }};
 }
 
 }  // namespace troupe::engine

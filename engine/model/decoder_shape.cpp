@@ -82,7 +82,7 @@ void read_rope(Metadata& meta, const DecoderTraits& traits, DecoderShape& shape)
   std::optional<double> local_base;
   // Only families of both kinds of layers have two bases; for the others a list that differs is none.
   const auto bases = traits.full_every.value_or(0) != 0 && shape.has_local()
-                         ? meta.by_layer(base_key, shape.info.num_layers)
+                         ? meta.floats_by_layer(base_key, shape.info.num_layers)
                          : std::nullopt;
   if (bases) {
     const auto base_of = [&](bool local) {

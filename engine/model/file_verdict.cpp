@@ -15,7 +15,7 @@ Status check_model(const ModelFile& file, const LoadOptions& options) {
   const auto family = find_family(file);
   if (!family) return family.error();
   const auto outline = (*family)->outline(file, options);
-  return outline ? Status(Ok{}) : outline.error();
+  return outline ? (*family)->check(file, options) : Status(outline.error());
 }
 
 Status check_size(const ModelFile& file, const Tokenizer& tokenizer) {

@@ -58,7 +58,9 @@ struct TypeShare {
 std::map<WeightType, TypeShare> types_of(const ModelFile& file) {
   std::map<WeightType, TypeShare> types;
   const bool has_head = file.find_tensor("output.weight") != nullptr;
+  const std::uint64_t num_layers = num_layers_of(file);
   for (const TensorInfo& tensor : file.tensors()) {
+    if (!may_be_computed(tensor.name, num_layers)) continue;
     if (tensor.rows() < 2 || (has_head && tensor.name == "token_embd.weight")) continue;  // only looked up
     TypeShare& share = types[tensor.type];
     share.bytes += tensor.bytes.size();

@@ -54,8 +54,10 @@ std::uint64_t default_memory_budget() {
 
 std::uint64_t packed_weight_bytes(const ModelFile& file, const kernels::KernelTable& kernels) {
   const bool has_head = file.find_tensor("output.weight") != nullptr;
+  const std::uint64_t num_layers = num_layers_of(file);
   std::uint64_t bytes = 0;
   for (const TensorInfo& tensor : file.tensors()) {
+    if (!may_be_computed(tensor.name, num_layers)) continue;
     if (tensor.shape.size() < 2 || (tensor.shape.size() > 2 && tensor.shape[1] == 1)) {
       bytes += tensor.columns() * tensor.rows() * sizeof(float);  // vectors, or several in one, are kept as float32
       continue;

@@ -79,38 +79,51 @@ Result<ModelOutline> outline_recurrent(const ModelFile& file, const LoadOptions&
   return ModelOutline{.info = std::move(weights.info), .cache = std::move(weights.cache)};
 }
 
+template <class F>
+Result<typename F::Weights> read_recurrent(const ModelFile& file, const LoadOptions& options, kernels::Layout ternary,
+                                           WeightsCache& cache) {
+  Metadata meta(file, F::kName);
+  typename F::Weights weights = read_recurrent_shape<F>(meta, file, options);
+  weights.kernels = &kernels_of(options);
+  if (meta.failed()) return meta.error();
+  const auto vocab_size = vocabulary_size(file);
+  if (!vocab_size) return vocab_size.error();
+  weights.info.vocab_size = *vocab_size;
+  weights.content_hash = file.content_hash();
+  TensorReader in(file, F::kName, false, options, ternary, cache, weights);
+  in.read_embedding_and_head(weights.info.vocab_size, weights.info.dim);
+  F::read_rest(in, weights);
+  for (std::uint32_t i = 0; i < weights.info.num_layers && !in.failed(); ++i)
+    weights.layers.push_back(F::read_layer(in, fmt::format("blk.{}.", i), i, weights));
+  in.refuse_unknown_tensors();
+  if (in.failed()) return in.error();
+  if (options.names_only) return weights;
+  for (const auto& each : weights.layers) {
+    const bool last = &each == &weights.layers.back();
+    F::add_matrices(each, [&](const PackedMatrix& matrix, bool behind_states = false) {
+      add_matrix_work(weights.info.matrices, matrix, last && behind_states);
+    });
+  }
+  add_matrix_work(weights.info.matrices, weights.head_matrix(), true);
+  in.finish();
+  return weights;
+}
+
 // Errors as load_decoder.
 template <class F>
 Result<std::unique_ptr<Model>> load_recurrent(const ModelFile& file, const LoadOptions& options) {
-  using Weights = typename F::Weights;
-  auto loaded = read_with_cache(file, options, [&](kernels::Layout ternary, WeightsCache& cache) -> Result<Weights> {
-    Metadata meta(file, F::kName);
-    Weights weights = read_recurrent_shape<F>(meta, file, options);
-    weights.kernels = &kernels_of(options);
-    if (meta.failed()) return meta.error();
-    const auto vocab_size = vocabulary_size(file);
-    if (!vocab_size) return vocab_size.error();
-    weights.info.vocab_size = *vocab_size;
-    weights.content_hash = file.content_hash();
-    TensorReader in(file, F::kName, false, options, ternary, cache, weights);
-    in.read_embedding_and_head(weights.info.vocab_size, weights.info.dim);
-    F::read_rest(in, weights);
-    for (std::uint32_t i = 0; i < weights.info.num_layers && !in.failed(); ++i)
-      weights.layers.push_back(F::read_layer(in, fmt::format("blk.{}.", i), i, weights));
-    in.refuse_unknown_tensors();
-    if (in.failed()) return in.error();
-    for (const auto& each : weights.layers) {
-      const bool last = &each == &weights.layers.back();
-      F::add_matrices(each, [&](const PackedMatrix& matrix, bool behind_states = false) {
-        add_matrix_work(weights.info.matrices, matrix, last && behind_states);
-      });
-    }
-    add_matrix_work(weights.info.matrices, weights.head_matrix(), true);
-    in.finish();
-    return weights;
+  auto loaded = read_with_cache(file, options, [&](kernels::Layout ternary, WeightsCache& cache) {
+    return read_recurrent<F>(file, options, ternary, cache);
   });
   if (!loaded) return loaded.error();
   return std::unique_ptr<Model>(std::make_unique<RecurrentModel<F>>(std::move(*loaded)));
+}
+
+template <class F>
+Status check_recurrent(const ModelFile& file, const LoadOptions& options) {
+  return check_tensors(file, options, [&](const LoadOptions& names, WeightsCache& cache) {
+    return read_recurrent<F>(file, names, kernels::Layout::panels, cache);
+  });
 }
 
 template <class F>
@@ -118,7 +131,8 @@ Family recurrent_family() {
   return {.name = F::kName,
           .accepts = [](const ModelFile& file) { return architecture_is(file, F::kName); },
           .outline = outline_recurrent<F>,
-          .load = load_recurrent<F>};
+          .load = load_recurrent<F>,
+          .check = check_recurrent<F>};
 }
 
 }  // namespace troupe::engine

@@ -84,8 +84,8 @@ std::optional<FieldError> validate(const SamplingParams& params, std::uint32_t v
 
 Sampler::Sampler(const kernels::KernelTable& kernels, SamplingParams params, std::vector<TokenId> end_ids)
     : kernels_(&kernels), params_(std::move(params)), end_ids_(std::move(end_ids)), candidates_(kernels) {
-  has_penalties_ = params_.repeat_last_n != 0 &&
-                   (params_.repeat_penalty != 1 || params_.presence_penalty != 0 || params_.frequency_penalty != 0);
+  has_repeat_penalty_ = params_.repeat_last_n != 0 && params_.repeat_penalty != 1;
+  has_penalties_ = has_repeat_penalty_ || params_.presence_penalty != 0 || params_.frequency_penalty != 0;
 }
 
 bool Sampler::is_plain_greedy() const {
@@ -142,24 +142,34 @@ void Sampler::apply_bias(std::span<float> logits) const {
   }
 }
 
-// Counts the window's tokens, then visits it again and takes each token's count at its first occurrence, which resets
-// the counters to zero for the next call: O(window), and retract() has no counters to update.
-void Sampler::apply_penalties(std::span<float> logits) {
-  if (!has_penalties_) return;
+// Counts tokens, then visits them again and takes each one's count at its first occurrence, which resets the counters
+// to zero for the next call: O(tokens), and retract() has no counters to update.
+template <class Change>
+void Sampler::for_each_count(std::span<const TokenId> tokens, std::span<float> logits, Change change) {
   counts_.resize(logits.size());
-  const std::size_t window = params_.repeat_last_n < 0
-                                 ? history_.size()
-                                 : std::min(history_.size(), static_cast<std::size_t>(params_.repeat_last_n));
-  const auto recent = std::span(history_).last(window);
-  for (const TokenId id : recent) ++counts_[static_cast<std::size_t>(id)];
-  for (const TokenId id : recent) {
+  for (const TokenId id : tokens) ++counts_[static_cast<std::size_t>(id)];
+  for (const TokenId id : tokens) {
     const std::uint32_t count = std::exchange(counts_[static_cast<std::size_t>(id)], 0);
     float& logit = logits[static_cast<std::size_t>(id)];
-    if (count == 0 || logit == kExcluded) continue;
-    const float penalised = logit > 0 ? logit / params_.repeat_penalty : logit * params_.repeat_penalty;
-    const float subtracted = params_.presence_penalty + static_cast<float>(count) * params_.frequency_penalty;
-    logit = clamp_logit(penalised - subtracted);
+    if (count != 0 && logit != kExcluded) logit = clamp_logit(change(logit, static_cast<float>(count)));
   }
+}
+
+// The repeat penalty is llama.cpp's, over the last tokens, the prompt's among them. The other two are OpenAI's and
+// vLLM's, over all tokens of the answer.
+void Sampler::apply_penalties(std::span<float> logits) {
+  if (has_repeat_penalty_) {
+    const std::size_t window = params_.repeat_last_n < 0
+                                   ? history_.size()
+                                   : std::min(history_.size(), static_cast<std::size_t>(params_.repeat_last_n));
+    for_each_count(std::span(history_).last(window), logits, [&](float logit, float) {
+      return logit > 0 ? logit / params_.repeat_penalty : logit * params_.repeat_penalty;
+    });
+  }
+  if (params_.presence_penalty == 0 && params_.frequency_penalty == 0) return;
+  for_each_count(
+      std::span(history_).subspan(std::min(num_prompt_, history_.size())), logits,
+      [&](float logit, float count) { return logit - (params_.presence_penalty + count * params_.frequency_penalty); });
 }
 
 TokenId Sampler::choose(std::span<const float> logits, std::uint64_t position) {

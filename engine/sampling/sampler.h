@@ -28,13 +28,13 @@ struct ReasoningBudget {
 // The sampling parameters of a request. The defaults are neutral: the model's own distribution.
 struct SamplingParams {
   float temperature = 1.0f;         // 0: greedy, the likeliest token (lowest id among equals)
-  std::int32_t top_k = 0;           // keep the k likeliest; 0: all
+  std::int32_t top_k = 0;           // keep the k likeliest; -1 and 0: all
   float top_p = 1.0f;               // keep the smallest set with at least this probability, (0, 1]
   float min_p = 0.0f;               // drop tokens below min_p times the largest probability, [0, 1]
   float repeat_penalty = 1.0f;      // divides (or multiplies, if negative) logits of repeated tokens
-  float presence_penalty = 0.0f;    // subtracted once from each repeated token
-  float frequency_penalty = 0.0f;   // subtracted for each time a token is repeated
-  std::int32_t repeat_last_n = 64;  // window of the three penalties, prompt included; -1: all, 0: off
+  float presence_penalty = 0.0f;    // subtracted once from each token that the answer has
+  float frequency_penalty = 0.0f;   // subtracted for each time that the answer has a token
+  std::int32_t repeat_last_n = 64;  // window of repeat_penalty, prompt included; -1: all, 0: off
   std::vector<std::pair<TokenId, float>> logit_bias = {};  // added to raw logits; -inf bans a token
   std::uint64_t seed = 0;    // key of the draws; the caller draws one if the request has none
   std::uint32_t choice = 0;  // index among the n answers to one request: each has different draws
@@ -85,6 +85,8 @@ class Sampler {
 
   // Makes room for the history of a sequence of `num_tokens` tokens, if penalties need one.
   void reserve(std::size_t num_tokens);
+  // The first `num_tokens` tokens of the history are the prompt, which presence and frequency penalties leave out.
+  void set_prompt(std::size_t num_tokens) { num_prompt_ = num_tokens; }
   // Adds a token of the sequence to the history: prompt and sampled ones, in order.
   void accept(TokenId id);
   // Forgets the last `count` accepted tokens (a rejected draft).
@@ -109,13 +111,16 @@ class Sampler {
  private:
   void apply_bias(std::span<float> logits) const;
   void apply_penalties(std::span<float> logits);
+  template <class Change>
+  void for_each_count(std::span<const TokenId> tokens, std::span<float> logits, Change change);
   TokenId choose(std::span<const float> logits, std::uint64_t position);
   void add_logprobs(std::span<const float> raw, SampledToken& token) const;
 
   const kernels::KernelTable* kernels_;
   SamplingParams params_;
   std::vector<TokenId> end_ids_;
-  bool has_penalties_ = false;
+  bool has_repeat_penalty_ = false, has_penalties_ = false;
+  std::size_t num_prompt_ = 0;
   std::optional<TokenId> forced_;
   std::vector<TokenId> history_;  // only kept if penalties need it
   // Scratch, kept between calls.

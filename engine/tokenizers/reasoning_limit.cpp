@@ -10,27 +10,27 @@ namespace {
 constexpr std::string_view kWhiteSpace = " \t\r\n";
 constexpr std::size_t kMaxTailTokens = 32;  // of a prompt, among which its opening marker is looked for
 
-std::string_view without_space_behind(std::string_view text) {
-  return text.substr(0, text.find_last_not_of(kWhiteSpace) + 1);
+std::string text_of(const Tokenizer& tokenizer, std::span<const TokenId> ids) {
+  std::string text;
+  for (const TokenId id : ids) text += tokenizer.raw_piece(id);
+  return text;
 }
 
 }  // namespace
+
+bool ends_with_opening(const Tokenizer& tokenizer, const ReasoningMarkers& markers, std::span<const TokenId> prompt) {
+  const std::string tail = text_of(tokenizer, prompt.last(std::min(prompt.size(), kMaxTailTokens)));
+  return std::string_view(tail).substr(0, tail.find_last_not_of(kWhiteSpace) + 1).ends_with(markers.open);
+}
 
 ReasoningLimit::ReasoningLimit(std::shared_ptr<const Tokenizer> tokenizer, ReasoningBudget budget,
                                std::span<const TokenId> prompt)
     : tokenizer_(std::move(tokenizer)), budget_(std::move(budget)) {
   close_ = tokenizer_->encode(budget_.markers.close, {.add_special = false, .parse_special = true});
   // SentencePiece vocabularies put a space before a text.
-  if (close_.size() > 1 && text_of(std::span(close_).first(1)).find_first_not_of(' ') == std::string::npos)
+  if (close_.size() > 1 && text_of(*tokenizer_, std::span(close_).first(1)).find_first_not_of(' ') == std::string::npos)
     close_.erase(close_.begin());
-  const std::string tail = text_of(prompt.last(std::min(prompt.size(), kMaxTailTokens)));
-  begins_open_ = without_space_behind(tail).ends_with(budget_.markers.open);
-}
-
-std::string ReasoningLimit::text_of(std::span<const TokenId> ids) const {
-  std::string text;
-  for (const TokenId id : ids) text += tokenizer_->raw_piece(id);
-  return text;
+  begins_open_ = ends_with_opening(*tokenizer_, budget_.markers, prompt);
 }
 
 std::optional<std::size_t> ReasoningLimit::begin_of(std::span<const TokenId> answer) const {
@@ -54,7 +54,7 @@ std::optional<TokenId> ReasoningLimit::next(std::span<const TokenId> answer) con
   const auto reasoning = answer.subspan(*begin, budget_.num_tokens),
              after = answer.subspan(*begin + budget_.num_tokens);
   if (after.size() >= close_.size() || !std::equal(after.begin(), after.end(), close_.begin())) return std::nullopt;
-  if (text_of(reasoning).find(budget_.markers.close) != std::string::npos) return std::nullopt;
+  if (text_of(*tokenizer_, reasoning).find(budget_.markers.close) != std::string::npos) return std::nullopt;
   return close_[after.size()];
 }
 

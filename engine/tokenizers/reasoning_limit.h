@@ -14,6 +14,10 @@
 
 namespace troupe::engine {
 
+// Whether a prompt ends with the marker that opens reasoning, and white space.
+[[nodiscard]] bool ends_with_opening(const Tokenizer& tokenizer, const ReasoningMarkers& markers,
+                                     std::span<const TokenId> prompt);
+
 // Of one sequence. Immutable: what comes next follows from the answer so far alone, so that a resumed sequence gets the
 // same tokens.
 class ReasoningLimit {
@@ -27,7 +31,6 @@ class ReasoningLimit {
  private:
   // The first token after the opening marker; nothing: the answer does not begin with reasoning, or not yet.
   std::optional<std::size_t> begin_of(std::span<const TokenId> answer) const;
-  std::string text_of(std::span<const TokenId> ids) const;
 
   std::shared_ptr<const Tokenizer> tokenizer_;
   ReasoningBudget budget_;

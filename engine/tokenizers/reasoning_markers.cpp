@@ -73,4 +73,16 @@ ReasoningMarkers find_reasoning_markers(std::string_view template_source, const 
   return markers_of(kKnown.front(), tokenizer);
 }
 
+bool is_within_reasoning(std::string_view text) {
+  return std::ranges::any_of(kKnown, [&](const KnownMarkers& each) {
+    const std::size_t open = text.rfind(each.open);
+    return open != std::string_view::npos && text.find(each.close, open) == std::string_view::npos;
+  });
+}
+
+bool ends_with_reasoning(std::string_view text) {
+  text = text.substr(0, text.find_last_not_of(" \t\r\n") + 1);
+  return std::ranges::any_of(kKnown, [&](const KnownMarkers& each) { return text.ends_with(each.close); });
+}
+
 }  // namespace troupe::engine

@@ -72,9 +72,9 @@ constexpr std::string_view kFillTexts[] = {"<|fim_prefix|>",
                                            "<|plamo:fim_prefix|>",
                                            "<|plamo:fim_suffix|>",
                                            "<|plamo:fim_middle|>"};
-constexpr std::string_view kFileEndTexts[] = {"<|fim_pad|>",  "<fim-pad>",     "<fim_pad>",
-                                              "<|fim_repo|>", "<|repo_name|>", "<fim-repo>",
-                                              "<reponame>",   "<|file_sep|>",  "<|plamo:file_separator|>"};
+constexpr std::string_view kFileEndTexts[] = {"<|fim_pad|>", "<fim-pad>",  "<fim_pad>",    "<PAD>",
+                                              "[PAD]",       "<REPO>",     "<|fim_repo|>", "<|repo_name|>",
+                                              "<fim-repo>",  "<reponame>", "<|file_sep|>", "<|plamo:file_separator|>"};
 
 constexpr std::int64_t kAbsentId = 0xFFFFFFFF;  // some converters write this for "there is none"
 constexpr std::size_t kMaxNamedInNote = 4;
@@ -146,7 +146,7 @@ Status Vocabulary::read_arrays(const ModelFile& file, Metadata& keys) {
       kinds_[i] = type == 0 ? TokenKind::normal : static_cast<TokenKind>(type - 1);
     }
   }
-  const auto scores = keys.numbers("scores");
+  const auto scores = keys.floats("scores");
   if (keys.failed()) return keys.error();
   if (scores) {
     if (scores->size() != texts_.size()) return wrong_length("tokenizer.ggml.scores", scores->size());
@@ -246,6 +246,7 @@ Status Vocabulary::read_special_ids(const ModelFile& file, Metadata& keys) {
 
 void Vocabulary::decide_roles(const std::string& model) {
   std::vector<TokenId> made_control, made_byte;
+  bool bytes_are_text = true;
   const auto make_control = [&](TokenId id) {
     TokenKind& kind = kinds_[index(id)];
     // Phi-3 lists "</s>" as user-defined, which would let any prompt contain it: that is common, and not worth a note.
@@ -277,25 +278,28 @@ void Vocabulary::decide_roles(const std::string& model) {
         has_byte[static_cast<std::size_t>(byte)] = true;
     for (TokenId id = 0; id < end_id(); ++id) {
       const int byte = byte_of_text(text(id));
-      if (byte < 0 || kind(id) != TokenKind::normal || has_byte[static_cast<std::size_t>(byte)]) continue;
+      if (byte < 0 || kind(id) == TokenKind::byte || has_byte[static_cast<std::size_t>(byte)]) continue;
+      bytes_are_text &= kind(id) == TokenKind::normal;
       kinds_[index(id)] = TokenKind::byte;
+      has_byte[static_cast<std::size_t>(byte)] = true;
       made_byte.push_back(id);
     }
   }
-  const auto note = [&](const std::vector<TokenId>& ids, const char* as) {
+  const auto note = [&](const std::vector<TokenId>& ids, const char* listed, const char* as) {
     if (ids.empty()) return;
     std::string named;
     for (std::size_t i = 0; i < std::min(ids.size(), kMaxNamedInNote); ++i)
       named += fmt::format("{}{} '{}'", i == 0 ? "" : ", ", ids[i], Printable(text(ids[i]), 40).text());
     if (ids.size() > kMaxNamedInNote) named += fmt::format(" and {} more", ids.size() - kMaxNamedInNote);
-    notes_.push_back(fmt::format("{} {} listed as text {} taken as {} by the spelling: {}", ids.size(),
-                                 ids.size() == 1 ? "token" : "tokens", ids.size() == 1 ? "is" : "are", as, named));
+    notes_.push_back(fmt::format("{} {} listed as {} {} taken as {} by the spelling: {}", ids.size(),
+                                 ids.size() == 1 ? "token" : "tokens", listed, ids.size() == 1 ? "is" : "are", as,
+                                 named));
   };
   if (!has_types_)
     notes_.push_back(
         "the file lists no types of tokens (tokenizer.ggml.token_type): they follow from ids and spelling");
-  note(made_control, "control tokens");
-  note(made_byte, "bytes");
+  note(made_control, "text", "control tokens");
+  note(made_byte, bytes_are_text ? "text" : "no bytes", "bytes");
 }
 
 std::optional<TokenId> Vocabulary::find(std::string_view text) const {

@@ -26,15 +26,6 @@ bool is_redundant(std::string_view name) {
   return name.ends_with(".attn_rot_embd") || name.ends_with(".rotary_emb.inv_freq");
 }
 
-// Whether a tensor may belong to what turns tokens into logits or vectors: its layers, and what comes before and after
-// them. Others are of other parts in the same file, such as a projector for pictures ("mm.0.weight", "v.blk.0...").
-bool may_change_results(std::string_view name) {
-  constexpr std::string_view kBeginnings[] = {"blk.",      "token_", "output", "rope_", "position_", "cls",
-                                              "per_layer", "enc.",   "dec.",   "embd",  "norm",      "altup"};
-  return std::any_of(std::begin(kBeginnings), std::end(kBeginnings),
-                     [&](std::string_view beginning) { return name.starts_with(beginning); });
-}
-
 std::vector<std::byte> interleave(std::span<const std::byte> rows, std::uint64_t num_rows, std::uint32_t head_dim,
                                   std::uint32_t rotated) {
   const std::size_t row_bytes = rows.size() / num_rows;
@@ -120,6 +111,7 @@ PackedMatrix TensorReader::matrix(const std::string& name, std::uint64_t rows, s
   if (part.num_experts != 0) shape = {k, part.of / part.num_experts, part.num_experts};
   const TensorInfo* tensor = find(name, shape);
   if (!tensor) return {};
+  if (options_.names_only) return {};
   if (tensor->file_type().tail_bytes != 0) {
     scale *= tensor->scale;
     hash(std::as_bytes(std::span(&tensor->scale, 1)));  // because it is not in the packed body
@@ -157,9 +149,12 @@ void TensorReader::read_embedding_and_head(std::uint64_t vocab_size, std::uint64
 
 void TensorReader::refuse_unknown_tensors() {
   std::vector<std::string> of_other_parts;
+  for (const std::string& name : file_.unread_tensors()) of_other_parts.push_back(Printable(name).text());
+  const std::uint64_t num_layers = num_layers_of(file_);
   for (const TensorInfo& tensor : file_.tensors()) {
     if (used_.contains(tensor.name) || is_redundant(tensor.name)) continue;
-    if (!may_change_results(tensor.name)) {
+    const bool is_in_layer = tensor.name.starts_with("blk.") && may_be_computed(tensor.name, num_layers);
+    if (!is_in_layer) {
       of_other_parts.push_back(Printable(tensor.name).text());
       continue;
     }

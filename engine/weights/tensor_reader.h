@@ -74,8 +74,7 @@ class TensorReader {
   // Reads token_embd, output_norm and, if present, output into the weights.
   void read_embedding_and_head(std::uint64_t vocab_size, std::uint64_t dim);
 
-  // Fails if the file has tensors that were not read and belong to the layers or what is around them: then the model
-  // computes something else. Tensors of other parts are noted.
+  // Fails if a layer has tensors that were not read: then the model computes something else. Others are noted.
   void refuse_unknown_tensors();
   // Called once all is read: writes a line to the log, and packed weights to the cache.
   void finish();
@@ -134,6 +133,22 @@ auto read_with_cache(const ModelFile& file, const LoadOptions& options, const Re
   // Whatever else is wrong with a file that was cut off meanwhile follows from that.
   if (const Status unchanged = file.check_unchanged(); !unchanged) return unchanged.error();
   return weights;
+}
+
+// Whether read(options, cache) -> Result<...> finds its tensors in the file: with options.names_only.
+template <class Read>
+Status check_tensors(const ModelFile& file, LoadOptions options, const Read& read) {
+  Team team(1);
+  options.kernels = "reference";
+  options.team = &team;
+  options.memory = 0;
+  options.weights_cache = {};
+  options.progress = {};
+  options.notes = {};
+  options.names_only = true;
+  WeightsCache cache(options.weights_cache, file, options.kernels, kernels::Layout::panels, team, {});
+  const auto found = read(options, cache);
+  return found ? Status(Ok{}) : found.error();
 }
 
 }  // namespace troupe::engine

@@ -32,6 +32,10 @@ namespace troupe::client {
 
 using scheduler::Outcome;
 
+/// Where the text of an answer may match a stop string: anywhere; behind the reasoning; likewise, and the prompt ends
+/// within reasoning.
+enum class StopScope : std::uint8_t { text, answer, behind_reasoning };
+
 /// How the next token is chosen. Absent fields are neutral: the model's own distribution. The server refuses values out
 /// of range with the field's name and its range.
 struct Sampling {
@@ -40,9 +44,9 @@ struct Sampling {
   std::optional<float> top_p{};                         ///< keep the smallest set with this probability
   std::optional<float> min_p{};                         ///< drop tokens below min_p times the top probability
   std::optional<float> repeat_penalty{};                ///< divides the logits of repeated tokens
-  std::optional<float> presence_penalty{};              ///< subtracted once from each repeated token
-  std::optional<float> frequency_penalty{};             ///< subtracted for each time a token is repeated
-  std::optional<std::int32_t> repeat_last_n{};          ///< window of the penalties in tokens; 64 if absent, -1: all
+  std::optional<float> presence_penalty{};              ///< subtracted once from each token of the answer
+  std::optional<float> frequency_penalty{};             ///< subtracted for each time the answer has a token
+  std::optional<std::int32_t> repeat_last_n{};          ///< window of repeat_penalty in tokens; 64 if absent, -1: all
   std::optional<std::uint64_t> seed{};                  ///< drawn by the server if absent; see Ended::seed
   std::optional<std::uint32_t> max_tokens{};            ///< as many as the context holds if absent
   bool ignore_eos = false;                              ///< never draw an end-of-generation token
@@ -104,8 +108,9 @@ struct Request {
   /// What the caller believes to be the answer, or its beginning: as long as it is, it comes as fast as a prompt is
   /// read. Never changes the answer. n must be 1.
   std::vector<TokenId> proposal{};
-  std::uint32_t first_choice = 0;  ///< draws as this choice of a request for several
-  bool proof = false;              ///< fill in Receipt::proof
+  std::uint32_t first_choice = 0;          ///< draws as this choice of a request for several
+  bool proof = false;                      ///< fill in Receipt::proof
+  StopScope stop_scope = StopScope::text;  ///< of text and ids; a conversation's is its own
 };
 
 /// A candidate token.
@@ -155,6 +160,7 @@ struct Proof {
   std::vector<TokenId> ids{};                       ///< the answer
   std::string text{};                               ///< the answer
   Outcome outcome = Outcome::internal;              ///< how it ended
+  StopScope stop_scope = StopScope::text;           ///< as Request::stop_scope
   std::string matched_stop{};                       ///< of `stop`, what ended it
 };
 

@@ -56,17 +56,19 @@ Outcome to_outcome(v1::Outcome number) {
 }
 
 Proof to_proof(const v1::Proof& in) {
-  Proof proof{.numerics_id = in.numerics_id(),
-              .model = in.model(),
-              .prompt = {in.prompt_ids().begin(), in.prompt_ids().end()},
-              .sampling = to_sampling(in.sampling()),
-              .stop = {in.stop().begin(), in.stop().end()},
-              .choice = in.choice(),
-              .reasoning_budget = std::nullopt,
-              .ids = {in.ids().begin(), in.ids().end()},
-              .text = in.text(),
-              .outcome = to_outcome(in.reason()),
-              .matched_stop = in.matched_stop()};
+  Proof proof{
+      .numerics_id = in.numerics_id(),
+      .model = in.model(),
+      .prompt = {in.prompt_ids().begin(), in.prompt_ids().end()},
+      .sampling = to_sampling(in.sampling()),
+      .stop = {in.stop().begin(), in.stop().end()},
+      .choice = in.choice(),
+      .reasoning_budget = std::nullopt,
+      .ids = {in.ids().begin(), in.ids().end()},
+      .text = in.text(),
+      .outcome = to_outcome(in.reason()),
+      .stop_scope = v1::StopScope_IsValid(in.stop_scope()) ? static_cast<StopScope>(in.stop_scope()) : StopScope::text,
+      .matched_stop = in.matched_stop()};
   if (in.has_reasoning_budget()) proof.reasoning_budget = in.reasoning_budget();
   return proof;
 }
@@ -235,6 +237,7 @@ v1::ClientFrame to_frame(std::uint64_t stream, const Request& request) {
   out.mutable_proposal()->Add(request.proposal.begin(), request.proposal.end());
   out.set_first_choice(request.first_choice);
   out.set_proof(request.proof);
+  out.set_stop_scope(static_cast<v1::StopScope>(request.stop_scope));
   if (request.logprobs) out.set_logprobs(*request.logprobs);
   if (request.n != 1) out.set_n(request.n);
   out.set_credit(request.credit.value_or(kCreditWindow));

@@ -136,6 +136,7 @@ void fill(v1::Proof& out, const actors::Proof& proof) {
   out.set_text(proof.text);
   out.set_reason(static_cast<v1::Outcome>(proof.outcome));
   out.set_matched_stop(proof.stop);
+  out.set_stop_scope(static_cast<v1::StopScope>(proof.stop_scope));
 }
 
 // Sets the fields that Done and Failed have in common.
@@ -268,6 +269,12 @@ RequestOrRefusal to_request(v1::Generate& generate, const scheduler::Tenant& ten
   request.sampling.num_logprobs = generate.has_logprobs() ? clamped<std::int32_t>(generate.logprobs()) : -1;
   request.has_seed = generate.sampling().has_seed();
   request.stop_strings.assign(generate.stop().begin(), generate.stop().end());
+  if (!v1::StopScope_IsValid(generate.stop_scope()))
+    return scheduler::invalid("stop_scope",
+                              fmt::format("there is no stop_scope {}; 0 is the text, 1 the answer, 2 what "
+                                          "is behind reasoning that the prompt has begun",
+                                          static_cast<int>(generate.stop_scope())));
+  request.stop_scope = static_cast<actors::StopScope>(generate.stop_scope());
   if (generate.has_deadline_ms())
     request.deadline = std::chrono::milliseconds(clamped<std::int64_t>(generate.deadline_ms()));
   request.priority = generate.priority();

@@ -64,10 +64,12 @@ actors::ChatPrompt chat_prompt(api::Conversation&& conversation) {
   chat.messages.reserve(conversation.messages.size());
   for (api::ChatMessage& message : conversation.messages)
     chat.messages.push_back({.role = std::move(message.role),
-                             .content = std::move(message.content),
+                             .content = std::move(message.content.text),
                              .name = std::move(message.name).value_or(""),
                              .reasoning = std::move(message.reasoning_content).value_or(""),
-                             .members = std::move(message.members)});
+                             .members = std::move(message.members),
+                             .part_bytes = std::move(message.content.part_bytes),
+                             .has_content = !message.content.is_null});
   return chat;
 }
 

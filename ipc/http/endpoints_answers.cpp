@@ -73,7 +73,7 @@ bool ends_within(std::string_view prompt, const api::ReasoningMarkers& markers) 
 // Whether the message that an answer goes on with has begun reasoning, and not ended it.
 bool continues_reasoning(const api::Conversation& conversation, const api::ReasoningMarkers& markers) {
   if (!conversation.continue_final_message || conversation.messages.empty()) return false;
-  const std::string& text = conversation.messages.back().content;
+  const std::string& text = conversation.messages.back().content.text;
   const std::size_t open = text.rfind(markers.open);
   return open != std::string::npos && text.find(markers.close, open) == std::string::npos;
 }

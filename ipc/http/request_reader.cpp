@@ -3,6 +3,7 @@
 #include <boost/beast/http/basic_parser.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <utility>
 
@@ -29,6 +30,7 @@ class Parser final : public beast::http::basic_parser<true> {
 
   Request request;
   bool control_in_chunk = false;
+  bool long_line = false;  // of a chunk
   bool has_trailer = false;
 
  private:
@@ -62,13 +64,15 @@ class Parser final : public beast::http::basic_parser<true> {
     request.body.append(bytes.data(), bytes.size());
     return bytes.size();
   }
-  void on_chunk_header_impl(std::uint64_t, beast::string_view extension, error_code& error) override {
+  void on_chunk_header_impl(std::uint64_t size, beast::string_view extension, error_code& error) override {
     error = {};
+    const auto num_digits = std::max<std::size_t>(1, (static_cast<std::size_t>(std::bit_width(size)) + 3) / 4);
+    long_line |= num_digits + extension.size() > kMaxChunkLineBytes;
     // Beast lets any byte pass within quotes.
     control_in_chunk |= std::any_of(extension.begin(), extension.end(), [](char c) {
       return (static_cast<unsigned char>(c) < 0x20 && c != '\t') || c == 0x7f;
     });
-    if (control_in_chunk) error = beast::http::error::bad_chunk_extension;
+    if (control_in_chunk || long_line) error = beast::http::error::bad_chunk_extension;
   }
   std::size_t on_chunk_body_impl(std::uint64_t, beast::string_view bytes, error_code& error) override {
     return on_body_impl(bytes, error);
@@ -89,6 +93,11 @@ BadRequest to_bad_request(const error_code& code) {
   if (code == error::bad_chunk || code == error::bad_chunk_extension)
     return {400, "a chunk of the body is damaged: its size, its extension or its end"};
   return {400, "the request is damaged: " + code.message()};
+}
+
+BadRequest line_too_long() {
+  return {431,
+          "a chunk's line, its size and extensions, has more than " + std::to_string(kMaxChunkLineBytes) + " bytes"};
 }
 
 }  // namespace
@@ -178,6 +187,8 @@ void RequestReader::Impl::put(std::string_view bytes, std::size_t& used) {
   used = parser->put(boost::asio::buffer(bytes.data(), bytes.size()), code);
   if (parser->has_trailer)
     fail({400, "fields after a chunked body (trailers) are refused: a proxy might take them for the request's"});
+  else if (parser->long_line)
+    fail(line_too_long());
   else if (code && code != beast::http::error::need_more)
     fail(to_bad_request(code));
   else if (parser->is_done())
@@ -203,7 +214,10 @@ std::size_t RequestReader::Impl::push_body(std::string_view bytes) {
     buffer.erase(0, used);
   }
   // Beast uses all bytes but an unfinished line.
-  if (buffer.size() > kMaxChunkLineBytes) fail({431, "a chunk's line or the trailers are too long"});
+  std::string_view line = buffer;
+  if (line.starts_with("\r\n")) line.remove_prefix(2);  // of the chunk before it
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  if (line.size() > kMaxChunkLineBytes) fail(line_too_long());
   return bytes.size();
 }
 

@@ -92,6 +92,9 @@ std::vector<Change> changes() {
       set(".attention.causal", false),
       set(".attention.layer_norm_rms_epsilon", text("small")),
       set(".rope.dimension_count", whole(5)),
+      set(".rope.freq_base", whole(16'777'217)),
+      set(".rope.freq_base", whole(16'777'216), true),
+      set(".attention.layer_norm_rms_epsilon", whole(2'000'000'001)),
       set(".rope.scaling.type", text("spiral")),
       set(".pooling_type", whole(4)),
       set("general.architecture", text("other")),
@@ -127,6 +130,37 @@ TEST_CASE("a model with other metadata gets one verdict from serve, inspect, eva
     INFO(change.what);
     require_same(folder.write("model.gguf", model_with(**original, metadata)), change.is_taken);
   }
+}
+
+TEST_CASE("tensors get one verdict from five commands: those of layers must be known, others are not read") {
+  const TempFolder folder;
+  const auto original = engine::open_gguf(TROUPE_MODELS "/tales-draft-q8_0.gguf");
+  REQUIRE(original);
+  struct Tensor {
+    std::string name;
+    std::vector<std::uint64_t> shape;
+    std::uint32_t type;
+    bool is_taken;
+  };
+  for (const Tensor& each :
+       {Tensor{"mm.0.weight", {7, 3}, 16, true}, Tensor{"output_scale", {7}, 99, true},
+        Tensor{"blk.900.attn_q.weight", {8, 8}, 19, true}, Tensor{"blk.0.attn_q.extra", {8, 8}, 0, false},
+        Tensor{"blk.0.attn_q.extra", {8, 8}, 99, false}, Tensor{"token_embd.extra", {8}, 0, true},
+        Tensor{"blk.x.y", {8}, 0, true}}) {
+    INFO(each.name << " of type " << each.type);
+    GgufWriter w;
+    copy_metadata(**original, w);
+    for (const engine::TensorInfo& tensor : (*original)->tensors())
+      w.add_tensor(tensor.name, tensor.shape, tensor.file_type().gguf_number, to_string(tensor.bytes));
+    w.add_tensor(each.name, each.shape, each.type, std::string(256, '\0'));
+    require_same(folder.write("model.gguf", w.bytes()), each.is_taken);
+  }
+  GgufWriter without;
+  copy_metadata(**original, without);
+  for (const engine::TensorInfo& tensor : (*original)->tensors())
+    if (!tensor.name.starts_with("blk.0.ffn_down"))
+      without.add_tensor(tensor.name, tensor.shape, tensor.file_type().gguf_number, to_string(tensor.bytes));
+  require_same(folder.write("model.gguf", without.bytes()), false);
 }
 
 TEST_CASE("files as their publishers write them get one verdict from five commands") {

@@ -127,11 +127,40 @@ TEST_CASE("tensors of other parts in the file are noted and not read, and change
         (*LoadedModel::load(plain.path(), small_options()))->model().weight_bytes());
 }
 
+TEST_CASE("tensors beside the layers, and of layers beyond block_count, refuse no file, whatever their type and size") {
+  LoadOptions options = small_options();
+  std::string notes;
+  options.notes = [&](const engine::LoadNote& note) { notes += note.text + "\n"; };
+  const auto loads = [&](const GgufWriter& w) {
+    notes.clear();
+    const TemporaryFile file(w.bytes());
+    const auto model = LoadedModel::load(file.path(), options);
+    return model ? std::string() : model.error().message;
+  };
+  CHECK(loads(TinyLlama{.num_layers = 1}.writer()).empty());
+  CHECK(notes.find("not read, as 'blk.1.attn_norm.weight'") != std::string::npos);
+  for (std::uint32_t type = 0; type < 64; ++type) {
+    INFO("type " << type);
+    for (const char* name : {"mm.0.weight", "v.blk.0.attn_q.weight", "blk.2.nextn.eh_proj.weight", "cls.weight",
+                             "output_scale", "per_layer_token_embd.weight"}) {
+      GgufWriter w = TinyLlama{}.writer();
+      w.add_tensor(name, {7, 3}, type, std::string(7 * 3 * 4, '\0'));
+      CHECK(loads(w).empty());
+      CHECK(notes.find(std::string("not read, as '") + name) != std::string::npos);
+    }
+  }
+  GgufWriter large = TinyLlama{}.writer();
+  large.add_tensor_at("mm.0.weight", {1ull << 40, 1ull << 40}, 0, 0);
+  large.add_tensor_at("mm.1.weight", {1ull << 40}, 0, 64);
+  large.add_tensor_at("mm.2.weight", {4}, 0, 3);
+  CHECK(loads(large).empty());
+  CHECK(notes.find("3 tensors are of no part") != std::string::npos);
+}
+
 TEST_CASE("features that this version does not compute are refused by name") {
   const auto unsupported = [](const GgufWriter& w, const std::string& part) {
     return says(refusal(w), ErrorCode::unsupported, part);
   };
-  CHECK(unsupported(TinyLlama{.num_layers = 1}.writer(), "'blk.1.attn_norm.weight' is not part of"));
   GgufWriter w = TinyLlama{}.writer();
   w.add_floats("blk.0.attn_output.bias", {16}, 1);
   CHECK(unsupported(w, "'blk.0.attn_output.bias' is not part of"));

@@ -146,7 +146,7 @@ Text format_percent(Runtime& runtime, const Text& format, const Value& arguments
     const Conversion conversion = read_conversion(rest);
     at = format.size() - rest.size();
     if (conversion.letter == '%') {
-      out.append("%", format.is_input(percent));
+      out.append("%", format.origin(percent));
       continue;
     }
     Value value;

@@ -242,8 +242,10 @@ const Value* named_argument(const CallArguments& arguments, std::string_view nam
   return nullptr;
 }
 
+// map, select and reject give nothing for what is not true, as none or 0, and do not look at their arguments then.
 Value map_filter(Runtime& runtime, const Value& input, const CallArguments& arguments) {
   std::vector<Value> items;
+  if (!is_true(input)) return generator(runtime, std::move(items));
   if (const Value* const attribute = named_argument(arguments, "attribute");
       attribute && arguments.positional.empty()) {
     const BoundArguments bound("map", arguments, {"attribute", "default"});
@@ -264,6 +266,7 @@ Value map_filter(Runtime& runtime, const Value& input, const CallArguments& argu
 template <bool keeps, bool by_attribute>
 Value select_filter(Runtime& runtime, const Value& input, const CallArguments& arguments) {
   constexpr std::size_t kTest = by_attribute ? 1 : 0;
+  if (!is_true(input)) return generator(runtime, {});
   const auto& given = arguments.positional;
   if (by_attribute && given.empty()) throw TemplateError("Missing parameter for attribute name");
   CallArguments rest;

@@ -76,7 +76,7 @@ Value escape_filter(Runtime& runtime, const Value& input, const CallArguments& a
                                               : "";
     if (name.empty()) continue;
     out.append(value.text(), plain, i);
-    out.append(name, value.text().is_input(i));
+    out.append(name, value.text().origin(i));
     plain = i + 1;
   }
   out.append(value.text(), plain, bytes.size());
@@ -163,6 +163,7 @@ Value int_filter(Runtime& runtime, const Value& input, const CallArguments& argu
   const std::int64_t base = bound.integer(1, 10);
   if (base < 2 || base > 36) throw TemplateError("int(): base must be between 2 and 36");
   if (input.is_whole()) return Value::integer(input.integer()).marked(input.from_input());
+  if (input.is_large()) return input;
   std::optional<double> real;
   if (input.is(Kind::text)) {
     runtime.heap().touch(input.text().size());

@@ -19,9 +19,13 @@ class JsonBuilder : public nlohmann::json_sax<nlohmann::json> {
   bool number_integer(std::int64_t value) override { return add(Json(value)); }
   bool number_unsigned(std::uint64_t value) override {
     constexpr auto kMax = static_cast<std::uint64_t>(INT64_MAX);
-    return add(value <= kMax ? Json(static_cast<std::int64_t>(value)) : Json(static_cast<double>(value)));
+    return add(value <= kMax ? Json(static_cast<std::int64_t>(value)) : Json(LargeInteger{std::to_string(value)}));
   }
-  bool number_float(double value, const std::string&) override { return add(Json(value)); }
+  // Also integers beyond 64 bits.
+  bool number_float(double value, const std::string& written) override {
+    const bool is_whole = written.find_first_not_of("-0123456789") == std::string::npos;
+    return add(is_whole ? Json(LargeInteger{written}) : Json(value));
+  }
   bool string(std::string& value) override { return add(Json(std::move(value))); }
   bool binary(binary_t&) override { return false; }
   bool start_object(std::size_t) override { return open(Json(Json::Object())); }

@@ -85,7 +85,7 @@ Text map_characters(const Text& text, Map map) {
       append_utf8(one, to);
     else
       one = bytes.substr(i, each.length);
-    mapped.append(one, text.is_input(i));
+    mapped.append(one, text.origin(i));
     after_letter = is_cased_lower(each.code_point) || is_cased_upper(each.code_point);
     i += each.length;
   }

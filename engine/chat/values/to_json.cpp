@@ -70,7 +70,7 @@ class JsonWriter {
         out_.append(std::to_string(value.integer()), value.from_input());
         return;
       case Kind::real:
-        out_.append(number(value.real()), value.from_input());
+        out_.append(value.is_large() ? value.text().bytes() : number(value.real()), value.from_input());
         return;
       case Kind::text:
         write_text(value.text());
@@ -109,7 +109,7 @@ class JsonWriter {
       const std::string escaped = json_character(character, style_.ensure_ascii);
       if (escaped == character) continue;
       out_.append(text, plain, offsets[i]);
-      out_.append(escaped, text.is_input(offsets[i]));
+      out_.append(escaped, text.origin(offsets[i]));
       plain = offsets[i + 1];
     }
     out_.append(text, plain, bytes.size());

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "engine/chat/values/limits.h"
 
@@ -28,6 +29,11 @@ Value Value::real(double value) {
   Value made;
   made.kind_ = Kind::real;
   made.payload_.real = value;
+  return made;
+}
+Value Value::large_integer(double value, std::shared_ptr<const TextCell> digits) {
+  Value made = real(value);
+  made.text_ = std::move(digits);
   return made;
 }
 Value Value::text(std::shared_ptr<const TextCell> cell) {
@@ -148,6 +154,12 @@ Value Heap::from_json(const Json& json, std::size_t depth) {
   if (const bool* const value = std::get_if<bool>(&json.value)) return Value::boolean(*value).marked(true);
   if (const auto* const value = std::get_if<std::int64_t>(&json.value)) return Value::integer(*value).marked(true);
   if (const double* const value = std::get_if<double>(&json.value)) return Value::real(*value).marked(true);
+  if (const auto* const value = std::get_if<LargeInteger>(&json.value)) {
+    charge(sizeof(TextCell) + value->digits.size());
+    return Value::large_integer(std::strtod(value->digits.c_str(), nullptr),
+                                std::make_shared<const TextCell>(Text(value->digits), this))
+        .marked(true);
+  }
   if (const std::string* const value = json.text()) return text(*value, true);
   if (const Json::List* const values = json.list()) {
     std::vector<Value> items;

@@ -76,6 +76,8 @@ class Value {
   static Value boolean(bool value);
   static Value integer(std::int64_t value);
   static Value real(double value);
+  // An integer beyond 64 bits: computed with as the real number next to it, written as it was given.
+  static Value large_integer(double value, std::shared_ptr<const TextCell> digits);
   static Value text(std::shared_ptr<const TextCell> cell);
   static Value undefined(std::shared_ptr<const TextCell> message);
   static Value of(List* list);
@@ -85,6 +87,7 @@ class Value {
   Kind kind() const { return kind_; }
   bool is(Kind kind) const { return kind_ == kind; }
   bool is_number() const { return kind_ == Kind::boolean || kind_ == Kind::integer || kind_ == Kind::real; }
+  bool is_large() const { return kind_ == Kind::real && text_ != nullptr; }
   bool is_whole() const { return kind_ == Kind::boolean || kind_ == Kind::integer; }
   // A number from input: its digits are input, too. Texts and containers know this themselves.
   bool from_input() const { return from_input_; }
@@ -95,7 +98,7 @@ class Value {
   std::int64_t integer() const { return payload_.integer; }  // of a boolean: 0 or 1
   double real() const { return payload_.real; }
   double as_real() const { return kind_ == Kind::real ? payload_.real : static_cast<double>(payload_.integer); }
-  const Text& text() const { return text_->text; }
+  const Text& text() const { return text_->text; }  // of a large integer its digits
   List& list() const { return *payload_.list; }
   Map& map() const { return *payload_.map; }
   Object& object() const { return *payload_.object; }
@@ -180,7 +183,7 @@ class Heap {
   void check_room(std::size_t bytes) const;
 
   Value text(Text text);
-  Value text(std::string_view bytes, bool from_input = false) { return text(Text(std::string(bytes), from_input)); }
+  Value text(std::string_view bytes, Origin origin = kFromTemplate) { return text(Text(std::string(bytes), origin)); }
   Value undefined(std::string message);
   Value list(std::vector<Value> items, ListForm form = ListForm::list);
   Value map();

@@ -55,13 +55,11 @@ Text quote_text(const Text& text, Heap& heap) {
   heap.touch(bytes.size());
   heap.check_room(bytes.size() * 2);
   Text out;
-  const bool is_all_input =
-      text.has_input() && text.input().size() == 1 && text.input()[0].end - text.input()[0].begin == text.size();
+  const bool is_all_input = text.has_input() && text.is_all_input();
   out.append(std::string_view(&quote, 1), is_all_input);
   const auto offsets = character_offsets(bytes);
   for (std::size_t i = 0; i + 1 < offsets.size(); ++i)
-    out.append(escape_for_repr(bytes.substr(offsets[i], offsets[i + 1] - offsets[i]), quote),
-               text.is_input(offsets[i]));
+    out.append(escape_for_repr(bytes.substr(offsets[i], offsets[i + 1] - offsets[i]), quote), text.origin(offsets[i]));
   out.append(std::string_view(&quote, 1), is_all_input);
   return out;
 }
@@ -129,7 +127,7 @@ Text repr_of(const Value& value, Heap& heap, int depth) {
     case Kind::integer:
       return Text(std::to_string(value.integer()), value.from_input());
     case Kind::real:
-      return Text(real_to_text(value.real()), value.from_input());
+      return Text(value.is_large() ? value.text().bytes() : real_to_text(value.real()), value.from_input());
     case Kind::text:
       return quote_text(value.text(), heap);
     case Kind::list:
@@ -148,6 +146,7 @@ bool maps_equal(const Map& a, const Map& b, Heap& heap, int depth);
 bool equals_at(const Value& a, const Value& b, Heap& heap, int depth) {
   check_depth(depth);
   heap.step();
+  if (a.is_large() && b.is_large()) return a.text().bytes() == b.text().bytes();
   if (a.is_number() && b.is_number())
     return a.is_whole() && b.is_whole() ? a.integer() == b.integer() : a.as_real() == b.as_real();
   if (a.kind() != b.kind()) return false;
@@ -220,7 +219,7 @@ std::string_view type_name(const Value& value) {
     case Kind::integer:
       return "int";
     case Kind::real:
-      return "float";
+      return value.is_large() ? "int" : "float";
     case Kind::text:
       return "str";
     case Kind::list:

@@ -1,5 +1,6 @@
 // Bodies of the endpoints that neither generate nor embed.
 #include "config/assert.h"
+#include "config/utf8.h"
 #include "ipc/http/api/answer.h"
 #include "ipc/http/json/json_writer.h"
 
@@ -20,6 +21,14 @@ void write_model(JsonWriter& json, const ListedModel& model, std::int64_t create
   json.field("chat_template", model.has_chat_template).end_object().end_object();
 }
 
+// As llama-server: bytes that are no text, as of a part of a character, as numbers.
+void write_piece(JsonWriter& json, const std::string& piece) {
+  if (is_utf8(piece)) return void(json.string(piece));
+  json.begin_array();
+  for (const char c : piece) json.natural(static_cast<unsigned char>(c));
+  json.end_array();
+}
+
 }  // namespace
 
 std::string count_tokens_body(std::uint64_t num_tokens) {
@@ -34,13 +43,16 @@ std::string tokenize_body(std::span<const TokenId> ids, std::span<const std::str
   std::string out;
   JsonWriter json(out);
   json.begin_object().key("tokens").begin_array();
-  for (const TokenId id : ids) json.integer(id);
-  json.end_array();
-  if (!pieces.empty()) {
-    json.key("pieces").begin_array();
-    for (const std::string& each : pieces) json.string(each);
-    json.end_array();
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (pieces.empty()) {
+      json.integer(ids[i]);
+      continue;
+    }
+    json.begin_object().field("id", ids[i]).key("piece");
+    write_piece(json, pieces[i]);
+    json.end_object();
   }
+  json.end_array();
   json.field("count", ids.size()).field("max_context", max_context).end_object();
   return out;
 }

@@ -27,10 +27,17 @@ struct ApiContext {
   std::function<std::optional<std::uint32_t>(const std::string& model)> vector_dim{};
 };
 
+// What a message says: a text, or several parts of text, which `text` joins by newlines.
+struct Content {
+  std::string text{};
+  std::vector<std::uint32_t> part_bytes{};  // of each part, if they are several
+  bool is_null = false;                     // or left out
+};
+
 // One turn of a conversation, as a chat template sees it.
 struct ChatMessage {
-  std::string role;     // system, developer, user, assistant, tool
-  std::string content;  // text; several text parts of a message one after another
+  std::string role;  // system, developer, user, assistant, tool
+  Content content{};
   std::optional<std::string> name{};
   std::optional<std::string> reasoning_content{};  // of an assistant's turn
   std::string members{};                           // a JSON object: tool_calls, tool_call_id; empty: none
@@ -46,7 +53,7 @@ struct Conversation {
 // What to say about the request in its answer, as JSON text. Empty: null, or the default.
 struct Echoed {
   std::string user, metadata, instructions, temperature, top_p, max_output_tokens, prompt_cache_key, safety_identifier,
-      service_tier, reasoning, top_logprobs, text, tool_choice, parallel_tool_calls, truncation;
+      service_tier, reasoning, top_logprobs, text, tools, tool_choice, parallel_tool_calls, truncation;
 };
 
 // A checked request, and what its answer depends on.
@@ -62,6 +69,7 @@ struct ApiCall {
   bool include_usage = false;                 // a last chunk with the usage
   bool continuous_usage = false;              // the tokens so far in each chunk
   bool echo = false;                          // the prompt comes before each answer
+  bool only_prompt = false;                   // no tokens behind it: max_tokens is 0, and the request asks for one
   bool logprobs = false;                      // request.sampling.num_logprobs of each token are shown
   bool base64 = false;                        // vectors as base64 of little-endian float32
   bool show_reasoning = true;                 // false: reasoning is split off and left out

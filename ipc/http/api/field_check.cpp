@@ -27,7 +27,7 @@ bool has_type(const JsonValue& value, JsonTypes types) {
   if (value.as<JsonArray>()) return (types & kArray) != 0;
   if (value.as<JsonObject>()) return (types & kObject) != 0;
   if ((types & kNumber) != 0) return true;
-  return (types & kInteger) != 0 && (value.integer() || value.as<std::uint64_t>());
+  return (types & kInteger) != 0 && (value.integer() || value.as<std::uint64_t>() || value.as<LargeInteger>());
 }
 
 // Levenshtein's distance. O(a.size() * b.size()).

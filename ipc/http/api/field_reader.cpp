@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "config/normal_float.h"
+#include "ipc/http/json/json_writer.h"
 #include "scheduler/outcome.h"
 
 namespace troupe::ipc::api {
@@ -30,22 +31,25 @@ void FieldReader::read(std::string_view name, float& out) {
   out = config::to_normal_float(number);
 }
 
-std::optional<std::int64_t> FieldReader::integer(std::string_view name, std::int64_t low, std::int64_t high) {
+std::optional<std::int64_t> FieldReader::integer(std::string_view name, std::int64_t low, std::int64_t high,
+                                                 std::string_view range) {
   const JsonValue* const value = find(name);
   if (!value) return std::nullopt;
   const auto number = value->integer();
   if (number && *number >= low && *number <= high) return number;
-  refuse(name, fmt::format("{} must be an integer from {} to {}", path(name), low, high));
+  refuse(name, fmt::format("{} is {}; it must be an integer, {}", path(name), to_json(*value), range));
   return std::nullopt;
 }
 
 void FieldReader::read(std::string_view name, std::int32_t& out) {
   using Limits = std::numeric_limits<std::int32_t>;
-  if (const auto value = integer(name, Limits::min(), Limits::max())) out = static_cast<std::int32_t>(*value);
+  const auto value =
+      integer(name, Limits::min(), Limits::max(), fmt::format("from {} to {}", Limits::min(), Limits::max()));
+  if (value) out = static_cast<std::int32_t>(*value);
 }
 
-void FieldReader::read(std::string_view name, std::uint32_t& out) {
-  if (const auto value = integer(name, 0, std::numeric_limits<std::uint32_t>::max()))
+void FieldReader::read(std::string_view name, std::uint32_t& out, std::uint32_t low, std::uint32_t high) {
+  if (const auto value = integer(name, low, high, fmt::format("from {} to {}", low, high)))
     out = static_cast<std::uint32_t>(*value);
 }
 

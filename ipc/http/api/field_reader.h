@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -31,7 +32,9 @@ class FieldReader {
   void read(std::string_view name, bool& out);
   void read(std::string_view name, float& out);
   void read(std::string_view name, std::int32_t& out);
-  void read(std::string_view name, std::uint32_t& out);
+  // Integers from `low` to `high`.
+  void read(std::string_view name, std::uint32_t& out, std::uint32_t low = 0,
+            std::uint32_t high = std::numeric_limits<std::uint32_t>::max());
   void read(std::string_view name, std::string& out);  // moves it out of the document
   // As read(), with a limit of bytes.
   void read_short(std::string_view name, std::string& out, std::size_t max_bytes);
@@ -41,10 +44,11 @@ class FieldReader {
 
   std::string path(std::string_view name) const { return where_ + std::string(name); }
   void refuse(std::string_view name, std::string message);
+  // Nothing: there is none, or it was refused, in the words of `range` ("from 1 to 64").
+  std::optional<std::int64_t> integer(std::string_view name, std::int64_t low, std::int64_t high,
+                                      std::string_view range);
 
  private:
-  std::optional<std::int64_t> integer(std::string_view name, std::int64_t low, std::int64_t high);
-
   JsonObject& object_;
   std::optional<ApiError>& refusal_;
   const std::string where_;

@@ -13,7 +13,6 @@ class MessagesAnswer final : public TextAnswer {
  private:
   enum class Block : std::uint8_t { none, thinking, text };
 
-  // How many tokens the prompt has is known at the end; message_delta has them, and clients take them from there.
   void begin(std::string& out) override {
     event(out, "message_start", [&](JsonWriter& json) {
       write_head(json.key("message"));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <type_traits>
 #include <utility>
 
 #include "config/options/sampling_numbers.h"
@@ -42,33 +43,52 @@ void parse_seed(Parsing& at) {
   const JsonValue* const value = at.fields.find("seed");
   if (!value) return;
   engine::SamplingParams& sampling = at.call.request.sampling;
+  const auto* const written = value->as<std::string>();
+  if (value->integer() == -1 || (written && *written == "-1")) return;  // a new one, as llama.cpp and vLLM mean it
   at.call.request.has_seed = true;
   if (const auto* large = value->as<std::uint64_t>()) {
     sampling.seed = *large;
   } else if (const auto seed = value->integer()) {
     sampling.seed = static_cast<std::uint64_t>(*seed);
   } else {
-    const auto* const text = value->as<std::string>();
-    const char* const end = text ? text->data() + text->size() : nullptr;
-    const auto [read_to, problem] = text ? std::from_chars(text->data(), end, sampling.seed)
-                                         : std::from_chars_result{nullptr, std::errc::invalid_argument};
+    const char* const end = written ? written->data() + written->size() : nullptr;
+    const auto [read_to, problem] = written ? std::from_chars(written->data(), end, sampling.seed)
+                                            : std::from_chars_result{nullptr, std::errc::invalid_argument};
     if (problem != std::errc() || read_to != end) at.fields.refuse("seed", "seed must be an integer of 64 bits");
   }
+}
+
+// -1 is no limit, as for llama.cpp.
+void read_max_tokens(Parsing& at, std::string_view name, std::uint32_t& out) {
+  constexpr std::uint32_t kMost = std::numeric_limits<std::uint32_t>::max();
+  const bool may_be_none = at.call.echo;
+  const JsonValue* const value = at.fields.find(name);
+  if (value && value->integer() == 0 && !may_be_none)
+    return at.fields.refuse(name, at.call.endpoint == Endpoint::completions
+                                      ? "max_tokens is 0, which is for a prompt that is echoed; set echo, or ask for "
+                                        "at least 1 (-1: no limit)"
+                                      : fmt::format("{} is 0; it must be at least 1, or -1 for no limit", name));
+  const auto number =
+      at.fields.integer(name, -1, kMost, fmt::format("from {} to {}, or -1 for no limit", may_be_none ? 0 : 1, kMost));
+  if (number) out = *number < 0 ? kMost : static_cast<std::uint32_t>(*number);
 }
 
 void parse_max_tokens(Parsing& at) {
   std::uint32_t& max_tokens = at.call.request.sampling.max_tokens;
   if (at.call.endpoint == Endpoint::completions) max_tokens = kDefaultCompletionTokens;
-  at.fields.read("max_tokens", max_tokens);
-  at.fields.read("max_output_tokens", max_tokens);
+  at.fields.read("echo", at.call.echo);
+  read_max_tokens(at, "max_tokens", max_tokens);
+  read_max_tokens(at, "max_output_tokens", max_tokens);
   std::uint32_t newer = max_tokens;
-  at.fields.read("max_completion_tokens", newer);
+  read_max_tokens(at, "max_completion_tokens", newer);
   if (at.fields.has("max_tokens") && newer != max_tokens)
     return at.fields.refuse("max_completion_tokens",
                             "max_tokens and max_completion_tokens are two names of one thing and differ; send one");
   max_tokens = newer;
-  for (const char* name : {"max_tokens", "max_output_tokens", "max_completion_tokens"})
-    if (at.fields.has(name) && max_tokens == 0) at.fields.refuse(name, fmt::format("{} must be at least 1", name));
+  if (max_tokens != 0) return;
+  // A prompt is computed with the token behind it, which the answer leaves out.
+  at.call.only_prompt = true;
+  max_tokens = 1;
 }
 
 // These fields stand alone or in the object `troupe`.
@@ -86,8 +106,7 @@ void parse_serving(Parsing& at) {
   reader_of("priority").read("priority", request.priority);
   if (FieldReader& reader = reader_of("deadline_ms"); reader.has("deadline_ms")) {
     std::uint32_t ms = 0;
-    reader.read("deadline_ms", ms);
-    if (ms == 0) reader.refuse("deadline_ms", fmt::format("{} must be at least 1", reader.path("deadline_ms")));
+    reader.read("deadline_ms", ms, 1);
     request.deadline = std::chrono::milliseconds(ms);
   }
   reader_of("cache_scope").read_short("cache_scope", request.cache_scope, actors::kMaxScopeBytes);
@@ -107,8 +126,20 @@ void parse_speculation(Parsing& at) {
   fields.read("type", type);
   choice.source = engine::draft_source(type);
   for (const auto& [name, number] : {std::pair("n_max", &choice.n_max), std::pair("n_min", &choice.n_min)})
-    if (fields.has(name)) fields.read(name, number->emplace());
+    if (fields.has(name)) fields.read(name, number->emplace(), 0, engine::kMaxDraftTokens);
   if (fields.has("p_min")) fields.read("p_min", choice.p_min.emplace());
+}
+
+// vLLM's name for it.
+void read_add_special(Parsing& at) {
+  bool& add_special = at.call.request.add_special;
+  at.fields.read("add_special", add_special);
+  bool other = add_special;
+  at.fields.read("add_special_tokens", other);
+  if (at.fields.has("add_special") && other != add_special)
+    return at.fields.refuse("add_special_tokens",
+                            "add_special and add_special_tokens are two names of one thing and differ; send one");
+  add_special = other;
 }
 
 // Keeps a member as JSON text, for the answer.
@@ -157,7 +188,7 @@ std::size_t prompt_bytes(const ApiCall& call) {
   std::size_t bytes = call.text.size() + sizeof(TokenId) * call.ids.size();
   if (call.conversation)
     for (const ChatMessage& each : call.conversation->messages)
-      bytes += each.content.size() + each.role.size() + (each.name ? each.name->size() : 0) +
+      bytes += each.content.text.size() + each.role.size() + (each.name ? each.name->size() : 0) +
                (each.reasoning_content ? each.reasoning_content->size() : 0) + each.members.size();
   bytes += prompt_bytes(call.request.prompt);
   for (const auto& prompt : call.more_prompts) bytes += prompt_bytes(prompt);
@@ -241,7 +272,16 @@ void parse_generation(Parsing& at) {
   engine::SamplingParams& sampling = at.call.request.sampling;
   FieldReader& fields = at.fields;
   config::for_each_sampling_number(
-      [&](const config::SamplingNumber& number, auto& value) { fields.read(number.name, value); }, sampling);
+      [&](const config::SamplingNumber& number, auto& value) {
+        if constexpr (std::is_integral_v<std::remove_reference_t<decltype(value)>>) {
+          const auto read = fields.integer(number.name, static_cast<std::int64_t>(number.min),
+                                           static_cast<std::int64_t>(number.max), number.range);
+          if (read) value = static_cast<std::int32_t>(*read);
+        } else {
+          fields.read(number.name, value);
+        }
+      },
+      sampling);
   fields.read("ignore_eos", sampling.ignore_eos);
   fields.read_ids("stop_token_ids", sampling.stop_ids, engine::kMaxStopIds);
   fields.read_strings("stop", at.call.request.stop_strings, actors::kMaxStopStrings, true);
@@ -258,7 +298,7 @@ void parse_generation(Parsing& at) {
   parse_max_tokens(at);
   parse_speculation(at);
   parse_serving(at);
-  fields.read("n", at.call.request.num_choices);
+  fields.read("n", at.call.request.num_choices, 1, actors::kMaxChoices);
 }
 
 void parse_stream(Parsing& at) {
@@ -291,6 +331,8 @@ std::variant<ApiCall, ApiError> parse_call(Endpoint endpoint, std::string_view b
     parse_generation(at);
     parse_stream(at);
   }
+  if (endpoint == Endpoint::tokenize) call.request.add_special = false;
+  read_add_special(at);
   parse_endpoint(at);
   if (generates(endpoint)) check_generation(at);
   if (at.refusal) return *std::move(at.refusal);

@@ -33,9 +33,9 @@ void parse_messages(Parsing& at);  // also count_tokens
 void parse_tokenize(Parsing& at);
 void parse_detokenize(Parsing& at);
 
-// The text of a message: a string, or an array of parts with `text`. Refuses what is neither.
+// What a message says: a string, or an array of parts with `text`. Refuses what is neither.
 //   type  of parts that are read; parts of other types are left to the caller. Empty: of all
-std::string read_content(FieldReader& message, std::string_view name, std::string_view type = {});
+Content read_content(FieldReader& message, std::string_view name, std::string_view type = {});
 // Calls `each(reader, i)` for every object in an array; refuses entries that are none, and more than max_count.
 template <class Each>
 void for_each_object(FieldReader& fields, std::string_view name, std::size_t max_count,

@@ -1,9 +1,12 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <utility>
 
+#include "config/printable.h"
 #include "ipc/http/api/parse.h"
 #include "ipc/http/json/json_writer.h"
 
@@ -90,7 +93,7 @@ void read_anthropic_thinking(Parsing& at, TemplateArguments& arguments) {
     fields.read("type", type);
     if (fields.has("budget_tokens")) {
       std::uint32_t budget = 0;
-      fields.read("budget_tokens", budget);
+      fields.read("budget_tokens", budget, 1);
       if (type != "enabled") return fields.refuse("budget_tokens", "thinking.budget_tokens is for thinking enabled");
       if (budget == 0 || (at.call.endpoint == Endpoint::messages && budget >= at.call.request.sampling.max_tokens))
         return fields.refuse("budget_tokens", "thinking.budget_tokens must be at least 1 and below max_tokens");
@@ -116,7 +119,7 @@ void read_arguments(FieldReader& message, JsonValue& call, const std::string& pl
   JsonValue* const arguments = find_member(*members, "arguments");
   auto* const text = arguments ? arguments->as<std::string>() : nullptr;
   if (!text) return;
-  auto read = read_json(text->empty() ? "{}" : *text);
+  auto read = read_json(text->empty() ? "{}" : *text, "the text");
   if (!read || !read->as<JsonObject>())
     return message.refuse("tool_calls", place + ".function.arguments must be text of a JSON object" +
                                             (read ? "" : ": " + read.error().message));
@@ -150,6 +153,14 @@ ChatMessage read_chat_message(FieldReader& fields) {
     if (message.role != "assistant")
       fields.refuse("reasoning_content", "reasoning_content is a part of the assistant's messages only");
     fields.read("reasoning_content", message.reasoning_content.emplace());
+  }
+  if (fields.has("reasoning")) {  // as vLLM calls it
+    std::string reasoning;
+    fields.read("reasoning", reasoning);
+    if (message.role != "assistant") fields.refuse("reasoning", "reasoning is a part of the assistant's messages only");
+    if (message.reasoning_content && *message.reasoning_content != reasoning)
+      fields.refuse("reasoning", "reasoning and reasoning_content are two names of one thing and differ; send one");
+    message.reasoning_content = std::move(reasoning);
   }
   message.members = read_tool_members(fields, message.role);
   if (!fields.has("content") && message.role != "assistant")
@@ -208,7 +219,7 @@ class InputItems {
  private:
   void add_reasoning(FieldReader& fields) {
     if (fields.has("role")) fields.refuse("role", "an item of reasoning has no role");
-    append_line(reasoning_, read_content(fields, "content"));
+    append_line(reasoning_, read_content(fields, "content").text);
   }
 
   Parsing& at_;
@@ -235,19 +246,42 @@ void parse_continuation(Parsing& at) {
 
 // A choice of none is kept by not telling the model of the tools.
 void parse_tools(Parsing& at) {
-  if (at.call.endpoint != Endpoint::chat_completions) return;
+  if (at.call.endpoint == Endpoint::apply_template) return;
   const JsonValue* const tools = at.fields.find("tools");
   if (!tools || tools->as<JsonArray>()->empty()) return;
-  const JsonValue* const choice = at.fields.find("tool_choice");
+  const JsonValue* choice = at.fields.find("tool_choice");
+  if (const auto* const object = choice ? choice->as<JsonObject>() : nullptr) choice = find_member(*object, "type");
   const auto* const name = choice ? choice->as<std::string>() : nullptr;
   if (!name || *name != "none")
     at.fields.refuse("tools", "tools are not served yet; describe them in the prompt, or send tool_choice none");
 }
 
+// Whether a response includes logprobs. What else it may include is of tools and pictures, or is reasoning that is
+// hidden from the client, and of these an answer has nothing here.
+bool parse_include(Parsing& at) {
+  constexpr std::array<std::string_view, 7> kNothingOf = {
+      "code_interpreter_call.outputs", "computer_call_output.output.image_url", "file_search_call.results",
+      "message.input_image.image_url", "reasoning.encrypted_content",           "web_search_call.action.sources",
+      "web_search_call.results"};
+  constexpr std::string_view kLogprobs = "message.output_text.logprobs";
+  std::vector<std::string> names;
+  at.fields.read_strings("include", names, kNothingOf.size() + 1, false);
+  bool has_logprobs = false;
+  for (const std::string& each : names) {
+    has_logprobs |= each == kLogprobs;
+    if (each != kLogprobs && std::ranges::find(kNothingOf, each) == kNothingOf.end())
+      at.fields.refuse("include",
+                       fmt::format("include has \"{}\", which no API names; {} is served, and of {} there is "
+                                   "nothing to include",
+                                   Printable(each, kMaxNameBytes).text(), kLogprobs, fmt::join(kNothingOf, ", ")));
+  }
+  return has_logprobs;
+}
+
 void parse_chat_logprobs(Parsing& at) {
   at.fields.read("logprobs", at.call.logprobs);
   std::uint32_t top = 0;
-  at.fields.read("top_logprobs", top);
+  at.fields.read("top_logprobs", top, 0, engine::kMaxLogprobs);
   if (at.fields.has("top_logprobs") && !at.call.logprobs)
     return at.fields.refuse("top_logprobs", "top_logprobs is for answers with logprobs; set logprobs or leave it out");
   if (at.call.logprobs) at.call.request.sampling.num_logprobs = static_cast<std::int32_t>(std::min(top, kAnyLogprobs));
@@ -255,11 +289,15 @@ void parse_chat_logprobs(Parsing& at) {
 
 }  // namespace
 
-std::string read_content(FieldReader& message, std::string_view name, std::string_view type) {
-  std::string out;
+Content read_content(FieldReader& message, std::string_view name, std::string_view type) {
+  Content out;
   JsonValue* const content = message.find(name);
+  out.is_null = content == nullptr;
   if (!content) return out;
-  if (auto* const text = content->as<std::string>()) return std::move(*text);
+  if (auto* const text = content->as<std::string>()) {
+    out.text = std::move(*text);
+    return out;
+  }
   auto* const parts = content->as<JsonArray>();
   if (parts->size() > kMaxContentParts) {
     message.refuse(name, fmt::format("{} has {} parts; at most {} are taken", message.path(name), parts->size(),
@@ -282,8 +320,11 @@ std::string read_content(FieldReader& message, std::string_view name, std::strin
       refuse("has no text");
       break;
     }
-    out += *text->as<std::string>();
+    if (!out.part_bytes.empty()) out.text += '\n';
+    out.text += *text->as<std::string>();
+    out.part_bytes.push_back(static_cast<std::uint32_t>(text->as<std::string>()->size()));
   }
+  if (out.part_bytes.size() < 2) out.part_bytes.clear();
   return out;
 }
 
@@ -295,7 +336,7 @@ void parse_template_arguments(Parsing& at) {
     read_openai_reasoning(at, arguments);
   for (const char* name : {"documents", "tools"}) {
     const JsonValue* const value = at.fields.find(name);
-    const bool reaches = value && (at.call.endpoint != Endpoint::chat_completions || std::string_view(name) != "tools");
+    const bool reaches = value && (at.call.endpoint == Endpoint::apply_template || std::string_view(name) != "tools");
     if (reaches && !value->as<JsonArray>()->empty()) arguments.set(name, to_json(*value));
   }
   if (const JsonValue* const own = at.fields.find("chat_template_kwargs")) {
@@ -322,15 +363,16 @@ void parse_chat(Parsing& at) {
 }
 
 void parse_response(Parsing& at) {
+  parse_tools(at);
   Conversation& conversation = at.call.conversation.emplace();
   Echoed& echoed = at.call.echoed;
   if (const JsonValue* const instructions = at.fields.find("instructions")) {
     echoed.instructions = to_json(*instructions);
-    conversation.messages.push_back({.role = "system", .content = *instructions->as<std::string>()});
+    conversation.messages.push_back({.role = "system", .content = {*instructions->as<std::string>()}});
   }
   const std::size_t num_before = conversation.messages.size();
   if (const JsonValue* const input = at.fields.find("input"); input && input->as<std::string>()) {
-    conversation.messages.push_back({.role = "user", .content = *input->as<std::string>()});
+    conversation.messages.push_back({.role = "user", .content = {*input->as<std::string>()}});
   } else {
     InputItems items(at);
     for_each_object(at.fields, "input", kMaxChatMessages, at.refusal, [&](FieldReader& fields) { items.add(fields); });
@@ -338,10 +380,9 @@ void parse_response(Parsing& at) {
   if (conversation.messages.size() == num_before) at.fields.refuse("input", "input has no message; send at least one");
   parse_template_arguments(at);
 
-  const auto* const include = at.fields.find("include");
-  at.call.logprobs = include && !include->as<JsonArray>()->empty();
+  at.call.logprobs = parse_include(at);
   std::uint32_t top = 0;
-  at.fields.read("top_logprobs", top);
+  at.fields.read("top_logprobs", top, 0, engine::kMaxLogprobs);
   if (top > 0 && !at.call.logprobs)
     at.fields.refuse("top_logprobs", "top_logprobs needs include: [\"message.output_text.logprobs\"]");
   if (at.call.logprobs) at.call.request.sampling.num_logprobs = static_cast<std::int32_t>(std::min(top, kAnyLogprobs));
@@ -353,10 +394,12 @@ void parse_response(Parsing& at) {
   keep("max_output_tokens", echoed.max_output_tokens);
   keep("top_logprobs", echoed.top_logprobs);
   keep("parallel_tool_calls", echoed.parallel_tool_calls);
+  keep("tools", echoed.tools);
   keep("tool_choice", echoed.tool_choice);
 }
 
 void parse_messages(Parsing& at) {
+  parse_tools(at);
   Conversation& conversation = at.call.conversation.emplace();
   if (at.fields.has("system"))
     conversation.messages.push_back({.role = "system", .content = read_content(at.fields, "system")});

@@ -83,12 +83,10 @@ void read_inputs(Parsing& at, actors::EmbedInputs& asked) {
 void parse_completion(Parsing& at) {
   actors::Request& request = at.call.request;
   read_prompts(at);
-  at.fields.read("add_special", request.add_special);
   at.fields.read("parse_special", request.parse_special);
-  at.fields.read("echo", at.call.echo);
   if (at.fields.has("best_of")) {
     std::uint32_t best_of = 0;
-    at.fields.read("best_of", best_of);
+    at.fields.read("best_of", best_of, 1, actors::kMaxChoices);
     if (best_of != request.num_choices)
       at.fields.refuse("best_of", fmt::format("best_of is {} and n is {}; they must be equal: all answers are returned",
                                               best_of, request.num_choices));
@@ -122,11 +120,10 @@ void parse_embedding(Parsing& at) {
   if (pooling == "cls") asked.pooling = engine::Pooling::cls;
   if (pooling == "last") asked.pooling = engine::Pooling::last;
   at.fields.read("normalize", asked.normalise);
-  at.fields.read("add_special", request.add_special);
   at.fields.read("parse_special", request.parse_special);
   if (!at.fields.has("dimensions")) return;
   std::uint32_t dimensions = 0;
-  at.fields.read("dimensions", dimensions);
+  at.fields.read("dimensions", dimensions, 1);
   at.call.dimensions = dimensions;
   if (!at.context.vector_dim) return;
   const auto width = at.context.vector_dim(request.model);
@@ -136,9 +133,7 @@ void parse_embedding(Parsing& at) {
 }
 
 void parse_tokenize(Parsing& at) {
-  at.call.request.add_special = false;
   at.fields.read("content", at.call.text);
-  at.fields.read("add_special", at.call.request.add_special);
   at.fields.read("parse_special", at.call.request.parse_special);
   at.fields.read("with_pieces", at.call.with_pieces);
 }

@@ -191,7 +191,8 @@ class ResponseAnswer final : public TextAnswer {
     given("tool_choice", echoed.tool_choice, R"("auto")");
     given("top_logprobs", echoed.top_logprobs, "0");
     given("top_p", echoed.top_p, "1");
-    json.raw_field("text", R"({"format":{"type":"text"}})").raw_field("tools", "[]");
+    json.raw_field("text", R"({"format":{"type":"text"}})")
+        .raw_field("tools", call().echoed.tools.empty() ? "[]" : call().echoed.tools);
     json.field("truncation", "disabled").field("service_tier", "default").field("store", false);
     json.null_field("previous_response_id");
     if (!echoed.user.empty()) json.raw_field("user", echoed.user);

@@ -99,6 +99,13 @@ AnswerOutput TextAnswer::on_tokens(actors::TokenRun&& run) {
   const std::uint32_t index = run.choice;
   ChoiceState& choice = choices_[index];
   choice.has_begun = true;
+  choice.end.usage.prompt_tokens = run.prompt_tokens;
+  choice.end.usage.cached_tokens = run.cached_tokens;
+  if (call_.only_prompt) {
+    run.ids.clear();
+    run.text.clear();
+    run.logprobs.clear();
+  }
   choice.tokens += run.ids.size();
   const ChoiceText text = split(choice, std::move(run));
   if (!call_.stream || keeps_text_) {
@@ -148,6 +155,10 @@ AnswerOutput TextAnswer::on_end(actors::End&& ended) {
   const std::uint32_t index = ended.choice;
   ChoiceState& choice = choices_[index];
   TROUPE_ASSERT(!choice.has_ended);
+  if (call_.only_prompt) {
+    ended.outcome = scheduler::Outcome::length;
+    ended.usage.completion_tokens = 0;
+  }
   ReasoningSplitter::Parts parts = choice.splitter.finish();
   if (!call_.show_reasoning) parts.reasoning.clear();
   const ChoiceText rest{std::move(parts.reasoning), std::move(parts.content), {}};

@@ -6,11 +6,13 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/tokenizers/reasoning_splitter.h"
 #include "ipc/http/api/answer.h"
-#include "ipc/http/api/reasoning.h"
 #include "ipc/http/json/json_writer.h"
 
 namespace troupe::ipc::api {
+
+using engine::ReasoningSplitter;
 
 // Tokens of one choice that are written as text, or the whole choice.
 struct ChoiceText {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -16,6 +17,8 @@ namespace {
 // limit. Returning false ends the parse.
 class DocumentBuilder : public nlohmann::json_sax<nlohmann::json> {
  public:
+  explicit DocumentBuilder(std::string_view what) : what_(what) {}
+
   bool null() override { return add(JsonValue()); }
   bool boolean(bool value) override { return add(JsonValue(value)); }
   bool number_integer(std::int64_t value) override { return add(JsonValue(value)); }
@@ -24,7 +27,11 @@ class DocumentBuilder : public nlohmann::json_sax<nlohmann::json> {
       return add(JsonValue(static_cast<std::int64_t>(value)));
     return add(JsonValue(value));
   }
-  bool number_float(double value, const std::string&) override { return add(JsonValue(value)); }
+  // Also integers beyond 64 bits, which stay what they are.
+  bool number_float(double value, const std::string& written) override {
+    const bool is_whole = written.find_first_not_of("-0123456789") == std::string::npos;
+    return add(is_whole ? JsonValue(LargeInteger{written}) : JsonValue(value));
+  }
   bool string(std::string& value) override { return add(JsonValue(std::move(value))); }
   bool binary(nlohmann::json::binary_t&) override { return fail("binary values are not JSON"); }
 
@@ -56,7 +63,7 @@ class DocumentBuilder : public nlohmann::json_sax<nlohmann::json> {
                    const nlohmann::json::exception& error) override {
     // The library's text names its own classes and repeats bytes of the document.
     const bool is_number = std::string_view(error.what()).find("out_of_range") != std::string_view::npos;
-    return fail(fmt::format("the body is not JSON: {} at byte {}, near \"{}\"",
+    return fail(fmt::format("{} is not JSON: {} at byte {}, near \"{}\"", what_,
                             is_number ? "a number out of range" : "something unexpected", position,
                             Printable(last_token.substr(0, kShownBytes)).text()));
   }
@@ -73,7 +80,7 @@ class DocumentBuilder : public nlohmann::json_sax<nlohmann::json> {
   }
   bool count() {
     if (++num_values_ <= kMaxJsonValues) return true;
-    return fail(fmt::format("the body has more than {} JSON values", kMaxJsonValues));
+    return fail(fmt::format("{} has more than {} JSON values", what_, kMaxJsonValues));
   }
   bool place(JsonValue&& value) {
     if (open_.empty()) {
@@ -99,6 +106,7 @@ class DocumentBuilder : public nlohmann::json_sax<nlohmann::json> {
     return place(std::move(value));
   }
 
+  const std::string_view what_;
   JsonValue root_;
   std::vector<JsonValue> open_;  // the arrays and objects that have begun, outermost first
   std::size_t num_values_ = 0;
@@ -109,6 +117,7 @@ class DocumentBuilder : public nlohmann::json_sax<nlohmann::json> {
 
 std::optional<double> JsonValue::number() const {
   if (const auto* value = as<double>()) return *value;
+  if (const auto* value = as<LargeInteger>()) return std::strtod(value->digits.c_str(), nullptr);
   if (const auto* value = as<std::int64_t>()) return static_cast<double>(*value);
   if (const auto* value = as<std::uint64_t>()) return static_cast<double>(*value);
   return std::nullopt;
@@ -132,8 +141,8 @@ JsonValue* find_member(JsonObject& object, std::string_view key) {
   return const_cast<JsonValue*>(find_member(std::as_const(object), key));
 }
 
-Result<JsonValue> read_json(std::string_view text) {
-  DocumentBuilder builder;
+Result<JsonValue> read_json(std::string_view text, std::string_view what) {
+  DocumentBuilder builder(what);
   const bool ok = nlohmann::json::sax_parse(text.begin(), text.end(), &builder);
   if (!ok) return Error{ErrorCode::invalid_argument, builder.problem()};
   return builder.take();

@@ -18,11 +18,16 @@ class JsonValue;
 using JsonArray = std::vector<JsonValue>;
 using JsonObject = std::vector<JsonMember>;  // in the order of the document; no key twice
 
+// An integer beyond 64 bits: an optional '-' and digits.
+struct LargeInteger {
+  std::string digits;
+};
+
 class JsonValue {
  public:
-  // Integers that fit int64 are int64, those above it uint64, all other numbers double.
-  using Variant =
-      std::variant<std::nullptr_t, bool, std::int64_t, std::uint64_t, double, std::string, JsonArray, JsonObject>;
+  // Integers that fit int64 are int64, those above it uint64 or large, all other numbers double.
+  using Variant = std::variant<std::nullptr_t, bool, std::int64_t, std::uint64_t, LargeInteger, double, std::string,
+                               JsonArray, JsonObject>;
 
   JsonValue() noexcept;
   explicit JsonValue(Variant value);
@@ -77,6 +82,7 @@ inline constexpr std::size_t kMaxJsonKeyBytes = 256;
 
 // Reads one document of UTF-8 text. Errors (invalid_argument): it is not JSON, with the place; a limit above is
 // exceeded; a key comes twice in an object. O(n log n) in text.size(); the stack does not grow with the document.
-[[nodiscard]] Result<JsonValue> read_json(std::string_view text);
+//   what  the text is called in errors
+[[nodiscard]] Result<JsonValue> read_json(std::string_view text, std::string_view what = "the body");
 
 }  // namespace troupe::ipc::api

@@ -44,6 +44,13 @@ void append_escaped(std::string& out, std::string_view text) {
   out.push_back('"');
 }
 
+// Shortest, and with a point or an exponent: 1.0 that was read stays a real number for whoever reads it next.
+std::string real_text(double value) {
+  std::string text = fmt::format("{}", value);
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return text;
+}
+
 }  // namespace
 
 void JsonWriter::separate() {
@@ -117,7 +124,8 @@ JsonWriter& JsonWriter::value(const JsonValue& value) {
   if (const auto* yes = value.as<bool>()) return boolean(*yes);
   if (const auto* number = value.as<std::int64_t>()) return integer(*number);
   if (const auto* number = value.as<std::uint64_t>()) return natural(*number);
-  if (const auto* real = value.as<double>()) return number(*real);
+  if (const auto* large = value.as<LargeInteger>()) return raw(large->digits);
+  if (const auto* real = value.as<double>()) return raw(real_text(*real));
   if (const auto* text = value.as<std::string>()) return string(*text);
   if (const auto* array = value.as<JsonArray>()) {
     begin_array();

@@ -36,6 +36,9 @@ void write_strings(JsonWriter& json, std::string_view name, std::span<const std:
   json.end_array();
 }
 
+using actors::StopScope;
+constexpr std::array<std::string_view, 3> kScopes = {"text", "answer", "behind_reasoning"};
+
 void write_sampling(JsonWriter& json, const Proof& proof) {
   const engine::SamplingParams& sampling = proof.sampling;
   json.key("sampling").begin_object();
@@ -52,6 +55,8 @@ void write_sampling(JsonWriter& json, const Proof& proof) {
   json.end_array();
   write_ids(json, "stop_ids", sampling.stop_ids);
   write_strings(json, "stop", proof.stop_strings);
+  if (proof.stop_scope != StopScope::text)
+    json.field("stop_scope", kScopes[static_cast<std::size_t>(proof.stop_scope)]);
   json.key("reasoning_budget");
   sampling.reasoning_budget ? json.natural(sampling.reasoning_budget->num_tokens) : json.null();
   json.end_object();
@@ -75,6 +80,9 @@ class Members {
         continue;
       problem_ = fmt::format("{}{} is no field of version {}", path_, Printable(each.key).text(), kReceiptVersion);
     }
+  }
+  bool has(std::string_view name) const {
+    return std::ranges::any_of(object_, [&](const JsonMember& each) { return each.key == name; });
   }
   // Null: it is missing, or there was a problem before.
   JsonValue* find(std::string_view name) {
@@ -210,8 +218,8 @@ class Members {
 };
 
 void read_sampling(Members& members, Proof& proof) {
-  members.allow_only(
-      {"seed", "choice", "max_tokens", "ignore_eos", "logit_bias", "stop_ids", "stop", "reasoning_budget"});
+  members.allow_only({"seed", "choice", "max_tokens", "ignore_eos", "logit_bias", "stop_ids", "stop", "stop_scope",
+                      "reasoning_budget"});
   engine::SamplingParams& sampling = proof.sampling;
   config::for_each_sampling_number(
       [&](const config::SamplingNumber& number, auto& value) { members.number(number.name, value); }, sampling);
@@ -226,6 +234,13 @@ void read_sampling(Members& members, Proof& proof) {
   members.biases("logit_bias", sampling.logit_bias);
   members.ids("stop_ids", sampling.stop_ids, engine::kMaxStopIds);
   members.texts("stop", proof.stop_strings, actors::kMaxStopStrings, actors::kMaxStopStringBytes);
+  if (members.has("stop_scope")) {
+    std::string scope;
+    members.text("stop_scope", scope, kMaxReceiptNameBytes);
+    const auto found = std::ranges::find(kScopes, scope);
+    if (found == kScopes.end()) return members.wrong("stop_scope", "text, answer or behind_reasoning");
+    proof.stop_scope = static_cast<StopScope>(found - kScopes.begin());
+  }
   members.natural_or_null("reasoning_budget", budget);
   if (budget) sampling.reasoning_budget = engine::ReasoningBudget{.num_tokens = *budget};
 }

@@ -72,6 +72,53 @@ TEST_CASE("answer: the same ids again give the same state") {
   }
 }
 
+struct Ended {
+  std::string text, stop;
+  bool operator==(const Ended&) const = default;
+};
+std::ostream& operator<<(std::ostream& out, const Ended& ended) {
+  return out << "'" << ended.text << "', stopped by '" << ended.stop << "'";
+}
+
+Ended ended_behind_reasoning(const std::string& written, std::vector<std::string> stops, bool begins_open,
+                             engine::ReasoningMarkers markers = {}) {
+  const auto tokenizer = vocabulary();
+  AnswerText answer(tokenizer, std::move(stops), {}, AnswerText::Behind{std::move(markers), begins_open});
+  Ended out;
+  for (const TokenId id : ids_of(*tokenizer, written)) {
+    const auto piece = answer.push(id);
+    out.text += piece.text;
+    if (piece.stop) return {out.text, *piece.stop};
+  }
+  const auto rest = answer.finish();
+  out.text += rest.text;
+  CHECK(answer.text_bytes() == out.text.size());
+  return {out.text, rest.stop.value_or("")};
+}
+
+TEST_CASE("answer: stop strings are looked for behind the reasoning, in what a client sees of it") {
+  const auto ended = [](const std::string& written, std::vector<std::string> stops, bool begins_open,
+                        engine::ReasoningMarkers markers = {}) {
+    return ended_behind_reasoning(written, std::move(stops), begins_open, std::move(markers));
+  };
+  CHECK(ended("<think>a stop b</think>\n\nc stop d", {"stop"}, false) ==
+        Ended{" <think>a stop b</think>\n\nc ", "stop"});
+  CHECK(ended("a stop b</think>c stop d", {"stop"}, true) == Ended{" a stop b</think>c ", "stop"});
+  CHECK(ended("a stop b", {"stop"}, true) == Ended{" a stop b", ""});
+  CHECK(ended("a stop b", {"stop"}, false) == Ended{" a ", "stop"});
+  // Neither the markers nor the white space beside them.
+  CHECK(ended("<think>a</think>\n\nb", {"</think>", "<think>", "\n\n", "nk>"}, false) ==
+        Ended{" <think>a</think>\n\nb", ""});
+  CHECK(ended("<think>a</think>b\n\nc", {"\n\n"}, false) == Ended{" <think>a</think>b", "\n\n"});
+  // What looked like a marker was none.
+  CHECK(ended("<thin stop", {"thin"}, false) == Ended{" <", "thin"});
+  CHECK(ended("<thin", {"<thin"}, false).stop == "<thin");
+  const engine::ReasoningMarkers channels{"<|a|>", "<|e|>", "<|final|>"};
+  CHECK(ended("<|a|>x<|e|><|final|>y final z", {"final"}, false, channels) ==
+        Ended{" <|a|>x<|e|><|final|>y ", "final"});
+  CHECK(ended("<|final|>y final z", {"final"}, false, channels) == Ended{" <|final|>y ", "final"});
+}
+
 TEST_CASE("answer: without a vocabulary there is no text") {
   AnswerText answer(nullptr, {});
   CHECK(answer.push(5).text.empty());

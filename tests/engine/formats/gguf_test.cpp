@@ -1,4 +1,5 @@
 // A model file from the outside world: every mistake in it is an error that names it, never a crash.
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "engine/engine.h"
@@ -224,7 +225,7 @@ TEST_CASE("tensors that do not fit their file, their type or each other are refu
   const auto one = [&](std::vector<std::uint64_t> shape, std::uint32_t type, std::uint64_t offset) {
     GgufWriter w;
     w.add_tensor("first", {16}, 0, data);
-    w.add_tensor_at("wrong", std::move(shape), type, offset);
+    w.add_tensor_at("blk.0.wrong", std::move(shape), type, offset);
     return w.bytes();
   };
   CHECK(has(refusal(one({}, 0, 64)), "has 0 dimensions"));
@@ -252,26 +253,26 @@ TEST_CASE("a tensor's single scale is read from the bytes after its weights, and
   const std::string codes(2 * 3 * 32, '\x55');
   const auto one = [&](const std::string& bytes) {
     GgufWriter w;
-    w.add_tensor("ternary", {256, 3}, 36, bytes);
+    w.add_tensor("blk.0.ternary", {256, 3}, 36, bytes);
     return w.bytes();
   };
   const std::string good = one(codes + tail(-0.3f));
   const TemporaryFile file(good);
   const auto opened = open_gguf(file.path());
   REQUIRE(opened);
-  const engine::TensorInfo& tensor = *(*opened)->find_tensor("ternary");
+  const engine::TensorInfo& tensor = *(*opened)->find_tensor("blk.0.ternary");
   CHECK(tensor.scale == -0.3f);
   CHECK(tensor.bytes.size() == codes.size());
   for (std::size_t missing = 1; missing <= 32; ++missing) {
     INFO("without the last " << missing);
     CHECK(has(refusal(good.substr(0, good.size() - missing)), "is the download complete?"));
   }
-  CHECK(has(refusal(one(codes + tail(std::numeric_limits<float>::infinity()))), "'ternary' has a scale that"));
+  CHECK(has(refusal(one(codes + tail(std::numeric_limits<float>::infinity()))), "'blk.0.ternary' has a scale that"));
   CHECK(has(refusal(one(codes + tail(std::numeric_limits<float>::quiet_NaN()))), "not finite"));
   const auto with_shape = [&](std::vector<std::uint64_t> shape, std::uint64_t offset) {
     GgufWriter w;
     w.add_tensor("first", {128}, 36, codes.substr(0, 32) + tail(1.0f));
-    w.add_tensor_at("second", std::move(shape), 36, offset);
+    w.add_tensor_at("blk.0.second", std::move(shape), 36, offset);
     return w.bytes() + codes;
   };
   CHECK(open_gguf(TemporaryFile(with_shape({128, 2}, 64)).path()));
@@ -281,9 +282,32 @@ TEST_CASE("a tensor's single scale is read from the bytes after its weights, and
   CHECK(has(refusal(with_shape({128, (1ull << 57) - 1}, 64)), "is the download complete?"));
 }
 
+TEST_CASE("tensors that no model computes with may be of any type and size, and are then only named") {
+  GgufWriter w;
+  w.add("general.architecture", "llama");
+  w.add("llama.block_count", 2u);
+  w.add_tensor("blk.1.read", {16}, 0, std::string(64, '\0'));
+  w.add_tensor("mm.read", {16}, 0, std::string(64, '\0'));
+  const std::vector<std::string> unread = {"mm.type", "blk.2.size", "v.rows", "a.scale", "mm.offset", "mm.end"};
+  w.add_tensor("mm.type", {16}, 77, std::string(64, '\0'));
+  w.add_tensor_at("blk.2.size", {1ull << 40, 1ull << 40}, 0, 128);
+  w.add_tensor_at("v.rows", {33, 2}, 8, 128);
+  w.add_tensor("a.scale", {128}, 36, std::string(32, '\0') + std::string(32, '\xff'));
+  w.add_tensor_at("mm.offset", {4}, 0, 3);
+  w.add_tensor_at("mm.end", {1u << 20}, 0, 0);
+  const TemporaryFile file(w.bytes());
+  const auto opened = open_gguf(file.path());
+  if (!opened) FAIL(opened.error().message);
+  CHECK((*opened)->tensors().size() == 2);
+  auto found = (*opened)->unread_tensors(), wanted = unread;
+  std::sort(found.begin(), found.end());
+  std::sort(wanted.begin(), wanted.end());
+  CHECK(found == wanted);
+}
+
 TEST_CASE("names from a file are printed without control characters and not at full length") {
   GgufWriter w;
-  w.add_tensor_at("evil\x1b[2J\n" + std::string(200, 'x'), {4}, 0, 3);
+  w.add_tensor_at("blk.0.evil\x1b[2J\n" + std::string(200, 'x'), {4}, 0, 3);
   const std::string message = refusal(w.bytes());
   CHECK(message.find('\x1b') == std::string::npos);
   CHECK(message.find('\n') == std::string::npos);

@@ -197,8 +197,27 @@ TEST_CASE("presence is subtracted once, frequency for each time") {
   REQUIRE(greedy(all, {0, 0}, {4, 0.55f}) == 1);
 }
 
-TEST_CASE("penalties apply to the last repeat_last_n tokens") {
-  SamplingParams params{.presence_penalty = 1, .repeat_last_n = 2};
+TEST_CASE("presence and frequency count all tokens of the answer, and none of the prompt; the repeat penalty both") {
+  const auto after = [](SamplingParams params, std::size_t num_prompt) {
+    params.temperature = 0;
+    params.repeat_last_n = 2;
+    Sampler sampler = make(params);
+    sampler.set_prompt(num_prompt);
+    for (const TokenId id : {0, 0, 1, 2, 2, 2}) sampler.accept(id);
+    return sample(sampler, {3, 2.8f, 2.6f, 2.2f}).id;
+  };
+  CHECK(after({.presence_penalty = 1}, 0) == 3);
+  CHECK(after({.presence_penalty = 1}, 2) == 0);  // of the prompt alone
+  CHECK(after({.presence_penalty = 1}, 1) == 3);
+  CHECK(after({.presence_penalty = 1}, 6) == 0);
+  CHECK(after({.frequency_penalty = 0.35f}, 0) == 1);  // 2.3, 2.45, 1.55
+  CHECK(after({.frequency_penalty = 0.35f}, 1) == 0);  // 2.65
+  CHECK(after({.frequency_penalty = 0.35f}, 6) == 0);
+  for (const std::size_t num_prompt : {0, 4, 6}) CHECK(after({.repeat_penalty = 3}, num_prompt) == 0);
+}
+
+TEST_CASE("the repeat penalty applies to the last repeat_last_n tokens") {
+  SamplingParams params{.repeat_penalty = 2, .repeat_last_n = 2};
   REQUIRE(greedy(params, {0, 2, 2}, {3, 2.5f, 0}) == 0);  // out of the window
   REQUIRE(greedy(params, {2, 0, 2}, {3, 2.5f, 0}) == 1);
   params.repeat_last_n = 0;
@@ -207,11 +226,11 @@ TEST_CASE("penalties apply to the last repeat_last_n tokens") {
   Ids history(1000, 2);
   history[0] = 0;
   REQUIRE(greedy(params, history, {3, 2.5f, 0}) == 1);
-  REQUIRE(greedy({.presence_penalty = 1}, history, {3, 2.5f, 0}) == 0);  // 64 by default
+  REQUIRE(greedy({.repeat_penalty = 2}, history, {3, 2.5f, 0}) == 0);  // 64 by default
 }
 
 TEST_CASE("retracted tokens are not penalised, and older ones are in the window again") {
-  SamplingParams params{.temperature = 0, .presence_penalty = 1, .repeat_last_n = 2};
+  SamplingParams params{.temperature = 0, .repeat_penalty = 2, .repeat_last_n = 2};
   Sampler sampler = make(params);
   for (const TokenId id : {1, 2, 0, 2}) sampler.accept(id);
   REQUIRE(sample(sampler, {3, 2.5f, -9}).id == 1);
@@ -351,7 +370,7 @@ TEST_CASE("parameters out of range are refused by name, with the range") {
           "sampling.temperature: temperature is -0.1; it must be from 0 (greedy) to 100");
   REQUIRE(field({.temperature = nan}).rfind("sampling.temperature", 0) == 0);
   REQUIRE(field({.temperature = 101}).rfind("sampling.temperature", 0) == 0);
-  REQUIRE(field({.top_k = -1}) == "sampling.top_k: top_k is -1; it must be 0 (all) or more");
+  REQUIRE(field({.top_k = -2}) == "sampling.top_k: top_k is -2; it must be -1 or 0 (all), or more");
   REQUIRE(field({.top_p = 1.5f}) == "sampling.top_p: top_p is 1.5; it must be above 0 and at most 1");
   REQUIRE(field({.top_p = 0}).rfind("sampling.top_p", 0) == 0);
   REQUIRE(field({.top_p = nan}).rfind("sampling.top_p", 0) == 0);

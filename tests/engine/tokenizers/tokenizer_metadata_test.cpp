@@ -60,6 +60,31 @@ TEST_CASE("SentencePiece: characters outside of the vocabulary become bytes, or 
   REQUIRE(make(small)->encode("a\xC3\xA9z", kPlain) == Ids{4, 3, 0, 0});
 }
 
+TEST_CASE("SentencePiece: bytes are found by their text, whatever type the file gives them") {
+  const auto wanted = make(sentencepiece_file({"a", kMark}))->encode("a\n\xC3\xA9", kPlain);
+  for (const std::int64_t type : {0, 1, 2, 3, 4, 5}) {
+    INFO(type);
+    auto file = sentencepiece_file({"a", kMark});
+    auto& types = std::get<std::vector<std::int64_t>>(file["tokenizer.ggml.token_type"]);
+    for (std::size_t i = 0; i < 256; ++i) types[3 + i] = type;
+    const auto tokenizer = make(file);
+    CHECK(tokenizer->encode("a\n\xC3\xA9", kPlain) == wanted);
+    CHECK(tokenizer->decode(wanted) == "a\n\xC3\xA9");
+    CHECK(tokenizer->notes().size() == 1);
+  }
+}
+
+TEST_CASE("tokens that stand between files, and padding, end an answer") {
+  for (const char* text : {"<PAD>", "[PAD]", "<REPO>", "<|fim_pad|>", "<reponame>", "<|file_sep|>"}) {
+    INFO(text);
+    auto file = sentencepiece_file({"a", kMark, text});
+    const auto tokenizer = make(file);
+    CHECK(tokenizer->is_end_of_generation(261));
+    CHECK(tokenizer->encode(text, kParse) == Ids{261});
+    CHECK(tokenizer->encode(text, kPlain) != Ids{261});
+  }
+}
+
 TEST_CASE("BOS, EOS and the space before a text follow the metadata") {
   auto file = sentencepiece_file({"a", kMark});
   REQUIRE(make(file)->encode("a", {}) == Ids{1, 260, 259});

@@ -152,6 +152,50 @@ TEST_CASE("http: reasoning is split by the markers that the model's template has
   CHECK(streamed_content == content);
 }
 
+TEST_CASE("http: stop strings end the content, not the reasoning before it, and receipts say so") {
+  actors::GatewayOptions options = embedded_model();
+  options.model().chat_template = {"test", "{% for m in messages %}{{ m.content }}{% endfor %}<think>"};
+  RealServer server(options);
+  json chat{{"messages", json::array({{{"role", "user"}, {"content", "Once upon a time"}}})},
+            {"max_tokens", 32},
+            {"temperature", 0},
+            {"ignore_eos", true},
+            {"thinking_token_budget", 8}};
+  const json free = ask(server.path(), "/v1/chat/completions", chat)["choices"][0]["message"];
+  const auto reasoning = free["reasoning_content"].get<std::string>(), content = free["content"].get<std::string>();
+  INFO(reasoning << " | " << content);
+  REQUIRE(reasoning.size() > 4);
+  REQUIRE(content.size() > 8);
+  for (const std::string& stop : {reasoning.substr(1, 3), std::string("</think>"), content.substr(5, 3)}) {
+    chat["stop"] = json::array({stop});
+    chat["troupe"] = {{"receipt", "full"}};
+    const json answer = ask(server.path(), "/v1/chat/completions", chat);
+    INFO(stop << ": " << answer.dump());
+    const json& message = answer["choices"][0]["message"];
+    CHECK(message["reasoning_content"] == reasoning);
+    CHECK(message["content"] == content.substr(0, content.find(stop)));
+    CHECK(answer["troupe"]["choices"][0]["proof"]["sampling"]["stop_scope"] == "answer");
+  }
+}
+
+TEST_CASE("http: an echoed prompt without tokens has its logprobs, and Anthropic's first event its tokens") {
+  actors::GatewayOptions options = embedded_model();
+  options.model().chat_template = {"test", "{% for m in messages %}{{ m.content }}{% endfor %}"};
+  RealServer server(options);
+  const json answer = ask(server.path(), "/v1/completions",
+                          {{"prompt", "Once upon a time"}, {"echo", true}, {"max_tokens", 0}, {"logprobs", 0}});
+  INFO(answer.dump());
+  CHECK(answer["choices"][0]["text"] == "Once upon a time");
+  CHECK(answer["choices"][0]["logprobs"]["tokens"].size() == answer["usage"]["prompt_tokens"]);
+  CHECK(answer["usage"]["completion_tokens"] == 0);
+  const json messages = json::array({{{"role", "user"}, {"content", "Once upon a time"}}});
+  const json count = ask(server.path(), "/v1/messages/count_tokens", {{"messages", messages}});
+  const auto events = stream(server.path(), "/v1/messages", {{"messages", messages}, {"max_tokens", 2}});
+  REQUIRE(events[0]["type"] == "message_start");
+  const json& usage = events[0]["message"]["usage"];
+  CHECK(usage["input_tokens"].get<int>() + usage["cache_read_input_tokens"].get<int>() == count["input_tokens"]);
+}
+
 TEST_CASE("http: a conversation is answered, and what a template opens as reasoning is split off") {
   actors::GatewayOptions options = embedded_model();
   options.model().chat_template.source =

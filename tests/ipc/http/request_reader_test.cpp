@@ -166,6 +166,18 @@ TEST_CASE("what is above a limit is refused with the status that says so") {
   CHECK(status_of(post("Content-Length: 10\r\n", "0123456789"), 10) == 200);
   CHECK(status_of(post("Transfer-Encoding: chunked\r\n", "6\r\n012345\r\n5\r\n01234\r\n"), 10) == 413);
   CHECK(status_of(post("Transfer-Encoding: chunked\r\n", "1;" + std::string(kMaxChunkLineBytes, 'a'))) == 431);
+  // A whole line, at once or byte by byte, up to the bound.
+  for (const std::size_t extension : {kMaxChunkLineBytes - 1, kMaxChunkLineBytes, kMaxChunkLineBytes + 9}) {
+    const std::string whole =
+        post("Transfer-Encoding: chunked\r\n", "1" + (";" + std::string(extension - 1, 'a')) + "\r\nx\r\n0\r\n\r\n");
+    INFO(extension);
+    const int wanted = 1 + extension > kMaxChunkLineBytes ? 431 : 200;
+    CHECK(status_of(whole) == wanted);
+    std::vector<std::string> bytes;
+    for (const char c : whole) bytes.emplace_back(1, c);
+    const ReadResult slow = read_all(bytes);
+    CHECK((slow.failed ? slow.error.status : 200) == wanted);
+  }
   CHECK(status_of(post("Transfer-Encoding: chunked\r\n", "0\r\nX: " + std::string(kMaxChunkLineBytes, 'a'))) == 431);
 }
 

@@ -179,6 +179,20 @@ TEST_CASE("an answer has no receipt where none is asked for") {
   CHECK(bytes_of(*user, {"x"}).find(R"("troupe":{"user":"u"}})") != std::string::npos);
 }
 
+TEST_CASE("a prompt that is echoed alone has no tokens behind it") {
+  for (const bool streams : {false, true}) {
+    const auto answer = answer_to(Endpoint::completions, std::string(R"({"prompt":"Once","echo":true,"max_tokens":0)") +
+                                                             (streams ? R"(,"stream":true})" : "}"));
+    std::string bytes = answer->on_tokens(run_of(" upon")).bytes;
+    bytes += answer->on_end(end_of(Outcome::eos, 1)).bytes;
+    INFO(bytes);
+    CHECK(bytes.find(R"("text":"Once")") != std::string::npos);
+    CHECK(bytes.find("upon") == std::string::npos);
+    CHECK(bytes.find(R"("finish_reason":"length")") != std::string::npos);
+    CHECK((streams || bytes.find(R"("completion_tokens":0)") != std::string::npos));
+  }
+}
+
 TEST_CASE("ids that are echoed become their text") {
   const auto answer = answer_to(Endpoint::completions, R"({"prompt":[100,101,0,1],"echo":true})");
   CHECK(bytes_of(*answer, {"x"}).find(R"("text":"€abx")") != std::string::npos);
@@ -416,8 +430,8 @@ TEST_CASE("Anthropic's messages stream blocks of thinking and of text") {
   CHECK(bytes_of(*answer, {"<think>hm", "</think>so"}) ==
         "event: message_start\n"
         R"(data: {"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant","model":"m",)"
-        R"("content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":0,)"
-        R"("cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0}}})"
+        R"("content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":1,)"
+        R"("cache_creation_input_tokens":0,"cache_read_input_tokens":4,"output_tokens":0}}})"
         "\n\nevent: content_block_start\n"
         R"(data: {"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":"",)"
         R"("signature":""}})"
@@ -488,7 +502,8 @@ TEST_CASE("bodies of the other endpoints") {
   const std::vector<TokenId> ids = {1, 2};
   const std::vector<std::string> pieces = {"a", "\xff"};
   CHECK(tokenize_body(ids, {}, 8) == R"({"tokens":[1,2],"count":2,"max_context":8})");
-  CHECK(tokenize_body(ids, pieces, 8) == R"({"tokens":[1,2],"pieces":["a","�"],"count":2,"max_context":8})");
+  CHECK(tokenize_body(ids, pieces, 8) ==
+        R"({"tokens":[{"id":1,"piece":"a"},{"id":2,"piece":[255]}],"count":2,"max_context":8})");
   CHECK(detokenize_body("a\n") == R"({"content":"a\n"})");
   CHECK(apply_template_body("<s>") == R"({"prompt":"<s>"})");
   const std::vector<ListedModel> models = {

@@ -38,7 +38,13 @@ inline AnswerFacts facts_of_test() {
 }
 
 inline actors::TokenRun run_of(std::string text, std::vector<TokenId> ids = {1}, std::uint32_t choice = 0) {
-  return {.choice = choice, .first_index = 0, .ids = std::move(ids), .text = std::move(text), .logprobs = {}};
+  return {.choice = choice,
+          .first_index = 0,
+          .ids = std::move(ids),
+          .text = std::move(text),
+          .logprobs = {},
+          .prompt_tokens = 5,
+          .cached_tokens = 4};
 }
 
 inline actors::End end_of(scheduler::Outcome outcome, std::uint32_t completion_tokens = 2, std::uint32_t choice = 0) {

@@ -17,6 +17,10 @@ namespace {
 
 // What the client got from an earlier answer and sends back; the table says so, whatever is in it.
 constexpr std::string_view kNotRead = "input[].content[].logprobs";
+// Tools of responses are taken where the model is not told of them, so that nothing in them is read, either.
+bool is_not_read(Endpoint endpoint, std::string_view path) {
+  return path == kNotRead || (endpoint == Endpoint::responses && path == "tools");
+}
 
 // The published description of OpenAI's API, and the properties that its schemas have.
 class Published {
@@ -48,7 +52,7 @@ class Published {
     for (const auto& [path, schemas] : properties) {
       each(path);
       const Field* const row = find_field(endpoint, path);
-      if (!row || row->use != FieldUse::honoured || path == kNotRead) continue;
+      if (!row || row->use != FieldUse::honoured || is_not_read(endpoint, path)) continue;
       for (const JsonValue* inner : schemas) walk(endpoint, *inner, path + '.', each);
     }
   }

@@ -17,7 +17,8 @@ std::string read_and_written(std::string_view text) {
 bool is_read(const std::string& text) { return static_cast<bool>(read_json(text)); }
 
 TEST_CASE("a document is written as it was read, with its members in order") {
-  const std::string text = R"({"b":[1,-2,2.5,"x",true,false,null],"a":{"z":{},"y":[]},"n":18446744073709551615})";
+  const std::string text = R"({"b":[1,-2,2.5,"x",true,false,null],"a":{"z":{},"y":[]},"n":18446744073709551615,)"
+                           R"("large":[99999999999999999999,-9223372036854775809],"real":[1.0,-0.0,1e+300,0.5]})";
   REQUIRE(read_and_written(text) == text);
 }
 

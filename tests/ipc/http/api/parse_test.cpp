@@ -37,7 +37,7 @@ TEST_CASE("numbers below float32's normal ones are the smallest of these: thread
 TEST_CASE("sampling parameters reach the engine, and the defaults are the neutral ones") {
   const auto call = taken(Endpoint::chat_completions, chat_with(R"(
       "temperature":0.5,"top_p":0.9,"top_k":40,"min_p":0.05,"presence_penalty":-1,"frequency_penalty":1.5,
-      "repeat_penalty":1.1,"repeat_last_n":-1,"seed":-1,"ignore_eos":true,"stop_token_ids":[1,2.0],"n":3,
+      "repeat_penalty":1.1,"repeat_last_n":-1,"seed":-2,"ignore_eos":true,"stop_token_ids":[1,2.0],"n":3,
       "logit_bias":{"5":-100,"7":1.5},"stop":["a","b"],"max_completion_tokens":12)"));
   const engine::SamplingParams& sampling = call.request.sampling;
   CHECK(sampling.temperature == 0.5f);
@@ -49,7 +49,7 @@ TEST_CASE("sampling parameters reach the engine, and the defaults are the neutra
   CHECK(sampling.repeat_penalty == 1.1f);
   CHECK(sampling.repeat_last_n == -1);
   CHECK(call.request.has_seed);
-  CHECK(sampling.seed == std::numeric_limits<std::uint64_t>::max());
+  CHECK(sampling.seed == std::numeric_limits<std::uint64_t>::max() - 1);
   CHECK(sampling.ignore_eos);
   CHECK(sampling.stop_ids == std::vector<TokenId>{1, 2});
   CHECK(call.request.num_choices == 3);
@@ -76,6 +76,55 @@ TEST_CASE("a seed may be text, since not every client has integers of 64 bits") 
     CHECK(refused(Endpoint::completions, text_with(std::string("\"seed\":") + wrong)).param == "seed");
 }
 
+TEST_CASE("-1 is a new seed, no limit of tokens and no limit of candidates, as for llama.cpp and vLLM") {
+  for (const char* seed : {"-1", "\"-1\""}) {
+    const auto call = taken(Endpoint::completions, text_with(std::string("\"seed\":") + seed));
+    CHECK_FALSE(call.request.has_seed);
+  }
+  constexpr std::uint32_t kMost = std::numeric_limits<std::uint32_t>::max();
+  CHECK(taken(Endpoint::completions, text_with(R"("max_tokens":-1,"top_k":-1)")).request.sampling.max_tokens == kMost);
+  CHECK(taken(Endpoint::chat_completions, chat_with(R"("max_completion_tokens":-1)")).request.sampling.max_tokens ==
+        kMost);
+  CHECK(taken(Endpoint::responses, R"({"input":"x","max_output_tokens":-1})").request.sampling.max_tokens == kMost);
+  CHECK(taken(Endpoint::completions, text_with(R"("top_k":-1)")).request.sampling.top_k == -1);
+  CHECK(refused(Endpoint::chat_completions, chat_with(R"("max_tokens":-5)")).message ==
+        "max_tokens is -5; it must be an integer, from 1 to 4294967295, or -1 for no limit");
+  CHECK(refused(Endpoint::chat_completions, chat_with(R"("n":0)")).message ==
+        "n is 0; it must be an integer, from 1 to 64");
+}
+
+TEST_CASE("an echoed prompt may have no tokens behind it") {
+  const auto call = taken(Endpoint::completions, text_with(R"("max_tokens":0,"echo":true,"logprobs":1)"));
+  CHECK(call.only_prompt);
+  CHECK(call.request.sampling.max_tokens == 1);
+  CHECK(call.request.sampling.prompt_logprobs);
+  CHECK_FALSE(taken(Endpoint::completions, text_with(R"("max_tokens":1,"echo":true)")).only_prompt);
+  CHECK_THAT(refused(Endpoint::completions, text_with(R"("max_tokens":0)")).message, Catch::Contains("set echo"));
+}
+
+TEST_CASE("special tokens are added under either name") {
+  CHECK_FALSE(taken(Endpoint::completions, text_with(R"("add_special_tokens":false)")).request.add_special);
+  CHECK_FALSE(taken(Endpoint::chat_completions, chat_with(R"("add_special_tokens":false)")).request.add_special);
+  CHECK(taken(Endpoint::tokenize, R"({"content":"x","add_special_tokens":true})").request.add_special);
+  CHECK_FALSE(taken(Endpoint::tokenize, R"({"content":"x"})").request.add_special);
+  CHECK(taken(Endpoint::embeddings, R"({"input":"x"})").request.add_special);
+  CHECK(refused(Endpoint::completions, text_with(R"("add_special":true,"add_special_tokens":false)")).param ==
+        "add_special_tokens");
+}
+
+TEST_CASE("what there is nothing to include or to keep of is taken") {
+  const auto call =
+      taken(Endpoint::responses, R"({"input":"x","store":true,"include":["reasoning.encrypted_content"]})");
+  CHECK_FALSE(call.logprobs);
+  CHECK(taken(Endpoint::responses,
+              R"({"input":"x","include":["reasoning.encrypted_content","message.output_text.logprobs"]})")
+            .logprobs);
+  CHECK(refused(Endpoint::responses, R"({"input":"x","include":["all"]})").param == "include");
+  (void)taken(Endpoint::chat_completions, chat_with(R"("store":true)"));
+  (void)taken(Endpoint::messages, R"({"max_tokens":9,"messages":[{"role":"user","content":[{"type":"text","text":"a",)"
+                                  R"("cache_control":{"type":"ephemeral","ttl":"1h"}}]}]})");
+}
+
 TEST_CASE("a request chooses what drafts for it; without a choice the server's own stays") {
   const std::string asked = R"("speculation":{"type":"ngram","n_max":4,"n_min":0,"p_min":0.5})";
   for (const auto& [endpoint, body] :
@@ -100,13 +149,14 @@ TEST_CASE("values out of range are refused with their name") {
                                                        {"top_p", "0"},
                                                        {"top_p", "1.1"},
                                                        {"min_p", "2"},
-                                                       {"top_k", "-1"},
+                                                       {"top_k", "-2"},
+                                                       {"repeat_last_n", "1e10"},
                                                        {"top_k", "3000000000"},
                                                        {"n", "0"},
                                                        {"n", "65"},
                                                        {"n", "-1"},
                                                        {"max_tokens", "0"},
-                                                       {"max_tokens", "-1"},
+                                                       {"max_tokens", "-2"},
                                                        {"max_tokens", "1.5"},
                                                        {"presence_penalty", "101"},
                                                        {"repeat_last_n", "-2"},
@@ -172,10 +222,13 @@ TEST_CASE("a conversation keeps roles, texts, names and earlier reasoning") {
   const auto& messages = call.conversation->messages;
   REQUIRE(messages.size() == 4);
   CHECK(messages[0].role == "system");
-  CHECK(messages[0].content == "be brief");
-  CHECK(messages[1].content == "ab");
+  CHECK(messages[0].content.text == "be brief");
+  CHECK(messages[0].content.part_bytes.empty());
+  CHECK(messages[1].content.text == "a\nb");
+  CHECK(messages[1].content.part_bytes == std::vector<std::uint32_t>{1, 1});
   CHECK(messages[1].name == "eve");
-  CHECK(messages[2].content.empty());
+  CHECK(messages[2].content.is_null);
+  CHECK_FALSE(messages[3].content.is_null);
   CHECK(messages[2].reasoning_content == "hm");
   CHECK(call.conversation->add_generation_prompt);
   CHECK(refused(Endpoint::chat_completions, R"({"messages":[]})").param == "messages");
@@ -193,7 +246,7 @@ TEST_CASE("a conversation keeps roles, texts, names and earlier reasoning") {
 TEST_CASE("a conversation keeps what tools were asked and have answered, with the arguments as an object") {
   const auto call = taken(Endpoint::chat_completions, R"({"messages":[{"role":"user","content":"x"},
       {"role":"assistant","content":null,"tool_calls":[{"id":"a","type":"function",
-       "function":{"name":"f","arguments":"{\"q\": [1, 2.5]}"}},
+       "function":{"name":"f","arguments":"{\"q\": [1.0, 2.5, 1e2, 18446744073709551616]}"}},
        {"function":{"name":"g","arguments":""}},{"function":{"name":"h","arguments":{"r":1}}}]},
       {"role":"tool","tool_call_id":"a","content":[{"type":"text","text":"42"}]}]})");
   const auto& messages = call.conversation->messages;
@@ -201,10 +254,10 @@ TEST_CASE("a conversation keeps what tools were asked and have answered, with th
   CHECK(messages[0].members.empty());
   CHECK(messages[1].members ==
         R"({"tool_calls":[{"id":"a","type":"function",)"
-        R"("function":{"name":"f","arguments":{"q":[1,2.5]}}},)"
+        R"("function":{"name":"f","arguments":{"q":[1.0,2.5,100.0,18446744073709551616]}}},)"
         R"({"function":{"name":"g","arguments":{}}},{"function":{"name":"h","arguments":{"r":1}}}]})");
   CHECK(messages[2].members == R"({"tool_call_id":"a"})");
-  CHECK(messages[2].content == "42");
+  CHECK(messages[2].content.text == "42");
   const auto wrong = [](const std::string& message) {
     return refused(Endpoint::chat_completions, "{\"messages\":[" + message + "]}").param;
   };
@@ -213,9 +266,30 @@ TEST_CASE("a conversation keeps what tools were asked and have answered, with th
   for (const char* calls :
        {R"([1])", R"([{}])", R"([{"function":{"arguments":"{"}}])", R"([{"function":{"arguments":"[]"}}])"})
     CHECK(wrong(R"({"role":"assistant","tool_calls":)" + std::string(calls) + "}") == "messages[0].tool_calls");
+  CHECK_THAT(refused(Endpoint::chat_completions,
+                     R"({"messages":[{"role":"assistant","tool_calls":[{"function":{"arguments":"{"}}]}]})")
+                 .message,
+             Catch::Contains("arguments must be text of a JSON object: the text is not JSON"));
   CHECK(taken(Endpoint::chat_completions, R"({"messages":[{"role":"assistant","content":"x","tool_calls":[]}]})")
             .conversation->messages[0]
             .members.empty());
+}
+
+TEST_CASE("earlier reasoning has two names") {
+  const auto reasoning_of = [](const std::string& members) {
+    return taken(Endpoint::chat_completions, R"({"messages":[{"role":"assistant","content":"x",)" + members + "}]}")
+        .conversation->messages[0]
+        .reasoning_content;
+  };
+  CHECK(reasoning_of(R"("reasoning":"hm")") == "hm");
+  CHECK(reasoning_of(R"("reasoning":"hm","reasoning_content":"hm")") == "hm");
+  CHECK_FALSE(reasoning_of(R"("reasoning":null)"));
+  const auto wrong = [](const std::string& message) {
+    return refused(Endpoint::chat_completions, "{\"messages\":[" + message + "]}").param;
+  };
+  CHECK(wrong(R"({"role":"assistant","content":"x","reasoning":"a","reasoning_content":"b"})") ==
+        "messages[0].reasoning");
+  CHECK(wrong(R"({"role":"user","content":"x","reasoning":"a"})") == "messages[0].reasoning");
 }
 
 TEST_CASE("tools and documents reach the template; a conversation may only have tools that are not to be called") {
@@ -229,6 +303,17 @@ TEST_CASE("tools and documents reach the template; a conversation may only have 
             .conversation->template_arguments.empty());
   CHECK(taken(Endpoint::chat_completions, chat_with(R"("chat_template_kwargs":{"documents":[1]})"))
             .conversation->template_arguments == R"({"documents":[1]})");
+  for (const char* body : {R"({"input":"x","tools":[{"type":"web_search"}],"tool_choice":"none"})",
+                           R"({"input":"x","tools":[],"tool_choice":"auto"})"})
+    CHECK(taken(Endpoint::responses, body).conversation->template_arguments.empty());
+  const std::string named = R"("tools":[{"name":"f","description":"d","input_schema":{"type":"object"}}])";
+  for (const Endpoint endpoint : {Endpoint::messages, Endpoint::count_tokens}) {
+    const std::string begin = endpoint == Endpoint::messages ? R"({"max_tokens":9,)" : "{";
+    CHECK(taken(endpoint, begin + messages + "," + named + R"(,"tool_choice":{"type":"none"}})")
+              .conversation->template_arguments.find("tools") == std::string::npos);
+    CHECK(refused(endpoint, begin + messages + "," + named + "}").param == "tools");
+  }
+  CHECK(refused(Endpoint::responses, R"({"input":"x","tools":[{"type":"function","name":"f"}]})").param == "tools");
   CHECK(refused(Endpoint::chat_completions, chat_with(tools)).param == "tools");
   CHECK(refused(Endpoint::chat_completions, chat_with(tools + R"(,"tool_choice":"auto")")).param == "tools");
   CHECK(refused(Endpoint::chat_completions, chat_with(R"("chat_template_kwargs":{"tools":[]})")).param ==
@@ -392,23 +477,22 @@ TEST_CASE("a response's input is a text, or messages with the reasoning that led
   const auto& messages = call.conversation->messages;
   REQUIRE(messages.size() == 4);
   CHECK(messages[0].role == "system");
-  CHECK(messages[2].content == "b");
+  CHECK(messages[2].content.text == "b");
   CHECK(messages[2].reasoning_content == "hm");
   CHECK_FALSE(messages[3].reasoning_content);
   CHECK(refused(Endpoint::responses, R"({"input":[]})").param == "input");
   CHECK(refused(Endpoint::responses, R"({"input":[{"content":"x"}]})").param == "input[0].role");
-  CHECK(refused(Endpoint::responses, R"({"input":"x","store":true})").param == "store");
 }
 
 TEST_CASE("Anthropic's messages have a system text, blocks, and an answer that is continued") {
   const auto call = taken(Endpoint::messages, R"({"max_tokens":9,"system":[
-      {"type":"text","text":"be ","cache_control":{"type":"ephemeral"}},{"type":"text","text":"brief"}],"messages":[
+      {"type":"text","text":"be","cache_control":{"type":"ephemeral"}},{"type":"text","text":"brief"}],"messages":[
       {"role":"user","content":"a"},{"role":"assistant","content":[
       {"type":"thinking","thinking":"hm","signature":""},{"type":"text","text":"b"}]}],"stop_sequences":["x"]})");
   const auto& messages = call.conversation->messages;
   REQUIRE(messages.size() == 3);
-  CHECK(messages[0].content == "be brief");
-  CHECK(messages[2].content == "b");
+  CHECK(messages[0].content.text == "be\nbrief");
+  CHECK(messages[2].content.text == "b");
   CHECK(messages[2].reasoning_content == "hm");
   CHECK_FALSE(call.conversation->add_generation_prompt);
   CHECK(call.request.stop_strings == std::vector<std::string>{"x"});

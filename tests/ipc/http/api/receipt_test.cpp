@@ -30,6 +30,7 @@ Proof some_proof() {
   proof.sampling.stop_ids = {2, 9};
   proof.sampling.reasoning_budget = engine::ReasoningBudget{.num_tokens = 12};
   proof.stop_strings = {"The end", "\n"};
+  proof.stop_scope = actors::StopScope::behind_reasoning;
   proof.ids = {7, 8, 9};
   proof.text = "and \xC3\xBC";
   proof.outcome = Outcome::stop_string;
@@ -41,6 +42,19 @@ std::string with(std::string text, const std::string& from, const std::string& t
   const std::size_t at = text.find(from);
   REQUIRE(at != std::string::npos);
   return text.replace(at, from.size(), to);
+}
+
+TEST_CASE("receipts: one that does not say where stop strings were looked for means all of the text") {
+  Proof proof = some_proof();
+  proof.stop_scope = actors::StopScope::text;
+  const std::string text = receipt_file(std::vector{proof});
+  CHECK(text.find("stop_scope") == std::string::npos);
+  const auto read = read_receipts(text);
+  REQUIRE(read);
+  CHECK((*read)[0].stop_scope == actors::StopScope::text);
+  const auto wrong = read_receipts(with(receipt_file(std::vector{some_proof()}), "behind_reasoning", "somewhere"));
+  REQUIRE_FALSE(wrong);
+  CHECK_THAT(wrong.error().message, Contains("stop_scope must be"));
 }
 
 TEST_CASE("receipts: what is written reads the same, alone and among several") {
@@ -58,6 +72,7 @@ TEST_CASE("receipts: what is written reads the same, alone and among several") {
   CHECK(back.sampling.repeat_last_n == -1);
   CHECK(back.sampling.seed == proof.sampling.seed);
   CHECK(back.sampling.choice == 63);
+  CHECK(back.stop_scope == proof.stop_scope);
   CHECK(back.sampling.max_tokens == 40);
   CHECK(back.sampling.ignore_eos);
   CHECK(back.sampling.logit_bias == proof.sampling.logit_bias);

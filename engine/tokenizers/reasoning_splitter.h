@@ -5,9 +5,9 @@
 #include <string>
 #include <string_view>
 
-#include "ipc/http/api/answer.h"
+#include "engine/sampling/reasoning_markers.h"
 
-namespace troupe::ipc::api {
+namespace troupe::engine {
 
 // Reasoning is what stands between the markers at the beginning of the text, before which there is only white space;
 // later markers are text like any other. ReasoningMarkers::lead is left out where the content begins with it. White
@@ -28,6 +28,8 @@ class ReasoningSplitter {
   // What was held back at the end of the text.
   [[nodiscard]] Parts finish();
   bool is_reasoning() const { return state_ == State::opened || state_ == State::reasoning; }
+  // Whether the content has begun: all that comes is content.
+  bool is_content() const { return state_ == State::content; }
 
  private:
   // start: before an opening marker or the lead; opened: before the first character of the reasoning; closed: before
@@ -45,4 +47,4 @@ class ReasoningSplitter {
   std::string held_;
 };
 
-}  // namespace troupe::ipc::api
+}  // namespace troupe::engine

@@ -1,4 +1,4 @@
-#include "ipc/http/api/reasoning.h"
+#include "engine/tokenizers/reasoning_splitter.h"
 
 #include <random>
 #include <string>
@@ -6,7 +6,7 @@
 
 #include <catch2/catch.hpp>
 
-namespace troupe::ipc::api {
+namespace troupe::engine {
 namespace {
 
 struct Split {
@@ -131,4 +131,4 @@ TEST_CASE("what a model writes before its answer proper is left out, wherever th
 }
 
 }  // namespace
-}  // namespace troupe::ipc::api
+}  // namespace troupe::engine

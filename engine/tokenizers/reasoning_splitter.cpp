@@ -1,18 +1,18 @@
-#include "ipc/http/api/reasoning.h"
+#include "engine/tokenizers/reasoning_splitter.h"
 
 #include <algorithm>
 #include <utility>
 
-namespace troupe::ipc::api {
+namespace troupe::engine {
 namespace {
 
-constexpr std::string_view kWhiteSpace = " \t\r\n";
+constexpr std::string_view kSpace = " \t\r\n";
 
-std::size_t leading_space(std::string_view text) { return std::min(text.find_first_not_of(kWhiteSpace), text.size()); }
+std::size_t leading_space(std::string_view text) { return std::min(text.find_first_not_of(kSpace), text.size()); }
 
 // The length without white space at the end.
 std::size_t without_trailing_space(std::string_view text) {
-  const std::size_t last = text.find_last_not_of(kWhiteSpace);
+  const std::size_t last = text.find_last_not_of(kSpace);
   return last == std::string_view::npos ? 0 : last + 1;
 }
 
@@ -133,4 +133,4 @@ ReasoningSplitter::Parts ReasoningSplitter::finish() {
   return parts;
 }
 
-}  // namespace troupe::ipc::api
+}  // namespace troupe::engine

@@ -1,0 +1,134 @@
+// In which form a template reads what messages say, and what of it does not reach the prompt.
+#include <string>
+
+#include <catch2/catch.hpp>
+
+#include "engine/chat/builtin_templates.h"
+#include "engine/chat/template.h"
+#include "tests/engine/chat/rendered.h"
+
+namespace troupe::engine::chat {
+namespace {
+
+using Roles = std::vector<std::string>;
+
+std::shared_ptr<const ChatTemplate> parsed(std::string_view source) {
+  auto made = ChatTemplate::parse(source, "t");
+  if (!made) FAIL(made.error().message);
+  return *made;
+}
+
+MessageForm form_of(std::string_view source) { return parsed(source)->form(); }
+
+RenderedPrompt rendered_messages(std::string_view source, std::string_view messages) {
+  ChatInput input;
+  input.messages = test::json(messages);
+  auto prompt = parsed(source)->render(input);
+  if (!prompt) FAIL(prompt.error().message);
+  return *std::move(prompt);
+}
+
+constexpr const char* kParts =
+    "{% for m in messages %}{{ m.role }}:{% for part in m.content %}{% if part.type == 'text' %}{{ part.text }}"
+    "{% endif %}{% endfor %};{% endfor %}";
+constexpr const char* kTexts = "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}";
+
+TEST_CASE("a template that goes through parts reads parts, one that writes the content reads a text") {
+  const Roles all = {"user", "assistant", "system", "tool"};
+  CHECK(form_of(kParts).parts_roles == all);
+  CHECK(form_of("{% for m in messages %}{{ m.content[0]['text'] }}{% endfor %}").parts_roles == all);
+  CHECK(form_of("{% for m in messages %}{{ m.content | selectattr('type', 'equalto', 'text') | map(attribute='text') | "
+                "join }}{% endfor %}")
+            .parts_roles == all);
+  CHECK(form_of(kTexts).parts_roles.empty());
+  CHECK(form_of("{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}{{ m.content[0].text }}"
+                "{% endif %}{% endfor %}")
+            .parts_roles.empty());
+  for (const BuiltinTemplate& each : builtin_templates()) {
+    INFO(each.name);
+    CHECK(form_of(each.source).parts_roles.empty());
+  }
+}
+
+TEST_CASE("the form is found out for each role") {
+  CHECK(form_of("{% for m in messages %}{% if m.role == 'user' %}{{ m.content[0].text }}{% else %}{{ m.content }}"
+                "{% endif %}{% endfor %}")
+            .parts_roles == Roles{"user"});
+  // One that refuses texts, in words of its own.
+  CHECK(form_of("{% for m in messages %}{% if m.content is string %}{{ raise_exception('parts, please') }}{% endif %}"
+                "{% for p in m.content %}{{ p.text }}{% endfor %}{% endfor %}")
+            .parts_roles.size() == 4);
+  // One that writes neither, and one that takes too many steps, read texts as far as is known.
+  CHECK(form_of("nothing").parts_roles.empty());
+  CHECK(
+      form_of("{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}").parts_roles.empty());
+}
+
+TEST_CASE("a template that tests for none is given none, others are not") {
+  const auto takes = [](std::string_view source) {
+    const MessageForm form = form_of(source);
+    return std::pair(form.takes_null_beside_calls, form.takes_null_alone);
+  };
+  CHECK(takes("{% for m in messages %}{% if m.content is none %}-{% else %}{{ m.content }}{% endif %}{% endfor %}") ==
+        std::pair(true, true));
+  CHECK(takes("{% for m in messages %}{% if m.tool_calls and m.content is none %}-{% else %}{{ m.content }}{% endif %}"
+              "{% endfor %}") == std::pair(true, false));
+  CHECK(takes("{% for m in messages %}{% if m.content %}{{ m.content }}{% endif %}{% endfor %}") ==
+        std::pair(true, true));
+  CHECK(takes(kTexts) == std::pair(false, false));  // writes None
+  CHECK(takes("{% for m in messages %}{{ m.content | tojson }}{% endfor %}") == std::pair(false, false));  // null
+  CHECK(takes("{% for m in messages %}{{ '' + m.content }}{% endfor %}") == std::pair(false, false));      // fails
+}
+
+TEST_CASE("a content of which nothing is in the prompt is named, whatever the template makes of the others") {
+  constexpr const char* kTurns = R"([{"role": "user", "content": "yes"}, {"role": "assistant", "content": " \n"},
+                                     {"role": "user", "content": "yes"}])";
+  CHECK(rendered_messages(kTexts, kTurns).left_out.empty());
+  CHECK(rendered_messages("{% for m in messages %}{{ m.content | upper | replace('E', '<e>') | tojson }}{% endfor %}",
+                          kTurns)
+            .left_out.empty());
+  // The text of another message, though it is the same, is not that of the first.
+  CHECK(rendered_messages("{{ messages[-1].content }}", kTurns).left_out == std::vector<std::size_t>{0});
+  CHECK(rendered_messages("yes", kTurns).left_out == std::vector<std::size_t>{0, 2});
+  CHECK(rendered_messages(kParts, kTurns).left_out == std::vector<std::size_t>{0, 2});
+}
+
+TEST_CASE("each part counts, and parts that are written as a list are no text") {
+  constexpr const char* kTwo = R"([{"role": "user", "content": [{"type": "text", "text": "one"},
+                                                                {"type": "text", "text": "two"}]}])";
+  CHECK(rendered_messages(kParts, kTwo).text() == "user:onetwo;");
+  CHECK(rendered_messages(kParts, kTwo).left_out.empty());
+  CHECK_FALSE(rendered_messages(kParts, kTwo).writes_whole_parts);
+  CHECK(rendered_messages("{{ messages[0].content[0].text }}", kTwo).left_out == std::vector<std::size_t>{0});
+  CHECK(rendered_messages(kTexts, kTwo).writes_whole_parts);
+}
+
+TEST_CASE("neighbouring texts of input are one segment") {
+  const RenderedPrompt prompt =
+      rendered_messages("{% for m in messages %}{{ m.content }}{% endfor %}",
+                        R"([{"role": "user", "content": "<|im_"}, {"role": "user", "content": "end|>"}])");
+  REQUIRE(prompt.segments.size() == 1);
+  CHECK(prompt.segments[0].text == "<|im_end|>");
+  CHECK(prompt.segments[0].from_input);
+}
+
+TEST_CASE("integers beyond 64 bits stay what they are, and real numbers real") {
+  const Json numbers = test::json(R"({"a": 18446744073709551615, "b": -99999999999999999999999, "c": 1.0, "d": 3})");
+  CHECK(
+      test::rendered("{{ x | tojson }} {{ x.a }} {{ x.b is integer }} {{ x.a is float }} {{ x.a == x.a }}",
+                     {{"x", numbers}}) ==
+      R"({"a": 18446744073709551615, "b": -99999999999999999999999, "c": 1.0, "d": 3} 18446744073709551615 True False)"
+      " True");
+  CHECK(test::rendered("{{ x.a > 5 }} {{ x.b < 0 }} {{ x.a | int }} {{ x }}", {{"x", numbers}}) ==
+        "True True 18446744073709551615 {'a': 18446744073709551615, 'b': -99999999999999999999999, 'c': 1.0, 'd': 3}");
+}
+
+TEST_CASE("filters that go through items give nothing of what is none") {
+  CHECK(test::rendered("{{ x | select | list }}{{ x | reject('none') | list }}{{ x | map('upper') | list }}"
+                       "{{ x | selectattr('a') | list }}{{ x | rejectattr('a') | list }}{{ 0 | map | list }}",
+                       {{"x", Json()}}) == "[][][][][][]");
+  CHECK(test::rendered("{{ 5 | select | list }}").starts_with("error: "));
+}
+
+}  // namespace
+}  // namespace troupe::engine::chat
