@@ -126,7 +126,7 @@ void parse_speculation(Parsing& at) {
   fields.read("type", type);
   choice.source = engine::draft_source(type);
   for (const auto& [name, number] : {std::pair("n_max", &choice.n_max), std::pair("n_min", &choice.n_min)})
-    if (fields.has(name)) fields.read(name, number->emplace(), 0, engine::kMaxDraftTokens);
+    if (fields.has(name)) fields.read(name, number->emplace(), 0, kMaxDraftTokens);
   if (fields.has("p_min")) fields.read("p_min", choice.p_min.emplace());
 }
 
