@@ -25,6 +25,8 @@ ENDPOINT = re.compile(r"(?:(?<![\w\])}.-])|(?<=localhost)|(?<=:\d{4}))/(?:v1|api
                       r"|(?<=GET )/[\w/{}.*-]*|(?<=POST )/[\w/{}.*-]*|(?<=HEAD )/[\w/{}.*-]*")
 # `kName` or `Type::member`, and the file behind it: `kName` (scheduler/outcome.h).
 CODE = re.compile(r"`?(?:(?<![\w.])(k[A-Z]\w+)|\b[A-Za-z]\w+::(?:\w+::)*(~?\w+))\b(?:`? \(`?([\w/]+/[\w.]+\.(?:h|cpp))`?\))?")
+# What belongs to libraries.
+LIBRARIES = ("std::", "fmt::", "caf::")
 LITERAL = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
 LITERALS = re.compile(r'"(?:[^"\\\n]|\\.)*"(?:\s*"(?:[^"\\\n]|\\.)*")*')
 # Programs of others, whose flags are theirs.
@@ -150,6 +152,8 @@ class Reader:
                 if not any(route.fullmatch(path) and method in ("", its) for its, route in self.names.routes):
                     self.complain(number + text.count("\n", 0, match.start()), f"there is no endpoint {method} {path}")
             for match in CODE.finditer(text):
+                if match[0].lstrip("`").startswith(LIBRARIES):
+                    continue
                 self.count += 1
                 name, file = match[1] or match[2], match[3]
                 where = self.names.code(file) if file else self.names.all_code
