@@ -38,8 +38,8 @@ class TlsFront {
 
   // Takes a connected, non-blocking TCP socket. Returns the other end of the pair, non-blocking: it reads as ended when
   // the client has closed, did not finish the handshake in time, or sent what is not TLS; plain HTTP is answered in the
-  // clear, with 400 and what to do. Closing it, or its sending side, ends the connection after what was written; what the
-  // client sends then is dropped, for 5 s at most. Errors: busy above max_connections; io.
+  // clear, with 400 and what to do. Closing it, or its sending side, ends the connection after what was written; what
+  // the client sends then is dropped, for 5 s at most. Errors: busy above max_connections; io.
   [[nodiscard]] Result<FileDescriptor> wrap(FileDescriptor tcp);
 
   // Reads the files again, for the next connections. Errors as of start(): the old certificate stays in use.
