@@ -96,7 +96,7 @@ void IoWatch::take_turn(std::unique_lock<std::mutex>& lock) {
   const auto late = turns_.lateness(came_at_);
   const TurnWatch::Verdict verdict = turns_.came(came_at_);
   if (verdict != TurnWatch::Verdict::fine)
-    tell(lock, verdict, fmt::format("the I/O thread goes on, after {} ms without serving anybody", late.count()));
+    tell(lock, verdict, fmt::format("the I/O thread goes on, after it stood still for {} ms", late.count()));
 }
 
 void IoWatch::look(std::unique_lock<std::mutex>& lock) {
@@ -104,7 +104,7 @@ void IoWatch::look(std::unique_lock<std::mutex>& lock) {
   const TurnWatch::Verdict verdict = turns_.look(now);
   if (verdict == TurnWatch::Verdict::fine) return;
   tell(lock, verdict,
-       fmt::format("the I/O thread has served nobody for {} ms: {}", turns_.lateness(now).count(), activity_.text()) +
+       fmt::format("the I/O thread has stood still for {} ms: {}", turns_.lateness(now).count(), activity_.text()) +
            place_in_kernel(io_thread_));
 }
 

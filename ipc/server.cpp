@@ -237,7 +237,7 @@ void Server::Impl::welcome_tcp(FileDescriptor connection) {
   const HttpOptions& http = hub.options.http;
   std::string address = host_of_peer(connection.get());
   if (!http.asks_kernel()) return serve_tcp(std::move(connection), tcp_caller(std::move(address)));
-  // Now, while the client has not closed its end: then the kernel names nobody any more.
+  // Now, while the client has not closed its end: then the kernel names no user any more.
   const std::optional<std::uint32_t> uid = uid_of_tcp_peer(connection.get());
   if (!uid) return serve_tcp(std::move(connection), caller_over_tcp(std::move(address), uid, {}));
   if (const auto why = make_room_for(*uid)) return turn_away_tcp(connection, *why);

@@ -223,7 +223,7 @@ TEST_CASE("a server whose I/O thread hangs says what it did, and ends with a cod
   CHECK(ended.code == 1);
   const std::string doing =
       "it reads frames of uid " + std::to_string(::geteuid()) + " pid " + std::to_string(::getpid());
-  CHECK_THAT(ended.err, Contains("the I/O thread has served nobody for 1") && Contains(doing));
+  CHECK_THAT(ended.err, Contains("the I/O thread has stood still for 1") && Contains(doing));
   CHECK_THAT(last_line(ended.err), Contains("ended by force: the I/O thread") && Contains(doing));
   CHECK_FALSE(std::filesystem::exists(socket));
 }

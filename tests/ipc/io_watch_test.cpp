@@ -62,7 +62,7 @@ TEST_CASE("an io thread that hangs while the server is idle is told of, too") {
   CHECK(has(why.get(), "it waits for the test of uid 7 pid 8"));
 }
 
-TEST_CASE("a user's groups are asked for without holding up anybody, and once for all that wait") {
+TEST_CASE("a user's groups are asked for without holding up other connections, and once for all that wait") {
   std::promise<void> go_on;
   std::promise<std::uint32_t> asked;
   ServerOptions options;
