@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "config/result.h"
+#include "engine/compute/team.h"
 #include "engine/weights/language_model.h"
 #include "engine/weights/ternary_choice.h"
 #include "engine/weights/weights_cache.h"
