@@ -172,6 +172,11 @@ Result<EncoderWeights> read_encoder(const ModelFile& file, const LoadOptions& op
 }  // namespace
 
 Status check_encoder(const ModelFile& file, const LoadOptions& options) {
+  const auto shape = read_shape(file, *read_architecture(file), options);
+  return shape ? Status(Ok{}) : shape.error();
+}
+
+Status check_encoder_tensors(const ModelFile& file, const LoadOptions& options) {
   return check_tensors(file, options, [&](const LoadOptions& names, WeightsCache& cache) {
     return read_encoder(file, names, kernels::Layout::panels, cache);
   });

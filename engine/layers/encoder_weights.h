@@ -38,8 +38,9 @@ struct EncoderWeights : ModelWeights {
 // a whole text, 40 KiB per token of a base model, come on top of the memory budget.
 inline constexpr std::uint32_t kMaxEncoderTokens = 8192;
 
-// The errors of load_encoder that metadata and the directory of tensors can show. `options`: the context.
+// The errors of load_encoder that metadata can show; that the directory of tensors can show. `options`: the context.
 [[nodiscard]] Status check_encoder(const ModelFile& file, const LoadOptions& options);
+[[nodiscard]] Status check_encoder_tensors(const ModelFile& file, const LoadOptions& options);
 
 // Errors: bad_model, unsupported (with the feature's name), out_of_memory, invalid_argument (context).
 [[nodiscard]] Result<EncoderWeights> load_encoder(const ModelFile& file, const LoadOptions& options);

@@ -15,7 +15,13 @@ Status check_model(const ModelFile& file, const LoadOptions& options) {
   const auto family = find_family(file);
   if (!family) return family.error();
   const auto outline = (*family)->outline(file, options);
-  return outline ? (*family)->check(file, options) : Status(outline.error());
+  return outline ? Status(Ok{}) : outline.error();
+}
+
+// Of a model whose metadata are taken.
+Status check_model_tensors(const ModelFile& file, const LoadOptions& options) {
+  if (is_encoder(file)) return check_encoder_tensors(file, options);
+  return (*find_family(file))->check(file, options);
 }
 
 Status check_size(const ModelFile& file, const Tokenizer& tokenizer) {
@@ -27,8 +33,8 @@ Status check_size(const ModelFile& file, const Tokenizer& tokenizer) {
 
 }  // namespace
 
-Result<std::shared_ptr<const Tokenizer>> judge_file(const ModelFile& file, const LoadOptions& options,
-                                                    std::uint64_t budget) {
+Result<std::shared_ptr<const Tokenizer>> judge_metadata(const ModelFile& file, const LoadOptions& options,
+                                                        std::uint64_t budget) {
   if (const Status whole = refuse_shard(file); !whole) return whole.error();
   if (!file.tensors().empty())
     if (const Status model = check_model(file, options); !model) return model.error();
@@ -37,6 +43,14 @@ Result<std::shared_ptr<const Tokenizer>> judge_file(const ModelFile& file, const
   auto tokenizer = make_tokenizer_within(file, budget);
   if (!tokenizer || !*tokenizer) return tokenizer;
   if (const Status same = check_size(file, **tokenizer); !same) return same.error();
+  return tokenizer;
+}
+
+Result<std::shared_ptr<const Tokenizer>> judge_file(const ModelFile& file, const LoadOptions& options,
+                                                    std::uint64_t budget) {
+  auto tokenizer = judge_metadata(file, options, budget);
+  if (!tokenizer || file.tensors().empty()) return tokenizer;
+  if (const Status tensors = check_model_tensors(file, options); !tensors) return tensors.error();
   return tokenizer;
 }
 

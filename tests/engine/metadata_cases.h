@@ -229,7 +229,7 @@ inline std::string metadata_verdict(const engine::ModelFile& file) {
     return "refused" + why;
   };
   engine::LoadOptions options;
-  const auto tokenizer = engine::judge_file(file, options, std::uint64_t{1} << 30);
+  const auto tokenizer = engine::judge_metadata(file, options, std::uint64_t{1} << 30);
   if (!tokenizer) return refused(tokenizer.error());
   std::string text = "taken:";
   if (!engine::is_encoder(file)) {
