@@ -148,6 +148,7 @@ void TensorReader::read_embedding_and_head(std::uint64_t vocab_size, std::uint64
 }
 
 void TensorReader::refuse_unknown_tensors() {
+  if (error_) return;  // what follows a failure was not looked for
   std::vector<std::string> of_other_parts;
   for (const std::string& name : file_.unread_tensors()) of_other_parts.push_back(Printable(name).text());
   const std::uint64_t num_layers = num_layers_of(file_);

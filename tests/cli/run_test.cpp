@@ -159,7 +159,7 @@ TEST_CASE("run: a model's name before the prompt is a word of it, and that is sa
     return run.err;
   };
   CHECK_THAT(note({"llama3", "hello"}),
-             Contains("llama3 is taken as the first word of the prompt; the server has its"));
+             Contains("llama3 is taken as the first word of the prompt") && Contains("`troupe model ls`"));
   CHECK_THAT(note({"tales", "hello"}), Contains("--model-name tales"));
   CHECK(note({"--model-name", "tales", "tales", "hello"}).empty());
   CHECK(note({"Once", "upon"}).empty());

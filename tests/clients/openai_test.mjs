@@ -200,7 +200,8 @@ test('errors have the class, the parameter and the code that the client knows', 
     [() => client.chat.completions.create({ ...chat, tools: [{ type: 'function', function: { name: 'f' } }] }),
       OpenAI.BadRequestError, 'tools'],
     [() => client.chat.completions.create({ ...chat, stream: true, model: 'other' }), OpenAI.NotFoundError, 'model'],
-    [() => client.responses.create({ model, input: 'x', store: true }), OpenAI.BadRequestError, 'store'],
+    [() => client.responses.create({ model, input: 'x', previous_response_id: 'resp_1' }), OpenAI.BadRequestError,
+      'previous_response_id'],
     [() => client.completions.create({ model, prompt: 'x '.repeat(4000) }), OpenAI.BadRequestError, undefined],
   ];
   for (const [ask, type, parameter] of refused)
