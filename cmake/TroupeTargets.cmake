@@ -107,7 +107,12 @@ set(TROUPE_TESTS_DIR ${CMAKE_SOURCE_DIR}/tests)
 # top ("cache/ids.h").
 function(troupe_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LIBS" ${ARGN})
-  add_library(${name} STATIC ${ARG_SOURCES})
+  # Under sanitizers a program with all of them has 170 MB and takes a second to link: they are shared there.
+  if(TROUPE_SANITIZE)
+    add_library(${name} SHARED ${ARG_SOURCES})
+  else()
+    add_library(${name} STATIC ${ARG_SOURCES})
+  endif()
   target_include_directories(${name} PUBLIC ${CMAKE_SOURCE_DIR})
   target_link_libraries(${name} PUBLIC ${ARG_LIBS})
   if(NOT name STREQUAL "troupe_kernels")
