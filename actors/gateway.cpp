@@ -67,7 +67,7 @@ std::uint64_t draw_seed() {
 
 // The answer to a text request while no model is loaded.
 End not_ready(const ModelState& model) {
-  if (const auto error = model.error()) return ended_as(Outcome::model_unloaded, error->message);
+  if (const auto error = model.error()) return not_served(model.name(), *error);
   return refusal(
       Outcome::loading, {},
       fmt::format("the model is still loading ({} %); try again later", static_cast<int>(model.fraction() * 100)));
@@ -181,12 +181,13 @@ class GatewayImpl final : public Gateway {
     }
     return all;
   }
+  std::vector<std::string> model_names() const override { return models_.names(); }
   CancelFlag tokenize(TextRequest request, std::string text, engine::EncodeOptions options, OnTokenized done) override;
   CancelFlag detokenize(TextRequest request, std::vector<TokenId> ids, OnDetokenized done) override;
   CancelFlag apply_template(TextRequest request, ChatPrompt chat, OnRendered done) override;
   CancelFlag tokenize_chat(TextRequest request, ChatPrompt chat, OnTokenized done) override;
   void session(SessionQuestion question, std::function<void(SessionAnswer)> done) override;
-  void load_model(ModelRequest request, OnModelChange done) override;
+  void load_models(std::vector<std::pair<ModelRequest, OnModelChange>> requests) override;
   void unload_model(const std::string& name, OnModelChange done) override {
     models_.unload(name, options_.drain_timeout, std::move(done));
   }
@@ -357,19 +358,23 @@ RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink)
   return id;
 }
 
-void GatewayImpl::load_model(ModelRequest request, OnModelChange done) {
-  ModelSource source{.path = std::move(request.path),
-                     .name = std::move(request.name),
-                     .draft_path = std::move(request.draft_path),
-                     .chat_template = std::move(request.chat_template),
-                     .load = options_.load,
-                     .weight = request.weight,
-                     .pinned = request.pinned};
-  source.load.context = request.context.value_or(source.load.context);
-  source.load.num_blocks = request.num_blocks.value_or(source.load.num_blocks);
-  source.load.kv_type = request.kv_type.value_or(source.load.kv_type);
-  source.load.memory = request.memory;
-  models_.load(context(), std::move(source), std::move(done));
+void GatewayImpl::load_models(std::vector<std::pair<ModelRequest, OnModelChange>> requests) {
+  std::vector<ModelLoad> loads;
+  for (auto& [request, done] : requests) {
+    ModelSource source{.path = std::move(request.path),
+                       .name = std::move(request.name),
+                       .draft_path = std::move(request.draft_path),
+                       .chat_template = std::move(request.chat_template),
+                       .load = options_.load,
+                       .weight = request.weight,
+                       .pinned = request.pinned};
+    source.load.context = request.context.value_or(source.load.context);
+    source.load.num_blocks = request.num_blocks.value_or(source.load.num_blocks);
+    source.load.kv_type = request.kv_type.value_or(source.load.kv_type);
+    source.load.memory = request.memory;
+    loads.push_back({std::move(source), std::move(done)});
+  }
+  models_.load(context(), std::move(loads));
 }
 
 // Takes the session that the request names; then its end is stored on the way to `sink`.

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -68,10 +69,12 @@ class Gateway {
   virtual std::vector<ModelHealth> health() const = 0;
   // Current counters, collected from the actors within milliseconds, also during a step.
   virtual void status(std::function<void(StatusSnapshot)> done) = 0;
-  // The model that serves requests with this name, empty: the default one. Null while it is loading, and if there is
-  // none.
+  // The model that serves requests with this name, empty: the default one, which is the first that has not failed and
+  // is not being unloaded. Null while it is loading, and if there is none.
   virtual std::shared_ptr<const ServedModel> model(const std::string& name = {}) const = 0;
   virtual std::vector<ModelDescription> models() const = 0;  // those that are loaded
+  // Of all models, also those that have failed, in the order in which they came.
+  virtual std::vector<std::string> model_names() const = 0;
 
   // Encodes or decodes on the text threads, scheduled fairly among users. `done` is called exactly once.
   virtual CancelFlag tokenize(TextRequest request, std::string text, engine::EncodeOptions options,
@@ -83,9 +86,9 @@ class Gateway {
   // The ids of that prompt.
   virtual CancelFlag tokenize_chat(TextRequest request, ChatPrompt chat, OnTokenized done) = 0;
 
-  // Loads one more model; unloads one, whose requests have drain_timeout to end. As ModelManager has it. `done` is
-  // called exactly once. For the owner: callers check.
-  virtual void load_model(ModelRequest request, OnModelChange done) = 0;
+  // Loads more models, which divide the memory as those of a start do; unloads one, whose requests have drain_timeout
+  // to end. As ModelManager has it. Each `done` is called exactly once. For the owner: callers check.
+  virtual void load_models(std::vector<std::pair<ModelRequest, OnModelChange>> requests) = 0;
   virtual void unload_model(const std::string& name, OnModelChange done) = 0;
 
   // Asks about the sessions of a tenant. `done` is called exactly once.

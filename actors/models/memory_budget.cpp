@@ -13,6 +13,13 @@ namespace troupe::actors {
 
 using engine::mebibytes;
 
+namespace {
+
+// Beside those of the models that wait: `serve` of one model, and one more that is loaded later, is the common case.
+constexpr std::uint64_t kSharesOfLaterModels = 1;
+
+}  // namespace
+
 struct MemoryBudget::State {
   explicit State(std::uint64_t bytes) : total(bytes) {}
 
@@ -30,7 +37,7 @@ struct MemoryBudget::State {
       if (part == &refused) continue;
       if (part->bytes_ > 0)
         others.push_back(fmt::format("{} has {}", part->demand_.model, mebibytes(part->bytes_)));
-      else if (part->waits_)
+      else if (part->stage_ == Part::Stage::waits)
         others.push_back(fmt::format("{} waits for {}", part->demand_.model, mebibytes(part->demand_.least())));
     }
     const std::string of_it = demand.limit != 0
@@ -62,29 +69,58 @@ MemoryBudget::Part::~Part() {
   std::erase(state_->parts, this);
 }
 
+Status MemoryBudget::Part::claim() {
+  const std::lock_guard lock(state_->mutex);
+  return claim_locked();
+}
+
 Result<std::uint64_t> MemoryBudget::Part::reserve() {
   const std::lock_guard lock(state_->mutex);
-  if (bytes_ > 0) return bytes_;
-  waits_ = false;
-  const bool is_only = state_->parts.size() == 1;
-  if (is_only && demand_.limit == 0) return bytes_ = state_->left();  // if that is too little, the loader says of what
-  // In the order in which they came, whichever is loaded first: what one needs is its own before what a later one does.
+  if (stage_ == Stage::reserved) return bytes_;
+  const std::uint64_t left = state_->left();
+  if (state_->parts.size() == 1 && stage_ == Stage::waits && demand_.limit == 0 && demand_.least() > left) {
+    bytes_ = left;  // the loader says of what that is too little
+  } else {
+    if (Status claimed = claim_locked(); !claimed) return claimed.error();
+    if (demand_.limit == 0) bytes_ += share_of_rest();
+  }
+  stage_ = Stage::reserved;
+  return bytes_;
+}
+
+// In the order in which they came, whichever is loaded first: what one needs is its own before what a later one does.
+Status MemoryBudget::Part::claim_locked() {
+  if (stage_ != Stage::waits) return Ok{};
   std::uint64_t rest = state_->left();
-  std::uint64_t sharers = 0;
   for (const Part* part : state_->parts) {
-    if (part != this && !part->waits_) continue;
-    if (part->demand_.least() > rest) {
-      if (part == this) return state_->too_little(*this, rest);
-      continue;  // refused when its turn comes
+    if (part == this) break;
+    // One that does not fit is refused when its turn comes.
+    if (part->stage_ == Stage::waits && part->demand_.least() <= rest) rest -= part->demand_.least();
+  }
+  if (demand_.least() > rest) return state_->too_little(*this, rest);
+  stage_ = Stage::claimed;
+  bytes_ = demand_.least();
+  return Ok{};
+}
+
+// Of a part that is claimed.
+std::uint64_t MemoryBudget::Part::share_of_rest() const {
+  std::uint64_t rest = state_->left();
+  std::uint64_t sharers = kSharesOfLaterModels;
+  for (const Part* part : state_->parts) {
+    if (part->stage_ == Stage::reserved) continue;
+    if (part->stage_ == Stage::waits) {
+      if (part->demand_.least() > rest) continue;
+      rest -= part->demand_.least();
     }
-    rest -= part->demand_.least();
     if (part->demand_.limit == 0) ++sharers;
   }
-  return bytes_ = demand_.least() + (demand_.limit == 0 ? rest / sharers : 0);
+  return rest / sharers;
 }
 
 void MemoryBudget::Part::settle(std::uint64_t bytes) {
   const std::lock_guard lock(state_->mutex);
+  stage_ = Stage::reserved;
   bytes_ = bytes;
 }
 
@@ -104,6 +140,10 @@ std::uint64_t MemoryBudget::total() const { return state_->total; }
 std::uint64_t MemoryBudget::left() const {
   const std::lock_guard lock(state_->mutex);
   return state_->left();
+}
+
+std::uint64_t part_of_only_model(std::uint64_t least, std::uint64_t budget) {
+  return least > budget ? budget : least + (budget - least) / (1 + kSharesOfLaterModels);
 }
 
 }  // namespace troupe::actors

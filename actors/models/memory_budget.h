@@ -26,7 +26,7 @@ class MemoryBudget {
   struct State;
 
  public:
-  // One model's part. It waits until it is reserved, and is given back when it is destroyed.
+  // One model's part. It waits until it is claimed or reserved, and is given back when it is destroyed.
   class Part {
    public:
     Part(std::shared_ptr<State> state, MemoryDemand demand);
@@ -34,22 +34,35 @@ class MemoryBudget {
     Part(const Part&) = delete;
     Part& operator=(const Part&) = delete;
 
-    // Takes the part before the model is loaded, so that no other load takes the same bytes. Returns how many bytes the
-    // model may have: its limit; else what it needs, and of what no model has and none that waits needs, an equal share
-    // of each that waits. The only model gets all. Error: out_of_memory, with the numbers: nothing is taken.
+    // Takes what the model needs or its limit, before its load begins, so that no other load takes the same bytes.
+    // Error: out_of_memory, with the numbers: nothing is taken, and it still waits.
+    [[nodiscard]] Status claim();
+    // The load begins. Claims, if that was not done, and returns how many bytes the model may have: its limit; else
+    // what it needs, and of what no model has and none that waits needs an equal share: there is one for each model
+    // without a limit whose load has not begun, and one more that stays for a model that is loaded later. The only
+    // model gets all if that is less than it needs. Error: as claim().
     [[nodiscard]] Result<std::uint64_t> reserve();
-    // The model is loaded and takes so many: the rest is given back. May exceed what was reserved, as estimates of
-    // vocabularies are approximate.
+    // The model is loaded and takes so many, or 0, as its load has failed: the rest is given back. May exceed what was
+    // reserved, as estimates of vocabularies are approximate.
     void settle(std::uint64_t bytes);
     [[nodiscard]] const MemoryDemand& demand() const { return demand_; }
-    [[nodiscard]] std::uint64_t bytes() const;  // reserved, or taken
+    [[nodiscard]] std::uint64_t bytes() const;  // claimed, reserved, or taken
 
    private:
     friend class MemoryBudget;
+    enum class Stage {
+      waits,
+      claimed,   // has what it needs
+      reserved,  // and its share, or what it takes
+    };
+
+    Status claim_locked();
+    std::uint64_t share_of_rest() const;
+
     const std::shared_ptr<State> state_;
     const MemoryDemand demand_;
-    bool waits_ = true;        // guarded by the state's lock, like the next
-    std::uint64_t bytes_ = 0;  // reserved, or taken
+    Stage stage_ = Stage::waits;  // guarded by the state's lock, like the next
+    std::uint64_t bytes_ = 0;     // claimed, reserved, or taken
   };
 
   explicit MemoryBudget(std::uint64_t bytes);
@@ -63,5 +76,8 @@ class MemoryBudget {
  private:
   const std::shared_ptr<State> state_;
 };
+
+// What a budget of so many bytes reserves for its only model, which needs `least` and has no limit.
+[[nodiscard]] std::uint64_t part_of_only_model(std::uint64_t least, std::uint64_t budget);
 
 }  // namespace troupe::actors

@@ -189,6 +189,11 @@ End unknown_model(const std::string& name, const std::vector<std::string>& known
                              fmt::join(known, "\", \"")));
 }
 
+End not_served(const std::string& model, const Error& why) {
+  return ended_as(Outcome::model_unloaded,
+                  fmt::format("model \"{}\" is not served: {}", Printable(model).text(), why.message));
+}
+
 End being_unloaded(const std::string& model) {
   return ended_as(Outcome::model_unloaded, fmt::format("the model \"{}\" is being unloaded", Printable(model).text()));
 }

@@ -49,6 +49,8 @@ struct ServingLimits {
 
 // The end of a request to a model that is being unloaded.
 [[nodiscard]] End being_unloaded(const std::string& model);
+// The end of a request for a model that failed.
+[[nodiscard]] End not_served(const std::string& model, const Error& why);
 
 // The end of a refused request. field: the request's field at fault, or the name of the limit that was met.
 [[nodiscard]] End refusal(scheduler::Outcome outcome, std::string field, std::string message,

@@ -98,12 +98,7 @@ void Intake::try_to_admit(RequestId request) {
     return end(request, refused(scheduler::server_drains()));
   }
   if (model_.unloading()) return end(request, being_unloaded(model_.name()));
-  if (const auto error = model_.error()) {
-    End how;
-    how.outcome = Outcome::model_unloaded;
-    how.message = "this server has no model to serve with: " + error->message;
-    return end(request, how);
-  }
+  if (const auto error = model_.error()) return end(request, not_served(model_.name(), *error));
   if (wiring_ && wiring_->model) return admit(request, *body);
   if (auto over = streams_.take_quota(request, now())) return end(request, refused(std::move(*over)));
   waiting_.insert(request);

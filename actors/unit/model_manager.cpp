@@ -86,7 +86,10 @@ std::shared_ptr<ModelUnit> ModelManager::begin(const ServerContext& server, Cata
 
 void ModelManager::add(const ServerContext& server, std::vector<CatalogEntry> entries) {
   std::vector<std::shared_ptr<MemoryBudget::Part>> parts;
-  for (const CatalogEntry& entry : entries) parts.push_back(budget_.expect(entry.demand));
+  for (const CatalogEntry& entry : entries) {
+    parts.push_back(budget_.expect(entry.demand));
+    if (entry.problem) parts.back()->settle(0);
+  }
   const std::lock_guard lock(mutex_);
   for (std::size_t i = 0; i < entries.size(); ++i) {
     TROUPE_ASSERT(!has(entries[i].name));
@@ -94,19 +97,29 @@ void ModelManager::add(const ServerContext& server, std::vector<CatalogEntry> en
   }
 }
 
-void ModelManager::load(const ServerContext& server, ModelSource source, OnModelChange done) {
-  later_([this, server, source = std::move(source), done = std::move(done)]() mutable {
-    CatalogEntry entry = describe(std::move(source));
-    if (entry.problem) return done(not_loaded(*entry.problem));
-    auto part = budget_.expect(entry.demand);
-    make_room(std::make_shared<Loading>(
-        Loading{.server = server, .entry = std::move(entry), .part = std::move(part), .done = std::move(done)}));
+void ModelManager::load(const ServerContext& server, std::vector<ModelLoad> loads) {
+  later_([this, server, loads = std::move(loads)]() mutable {
+    std::vector<std::shared_ptr<Loading>> all;
+    for (ModelLoad& load : loads) {
+      CatalogEntry entry = describe(std::move(load.source));
+      if (entry.problem) {
+        load.done(not_loaded(*entry.problem));
+        continue;
+      }
+      auto part = budget_.expect(entry.demand);
+      all.push_back(std::make_shared<Loading>(
+          Loading{.server = server, .entry = std::move(entry), .part = std::move(part), .done = std::move(load.done)}));
+    }
+    // Behind the loads that were asked for meanwhile: all of them divide the memory.
+    later_([this, all = std::move(all)] {
+      for (const auto& loading : all) make_room(loading);
+    });
   });
 }
 
 void ModelManager::make_room(std::shared_ptr<Loading> loading) {
   if (auto refused = why_not_loadable(loading->entry.name)) return loading->done(*std::move(refused));
-  const auto room = loading->part->reserve();
+  const Status room = loading->part->claim();
   if (room) return load_into_room(loading);
   const Units idle = can_make_room();
   std::uint64_t bytes = budget_.left();
@@ -234,7 +247,14 @@ std::shared_ptr<ModelUnit> ModelManager::find_if(Wanted wanted) const {
 }
 
 std::shared_ptr<ModelUnit> ModelManager::find(const std::string& name) const {
-  return find_if([&](const auto& unit) { return name.empty() || unit->name() == name; });
+  if (name.empty()) return default_unit();
+  return find_if([&](const auto& unit) { return unit->name() == name; });
+}
+
+std::shared_ptr<ModelUnit> ModelManager::default_unit() const {
+  const auto serves =
+      find_if([](const auto& unit) { return !unit->state().error().has_value() && !unit->state().unloading(); });
+  return serves ? serves : find_if([](const auto&) { return true; });
 }
 
 std::shared_ptr<ModelUnit> ModelManager::find(UnitId id) const {
@@ -244,6 +264,13 @@ std::shared_ptr<ModelUnit> ModelManager::find(UnitId id) const {
 ModelManager::Units ModelManager::units() const {
   const std::lock_guard lock(mutex_);
   return units_;
+}
+
+ModelManager::Units ModelManager::units_default_first() const {
+  const auto first = default_unit();
+  Units all = units();
+  if (const auto found = std::ranges::find(all, first); found != all.end()) std::rotate(all.begin(), found, found + 1);
+  return all;
 }
 
 std::vector<std::string> ModelManager::names() const {
@@ -267,7 +294,7 @@ Readiness ModelManager::readiness() const {
 
 std::vector<ModelHealth> ModelManager::health(TimePoint now) const {
   std::vector<ModelHealth> all;
-  for (const auto& unit : units()) all.push_back(unit->health(now));
+  for (const auto& unit : units_default_first()) all.push_back(unit->health(now));
   return all;
 }
 
@@ -294,7 +321,7 @@ MemoryOfUnits ModelManager::measure_memory(KnownMemory& known) const {
 }
 
 void ModelManager::ask_status(const ServerContext& server, std::function<void(StatusSnapshot)> done) const {
-  const Units all = units();
+  const Units all = units_default_first();
   std::vector<std::shared_ptr<const UnitParts>> parts;
   for (const auto& unit : all) parts.push_back(unit->shared_parts());
   const auto query = std::make_shared<StatusQuery>(server, std::move(parts), std::move(done));

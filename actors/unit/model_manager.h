@@ -16,6 +16,13 @@
 
 namespace troupe::actors {
 
+// A model that is to be loaded, and what is called once: with its health when it is served, or with the end of kind
+// refused or failed that says why it is not.
+struct ModelLoad {
+  ModelSource source;
+  OnModelChange done;
+};
+
 // Thread-safe, except for construction and destruction.
 class ModelManager {
  public:
@@ -28,12 +35,12 @@ class ModelManager {
       : system_(system), later_(std::move(later)), budget_(memory_bytes) {}
 
   // Begins to load these models, each in a unit of its own. All are known to the memory budget, in their order, before
-  // the first is loaded. The first unit of all is the default. Their names are new (asserted: callers check).
+  // the first is loaded. Their names are new (asserted: callers check).
   void add(const ServerContext& server, std::vector<CatalogEntry> entries);
-  // Loads one more model. `done` is called once: with its health when it is served, or with the end of kind refused or
-  // failed that says why it is not; it is not kept then. Where memory is missing, models make room that are not the
-  // default, not pinned and without a request, the least recently used first.
-  void load(const ServerContext& server, ModelSource source, OnModelChange done);
+  // Loads more models; one that fails is not kept. All are known to the memory budget, in their order, before the first
+  // is loaded, and so are those of calls that came before their files were read. Where what one needs is missing,
+  // models make room that are not the default, not pinned and without a request, the least recently used first.
+  void load(const ServerContext& server, std::vector<ModelLoad> loads);
   // Takes a model away: its new requests end as model_unloaded, so those that are live when the timeout has passed, and
   // its memory is given back. The next model becomes the default. `done` is called once, with its last health, or with
   // a refusal: there is no such model, it is the only one that is served, or is being unloaded already.
@@ -46,12 +53,14 @@ class ModelManager {
   // there for the end of each thread that has spawned an actor.
   void drop_units();
 
-  // The unit of the model with this name; empty: the default. Null: there is none.
+  // The unit of the model with this name; empty: the default one. Null: there is none.
   [[nodiscard]] std::shared_ptr<ModelUnit> find(const std::string& name) const;
   // Null: there is none.
   [[nodiscard]] std::shared_ptr<ModelUnit> find(UnitId id) const;
-  [[nodiscard]] std::shared_ptr<ModelUnit> default_unit() const { return find(std::string()); }
-  [[nodiscard]] Units units() const;  // the default first
+  // The first that has not failed and is not being unloaded; else the first, which says why it does not serve.
+  [[nodiscard]] std::shared_ptr<ModelUnit> default_unit() const;
+  [[nodiscard]] Units units() const;                // in the order in which they came
+  [[nodiscard]] Units units_default_first() const;  // the others likewise
   [[nodiscard]] std::vector<std::string> names() const;
   // The unit whose model has these numerics; null: none that is loaded.
   [[nodiscard]] std::shared_ptr<ModelUnit> with_numerics(const std::string& numerics_id) const;
@@ -94,7 +103,7 @@ class ModelManager {
   MemoryBudget budget_;
   mutable std::mutex mutex_;
   UnitId next_id_ = 0;
-  Units units_;  // the default first
+  Units units_;
   const std::shared_ptr<Alive> alive_ = std::make_shared<Alive>();
   bool closed_ = false;
 };

@@ -110,6 +110,7 @@ ModelUnit::~ModelUnit() { server_.streams.forget_unit(id()); }
 
 void ModelUnit::fail(const Error& error) {
   spdlog::error("model {} could not be loaded: {}", Printable(entry_.name).text(), error.message);
+  memory_->settle(0);
   parts_.model.failed(error);
 }
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "actors/models/memory_budget.h"
 #include "cache/ids.h"
 #include "cli/model/model_options.h"
 #include "cli/subcommands.h"
@@ -105,7 +106,7 @@ struct Cost {
   std::string unknown;              // why the memory of sequences is not known
 };
 
-// Plans the cache from the metadata as the loader does, so that the figures are those of serve.
+// Plans the cache from the metadata as the loader does, so that the figures are those of serve with this model alone.
 class Planner {
  public:
   Planner(const engine::ModelFile& file, const engine::Family& family, const engine::LoadOptions& options,
@@ -122,8 +123,9 @@ class Planner {
     return family_.outline(file_, options);
   }
   Result<engine::CachePlan> plan(const engine::ModelOutline& outline) const {
+    const std::uint64_t least = engine::least_cache_bytes(outline.cache, outline.info.context, options_);
     return engine::plan_cache(outline.cache, outline.info.context, options_,
-                              left_ - std::min(left_, outline.table_bytes));
+                              actors::part_of_only_model(least, left_ - std::min(left_, outline.table_bytes)));
   }
   // The longest context that fits, by binary search, since the memory needed grows with the context.
   std::uint64_t longest_context(kernels::KvType type) const {

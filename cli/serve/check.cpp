@@ -102,16 +102,16 @@ class Checker {
     for (std::size_t i = 0; i < gateway->models.size(); ++i) {
       actors::ModelSource& source = gateway->models[i];
       source.load.max_sequences = options_.max_sequences;
-      if (source.load.memory == 0 && gateway->models.size() == 1) source.load.memory = gateway->memory;
       // With tables the line of the model's; else where -m stands, or nothing of the model that is served by itself.
       const std::string place = i < given_.models.size() ? fmt::format("{}:{}: ", given_.file, given_.models[i].line)
                                 : options_.model.empty() ? ""
                                                          : place_of(given_, "model") + ": ";
-      note(place, check_model(source));
+      note(place, check_model(source, gateway->models.size() == 1 ? gateway->memory : 0));
     }
   }
 
-  Status check_model(const actors::ModelSource& source) {
+  // memory: of the server, if the model is the only one.
+  Status check_model(const actors::ModelSource& source, std::uint64_t memory) {
     const actors::CatalogEntry entry = actors::describe(source);
     if (entry.problem) return *entry.problem;
     if (std::ranges::find(names_, entry.name) != names_.end())
@@ -119,20 +119,22 @@ class Checker {
                    fmt::format("two models are called \"{}\"; give {} another name", entry.name, source.path)};
     names_.push_back(entry.name);
     // What is free now says nothing of the start: a server that runs may hold it.
-    const std::uint64_t budget =
-        source.load.memory != 0 ? source.load.memory : std::numeric_limits<std::uint64_t>::max();
+    const std::uint64_t known = source.load.memory != 0 ? source.load.memory : memory;
+    const std::uint64_t budget = known != 0 ? known : std::numeric_limits<std::uint64_t>::max();
     if (const auto judged = engine::judge_file(*entry.file, source.load, budget); !judged) return judged.error();
     if (entry.draft_file)
       if (const auto judged = engine::judge_file(*entry.draft_file, {}, budget); !judged)
         return Error{judged.error().code, "the draft model: " + judged.error().message};
-    if (Status known = check_template_name(*entry.file, source.chat_template); !known)
-      return Error{known.error().code, fmt::format("{}: {}",
+    if (Status found = check_template_name(*entry.file, source.chat_template); !found)
+      return Error{found.error().code, fmt::format("{}: {}",
                                                    given_.origins.contains("chat-template")
                                                        ? place_of(given_, "chat-template") + ": chat-template"
                                                        : "chat-template",
-                                                   known.error().message)};
+                                                   found.error().message)};
     if (!rules_) return Ok{};
-    const auto blocks = most_blocks(*entry.file, source.load, source.load.memory);
+    const bool shares = source.load.memory == 0 && memory != 0;
+    const auto blocks = most_blocks(*entry.file, source.load,
+                                    shares ? actors::part_of_only_model(entry.demand.least(), memory) : known);
     if (!blocks) return blocks.error();
     if (*blocks) note("", check_kept_blocks(given_, *rules_, **blocks));  // has file and line of the rule
     return Ok{};

@@ -5,11 +5,18 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <iostream>
+#include <map>
+#include <memory>
 #include <mutex>
+#include <set>
 #include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "actors/gateway.h"
 #include "actors/serving/model_cache.h"
@@ -112,6 +119,9 @@ std::unique_ptr<UsageStore> open_usage(const config::ServeOptions& options) {
   return std::make_unique<UsageStore>(std::move(store));
 }
 
+using Tables = std::map<std::string, config::ModelTable>;
+using NamedTables = std::vector<std::pair<std::string, config::ModelTable>>;
+
 // Serves until it has to stop, then stops.
 class Service {
  public:
@@ -143,6 +153,8 @@ class Service {
     if (!gateway) return end_with(gateway.error());
     profiler_ = profiler;
     gateway_ = std::move(*gateway);
+    const std::vector<std::string> names = gateway_->model_names();
+    for (std::size_t i = 0; i < parsed_.models.size(); ++i) tables_.emplace(names[i], parsed_.models[i]);
     gateway_->on_loaded([this](Status status) {
       {
         const std::lock_guard lock(mutex_);
@@ -327,60 +339,110 @@ class Service {
       if (Status kept = check_tenants(reread.in_effect, options->tenants); !kept) return kept;
     if (Status read = tcp_.reload(in_effect, reread.in_effect, options->tenants); !read) return read;
     if (Status changed = server_->reconfigure(*options); !changed) return changed.error();
-    std::vector<config::ModelTable> before;
     {
       const std::lock_guard lock(mutex_);
       tenants_ = std::move(options->tenants);
-      before = std::move(parsed_.models);
       parsed_ = std::move(reread.in_effect);
     }
     options_ = std::move(in_effect);
     if (Status log = reload_log(options_); !log) spdlog::error("reload: {}", log.error().message);
     if (Status lines = access_.open(options_); !lines) spdlog::error("reload: {}", lines.error().message);
-    if (reread.models_changed) change_models(before);
+    const bool models_change = change_models();
     for (const config::Option* option : reread.changed) spdlog::info("reload: {}", config::describe(*option, parsed_));
     if (reread.tenants_changed) spdlog::info("reload: {} tenant rules ({})", parsed_.tenants.size(), parsed_.file);
     for (const std::string& option : reread.need_restart) spdlog::warn("reload: {} needs a restart", option);
     log_hidden(parsed_, "reload: ");
-    if (reread.changed.empty() && reread.need_restart.empty() && !reread.tenants_changed && !reread.models_changed)
+    if (reread.changed.empty() && reread.need_restart.empty() && !reread.tenants_changed && !models_change)
       spdlog::info("reload: no option has changed");
     return Ok{};
   }
 
-  // Loads the models of new [[model]] tables and unloads those whose tables are gone; of a table with other values the
-  // model is unloaded and then loaded. Each is logged when it is done.
-  void change_models(const std::vector<config::ModelTable>& before) {
-    const auto has = [](const std::vector<config::ModelTable>& tables, const config::ModelTable& table) {
-      return std::ranges::find(tables, table) != tables.end();
-    };
-    std::vector<config::ModelTable> added;
-    for (const config::ModelTable& table : parsed_.models)
-      if (!has(before, table)) added.push_back(table);
-    for (const config::ModelTable& table : before) {
-      if (has(parsed_.models, table)) continue;
-      const auto named_alike = std::ranges::find(added, served_name(table), &served_name);
-      std::optional<config::ModelTable> instead;
-      if (named_alike != added.end()) {
-        instead = *named_alike;
-        added.erase(named_alike);
-      }
-      gateway_->unload_model(served_name(table), [this, instead](const actors::ModelChange& change) {
-        log_change(change, "unloaded");
-        if (instead && !std::holds_alternative<actors::End>(change)) load_model(*instead);
-      });
+  // Makes the models that are served those of the [[model]] tables: unloads those whose tables are gone or have other
+  // values, or whose load failed, then loads all that are not served. What `troupe model load` has loaded stays, unless
+  // a table has its name. Each is logged when it is done. Returns whether there is something to do.
+  bool change_models() {
+    ModelChanges changes = model_changes();
+    if (changes.unload.empty() && changes.load.empty()) return false;
+    if (changes.unload.empty()) {
+      load_models(std::move(changes.load));
+      return true;
     }
-    for (const config::ModelTable& table : added) load_model(table);
+    const auto under_way = std::make_shared<ModelChanges>(std::move(changes));
+    // Loads begin when the memory is given back, so that they divide it as those of a start do.
+    const auto num_left = std::make_shared<std::atomic<std::size_t>>(under_way->unload.size());
+    for (const std::string& name : under_way->unload)
+      gateway_->unload_model(name, [this, name, under_way, num_left](const actors::ModelChange& change) {
+        log_change(change, name, "unloaded");
+        {
+          const std::lock_guard lock(mutex_);
+          if (std::holds_alternative<actors::End>(change))
+            std::erase_if(under_way->load, [&](const auto& each) { return each.first == name; });
+          else
+            tables_.erase(name);
+        }
+        if (--*num_left == 0) load_models(std::move(under_way->load));
+      });
+    return true;
   }
 
-  void load_model(const config::ModelTable& table) {
-    auto request = model_request(table);
-    if (!request) return spdlog::error("reload: model {}: {}", table.path, request.error().message);
-    gateway_->load_model(*std::move(request), [](const actors::ModelChange& change) { log_change(change, "loaded"); });
+  struct ModelChanges {
+    std::vector<std::string> unload;
+    NamedTables load;
+  };
+
+  ModelChanges model_changes() {
+    const std::vector<actors::ModelHealth> health = gateway_->health();
+    const auto find = [&](const std::string& name) {
+      return std::ranges::find(health, name, &actors::ModelHealth::name);
+    };
+    const auto is_there = [&](const std::string& name) { return find(name) != health.end(); };
+    Tables served;
+    {
+      const std::lock_guard lock(mutex_);
+      std::erase_if(tables_, [&](const auto& each) { return !is_there(each.first); });
+      served = tables_;
+    }
+    ModelChanges changes;
+    std::set<std::string> wanted;
+    for (const config::ModelTable& table : parsed_.models) {
+      const auto known = std::ranges::find(served, table, &Tables::value_type::second);
+      if (known != served.end() && find(known->first)->readiness != actors::Readiness::failed &&
+          wanted.insert(known->first).second)
+        continue;
+      std::string name = served_name(table);
+      if (!wanted.insert(name).second) {
+        spdlog::error("reload: {}:{}: a model before it is called \"{}\", too; give one another name", parsed_.file,
+                      table.line, Printable(name).text());
+        continue;
+      }
+      if (is_there(name)) changes.unload.push_back(name);
+      changes.load.emplace_back(std::move(name), table);
+    }
+    for (const auto& [name, table] : served)
+      if (!wanted.contains(name)) changes.unload.push_back(name);
+    return changes;
   }
 
-  static void log_change(const actors::ModelChange& change, const char* what) {
-    if (const auto* end = std::get_if<actors::End>(&change)) return spdlog::error("reload: {}", end->message);
-    spdlog::info("reload: model {} is {}", Printable(std::get<actors::ModelHealth>(change).name).text(), what);
+  void load_models(NamedTables tables) {
+    std::vector<std::pair<actors::ModelRequest, actors::OnModelChange>> requests;
+    for (auto& [name, table] : tables) {
+      auto request = model_request(table);
+      if (!request) {
+        spdlog::error("reload: model {}: {}", Printable(name).text(), request.error().message);
+        continue;
+      }
+      requests.emplace_back(*std::move(request),
+                            [name = name](const actors::ModelChange& change) { log_change(change, name, "loaded"); });
+      const std::lock_guard lock(mutex_);
+      tables_.insert_or_assign(name, std::move(table));
+    }
+    gateway_->load_models(std::move(requests));
+  }
+
+  static void log_change(const actors::ModelChange& change, const std::string& name, const char* what) {
+    if (const auto* end = std::get_if<actors::End>(&change))
+      return spdlog::error("reload: {} (model {} is not {})", end->message, Printable(name).text(), what);
+    spdlog::info("reload: model {} is {}", Printable(name).text(), what);
   }
 
   // Whether each loaded model has the blocks that the rules keep. Encoders have no blocks, and nothing is kept there.
@@ -430,6 +492,7 @@ class Service {
   config::Parsed parsed_;         // in effect; written with the lock held, as tenants_
   config::ServeOptions options_;  // of parsed_
   ipc::TenantRules tenants_;      // of parsed_
+  Tables tables_;                 // of models, by the names that they have in the server; with the lock held
   ServiceManager& manager_;
   EventQueue& events_;
   std::mutex mutex_;

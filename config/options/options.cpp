@@ -428,7 +428,6 @@ Result<Reread> read_again(Command command, const Parsed& in_effect, const Surrou
   if (!fresh) return fresh.error();
   Reread reread{.in_effect = in_effect, .changed = {}, .need_restart = {}};
   reread.tenants_changed = fresh->tenants != in_effect.tenants;
-  reread.models_changed = fresh->models != in_effect.models;
   reread.in_effect.file = fresh->file;
   reread.in_effect.hidden = fresh->hidden;
   reread.in_effect.tenants = fresh->tenants;

@@ -73,7 +73,6 @@ struct Reread {
   Parsed in_effect;                    // the old values, with the new tenants and values of options that reload
   std::vector<const Option*> changed;  // options that reload and have a new value
   bool tenants_changed = false;
-  bool models_changed = false;            // the tables
   std::vector<std::string> need_restart;  // "threads = 4 (FILE:3)": other options with a new value
 };
 

@@ -395,7 +395,7 @@ void FrameConnection::on_load_model(v1::LoadModel& asked) {
   if (!open_change_of_models(stream)) return;
   auto request = to_model_request(asked);
   if (const Refusal* refusal = std::get_if<Refusal>(&request)) return answer(stream, *refusal);
-  hub_.gateway->load_model(std::get<actors::ModelRequest>(std::move(request)), tell_of_model(stream));
+  hub_.gateway->load_models({{std::get<actors::ModelRequest>(std::move(request)), tell_of_model(stream)}});
 }
 
 void FrameConnection::on_unload_model(const v1::UnloadModel& asked) {

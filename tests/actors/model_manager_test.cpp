@@ -66,6 +66,7 @@ struct Machine {
     models.add(context(), std::move(entries));
     return *models.find(alias);
   }
+  void load(ModelSource source, OnModelChange done) { models.load(context(), {{std::move(source), std::move(done)}}); }
   // As the gateway does.
   RequestId submit(Request request, std::shared_ptr<Listener> sink) {
     const auto unit = models.find(request.model);
@@ -329,7 +330,8 @@ TEST_CASE("models: one that fails to load is told, and the others serve") {
     CHECK(machine.models.is_making_progress(machine.now()));
     const std::vector<ModelHealth> health = machine.models.health(machine.now());
     REQUIRE(health.size() == 2);
-    const ModelHealth &no = health[first_fails ? 0 : 1], &yes = health[first_fails ? 1 : 0];
+    const ModelHealth &yes = health[0], &no = health[1];  // the default one first
+    CHECK(machine.models.names().front() == (first_fails ? "no" : "yes"));
     CHECK(no.name == "no");
     CHECK(no.readiness == Readiness::failed);
     CHECK(no.problem.find("/nowhere.gguf") != std::string::npos);
@@ -338,8 +340,11 @@ TEST_CASE("models: one that fails to load is told, and the others serve") {
     CHECK(yes.problem.empty());
     const auto sink = std::make_shared<Listener>();
     machine.submit(story("yes"), sink);
+    const auto unnamed = std::make_shared<Listener>();
+    machine.submit(story(""), unnamed);
     machine.run();
     CHECK(sink->ids.size() == 12);
+    CHECK(unnamed->ids == sink->ids);
   }
   Machine none;
   none.add("/nowhere.gguf", "no");
@@ -428,7 +433,7 @@ TEST_CASE("models: one is loaded and one unloaded while a stream of another runs
   machine.scheduler().run(30);
 
   Wish loaded, unloaded;
-  machine.models.load(machine.context(), source("second"), loaded.callback());
+  machine.load(source("second"), loaded.callback());
   machine.run_now();
   REQUIRE(loaded.health);
   CHECK(loaded.health->name == "second");
@@ -485,13 +490,38 @@ TEST_CASE("models: of one that is unloaded, new requests end at once and running
   }
 }
 
+TEST_CASE("models: while the default one is unloaded, requests that name no model go to the next that serves") {
+  Machine machine;
+  machine.add(kTales, "first");
+  machine.add("/nowhere.gguf", "lost");
+  machine.add(kTales, "third");
+  machine.run();
+  machine.compute.hold = true;
+  const auto running = std::make_shared<Listener>();
+  machine.submit(story("", 30), running);
+  machine.scheduler().run();
+  REQUIRE(machine.compute.is_computing());
+  Wish unloaded;
+  machine.models.unload("first", std::chrono::seconds(30), unloaded.callback());
+  CHECK(machine.models.default_unit()->name() == "third");
+  CHECK(machine.models.health(machine.now()).front().name == "third");
+  const auto unnamed = std::make_shared<Listener>();
+  machine.submit(story(""), unnamed);
+  machine.compute.hold = false;
+  while (machine.compute.is_computing()) machine.compute.run_one();
+  machine.run_now();
+  CHECK(running->ids.size() == 30);
+  CHECK(unnamed->ids.size() == 12);
+  CHECK(unloaded.health);
+}
+
 TEST_CASE("models: one that is unloaded before it is loaded is given up, and requests that wait for it end") {
   Machine machine;
   machine.add(kTales, "tales");
   machine.run();
   machine.compute.hold = true;
   Wish loaded, unloaded;
-  machine.models.load(machine.context(), source("second"), loaded.callback());
+  machine.load(source("second"), loaded.callback());
   machine.run_now();
   const auto waits = std::make_shared<Listener>();
   machine.submit(story("second"), waits);
@@ -518,7 +548,7 @@ TEST_CASE("models: a load that cannot be is refused with the reason, and leaves 
   const std::uint64_t left = machine.models.budget().left();
   const auto refused = [&](ModelSource wanted) {
     Wish wish;
-    machine.models.load(machine.context(), std::move(wanted), wish.callback());
+    machine.load(std::move(wanted), wish.callback());
     machine.run_now();
     CHECK(wish.count == 1);
     REQUIRE(wish.refused);
@@ -580,7 +610,7 @@ TEST_CASE("models: idle ones make room, the least recently used first, never the
     wanted.load.num_blocks = 0;
     wanted.load.max_sequences = 1024;
     Wish wish;
-    machine.models.load(machine.context(), wanted, wish.callback());
+    machine.load(wanted, wish.callback());
     machine.run_now();
     machine.scheduler().advance_time(std::chrono::seconds(1));
     return wish;
@@ -611,7 +641,7 @@ TEST_CASE("models: idle ones make room, the least recently used first, never the
   ModelSource larger = source("larger");
   larger.load.memory = std::uint64_t{900} << 20;
   Wish refused;
-  machine.models.load(machine.context(), larger, refused.callback());
+  machine.load(larger, refused.callback());
   machine.run_now();
   REQUIRE(refused.refused);  // no model goes in vain
   CHECK(machine.models.names() == std::vector<std::string>{"default", "pinned", "busy", "used", "two"});
@@ -620,6 +650,73 @@ TEST_CASE("models: idle ones make room, the least recently used first, never the
   while (machine.compute.is_computing()) machine.compute.run_one();
   machine.run_now();
   CHECK(running->ids.size() == 30);
+}
+
+TEST_CASE("models: loads that are asked for at once divide the memory, and no idle model goes for a share") {
+  for (const bool in_one_call : {true, false}) {
+    Machine machine;
+    machine.options.max_sequences = 1024;  // whose cache would be three times the budget
+    machine.add(kTales, "default");
+    machine.run_now();
+    Wish idle;
+    machine.load(source("idle"), idle.callback());
+    machine.run_now();
+    REQUIRE(idle.health);
+    const std::uint64_t left = machine.models.budget().left();
+
+    const std::vector<std::string> names{"a", "b", "c"};
+    std::vector<Wish> wishes(4);
+    std::vector<ModelLoad> loads;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      loads.push_back({source(names[i]), wishes[i].callback()});
+      loads.back().source.load.num_blocks = 0;
+    }
+    loads.push_back({source("lost", "/nowhere.gguf"), wishes[3].callback()});
+    if (in_one_call)
+      machine.models.load(machine.context(), std::move(loads));
+    else
+      for (ModelLoad& each : loads) machine.load(std::move(each.source), std::move(each.done));
+    machine.run_now();
+
+    CHECK(wishes[3].refused);
+    CHECK(machine.models.names() == std::vector<std::string>{"default", "idle", "a", "b", "c"});
+    for (const std::string& name : names)
+      CHECK(static_cast<double>(machine.models.find(name)->budget_bytes()) ==
+            Approx(static_cast<double>(left) / 4).epsilon(0.03));
+    CHECK(static_cast<double>(machine.models.budget().left()) ==
+          Approx(static_cast<double>(left) / 4).epsilon(0.03));  // for one that is loaded later
+  }
+}
+
+TEST_CASE("models: beside the only one, whose cache could take all of the memory, another one fits") {
+  Machine machine;
+  machine.options.max_sequences = 1024;
+  std::vector<CatalogEntry> entries;
+  entries.push_back(describe({.path = kTales, .name = "only"}));
+  machine.models.add(machine.context(), std::move(entries));
+  machine.run_now();
+  ModelSource second = source("second");
+  second.load.num_blocks = 0;
+  Wish wish;
+  machine.load(second, wish.callback());
+  machine.run_now();
+  CHECK(wish.health);
+}
+
+TEST_CASE("models: one that could not be loaded has no share of the memory") {
+  const auto blocks_of = [](const std::vector<std::pair<std::string, std::string>>& models, const std::string& name) {
+    Machine machine;
+    machine.options.max_sequences = 1024;
+    std::vector<CatalogEntry> entries;
+    for (const auto& [of, path] : models) entries.push_back(describe({.path = path, .name = of}));
+    machine.models.add(machine.context(), std::move(entries));
+    machine.run_now();
+    return machine.models.find(name)->state().model()->language_model()->arena()->num_blocks();
+  };
+  const std::uint32_t alone = blocks_of({{"a", kTales}}, "a");
+  CHECK(alone > 32);
+  CHECK(blocks_of({{"lost", "/nowhere.gguf"}, {"a", kTales}}, "a") == alone);
+  CHECK(blocks_of({{"a", kTales}, {"lost", "/nowhere.gguf"}}, "a") == alone);
 }
 
 }  // namespace troupe::actors::test

@@ -82,7 +82,7 @@ class Units {
     ModelSource source{.path = kTales, .name = name};
     source.load.num_blocks = 64;
     source.load.memory_policy = std::move(memory);
-    models_.load(context(), std::move(source), std::move(done));
+    models_.load(context(), {{std::move(source), std::move(done)}});
   }
   ModelManager& models() { return models_; }
 

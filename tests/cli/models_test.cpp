@@ -1,6 +1,7 @@
 // Several models in one server, from outside.
 #include <catch2/catch.hpp>
 #include <csignal>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -130,14 +131,82 @@ TEST_CASE("SIGHUP loads the models of new tables, and unloads those whose tables
   CHECK(ask(server, "b").out == kAnswer);
   folder.write("t.toml", table("a") + table("c"));
   server.process().signal(SIGHUP);
-  CHECK(server.process().wait_for_err("reload: model c is loaded"));
   CHECK(server.process().wait_for_err("reload: model b is unloaded"));
+  CHECK(server.process().wait_for_err("reload: model c is loaded"));
   CHECK(ask(server, "c").out == kAnswer);
   CHECK_THAT(ask(server, "b").err, Contains("unknown_model"));
   folder.write("t.toml", table("a") + table("c", "ctx-size = 32\n") + "[[model]]\npath = \"/nowhere.gguf\"\n");
   server.process().signal(SIGHUP);
   CHECK(server.process().wait_for_err("reload: model c is unloaded"));
-  CHECK(server.process().wait_for_err("reload: /nowhere.gguf"));
+  CHECK(server.process().wait_for_err("(model nowhere is not loaded)"));
+  CHECK(server.stop().code == 0);
+}
+
+TEST_CASE("beside a model that is served alone, and could use all of the memory, another one is loaded") {
+  ServerProcess server({"-m", "one=" + kTales, "--memory", "64MiB", "--parallel", "64"});
+  const Finished loaded = server.call({"model", "load", "other=" + kTales});
+  INFO(loaded.err);
+  CHECK(loaded.code == 0);
+  CHECK(ask(server, "other").out == kAnswer);
+  CHECK(server.call({"model", "load", "third=" + kTales}).code == 0);
+  CHECK(ask(server, "one").out == kAnswer);
+}
+
+TEST_CASE("SIGHUP with several new tables divides the memory among them, and no idle model goes for it") {
+  TempFolder folder;
+  const auto table = [](const std::string& name) {
+    return "[[model]]\npath = \"" + kTales + "\"\nname = \"" + name + "\"\n";
+  };
+  const std::string path = folder.write("t.toml", table("a") + "memory = \"12MiB\"\n");
+  ServerProcess server({"--config", path, "--memory", "96MiB", "--parallel", "64"});
+  CHECK(server.call({"model", "load", "idle=" + kTales, "memory=12MiB"}).code == 0);
+  folder.write("t.toml", table("a") + "memory = \"12MiB\"\n" + table("b") + table("c") + table("d"));
+  server.process().signal(SIGHUP);
+  for (const char* const name : {"b", "c", "d"})
+    CHECK(server.process().wait_for_err(std::string("reload: model ") + name + " is loaded"));
+  const json use = json::parse(server.call({"model", "ls", "--json"}).out)["model_use"];
+  REQUIRE(use.size() == 5);
+  const auto bytes = [&](int i) { return use[static_cast<std::size_t>(i)]["kv_bytes"].get<double>(); };
+  CHECK(bytes(2) > 5e6);
+  CHECK(bytes(3) == Approx(bytes(2)).epsilon(0.2));
+  CHECK(bytes(4) == Approx(bytes(2)).epsilon(0.2));
+}
+
+TEST_CASE("SIGHUP compares the tables with what is served: it tries again what failed, and what was unloaded by hand") {
+  TempFolder folder;
+  const std::string late = folder.path("late.gguf");
+  const auto table = [](const std::string& name, const std::string& file) {
+    return "[[model]]\npath = \"" + file + "\"\nname = \"" + name + "\"\nmemory = \"16MiB\"\n";
+  };
+  const std::string path = folder.write("t.toml", table("late", late) + table("a", kTales) + table("b", kTales));
+  ServerProcess server({"--config", path, "-c", "256", "--memory", "96MiB"});
+  CHECK(ask(server, "late").code == 75);
+  CHECK(server.call({"model", "unload", "b"}).code == 0);
+  server.process().signal(SIGHUP);
+  CHECK(server.process().wait_for_err("(model late is not loaded)"));
+  CHECK(server.process().wait_for_err("reload: model b is loaded"));
+  CHECK(ask(server, "b").out == kAnswer);
+  std::filesystem::create_symlink(kTales, late);
+  server.process().signal(SIGHUP);  // the file of the configuration is the same
+  CHECK(server.process().wait_for_err("reload: model late is loaded"));
+  CHECK(ask(server, "late").out == kAnswer);
+  server.process().signal(SIGHUP);
+  CHECK(server.process().wait_for_err("reload: no option has changed"));
+  CHECK(server.stop().code == 0);
+}
+
+TEST_CASE(
+    "a request that names no model goes to the next one that serves, when the first could not be loaded or goes") {
+  ServerProcess server({"-m", "lost=/nowhere/lost.gguf", "-m", "tales=" + kTales, "-m", "twin=" + kTales, "-c", "256",
+                        "--kv-blocks", "64"});
+  const auto unnamed = [&] { return server.call({"run", "--temp", "0", "-n", "8", "Once upon a time"}); };
+  CHECK(unnamed().out == kAnswer);
+  CHECK_THAT(server.call({"model", "ls"}).out, Contains("ready (default)\n"));
+  const Finished lost = ask(server, "lost");
+  CHECK(lost.code == 75);
+  CHECK_THAT(lost.err, Contains("model \"lost\" is not served: ") && Contains("/nowhere/lost.gguf"));
+  CHECK(server.call({"model", "unload", "tales"}).code == 0);
+  CHECK(unnamed().out == kAnswer);
   CHECK(server.stop().code == 0);
 }
 

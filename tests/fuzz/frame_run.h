@@ -47,8 +47,9 @@ class JudgingGateway final : public actors::Gateway {
   void session(actors::SessionQuestion, std::function<void(actors::SessionAnswer)> done) override {
     done(std::vector<actors::SessionInfo>());
   }
-  void load_model(actors::ModelRequest request, actors::OnModelChange done) override {
-    done(actors::ModelHealth{.name = request.name});
+  std::vector<std::string> model_names() const override { return {}; }
+  void load_models(std::vector<std::pair<actors::ModelRequest, actors::OnModelChange>> requests) override {
+    for (const auto& [request, done] : requests) done(actors::ModelHealth{.name = request.name});
   }
   void unload_model(const std::string& name, actors::OnModelChange done) override {
     done(actors::ModelHealth{.name = name});

@@ -173,13 +173,16 @@ class FakeGateway final : public actors::Gateway {
     return tokenize(std::move(request), rendered(chat), {}, std::move(done));
   }
   // Names the model; unloads "here" alone.
-  void load_model(actors::ModelRequest request, actors::OnModelChange done) override {
-    change([&] {
-      asked_models_.push_back(request);
-      return 0;
-    });
-    done(actors::ModelHealth{.name = request.name, .readiness = actors::Readiness::ready, .load_fraction = 1});
+  void load_models(std::vector<std::pair<actors::ModelRequest, actors::OnModelChange>> requests) override {
+    for (const auto& [request, done] : requests) {
+      change([&, &wanted = request] {
+        asked_models_.push_back(wanted);
+        return 0;
+      });
+      done(actors::ModelHealth{.name = request.name, .readiness = actors::Readiness::ready, .load_fraction = 1});
+    }
   }
+  std::vector<std::string> model_names() const override { return {"here"}; }
   void unload_model(const std::string& name, actors::OnModelChange done) override {
     if (name != "here") return done(actors::unknown_model(name, {"here"}));
     done(actors::ModelHealth{.name = name, .readiness = actors::Readiness::draining});

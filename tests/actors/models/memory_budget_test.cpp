@@ -15,22 +15,57 @@ MemoryDemand demand(std::string name, std::uint64_t mebibytes, std::uint64_t lim
   return {.model = std::move(name), .weights = mebibytes * kMiB, .limit = limit * kMiB};
 }
 
-TEST_CASE("memory budget: the only model gets all of it, also where that is too little: the loader says of what") {
+TEST_CASE("memory budget: the only model gets all of it where that is too little: the loader says of what") {
   MemoryBudget budget(100 * kMiB);
   const auto part = budget.expect(demand("a", 200));
   const auto bytes = part->reserve();
   REQUIRE(bytes);
   CHECK(*bytes == 100 * kMiB);
   CHECK(budget.left() == 0);
+  CHECK(part_of_only_model(200 * kMiB, 100 * kMiB) == 100 * kMiB);
+}
+
+TEST_CASE("memory budget: the only model leaves a share for one that is loaded later, and so does that one") {
+  MemoryBudget budget(100 * kMiB);
+  const auto a = budget.expect(demand("a", 20));
+  CHECK(*a->reserve() == 60 * kMiB);
+  CHECK(part_of_only_model(20 * kMiB, 100 * kMiB) == 60 * kMiB);
+  const auto b = budget.expect(demand("b", 30));
+  CHECK(*b->reserve() == 35 * kMiB);
+  const auto c = budget.expect(demand("c", 1, 5));
+  CHECK(*c->reserve() == 5 * kMiB);
+  CHECK(budget.left() == 0);
+}
+
+TEST_CASE("memory budget: what is claimed is kept, and shares are divided when loads begin") {
+  MemoryBudget budget(100 * kMiB);
+  const auto a = budget.expect(demand("a", 10)), b = budget.expect(demand("b", 20)), c = budget.expect(demand("c", 30));
+  REQUIRE(a->claim());
+  REQUIRE(b->claim());
+  REQUIRE(a->claim());
+  CHECK(budget.left() == 70 * kMiB);
+  CHECK(*a->reserve() == (10 + (100 - 10 - 20 - 30) / 4) * kMiB);
+  CHECK(*a->reserve() == 20 * kMiB);
+  REQUIRE(c->claim());
+  CHECK(*b->reserve() == (20 + 10) * kMiB);
+  const auto d = budget.expect(demand("d", 21));
+  const auto refused = d->claim();
+  REQUIRE_FALSE(refused);
+  CHECK_THAT(refused.error().message,
+             Contains("20 MiB of the memory budget of 100 MiB are left: a has 20 MiB, b has "));
+  b->settle(0);  // it could not be loaded
+  CHECK(d->claim());
+  CHECK(*c->reserve() == 30 * kMiB + (100 - 20 - 30 - 21) * kMiB / 3);
 }
 
 TEST_CASE("memory budget: models that wait keep what they need, and share the rest in equal parts") {
   MemoryBudget budget(100 * kMiB);
   const auto a = budget.expect(demand("a", 20)), b = budget.expect(demand("b", 30)),
              c = budget.expect(demand("c", 5, 10));
-  CHECK(*a->reserve() == (20 + (100 - 20 - 30 - 10) / 2) * kMiB);
-  a->settle(25 * kMiB);  // what it does not use goes to the others
-  CHECK(*b->reserve() == (100 - 25 - 10) * kMiB);
+  const std::uint64_t rest = 100 - 20 - 30 - 10;
+  CHECK(*a->reserve() == 20 * kMiB + rest * kMiB / 3);  // the third is of one that is loaded later
+  a->settle(25 * kMiB);                                 // what it does not use goes to the others
+  CHECK(*b->reserve() == 30 * kMiB + (100 - 25 - 30 - 10) * kMiB / 2);
   b->settle(40 * kMiB);
   CHECK(*c->reserve() == 10 * kMiB);
   CHECK(budget.left() == 25 * kMiB);
@@ -39,8 +74,7 @@ TEST_CASE("memory budget: models that wait keep what they need, and share the re
 TEST_CASE("memory budget: two loads cannot take the same bytes, and what does not fit is refused with the numbers") {
   MemoryBudget budget(100 * kMiB);
   const auto a = budget.expect(demand("a", 60)), b = budget.expect(demand("b", 60));
-  REQUIRE(a->reserve());  // b does not fit beside it, so nothing is kept for b
-  CHECK(budget.left() == 0);
+  CHECK(*a->reserve() == 80 * kMiB);  // b does not fit beside it, so nothing is kept for b
   a->settle(70 * kMiB);
   const auto refused = b->reserve();
   REQUIRE_FALSE(refused);
@@ -61,8 +95,8 @@ TEST_CASE("memory budget: models that came first are refused last, whichever is 
   REQUIRE_FALSE(refused);
   CHECK_THAT(refused.error().message, Contains("10 MiB of the memory budget of 100 MiB are left: a waits for 50 MiB, "
                                                "b waits for 40 MiB"));
-  CHECK(*b->reserve() == 45 * kMiB);
-  CHECK(*a->reserve() == 55 * kMiB);
+  CHECK(*b->reserve() == 40 * kMiB + 10 * kMiB / 3);  // c still waits, and does not fit
+  CHECK(*a->reserve() == 50 * kMiB + (10 * kMiB - 10 * kMiB / 3) / 2);
 }
 
 TEST_CASE("memory budget: a part is given back when its last holder goes, also after the budget") {
@@ -72,7 +106,7 @@ TEST_CASE("memory budget: a part is given back when its last holder goes, also a
   auto b = budget->expect(demand("b", 60));
   a = nullptr;
   CHECK(budget->left() == 100 * kMiB);
-  CHECK(*b->reserve() == 100 * kMiB);
+  CHECK(*b->reserve() == 80 * kMiB);
   budget = nullptr;
   b->settle(kMiB);
 }
