@@ -96,7 +96,8 @@ TEST_CASE("--access-log: each request has one line, with what it was and how it 
              StartsWith("HTTP/1.1 400"));
   CHECK_THAT(http("/tokenize", {{"content", kPrompt}}, "ids"), StartsWith("HTTP/1.1 200"));
   CHECK_THAT(http("/v1/nothing", {{"prompt", kPrompt}}, "nothing"), StartsWith("HTTP/1.1 404"));
-  leave_answer(server, "/v1/completions", json{{"prompt", kPrompt}, {"stream", true}, {"ignore_eos", true}}.dump());
+  leave_answer(server, "/v1/completions",
+               json{{"prompt", kPrompt}, {"stream", true}, {"ignore_eos", true}, {"max_tokens", 60000}}.dump());
   REQUIRE(has_ended(server, "cancelled", 2));
   const Finished stopped = server.stop();
   CHECK(stopped.code == 0);
