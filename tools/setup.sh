@@ -9,7 +9,7 @@ kBuildPackages=(g++ cmake ninja-build ccache pkg-config libcaf-dev libasio-dev l
   libspdlog-dev libfmt-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libboost-dev libhwloc-dev libpcre2-dev
   libutf8proc-dev libxxhash-dev libsystemd-dev libsqlite3-dev libedit-dev libssl-dev prometheus-cpp-dev zlib1g-dev
   libcurl4-openssl-dev)
-kTestPackages=(catch2 doxygen mypy python3 python3-httpx python3-jinja2 python3-jsonschema python3-numpy python3-pip python3-protobuf)
+kTestPackages=(catch2 clang-format-14 doxygen mypy python3 python3-httpx python3-jinja2 python3-jsonschema python3-numpy python3-pip python3-protobuf)
 
 say() { printf '%s\n' "$*" >&2; }
 
