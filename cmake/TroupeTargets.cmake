@@ -54,8 +54,8 @@ find_package(fmt REQUIRED)
 # For code that runs once per command, option or report: less to generate, nothing that a user notices.
 set(TROUPE_COLD_OPTIONS $<$<CONFIG:Release>:-O1>)
 
-# Under sanitizers only what computes is optimised: for the rest clang 14 takes half the time this way. What is not a
-# kernel gains nothing from more than -O1 there.
+# Under sanitizers only what computes is optimised: for the rest clang 14 takes half the time this way, and for what
+# is not a kernel -O1 will do.
 set(TROUPE_OPTIMISED_TARGETS troupe_std_headers troupe_kernels troupe_engine troupe_chat troupe_cache
   troupe_scheduler)
 function(troupe_set_optimisation name)

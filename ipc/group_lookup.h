@@ -1,4 +1,4 @@
-// The groups of users over TCP. They are asked for on a thread of its own: the machine's database of users may be a
+// The groups of users over TCP. They are asked for on a thread of their own: the machine's database of users may be a
 // directory on the network, which takes seconds to answer when it is away.
 #pragma once
 
@@ -9,6 +9,7 @@
 #include <functional>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace troupe::ipc {
