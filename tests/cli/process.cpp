@@ -34,7 +34,9 @@ std::vector<std::string> clean_environment(const std::map<std::string, std::stri
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string text(*entry);
     const std::string name = text.substr(0, text.find('='));
-    if (name == "PATH" || name.ends_with("SAN_OPTIONS")) values[name] = text.substr(name.size() + 1);
+    // The last: with which kernels the tests of a sanitizer run (kernels/CMakeLists.txt).
+    if (name == "PATH" || name.ends_with("SAN_OPTIONS") || name == "LD_LIBRARY_PATH")
+      values[name] = text.substr(name.size() + 1);
   }
   for (const auto& [name, value] : additions) values[name] = value;
   std::vector<std::string> list;
