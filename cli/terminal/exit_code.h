@@ -22,7 +22,9 @@ inline constexpr config::ExitStatus kExitStatuses[] = {
     {kExitSocketBusy, "another server listens on the socket"},
     {kExitOsLimit, "the system gives no more threads, memory or file descriptors; the message names the limit"},
     {kExitSocketFailure, "the socket cannot be made"},
-    {kExitTryLater, "run: the server has no room now, try again; status: it loads or drains"},
+    {kExitTryLater,
+     "run: the server has no room now, try again; status: it loads or drains; restore, session repair: a server uses "
+     "the files"},
     {kExitPermission, "the system, or the server, does not allow it"},
     {kExitBadConfig,
      "a configuration file, a variable or a socket unit cannot be used; serve --check: a start would be refused"},

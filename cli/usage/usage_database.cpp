@@ -196,6 +196,19 @@ Result<std::unique_ptr<UsageDatabase>> UsageDatabase::open_to_read(const std::st
   return opened;
 }
 
+Result<std::unique_ptr<UsageDatabase>> UsageDatabase::open_alone(const std::string& path, const UsageTimes& times) {
+  std::unique_ptr<UsageDatabase> opened(new UsageDatabase(path, times));
+  opened->begin(times.open);
+  if (Status done = opened->connect(SQLITE_OPEN_READWRITE); !done) return done.error();
+  // Another process that has it open holds a lock that keeps this one from leaving the write-ahead log.
+  for (const char* each : {"PRAGMA locking_mode = EXCLUSIVE", "PRAGMA journal_mode = DELETE", "BEGIN EXCLUSIVE"})
+    if (Status done = opened->run(each); !done) {
+      if ((::sqlite3_errcode(opened->database_.get()) & 0xff) != SQLITE_BUSY) return done.error();
+      return Error{ErrorCode::busy, path + ": a server uses it; stop it first"};
+    }
+  return opened;
+}
+
 Status UsageDatabase::connect(int flags) {
   const std::string path = resolved(path_);
   const auto checked = open_checked(path, (flags & SQLITE_OPEN_READONLY) != 0 && ::geteuid() == 0);
@@ -354,6 +367,24 @@ Result<std::vector<actors::UsageRow>> UsageDatabase::rows(const actors::UsageQue
                  fmt::format("these are more than {} rows; ask for a shorter time, or for days or totals",
                              actors::kMaxUsageRows)};
   return rows;
+}
+
+Status UsageDatabase::copy_to(const std::string& path) const {
+  const FileDescriptor made(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (made.get() < 0) return system_error(path + ": cannot be made", errno);
+  sqlite3* opened = nullptr;
+  int code = ::sqlite3_open_v2(resolved(path).c_str(), &opened,
+                               SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW, nullptr);
+  const std::unique_ptr<sqlite3, Close> copy(opened);  // also of a failure
+  if (code == SQLITE_OK) {
+    sqlite3_backup* const backup = ::sqlite3_backup_init(copy.get(), "main", database_.get(), "main");
+    if (backup != nullptr) (void)::sqlite3_backup_step(backup, -1);  // all pages: of one moment
+    code = backup != nullptr ? ::sqlite3_backup_finish(backup) : ::sqlite3_errcode(copy.get());
+  }
+  // As in the file that was copied, a log would lie beside it.
+  if (code == SQLITE_OK) code = ::sqlite3_exec(copy.get(), "PRAGMA journal_mode = DELETE", nullptr, nullptr, nullptr);
+  if (code == SQLITE_OK) return Ok{};
+  return Error{ErrorCode::io, fmt::format("{}: cannot be copied to {}: {}", path_, path, ::sqlite3_errstr(code))};
 }
 
 Status UsageDatabase::run(const std::string& sql) {

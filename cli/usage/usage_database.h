@@ -42,6 +42,9 @@ class UsageDatabase {
   static Result<std::unique_ptr<UsageDatabase>> open(const std::string& path, const UsageTimes& times = {});
   // Opens an existing file for rows() only. Root may open any user's.
   static Result<std::unique_ptr<UsageDatabase>> open_to_read(const std::string& path, const UsageTimes& times = {});
+  // Opens a file that no other process has open, and keeps it so; the log beside it goes into it. Error: busy, if
+  // another process has it; as open().
+  static Result<std::unique_ptr<UsageDatabase>> open_alone(const std::string& path, const UsageTimes& times = {});
   ~UsageDatabase();
   UsageDatabase(const UsageDatabase&) = delete;
   UsageDatabase& operator=(const UsageDatabase&) = delete;
@@ -52,6 +55,9 @@ class UsageDatabase {
   Status forget_before(std::int64_t time);
   // By period, then by tenant. invalid_argument: more than kMaxUsageRows.
   Result<std::vector<actors::UsageRow>> rows(const actors::UsageQuery& query) const;
+  // Copies all of it, as it is at this moment, to a new file (mode 0600) that needs no log beside it. Others may write
+  // meanwhile.
+  Status copy_to(const std::string& path) const;
 
  private:
   struct Close {

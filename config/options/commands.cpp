@@ -193,6 +193,30 @@ std::vector<CommandInfo> make_commands() {
        {"troupe key add ci --expires 30d", "troupe key add web-1 --tenant web",
         "troupe key add guest --quota max-running=2,max-answer-tokens-per-minute=6000", "troupe key list --json",
         "troupe key revoke ci"}},
+      {Command::backup,
+       "backup",
+       "copy what the server keeps, also while it serves",
+       "DIR",
+       "Copies the usage database, the sessions and, with --keys, the file of keys to the new directory DIR, which "
+       "only "
+       "its owner can enter (0700). It is there when everything is in it, or not at all. manifest.json in it lists "
+       "every file with size and SHA-256. For the user that the server runs as, or root. What is configured "
+       "(troupe.toml, certificates) and models are not in it. A server that runs is not disturbed: each session is "
+       "copied as it was after an answer.",
+       {"troupe backup ~/troupe-backup", "troupe backup --state /var/lib/troupe --keys /srv/backup/troupe-today"}},
+      {Command::restore,
+       "restore",
+       "put back what troupe backup has copied",
+       "DIR",
+       "Checks every file of the backup DIR against its manifest, then copies all of them beside where they belong, "
+       "and "
+       "gives them their names when all are there. It refuses a state that a server uses, and one that is not empty: "
+       "--replace keeps what was there as NAME.before-restore. The file of keys is put back with --keys only. Root "
+       "gives the files to the user that the directory belongs to. --dry-run checks the backup and says what would be "
+       "done. The exit code is 1 if the backup is damaged, 75 if a server uses the state.",
+       {"troupe restore --dry-run ~/troupe-backup",
+        "troupe restore --state /var/lib/troupe --keys /srv/backup/troupe-today",
+        "troupe restore --state /var/lib/troupe --replace /srv/backup/troupe-today"}},
       {Command::load,
        "load",
        "put the server under load, and measure",
