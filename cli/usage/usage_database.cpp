@@ -177,6 +177,8 @@ UsageDatabase::~UsageDatabase() = default;
 
 Result<std::unique_ptr<UsageDatabase>> UsageDatabase::open(const std::string& path, const UsageTimes& times) {
   make_file(path);
+  std::error_code unknown;
+  const auto size = fs::file_size(path, unknown);
   std::unique_ptr<UsageDatabase> opened(new UsageDatabase(path, times));
   opened->begin(times.open);
   if (Status done = opened->connect(SQLITE_OPEN_READWRITE); !done) return done.error();
@@ -184,7 +186,9 @@ Result<std::unique_ptr<UsageDatabase>> UsageDatabase::open(const std::string& pa
   if (!tables) return tables.error();
   // Nothing in a file of another program is changed.
   if (Status done = *tables > 0 ? opened->check() : Status(Ok{}); !done) return done.error();
+  opened->lacked_table_ = *tables == 0 && !unknown && size > 0;
   if (Status done = opened->prepare(); !done) return done.error();
+  if (Status done = opened->checkpoint(); !done) return done.error();
   return opened;
 }
 
@@ -272,6 +276,13 @@ Status UsageDatabase::check() {
   const auto refuse = [&](const std::string& why) {
     return Error{ErrorCode::bad_config, fmt::format("{}: {}", path_, why)};
   };
+  const auto tables = number("SELECT count(*) FROM sqlite_master");
+  if (!tables) return tables.error();
+  if (*id == 0 && *tables == 0)
+    return refuse(
+        fmt::format("it is empty, as a copy without its log is: copy {}-wal with it, or let `troupe backup` "
+                    "make the copy",
+                    fs::path(path_).filename().string()));
   if (*id != kApplicationId) return refuse("this is another program's database; choose another file (--usage-db)");
   if (*version != kSchemaVersion)
     return refuse(
@@ -327,6 +338,12 @@ Status UsageDatabase::add(const UsageTable& rows) {
   if (done) done = run("COMMIT");
   if (!done) (void)run("ROLLBACK");  // SQLite has done it already after some errors
   return done;
+}
+
+Status UsageDatabase::checkpoint() {
+  begin(times_.write);
+  const int code = ::sqlite3_wal_checkpoint_v2(database_.get(), nullptr, SQLITE_CHECKPOINT_PASSIVE, nullptr, nullptr);
+  return code == SQLITE_OK || (code & 0xff) == SQLITE_BUSY ? Status(Ok{}) : failure("write to it");
 }
 
 Status UsageDatabase::forget_before(std::int64_t time) {
