@@ -103,6 +103,10 @@ Result<int> call(Command command, const config::Parsed& parsed) {
       return verify(config::VerifyOptions(parsed.options), parsed);
     case Command::perplexity:
       return perplexity(config::PerplexityOptions(parsed.options), parsed);
+    case Command::backup:
+      return backup(config::BackupOptions(parsed.options), parsed);
+    case Command::restore:
+      return restore(config::RestoreOptions(parsed.options), parsed);
     case Command::completion:
       return completion(parsed);
   }

@@ -31,6 +31,8 @@ Result<int> perplexity(const config::PerplexityOptions& options, const config::G
 Result<int> probe(const config::ProbeOptions& options);
 // verify: its arguments are files of receipts. The exit code is 0 if all are proved, 1 if one differs.
 Result<int> verify(const config::VerifyOptions& options, const config::Given& given);
+Result<int> backup(const config::BackupOptions& options, const config::Given& given);
+Result<int> restore(const config::RestoreOptions& options, const config::Given& given);
 Result<int> completion(const config::Given& given);
 Result<int> version(const config::VersionOptions& options);
 

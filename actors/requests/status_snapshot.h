@@ -116,7 +116,7 @@ struct TenantUse {
   std::string label;
   std::uint64_t received = 0;
   std::array<std::uint64_t, 3> ended{};                          // by scheduler::OutcomeKind
-  std::vector<std::pair<std::string, std::uint64_t>> refused{};  // by the name of the limit
+  std::vector<std::pair<std::string, std::uint64_t>> refused{};  // by limit, or outcome
   StateMetrics states{};
   TokenMetrics tokens{};
   double compute_seconds = 0;  // of steps and passes

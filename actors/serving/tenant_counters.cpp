@@ -77,7 +77,7 @@ void append_use(const TenantUse& use, MetricList& metrics) {
     append(counter, "tenant_requests_ended", "Its requests that ended, by how.",
            use.ended[static_cast<std::size_t>(kind)], {"kind", name});
   for (const auto& [limit, count] : use.refused)
-    append(counter, "tenant_requests_refused", "Its requests that were refused, by the limit.", count,
+    append(counter, "tenant_requests_refused", "Its requests that were refused, by the limit or the outcome.", count,
            {"limit", limit});
   for (const auto& [state, count] :
        {std::pair{"waiting", use.states.waiting}, {"running", use.states.running}, {"parked", use.states.parked}})
@@ -136,7 +136,10 @@ void TenantCounters::ended(Row row, const End& end) {
   const scheduler::OutcomeInfo& how = scheduler::info(end.outcome);
   const std::lock_guard lock(mutex_);
   ++uses_[row].ended[static_cast<std::size_t>(how.kind)];
-  if (met_a_limit(end.outcome)) add_refused(uses_[row], end.field.empty() ? std::string(how.name) : end.field, 1);
+  if (how.kind != scheduler::OutcomeKind::refused) return;
+  // Other fields than limits are named by the client.
+  const bool names_limit = met_a_limit(end.outcome) && !end.field.empty();
+  add_refused(uses_[row], names_limit ? end.field : std::string(how.name), 1);
 }
 
 void TenantCounters::charged(TenantId tenant, double seconds) {

@@ -46,6 +46,14 @@ std::string wrong_with(const struct stat& info, SessionPart part) {
   return "";
 }
 
+std::string lacks_tokens(const PrivateDirectory& directory, const SessionKey& key) {
+  return fmt::format(
+      "{}: is missing, and {} is kept: put it back, or stop the server and let `troupe session repair` make the "
+      "session "
+      "from what is there",
+      directory.path_of(file_of(key, SessionPart::tokens)), file_of(key, SessionPart::contents));
+}
+
 }  // namespace
 
 std::string session_file_name(const std::string& session, SessionPart part) {
@@ -124,7 +132,15 @@ Result<std::vector<SessionStore::Found>> SessionStore::scan_tenant(TenantId tena
     if (name->is_temporary) {
       ::unlinkat(directory->fd(), file.c_str(), 0);
     } else if (name->part == SessionPart::contents) {
-      if (!entry_of(*directory, file_of(key, SessionPart::tokens))) remove_contents(key);
+      if (!info || entry_of(*directory, file_of(key, SessionPart::tokens))) continue;
+      if (info->st_nlink > 1)
+        remove_contents(key);  // of a fork that was cut off: the other session has them
+      else
+        problems.push_back({.tenant = tenant,
+                            .session = key.name,
+                            .part = SessionPart::tokens,
+                            .message = lacks_tokens(*directory, key),
+                            .last_used = last_used_of(*info)});
     } else if (info) {
       const auto wrong = [&](SessionPart part, const std::string& what) {
         problems.push_back(
@@ -156,7 +172,11 @@ Result<PrivateDirectory> SessionStore::of(TenantId tenant) const { return direct
 Result<engine::SequenceFile> SessionStore::open_tokens(const SessionKey& key) const {
   const auto directory = of(key.tenant);
   if (!directory) return directory.error();
-  return engine::SequenceFile::open(*directory, file_of(key, SessionPart::tokens));
+  const std::string name = file_of(key, SessionPart::tokens);
+  auto file = engine::SequenceFile::open(*directory, name);
+  if (!file && !entry_of(*directory, name) && entry_of(*directory, file_of(key, SessionPart::contents)))
+    return Error{ErrorCode::io, lacks_tokens(*directory, key)};
+  return file;
 }
 
 Result<engine::SequenceFile> SessionStore::open_contents(const SessionKey& key) const {
@@ -205,10 +225,10 @@ bool SessionStore::has(const SessionKey& key, SessionPart part) const {
 
 void SessionStore::remove_contents(const SessionKey& key) const { (void)unlink(key, SessionPart::contents); }
 
-// Tokens first: without them contents are not used, and the next scan deletes them.
+// Contents first: tokens without them are a session, contents without tokens look like one whose tokens were lost.
 void SessionStore::remove(const SessionKey& key) const {
-  (void)unlink(key, SessionPart::tokens);
   (void)unlink(key, SessionPart::contents);
+  (void)unlink(key, SessionPart::tokens);
 }
 
 Status SessionStore::sync(TenantId tenant) const {

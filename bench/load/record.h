@@ -112,6 +112,12 @@ struct GarbageCount {
   std::uint64_t ignored = 0;  // neither in time
 };
 
+// Why a server serves this client no more.
+struct ShutOutBy {
+  bool denied = false;  // it refuses the client; else it cannot be reached
+  std::string why{};    // the message that the first request got
+};
+
 // Limits on one request's latencies, in milliseconds; absent: no such limit.
 struct Goodput {
   std::optional<double> ttft_ms{};
@@ -142,6 +148,7 @@ struct Run {
   double own_cpu_seconds = 0;              // of this process during the run: its overhead
   double max_send_lag_s = 0;               // the worst sent_s - intended_s
   bool interrupted = false;                // ended before the end of the plan
+  std::optional<ShutOutBy> shut_out{};     // the server served this client no more; then the rest was not sent
   std::optional<ServerAccount> account{};  // absent if the server has no such counters
   GarbageCount garbage{};
   std::uint64_t stray_frames = 0;  // frames for ended requests: a second end, or tokens after the end

@@ -234,6 +234,10 @@ Status check_context(const Proof& proof, const VerifyingModel& model) {
                            proof.prompt->size() + proof.ids.size(), needed, model.context)};
 }
 
+// The exit code where a receipt could not be judged: never that of one that differs.
+int unjudged(int code) { return code == kExitFailure || code == kExitOk ? kExitTryLater : code; }
+int unjudged(const Error& error) { return unjudged(client_exit_code(error.code)); }
+
 // What was found about one receipt: a line for people, and the exit code.
 struct Finding {
   std::string line;
@@ -255,8 +259,7 @@ Result<Finding> verify_one(const Proof& proof, Verifier& verifier, const std::ve
   const scheduler::OutcomeInfo& how = scheduler::info(ending->outcome);
   if (!same.position()) {
     if (how.kind != scheduler::OutcomeKind::done || ending->outcome == scheduler::Outcome::cancelled)
-      return Finding{fmt::format("not verified: {} ({})", ending->message, how.name),
-                     how.exit_code != kExitOk ? how.exit_code : kExitFailure};
+      return Finding{fmt::format("not verified: {} ({})", ending->message, how.name), unjudged(how.exit_code)};
     same.end(ending->outcome, ending->stop);
   }
   const auto text_of = [&](TokenId id) { return verifier.text_of(id, *model); };
@@ -297,9 +300,7 @@ Result<std::unique_ptr<Verifier>> make_verifier(const config::VerifyOptions& opt
   return std::unique_ptr<Verifier>(std::make_unique<OwnVerifier>(std::move(*gateway)));
 }
 
-}  // namespace
-
-Result<int> verify(const config::VerifyOptions& options, const config::Given& given) {
+Result<int> verify_all(const config::VerifyOptions& options, const config::Given& given) {
   if (given.arguments.empty())
     return Error{ErrorCode::invalid_argument, "there is no receipt; name the files that `troupe run --receipt` wrote"};
   int code = kExitOk;
@@ -312,7 +313,7 @@ Result<int> verify(const config::VerifyOptions& options, const config::Given& gi
     auto receipts = read_receipt_file(path);
     if (!receipts) {
       complain("troupe verify", receipts.error().message);
-      add(exit_code(receipts.error().code));
+      add(receipts.error().code == ErrorCode::permission ? kExitPermission : kExitUsage);
       continue;
     }
     for (std::size_t i = 0; i < receipts->size(); ++i)
@@ -330,10 +331,19 @@ Result<int> verify(const config::VerifyOptions& options, const config::Given& gi
       add(finding->code);
     } else {
       complain("troupe verify", fmt::format("{}: {}", name, finding.error().message));
-      add(client_exit_code(finding.error().code));
+      add(unjudged(finding.error()));
     }
   }
   return code;
+}
+
+}  // namespace
+
+Result<int> verify(const config::VerifyOptions& options, const config::Given& given) {
+  auto code = verify_all(options, given);
+  if (code) return code;
+  complain("troupe verify", code.error().message, Tone::error);
+  return loads_model(given) ? unjudged(exit_code(code.error().code)) : unjudged(code.error());
 }
 
 }  // namespace troupe::cli

@@ -168,7 +168,7 @@ Result<load::Summary> play_alone(const Player& player, load::TroupeServer& serve
 // Runs every answer of a player again, alone.
 Status verify(const LoadTask& task, Player& player, load::TroupeServer& server, load::TroupeRun& run,
               std::vector<load::Mismatch>& mismatches) {
-  if (player.as.kind != load::RequestKind::generate) return Ok{};
+  if (player.as.kind != load::RequestKind::generate || run.run.shut_out) return Ok{};
   LoadMeter meter(::isatty(STDERR_FILENO) != 0);
   const auto show = [&](std::uint64_t done) { meter.show_verified(done, run.run.records.size()); };
   auto verified = load::verify_alone(
@@ -209,6 +209,9 @@ void append(const Player& player, load::Run&& from, load::Run& to) {
                           .count = from.records.size()});
   std::move(from.records.begin(), from.records.end(), std::back_inserter(to.records));
   to.interrupted |= from.interrupted;
+  if (from.shut_out && !player.as.name.empty())
+    from.shut_out->why = fmt::format("tenant {}: {}", player.as.name, from.shut_out->why);
+  if (!to.shut_out) to.shut_out = std::move(from.shut_out);
   to.stray_frames += from.stray_frames;
   to.garbage.sent += from.garbage.sent;
   to.garbage.closed += from.garbage.closed;
@@ -349,6 +352,13 @@ Result<int> report(const config::LoadOptions& options, const LoadResult& result,
   for (std::size_t i = 0; i < std::min(result.mismatches.size(), kMismatchesShown); ++i)
     complain("troupe load",
              fmt::format("request {} differs: {}", result.mismatches[i].index, result.mismatches[i].what));
+  if (const auto& by = result.run.shut_out) {
+    complain("troupe load",
+             fmt::format("stopped: the server {}: {}",
+                         by->denied ? "refuses this client" : "cannot be reached any more", by->why),
+             Tone::error);
+    return by->denied ? kExitPermission : kExitTryLater;
+  }
   const std::vector<std::string> missed = load::missed_goals(result.run, summary, goals);
   for (const std::string& goal : missed) complain("troupe load", "goal missed: " + goal);
   return missed.empty() ? kExitOk : kExitFailure;

@@ -202,7 +202,7 @@ Result<int> bench(const config::BenchOptions& options, const config::Given& give
   engine::Team team(threads, engine::allowed_cpus());
   load->team = &team;
   if (auto status = start_log({}); !status) return status.error();  // on stderr: stdout is for results
-  const auto model = load_showing(*path, *load, LoadProgress(log_is_on_terminal({}), LoadProgress::Clock::now()));
+  const auto model = load_showing(*path, *load, Progress(log_is_on_terminal({}), Progress::Clock::now()));
   if (!model) return model.error();
   if (const std::uint32_t states = (*model)->num_states(); states > 0 && states < load->max_sequences)
     return Error{

@@ -82,7 +82,7 @@ Result<std::shared_ptr<engine::LoadedModel>> load_model(const RunSetup& run, eng
   load->context = static_cast<std::uint32_t>(run.options.ctx_size);
   load->max_sequences = 1;
   load->team = &team;
-  return load_showing(*path, *load, LoadProgress(log_is_on_terminal({}), LoadProgress::Clock::now()));
+  return load_showing(*path, *load, Progress(log_is_on_terminal({}), Progress::Clock::now()));
 }
 
 // The tokens of --tokens, or of the text of -f in the model's vocabulary.

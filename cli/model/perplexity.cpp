@@ -119,7 +119,7 @@ Result<int> perplexity(const config::PerplexityOptions& options, const config::G
   load->team = &team;
   if (auto status = start_log({}); !status) return status.error();  // on stderr: stdout is for results
   const bool on_terminal = log_is_on_terminal({});
-  const auto model = load_showing(*path, *load, LoadProgress(on_terminal, LoadProgress::Clock::now()));
+  const auto model = load_showing(*path, *load, Progress(on_terminal, Progress::Clock::now()));
   if (!model) return model.error();
 
   const auto& tokenizer = (*model)->tokenizer();

@@ -47,9 +47,7 @@ Result<engine::ProbeOptions> probe_options(const config::ProbeOptions& options) 
 engine::MachineProbe measure(engine::ProbeOptions options) {
   const bool on_terminal = ::isatty(STDERR_FILENO) != 0;
   if (on_terminal)
-    options.progress = [](double fraction) {
-      StatusLine::of_stderr().draw("measuring " + LoadProgress::bar(fraction));
-    };
+    options.progress = [](double fraction) { StatusLine::of_stderr().draw("measuring " + Progress::bar(fraction)); };
   engine::MachineProbe probe = engine::probe_machine(options);
   if (on_terminal) StatusLine::of_stderr().erase();
   return probe;

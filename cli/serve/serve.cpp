@@ -498,7 +498,7 @@ class Service {
   std::mutex mutex_;
   Status load_status_{Ok{}};       // written by on_loaded's thread
   actors::StatusSnapshot health_;  // written by the io thread
-  LoadProgress progress_{log_is_on_terminal(options_), Clock::now()};
+  Progress progress_{log_is_on_terminal(options_), Clock::now()};
   // On a terminal SIGHUP means that it was closed, and stops the server as SIGTERM does.
   const bool on_terminal_;
   bool loading_ = true;

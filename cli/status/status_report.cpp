@@ -12,6 +12,8 @@
 #include <utility>
 
 #include "cache/ids.h"
+#include "cli/status/refused_most.h"
+#include "cli/terminal/accounts.h"
 #include "cli/terminal/text.h"
 #include "config/printable.h"
 
@@ -90,6 +92,8 @@ std::vector<std::pair<std::string, std::string>> lines_of(const client::ServerSt
        fmt::format("{} of prompts ({} cached, {:.1f} %), {} generated", count("prompt_tokens"), count("cached_tokens"),
                    prompt > 0 ? 100 * s.value("cached_tokens") / prompt : 0, count("generated_tokens"))},
   };
+  if (const std::string refused = refused_text(s, user_name); !refused.empty())
+    lines.emplace_back("refused most", refused);
   const bool any_failed = std::any_of(s.health.models.begin(), s.health.models.end(),
                                       [](const auto& model) { return !model.problem.empty(); });
   if (s.health.models.size() > 1 || any_failed)
@@ -193,6 +197,19 @@ ordered_json use_json(const client::ServerStatus& s) {
   return used;
 }
 
+ordered_json refused_json(const client::ServerStatus& s) {
+  ordered_json refused = ordered_json::array();
+  for (const RefusedTenant& each : refused_most(s)) {
+    ordered_json reasons = ordered_json::object();
+    for (const auto& [reason, count] : each.reasons) reasons[reason] = count;
+    refused.push_back({{"tenant", each.tenant},
+                       {"refused", each.refused},
+                       {"received", each.received},
+                       {"reasons", std::move(reasons)}});
+  }
+  return refused;
+}
+
 nlohmann::ordered_json status_json(const client::ServerStatus& s, const std::vector<client::ModelDescription>& models) {
   ordered_json ended = ordered_json::object();
   for (const auto& [outcome, count] : s.requests_ended) ended[outcome] = count;
@@ -225,6 +242,7 @@ nlohmann::ordered_json status_json(const client::ServerStatus& s, const std::vec
                       {"weight_bytes", s.weight_bytes},
                       {"kv_bytes", s.kv_bytes},
                       {"memory", memory},
+                      {"refused_most", refused_json(s)},
                       {"histogram_bounds", s.histogram_bounds},
                       {"histograms", histograms},
                       {"models", described},

@@ -18,6 +18,7 @@ namespace troupe::cli {
 [[nodiscard]] nlohmann::ordered_json description_json(const client::ModelDescription& model);
 [[nodiscard]] nlohmann::ordered_json health_json(const client::ServerStatus& s);
 [[nodiscard]] nlohmann::ordered_json use_json(const client::ServerStatus& s);
+[[nodiscard]] nlohmann::ordered_json refused_json(const client::ServerStatus& s);  // refused_most()
 
 // A few lines; verbose: also a line for every metric.
 [[nodiscard]] std::string status_text(const client::ServerStatus& s, bool verbose);

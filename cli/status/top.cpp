@@ -20,6 +20,7 @@
 #include "cli/client/client_options.h"
 #include "cli/status/top_screen.h"
 #include "cli/subcommands.h"
+#include "cli/terminal/accounts.h"
 #include "cli/terminal/color.h"
 #include "cli/terminal/exit_code.h"
 #include "config/file_descriptor.h"

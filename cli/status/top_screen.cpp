@@ -3,12 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <utility>
 
+#include "cli/status/refused_most.h"
 #include "cli/status/status_report.h"
-#include "cli/terminal/accounts.h"
 #include "cli/terminal/text.h"
 #include "config/printable.h"
 
@@ -161,11 +160,7 @@ void TopScreen::choose(int step) {
 }
 
 std::string TopScreen::whose(const LiveRequest& request) const {
-  std::uint32_t uid = request.uid;
-  const std::string& tenant = request.tenant;
-  const auto [end, error] = std::from_chars(tenant.data(), tenant.data() + tenant.size(), uid);
-  const bool is_name = !tenant.empty() && (error != std::errc() || end != tenant.data() + tenant.size());
-  return is_name ? tenant : user_name_(uid);
+  return request.tenant.empty() ? user_name_(request.uid) : tenant_name(request.tenant, user_name_);
 }
 
 std::vector<LiveRequest> TopScreen::sorted() const {
@@ -236,6 +231,8 @@ std::vector<std::string> TopScreen::lines(ScreenSize size, bool with_keys) const
   if (!away_.empty()) lines.insert(lines.begin(), "no answer (" + away_ + "); trying again. What was seen last:");
   if (now_) {
     lines.push_back(memory(*now_, size.columns));
+    if (const std::string refused = refused_text(*now_, user_name_); !refused.empty())
+      lines.push_back("refused   " + refused);
     lines.emplace_back();
     if (lines.size() + 2 <= rows) {
       const std::vector<std::string> requests = table(rows - lines.size());
@@ -263,11 +260,6 @@ std::vector<std::string> TopScreen::colored_lines(ScreenSize size) const {
   if (const std::size_t state = head.find("  " + name + "  up "); state != std::string::npos)
     head.replace(state + 2, name.size(), colored(name, color_of(now_->health)));
   return all;
-}
-
-std::string user_name(std::uint32_t uid) {
-  const auto account = find_account(uid);
-  return account ? account->name : fmt::format("{}", uid);
 }
 
 }  // namespace troupe::cli

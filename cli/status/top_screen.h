@@ -61,7 +61,4 @@ class TopScreen {
   bool asks_to_cancel_ = false;
 };
 
-// The system's name for a user; if it has none, the number.
-[[nodiscard]] std::string user_name(std::uint32_t uid);
-
 }  // namespace troupe::cli

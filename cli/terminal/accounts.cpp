@@ -45,4 +45,9 @@ std::optional<UserAccount> find_account(std::uint32_t uid) {
   return UserAccount{found->pw_name, found->pw_gid};
 }
 
+std::string user_name(std::uint32_t uid) {
+  const auto account = find_account(uid);
+  return account ? account->name : fmt::format("{}", uid);
+}
+
 }  // namespace troupe::cli

@@ -20,4 +20,7 @@ struct UserAccount {
 // nullopt: the system does not know the user, or cannot be asked. May block (NSS).
 [[nodiscard]] std::optional<UserAccount> find_account(std::uint32_t uid);
 
+// The system's name for a user; if it has none, the number. May block (NSS).
+[[nodiscard]] std::string user_name(std::uint32_t uid);
+
 }  // namespace troupe::cli

@@ -15,14 +15,16 @@ inline constexpr config::ExitStatus kExitStatuses[] = {
      "because its I/O thread was late by --progress-timeout twice in a row, or because it had not stopped 5 seconds "
      "after "
      "--drain-timeout; status: the server has failed or stands still; run: "
-     "also an answer that --timeout or the end of the server cut short"},
+     "also an answer that --timeout or the end of the server cut short; verify: an answer differs, and nothing else"},
     {kExitUsage, "wrong flags or values; run: a request that can never be served"},
     {kExitBadModel, "the model file is damaged, or of a kind that is not served"},
     {kExitModelMissing, "there is no such model file"},
     {kExitSocketBusy, "another server listens on the socket"},
     {kExitOsLimit, "the system gives no more threads, memory or file descriptors; the message names the limit"},
     {kExitSocketFailure, "the socket cannot be made"},
-    {kExitTryLater, "run: the server has no room now, try again; status: it loads or drains"},
+    {kExitTryLater,
+     "run: the server has no room now, try again; status: it loads or drains; restore, session repair: a server uses "
+     "the files; verify: nothing could be asked; load: the server has gone"},
     {kExitPermission, "the system, or the server, does not allow it"},
     {kExitBadConfig,
      "a configuration file, a variable or a socket unit cannot be used; serve --check: a start would be refused"},

@@ -1,21 +1,24 @@
-// Shows the progress of loading a model: a bar on a terminal, log lines elsewhere, nothing if it takes under a second.
+// Shows the progress of what takes long, as loading a model: a bar on a terminal, log lines elsewhere, nothing if it
+// takes under a second.
 #pragma once
 
 #include <chrono>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "config/result.h"
 #include "engine/engine.h"
 
 namespace troupe::cli {
 
-class LoadProgress {
+class Progress {
  public:
   using Clock = std::chrono::steady_clock;
 
   // `on_terminal`: stderr is a terminal and may be drawn on.
-  LoadProgress(bool on_terminal, Clock::time_point start) : on_terminal_(on_terminal), start_(start) {}
+  Progress(bool on_terminal, Clock::time_point start, std::string what = "loading")
+      : on_terminal_(on_terminal), start_(start), what_(std::move(what)) {}
 
   bool on_terminal() const { return on_terminal_; }
 
@@ -30,12 +33,12 @@ class LoadProgress {
  private:
   bool on_terminal_;
   Clock::time_point start_;
+  std::string what_;
   int tenths_logged_ = 0;
 };
 
 // Calls engine::LoadedModel::load and shows its progress.
 [[nodiscard]] Result<std::shared_ptr<engine::LoadedModel>> load_showing(const std::string& path,
-                                                                        engine::LoadOptions load,
-                                                                        LoadProgress progress);
+                                                                        engine::LoadOptions load, Progress progress);
 
 }  // namespace troupe::cli

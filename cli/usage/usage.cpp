@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/client/client_options.h"
-#include "cli/status/top_screen.h"
 #include "cli/subcommands.h"
+#include "cli/terminal/accounts.h"
 #include "cli/terminal/exit_code.h"
 #include "cli/terminal/output.h"
 #include "cli/usage/usage_database.h"

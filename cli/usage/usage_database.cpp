@@ -177,6 +177,8 @@ UsageDatabase::~UsageDatabase() = default;
 
 Result<std::unique_ptr<UsageDatabase>> UsageDatabase::open(const std::string& path, const UsageTimes& times) {
   make_file(path);
+  std::error_code unknown;
+  const auto size = fs::file_size(path, unknown);
   std::unique_ptr<UsageDatabase> opened(new UsageDatabase(path, times));
   opened->begin(times.open);
   if (Status done = opened->connect(SQLITE_OPEN_READWRITE); !done) return done.error();
@@ -184,7 +186,9 @@ Result<std::unique_ptr<UsageDatabase>> UsageDatabase::open(const std::string& pa
   if (!tables) return tables.error();
   // Nothing in a file of another program is changed.
   if (Status done = *tables > 0 ? opened->check() : Status(Ok{}); !done) return done.error();
+  opened->lacked_table_ = *tables == 0 && !unknown && size > 0;
   if (Status done = opened->prepare(); !done) return done.error();
+  if (Status done = opened->checkpoint(); !done) return done.error();
   return opened;
 }
 
@@ -193,6 +197,19 @@ Result<std::unique_ptr<UsageDatabase>> UsageDatabase::open_to_read(const std::st
   opened->begin(times.open);
   if (Status done = opened->connect(SQLITE_OPEN_READONLY); !done) return done.error();
   if (Status done = opened->check(); !done) return done.error();
+  return opened;
+}
+
+Result<std::unique_ptr<UsageDatabase>> UsageDatabase::open_alone(const std::string& path, const UsageTimes& times) {
+  std::unique_ptr<UsageDatabase> opened(new UsageDatabase(path, times));
+  opened->begin(times.open);
+  if (Status done = opened->connect(SQLITE_OPEN_READWRITE); !done) return done.error();
+  // Another process that has it open holds a lock that keeps this one from leaving the write-ahead log.
+  for (const char* each : {"PRAGMA locking_mode = EXCLUSIVE", "PRAGMA journal_mode = DELETE", "BEGIN EXCLUSIVE"})
+    if (Status done = opened->run(each); !done) {
+      if ((::sqlite3_errcode(opened->database_.get()) & 0xff) != SQLITE_BUSY) return done.error();
+      return Error{ErrorCode::busy, path + ": a server uses it; stop it first"};
+    }
   return opened;
 }
 
@@ -259,6 +276,13 @@ Status UsageDatabase::check() {
   const auto refuse = [&](const std::string& why) {
     return Error{ErrorCode::bad_config, fmt::format("{}: {}", path_, why)};
   };
+  const auto tables = number("SELECT count(*) FROM sqlite_master");
+  if (!tables) return tables.error();
+  if (*id == 0 && *tables == 0)
+    return refuse(
+        fmt::format("it is empty, as a copy without its log is: copy {}-wal with it, or let `troupe backup` "
+                    "make the copy",
+                    fs::path(path_).filename().string()));
   if (*id != kApplicationId) return refuse("this is another program's database; choose another file (--usage-db)");
   if (*version != kSchemaVersion)
     return refuse(
@@ -316,6 +340,12 @@ Status UsageDatabase::add(const UsageTable& rows) {
   return done;
 }
 
+Status UsageDatabase::checkpoint() {
+  begin(times_.write);
+  const int code = ::sqlite3_wal_checkpoint_v2(database_.get(), nullptr, SQLITE_CHECKPOINT_PASSIVE, nullptr, nullptr);
+  return code == SQLITE_OK || (code & 0xff) == SQLITE_BUSY ? Status(Ok{}) : failure("write to it");
+}
+
 Status UsageDatabase::forget_before(std::int64_t time) {
   begin(times_.write);
   return run(fmt::format("DELETE FROM usage WHERE hour < {}", actors::begin_of_hour(time)));
@@ -354,6 +384,24 @@ Result<std::vector<actors::UsageRow>> UsageDatabase::rows(const actors::UsageQue
                  fmt::format("these are more than {} rows; ask for a shorter time, or for days or totals",
                              actors::kMaxUsageRows)};
   return rows;
+}
+
+Status UsageDatabase::copy_to(const std::string& path) const {
+  const FileDescriptor made(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (made.get() < 0) return system_error(path + ": cannot be made", errno);
+  sqlite3* opened = nullptr;
+  int code = ::sqlite3_open_v2(resolved(path).c_str(), &opened,
+                               SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_NOFOLLOW, nullptr);
+  const std::unique_ptr<sqlite3, Close> copy(opened);  // also of a failure
+  if (code == SQLITE_OK) {
+    sqlite3_backup* const backup = ::sqlite3_backup_init(copy.get(), "main", database_.get(), "main");
+    if (backup != nullptr) (void)::sqlite3_backup_step(backup, -1);  // all pages: of one moment
+    code = backup != nullptr ? ::sqlite3_backup_finish(backup) : ::sqlite3_errcode(copy.get());
+  }
+  // As in the file that was copied, a log would lie beside it.
+  if (code == SQLITE_OK) code = ::sqlite3_exec(copy.get(), "PRAGMA journal_mode = DELETE", nullptr, nullptr, nullptr);
+  if (code == SQLITE_OK) return Ok{};
+  return Error{ErrorCode::io, fmt::format("{}: cannot be copied to {}: {}", path_, path, ::sqlite3_errstr(code))};
 }
 
 Status UsageDatabase::run(const std::string& sql) {

@@ -1,7 +1,8 @@
 // The file of what tenants have used: a SQLite database, one row for each hour and tenant.
 //
 // Rows are added up in transactions with a write-ahead log, so a process that is killed loses only what it had not
-// written, and several servers of a user may share a file. On a network filesystem, where the log's shared memory does
+// written, and several servers of a user may share a file. The file alone, without its log, has the table from the
+// beginning and the rows of the last checkpoint(). On a network filesystem, where the log's shared memory does
 // not work between machines, a rollback journal takes its place.
 #pragma once
 
@@ -42,6 +43,9 @@ class UsageDatabase {
   static Result<std::unique_ptr<UsageDatabase>> open(const std::string& path, const UsageTimes& times = {});
   // Opens an existing file for rows() only. Root may open any user's.
   static Result<std::unique_ptr<UsageDatabase>> open_to_read(const std::string& path, const UsageTimes& times = {});
+  // Opens a file that no other process has open, and keeps it so; the log beside it goes into it. Error: busy, if
+  // another process has it; as open().
+  static Result<std::unique_ptr<UsageDatabase>> open_alone(const std::string& path, const UsageTimes& times = {});
   ~UsageDatabase();
   UsageDatabase(const UsageDatabase&) = delete;
   UsageDatabase& operator=(const UsageDatabase&) = delete;
@@ -50,8 +54,15 @@ class UsageDatabase {
   Status add(const UsageTable& rows);
   // Removes the hours before this time.
   Status forget_before(std::int64_t time);
+  // Writes the log into the file, as far as other processes let it. Error: of the disk alone.
+  Status checkpoint();
+  // Whether open() found a file that is not empty and has no table, as a copy without its log.
+  [[nodiscard]] bool lacked_table() const { return lacked_table_; }
   // By period, then by tenant. invalid_argument: more than kMaxUsageRows.
   Result<std::vector<actors::UsageRow>> rows(const actors::UsageQuery& query) const;
+  // Copies all of it, as it is at this moment, to a new file (mode 0600) that needs no log beside it. Others may write
+  // meanwhile.
+  Status copy_to(const std::string& path) const;
 
  private:
   struct Close {
@@ -70,6 +81,7 @@ class UsageDatabase {
 
   const std::string path_;
   const UsageTimes times_;
+  bool lacked_table_ = false;
   mutable std::chrono::steady_clock::time_point began_{};  // the call that is being made
   mutable std::chrono::milliseconds limit_{0};             // for it
   std::unique_ptr<sqlite3, Close> database_;

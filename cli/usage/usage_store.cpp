@@ -86,7 +86,15 @@ void UsageStore::run() {
   for (bool stops = false; !stops;) {
     const auto is_called = [this] { return stops_ || !questions_.empty(); };
     const bool has_work = !unwritten_.empty() && !options_.path.empty();
-    if (!has_work) changed_.wait(lock, [&] { return is_called() || !pending_.empty(); });
+    const auto has_news = [&] { return is_called() || !pending_.empty(); };
+    if (!has_work && next_checkpoint_ &&
+        !changed_.wait_until(lock, std::max(*next_checkpoint_, next_attempt_), has_news)) {
+      lock.unlock();
+      write_or_log(/*at_end=*/false);
+      lock.lock();
+      continue;
+    }
+    if (!has_work) changed_.wait(lock, has_news);
     // More comes soon after the first: it is written together.
     changed_.wait_until(lock, std::max(StoreClock::now() + options_.interval, next_attempt_), is_called);
     unwritten_.add(pending_);
@@ -127,9 +135,20 @@ Status UsageStore::write() {
     auto opened = UsageDatabase::open(options_.path, {.ends = &ends_});
     if (!opened) return opened.error();
     database_ = std::move(*opened);
+    if (database_->lacked_table())
+      spdlog::warn(
+          "usage: {} had no table, as a copy without its log has none (`troupe backup` makes whole copies); counts "
+          "begin anew",
+          options_.path);
   }
+  const bool has_rows = !unwritten_.empty();
   Status done = database_->add(unwritten_);
   if (done) unwritten_.clear();
+  if (done && has_rows && !next_checkpoint_) next_checkpoint_ = StoreClock::now() + options_.checkpoint_after;
+  if (done && next_checkpoint_ && StoreClock::now() >= *next_checkpoint_) {
+    next_checkpoint_.reset();
+    done = database_->checkpoint();
+  }
   const std::int64_t now = options_.now();
   const std::int64_t hour = actors::begin_of_hour(now);
   if (is_clock_trusted(now) && done && hour != cleaned_hour_) {

@@ -34,6 +34,8 @@ struct UsageStoreOptions {
   std::int64_t keep_days = 400;
   std::chrono::milliseconds interval{1'000};      // between two writes
   std::chrono::milliseconds retry_after{60'000};  // from a failure to the next attempt
+  // From the first write after a checkpoint to the next one: a copy of the file without its log is so much behind.
+  std::chrono::milliseconds checkpoint_after{60'000};
   // Old hours are removed from the file once `now` has agreed with the steady clock for so long: a clock that jumps
   // ahead for a while erases nothing. Until then they are only left out of reports.
   std::chrono::milliseconds trust_clock_after{3'600'000};
@@ -84,7 +86,8 @@ class UsageStore {
   std::unique_ptr<UsageDatabase> database_;  // null: not opened yet, or the last attempt failed
   std::string failure_;                      // of the last attempt; empty: it succeeded
   std::chrono::steady_clock::time_point next_attempt_{};
-  std::int64_t cleaned_hour_ = 0;  // when old hours were last removed
+  std::optional<std::chrono::steady_clock::time_point> next_checkpoint_;  // absent: all is in the file
+  std::int64_t cleaned_hour_ = 0;                                         // when old hours were last removed
   // Since when both clocks agree.
   struct ClockMark {
     std::int64_t now = 0;

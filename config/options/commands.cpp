@@ -42,8 +42,11 @@ std::vector<CommandInfo> make_commands() {
        "and the end are what this model gives for this prompt, these parameters and this seed, or the first place that "
        "differs and what belongs there. With -m the model is loaded here; else a server computes, at the speed at "
        "which "
-       "it reads prompts. The exit code is 0 if all are proved, 1 if one differs. A receipt of another model, or one "
-       "computed under other numerics, is refused (exit code 2); --anyway compares the latter all the same. "
+       "it reads prompts. The exit code is 0 if all are proved, 1 if one differs and never else. A receipt of another "
+       "model, or one computed under other numerics, is refused (exit code 2); --anyway compares the latter all the "
+       "same. Where nothing could be asked, it is 75: no server, one that has no room, or that breaks off; 77: one "
+       "that "
+       "does not let you in; 65, 66: the file of -m. "
        "verification.md says what a proof proves.",
        {"troupe verify answer.json", "troupe verify -m llama-3.2-1b-q4_k_m.gguf answers/*.json",
         "troupe verify --socket /run/troupe/troupe.sock answer.json",
@@ -193,6 +196,30 @@ std::vector<CommandInfo> make_commands() {
        {"troupe key add ci --expires 30d", "troupe key add web-1 --tenant web",
         "troupe key add guest --quota max-running=2,max-answer-tokens-per-minute=6000", "troupe key list --json",
         "troupe key revoke ci"}},
+      {Command::backup,
+       "backup",
+       "copy what the server keeps, also while it serves",
+       "DIR",
+       "Copies the usage database, the sessions and, with --keys, the file of keys to the new directory DIR, which "
+       "only "
+       "its owner can enter (0700). It is there when everything is in it, or not at all. manifest.json in it lists "
+       "every file with size and SHA-256. For the user that the server runs as, or root. What is configured "
+       "(troupe.toml, certificates) and models are not in it. A server that runs is not disturbed: each session is "
+       "copied as it was after an answer.",
+       {"troupe backup ~/troupe-backup", "troupe backup --state /var/lib/troupe --keys /srv/backup/troupe-today"}},
+      {Command::restore,
+       "restore",
+       "put back what troupe backup has copied",
+       "DIR",
+       "Checks every file of the backup DIR against its manifest, then copies all of them beside where they belong, "
+       "and "
+       "gives them their names when all are there. It refuses a state that a server uses, and one that is not empty: "
+       "--replace keeps what was there as NAME.before-restore. The file of keys is put back with --keys only. Root "
+       "gives the files to the user that the directory belongs to. --dry-run checks the backup and says what would be "
+       "done. The exit code is 1 if the backup is damaged, 75 if a server uses the state.",
+       {"troupe restore --dry-run ~/troupe-backup",
+        "troupe restore --state /var/lib/troupe --keys /srv/backup/troupe-today",
+        "troupe restore --state /var/lib/troupe --replace /srv/backup/troupe-today"}},
       {Command::load,
        "load",
        "put the server under load, and measure",
@@ -201,7 +228,9 @@ std::vector<CommandInfo> make_commands() {
        "latencies from the intended send times, throughput, refusals and cache hits. It can disturb the server on "
        "purpose and verify every answer against the same request run alone. Everything random comes from --seed. "
        "With --tenant it plays several users at once, each with a load of its own, and reports how they share the "
-       "server. Arguments are further limits of --goodput. Ctrl-C ends the run early and reports.",
+       "server. Arguments are further limits of --goodput. Ctrl-C ends the run early and reports. So does a server "
+       "that has gone (exit code "
+       "75) or refuses this client (77).",
        {"troupe load --clients 8 --num-prompts 64", "troupe load --rate 5 --duration 60s --goodput ttft:500 tpot:50",
         "troupe load --clients 64 --num-prompts 256 --prefix-len 200 --num-prefixes 8 --verify",
         "troupe load --rate 10 --burstiness 0.5 --prompt-len lognormal:200,100 -o run.json --html run.html",

@@ -62,6 +62,8 @@ Arguments arguments_of(const CommandInfo& command) {
       if (has(word, "FILE")) behind = {Kind::file};
       if (has(word, "NAME") && command.command == Command::model && behind.kind == Kind::text) behind = {Kind::model};
     }
+  } else if (command.arguments == "DIR") {
+    all.each = {Kind::directory};
   } else if (has(command.arguments, "FILE") || has(command.arguments, "MODEL")) {
     all.each = {Kind::file};
   }

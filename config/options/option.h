@@ -37,7 +37,9 @@ enum class Command : std::uint8_t {
   key,
   chat,
   verify,
-  completion
+  completion,
+  backup,
+  restore
 };
 
 // Its place in a set of subcommands.

@@ -11,10 +11,10 @@ namespace troupe::config {
 namespace {
 
 // In the order of Command.
-using OptionSets =
-    std::tuple<ServeOptions, RunOptions, BenchOptions, EvalOptions, TokenizeOptions, InspectOptions, StatusOptions,
-               TopOptions, VersionOptions, LoadOptions, ProbeOptions, PerplexityOptions, EmbedOptions, UsageOptions,
-               SessionOptions, ModelCommandOptions, KeyCommandOptions, ChatOptions, VerifyOptions, CompletionOptions>;
+using OptionSets = std::tuple<ServeOptions, RunOptions, BenchOptions, EvalOptions, TokenizeOptions, InspectOptions,
+                              StatusOptions, TopOptions, VersionOptions, LoadOptions, ProbeOptions, PerplexityOptions,
+                              EmbedOptions, UsageOptions, SessionOptions, ModelCommandOptions, KeyCommandOptions,
+                              ChatOptions, VerifyOptions, CompletionOptions, BackupOptions, RestoreOptions>;
 
 static_assert(kMaxDraftTokens == 16);  // as the help of spec-draft-n-max says
 static_assert(kClientCommands == (sets_with<SocketOptions, OptionSets>() & ~bit(Command::serve)));
@@ -495,8 +495,18 @@ std::span<const Option> option_table() {
       {&ShownOptions::show_chat_template, "show-chat-template", "--chat-template", kInputOutput, "", kAny,
        "print the file's chat templates alone, as they are"},
       {&AnchorOptions::anchors, "anchors", "", kInputOutput, "", kAny, "inspect: print all anchors"},
-      {&AnchorOptions::dry_run, "dry-run", "", kInputOutput, "", kAny,
-       "repair: say what would be done, and do nothing"},
+      {&DryRunOptions::dry_run, "dry-run", "", kInputOutput, "", kAny,
+       "session repair, restore: say what would be done, and do nothing"},
+      {&StateOptions::state, "state", "", kInputOutput, "DIR", kAny,
+       "the directory in which the server keeps usage.db, sessions and keys (the machine's service: /var/lib/troupe); "
+       "none: $STATE_DIRECTORY, $XDG_STATE_HOME/troupe or ~/.local/state/troupe. --usage-db, --sessions-dir and "
+       "--keys-file name others, as for serve",
+       kNeedsRestart, kFlagOnly},
+      {&StateOptions::keys, "keys", "", kInputOutput, "", kAny,
+       "also the file of keys: whoever has a copy can try to guess them", kNeedsRestart, kFlagOnly},
+      {&ReplaceOptions::replace, "replace", "--force", kInputOutput, "", kAny,
+       "also where there is state already: it is kept beside the restored one as NAME.before-restore", kNeedsRestart,
+       kFlagOnly},
       {&RawOptions::raw, "raw", "", kInputOutput, "", kAny,
        "print the text's control characters on a terminal too, which obeys them, instead of showing them"},
       {&StatusFormatOptions::prometheus, "prometheus", "", kInputOutput, "", kAny, "print Prometheus text"},

@@ -119,7 +119,7 @@ struct FormatOptions {
 
 // Groups of one subcommand.
 
-struct SessionsDirOptions {           // serve, session
+struct SessionsDirOptions {           // serve, session, backup, restore
   std::string sessions_dir = "auto";  // a directory or "auto"; empty, "off": none
 };
 
@@ -200,7 +200,19 @@ struct ChatFlagOptions : MessageOptions {  // run
 
 struct AnchorOptions {  // session
   bool anchors = false;
+};
+
+struct DryRunOptions {  // session, restore
   bool dry_run = false;
+};
+
+struct StateOptions {  // backup, restore
+  std::string state;   // the directory that "auto" means; empty: state_path()'s
+  bool keys = false;
+};
+
+struct ReplaceOptions {  // restore
+  bool replace = false;
 };
 
 struct KeyOptions {                      // key
@@ -343,7 +355,8 @@ struct Options
              ShownOptions, AnchorOptions, VerboseOptions, VectorOptions, StatusFormatOptions, ScreenOptions,
              CaseOptions, MachineOptions, PaceOptions, PromptOptions, FaultOptions, LoadTenantOptions, GoalOptions,
              ReportOptions, PassageOptions, LogitsOptions, DecodeOptions, SpeculationOptions, UsageFileOptions,
-             PeriodOptions, KeysFileOptions, KeyOptions, TcpOptions, AnywayOptions> {};
+             PeriodOptions, KeysFileOptions, KeyOptions, TcpOptions, AnywayOptions, DryRunOptions, StateOptions,
+             ReplaceOptions> {};
 
 // The options of a subcommand.
 template <class... Groups>
@@ -376,10 +389,12 @@ using PerplexityOptions = Configured<EngineOptions, PassageOptions, TextOptions,
 using UsageOptions = Configured<SocketOptions, UsageFileOptions, PeriodOptions, JsonOptions>;
 using ChatOptions =
     Configured<SocketOptions, RequestOptions, SessionNameOptions, MessageOptions, LengthOptions, RawOptions>;
-using SessionOptions = Configured<SocketOptions, SessionsDirOptions, AnchorOptions, JsonOptions>;
+using SessionOptions = Configured<SocketOptions, SessionsDirOptions, AnchorOptions, DryRunOptions, JsonOptions>;
 using ModelCommandOptions = Configured<SocketOptions, JsonOptions>;
 using KeyCommandOptions = Configured<KeysFileOptions, KeyOptions, JsonOptions>;
 using VerifyOptions = Configured<EngineOptions, SocketOptions, AnywayOptions>;
+using BackupOptions = Configured<UsageFileOptions, SessionsDirOptions, KeysFileOptions, StateOptions>;
+using RestoreOptions = OptionSet<BackupOptions, ReplaceOptions, DryRunOptions>;
 using EmbedOptions = Configured<SocketOptions, ModelNameOptions, TokenTextOptions, EndsOptions, VectorOptions>;
 
 }  // namespace troupe::config

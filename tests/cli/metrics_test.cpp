@@ -6,6 +6,7 @@
 #include "cli/client/prompt_progress.h"
 #include "cli/status/status_report.h"
 #include "cli/status/top_screen.h"
+#include "cli/terminal/accounts.h"
 #include "cli/terminal/text.h"
 #include "ipc/http/prometheus_text.h"
 #include "tests/cli/prometheus_text.h"
@@ -116,6 +117,43 @@ TEST_CASE("prometheus: the text parses, with vLLM's names behind troupe's prefix
   CHECK(text.value("troupe:state_snapshots", only) == 3);
   CHECK(text.value("troupe:state_snapshots_capacity", only) == 7);
   CHECK(text.value("troupe:state_snapshot_hits_total", only) == 12);
+}
+
+TEST_CASE("status: it names the tenants that are refused most, with what for, as far as the server tells") {
+  client::ServerStatus status = some_status();
+  CHECK(status_text(status, false).find("refused most") == std::string::npos);
+  const auto add = [&](const std::string& tenant, const std::vector<std::pair<std::string, double>>& reasons) {
+    double refused = 0;
+    for (const auto& [reason, count] : reasons) {
+      refused += count;
+      status.metrics.append(
+          {.name = "tenant_requests_refused", .value = count, .labels = {{"tenant", tenant}, {"limit", reason}}});
+    }
+    status.metrics.append({.name = "tenant_requests_received", .value = 100, .labels = {{"tenant", tenant}}});
+    status.metrics.append(
+        {.name = "tenant_requests_ended", .value = refused, .labels = {{"tenant", tenant}, {"kind", "refused"}}});
+    status.metrics.append(
+        {.name = "tenant_requests_ended", .value = 3, .labels = {{"tenant", tenant}, {"kind", "done"}}});
+  };
+  add("0", {{"too_long", 2}});
+  add("web", {});
+  add("lab", {{"queue_full", 1}, {"max_requests_per_user", 40}});
+  add("ci", {{"too_long", 1}});
+  add("4000000123", {{"quota", 30}});
+  CHECK(status_text(status, false)
+            .find("lab 41 of 100 (max_requests_per_user 40, queue_full 1); 4000000123 30 of 100 (quota 30); root 2 of "
+                  "100 (too_long 2); 1 others") != std::string::npos);
+  const auto json = status_json(status, {})["refused_most"];
+  REQUIRE(json.size() == 4);
+  CHECK(json[0]["tenant"] == "lab");
+  CHECK(json[0]["refused"] == 41);
+  CHECK(json[0]["reasons"]["max_requests_per_user"] == 40);
+  TopScreen screen(user_name);
+  screen.show(status);
+  bool is_shown = false;
+  for (const std::string& line : screen.lines({.rows = 30, .columns = 120}, true))
+    is_shown |= line.starts_with("refused   lab 41 of 100");
+  CHECK(is_shown);
 }
 
 TEST_CASE("status: of several models each has its line, and one that failed says why") {

@@ -82,11 +82,11 @@ TEST_CASE("token ids are read with spaces, commas or brackets, and nothing else"
 }
 
 TEST_CASE("the bar fills from left to right and never overflows") {
-  CHECK(LoadProgress::bar(0) == "[" + std::string(40, '.') + "]   0 %");
-  CHECK(LoadProgress::bar(0.5) == "[" + std::string(20, '#') + std::string(20, '.') + "]  50 %");
-  CHECK(LoadProgress::bar(1) == "[" + std::string(40, '#') + "] 100 %");
-  CHECK(LoadProgress::bar(1.5) == LoadProgress::bar(1));
-  CHECK(LoadProgress::bar(-1) == LoadProgress::bar(0));
+  CHECK(Progress::bar(0) == "[" + std::string(40, '.') + "]   0 %");
+  CHECK(Progress::bar(0.5) == "[" + std::string(20, '#') + std::string(20, '.') + "]  50 %");
+  CHECK(Progress::bar(1) == "[" + std::string(40, '#') + "] 100 %");
+  CHECK(Progress::bar(1.5) == Progress::bar(1));
+  CHECK(Progress::bar(-1) == Progress::bar(0));
 }
 
 namespace {
@@ -128,8 +128,8 @@ class LogCapture {
 TEST_CASE("away from a terminal, progress is a line per tenth, from the first second on") {
   using namespace std::chrono_literals;
   const LogCapture log;
-  const LoadProgress::Clock::time_point start{};
-  LoadProgress progress(false, start);
+  const Progress::Clock::time_point start{};
+  Progress progress(false, start);
   progress.update(0.3, start + 999ms);
   CHECK(log.text().empty());
   progress.update(0.35, start + 1s);
@@ -169,12 +169,12 @@ TEST_CASE("a model that bench and eval load shows its progress up to the end, if
   using namespace std::chrono_literals;
   const std::string tales = TROUPE_MODELS "/tales-5m-tq2_0.gguf";
   const LogCapture log;
-  const auto now = LoadProgress::Clock::now();
-  REQUIRE(load_showing(tales, {}, LoadProgress(false, now + 1h)));  // never a second after its start
+  const auto now = Progress::Clock::now();
+  REQUIRE(load_showing(tales, {}, Progress(false, now + 1h)));  // never a second after its start
   CHECK(log.text().empty());
-  REQUIRE(load_showing(tales, {}, LoadProgress(false, now - 1h)));
+  REQUIRE(load_showing(tales, {}, Progress(false, now - 1h)));
   CHECK(log.text().ends_with("loading: 100 %\n"));
-  CHECK_FALSE(load_showing(tales + ".none", {}, LoadProgress(false, now)));
+  CHECK_FALSE(load_showing(tales + ".none", {}, Progress(false, now)));
 }
 
 TEST_CASE("the median of an even count is between the two in the middle") {

@@ -247,6 +247,51 @@ void run_sql(const std::string& path, const std::string& statements) {
   ::sqlite3_close(database);
 }
 
+TEST_CASE("usage file: copied without its log it has its table, and what the last checkpoint had") {
+  const TempFolder folder;
+  const std::string path = folder.path("usage.db"), copy = folder.path("copy.db");
+  const auto database = open_database(path);
+  folder.write("copy.db", bytes_of(path));
+  CHECK(done_in(copy) == 0);
+  CHECK_FALSE(open_database(copy)->lacked_table());
+  REQUIRE(database->add(table_of(kStart, kAnnUsed, 3)));
+  REQUIRE(database->checkpoint());
+  folder.write("second.db", bytes_of(path));
+  CHECK(done_in(folder.path("second.db")) == 3);
+}
+
+TEST_CASE("usage file: one without its table, as an early copy without its log, is called that") {
+  const TempFolder folder;
+  const std::string path = folder.path("usage.db");
+  sqlite3* empty = nullptr;
+  REQUIRE(::sqlite3_open(path.c_str(), &empty) == SQLITE_OK);
+  REQUIRE(::sqlite3_exec(empty, "PRAGMA journal_mode = WAL", nullptr, nullptr, nullptr) == SQLITE_OK);
+  ::sqlite3_close(empty);
+  const auto read = UsageDatabase::open_to_read(path);
+  REQUIRE_FALSE(read);
+  CHECK(read.error().message == path +
+                                    ": it is empty, as a copy without its log is: copy usage.db-wal with it, or let "
+                                    "`troupe backup` make the copy");
+  CHECK(open_database(path)->lacked_table());
+  CHECK_FALSE(open_database(path)->lacked_table());
+}
+
+TEST_CASE("usage store: what was written is in the file without its log after a while") {
+  const TempFolder folder;
+  const std::string path = folder.path("usage.db");
+  UsageStoreOptions options;
+  options.path = path;
+  options.checkpoint_after = std::chrono::milliseconds(0);
+  options.now = [] { return kStart; };
+  UsageStore store(options);
+  store.add(ended(1000));
+  std::promise<void> answered;
+  store.ask({}, [&](const Result<UsageReport>&) { answered.set_value(); });
+  answered.get_future().wait();
+  folder.write("copy.db", bytes_of(path));
+  CHECK(done_in(folder.path("copy.db")) == 1);
+}
+
 TEST_CASE("usage file: a trigger, a view, or any other schema is refused by name, and never used") {
   const std::pair<const char*, const char*> cases[] = {
       {"CREATE TRIGGER zap AFTER INSERT ON usage BEGIN DELETE FROM usage; END", "trigger zap"},

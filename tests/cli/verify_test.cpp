@@ -1,4 +1,7 @@
 // troupe run --receipt and troupe verify: right answers are proved, and a changed one is found where it was changed.
+#include <sys/socket.h>
+#include <sys/un.h>
+
 #include <algorithm>
 #include <array>
 #include <catch2/catch.hpp>
@@ -146,6 +149,36 @@ TEST_CASE("verify: other numerics and another model are refused by name, and no 
   CHECK(server.call({"verify"}).code == 2);
   CHECK(server.call({"verify", "-m", kModel, good}).code == 2);  // a server and a model
   CHECK(invoke({"run", "--receipt", "/nonexistent/x.json", "hello"}).code != 0);
+}
+
+TEST_CASE("verify: that nothing could be asked has another exit code than an answer that differs") {
+  const TempFolder folder;
+  json right;
+  {
+    ServerProcess server;
+    right = receipt_of(server, folder, {"--temp", "0", "-n", "20", "Once upon a time"});
+    json wrong = right;
+    wrong["answer"]["text"] = "Hello";
+    const std::string good = folder.write("good.json", right.dump()), bad = folder.write("bad.json", wrong.dump());
+    CHECK(server.call({"verify", "/nonexistent.json"}).code == 2);
+    CHECK(server.call({"verify", folder.write("none.json", "{}")}).code == 2);
+    CHECK(server.call({"verify", "/nonexistent.json", bad, good}).code == 1);
+    CHECK(server.call({"verify", good, "/nonexistent.json"}).code == 2);
+  }
+  const std::string good = folder.write("good.json", right.dump());
+  const Finished nobody = invoke({"verify", "--socket", folder.path("none.sock"), good});
+  CHECK(nobody.code == 75);
+  CHECK_THAT(nobody.err, Contains("no server at"));
+  CHECK(invoke({"verify", "-m", folder.path("none.gguf"), good}).code == 66);
+  CHECK(invoke({"verify", "-m", folder.write("bad.gguf", "no model"), good}).code == 65);
+  CHECK(invoke({"verify", "--no-such-flag", good}).code == 2);
+  // A socket that no server listens on.
+  const troupe::FileDescriptor listening(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
+  const std::string path = folder.path("other.sock");
+  path.copy(address.sun_path, sizeof address.sun_path - 1);
+  REQUIRE(::bind(listening.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  CHECK(invoke({"verify", "--socket", path, good}).code == 75);
 }
 
 TEST_CASE("verify: a receipt that came over HTTP is proved, also one of a stream") {

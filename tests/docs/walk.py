@@ -58,6 +58,7 @@ BLOCKS = {
             "curl": r'"choices": ?\[\{.*"text": ?"',
             "build/release/troupe run --session": r"\w+",
             "build/release/troupe usage": r"tenant +done",
+            "build/release/troupe backup": r"usage.db, \d files of sessions",
             "kill": "",
         }, typed={"build/release/troupe chat": "Once upon a time\n", "build/release/troupe top": "q"}),
         "build/release/troupe inspect": Run({
@@ -91,6 +92,15 @@ BLOCKS = {
         "model = ": Config(['memory = "16GiB"', "threads = 8", "ctx-size = 8192", "allow-group = ["]),
         "info reload": Reload(),
         "sudo -u troupe troupe serve --check": Run({"sudo -u troupe troupe serve --check": r"nothing to complain of"}),
+        "sudo install -d": Run({"sudo install": "", "sudo troupe backup": r"usage.db, keys, 2 files of sessions",
+                                "sudo troupe restore --dry-run": r"whole(.|\n)*would be restored"},
+                               server="--usage-db /var/lib/troupe/usage.db --sessions-dir /var/lib/troupe/sessions",
+                               prepare="troupe run --session tea -n 4 Once && troupe usage && "
+                                       "troupe key add ci --keys-file /var/lib/troupe/keys",
+                               stop_before="sudo troupe restore --dry-run"),
+        "sudo systemctl stop troupe.socket": Run({"sudo troupe restore": r"is kept as"}, prepare=(
+            "mkdir /srv/backup && troupe key add ci --keys-file /var/lib/troupe/keys && "
+            "troupe backup --state /var/lib/troupe --keys /srv/backup/troupe-today")),
         "journalctl": Skip("needs systemd's journal"),
         "log-file = ": Config(['log-file = "']),
         "/var/log/troupe": Rotate(),
@@ -180,11 +190,12 @@ class Walk:
             (r"/srv/models/bge-small-f16\.gguf", os.path.join(data, "tiny-bert.gguf")),
             (r"/srv/models/qwen2[\w.-]+\.gguf", os.path.join(data, "golden/qwen2.gguf")),
             (r"/var/lib/troupe", self.state),
+            (r"/srv/backup", os.path.join(folder, "backup")),
             (r"/var/log/troupe", os.path.join(folder, "logs")),
             (r"/var/lib/prometheus/node-exporter", exporter),
             (r"127\.0\.0\.1:8080", f"127.0.0.1:{port}"),
             (r"^sudo -u troupe ", ""),
-            (r"^sudo (?=troupe )", ""),
+            (r"^sudo (?=troupe |install )", ""),
             (r"--duration \S+", "--duration 1s"),  # shorter; the environment, too
             (r"--num-prompts \d+", "--num-prompts 4"),
             (r"output-len=\d+", "output-len=16"),
@@ -216,7 +227,7 @@ class Walk:
         if how.server is not None:
             script.append(self._serving(f"troupe serve {self.put_in_place(how.server)}", "server"))
         if how.prepare:
-            script.append(f"{{ {how.prepare}; }} >prepare 2>&1 </dev/null || {{ cat prepare >&2; exit 1; }}")
+            script.append(f"{{ {self.put_in_place(how.prepare)}; }} >prepare 2>&1 </dev/null || {{ cat prepare >&2; exit 1; }}")
         wrong, matched = [], set()
         for command in commands_of(block):
             reason = next((reason for pattern, reason in LINES.items() if re.match(pattern, command)), None)

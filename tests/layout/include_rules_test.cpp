@@ -54,7 +54,8 @@ const std::map<std::string, Floors> kFloors = {
      {{"connection.h", "hub.h", "rate_limits.h", "request_rules.h", "server.h", "tenant_rules.h", "troupe.pb.h"},
       {"keys", "sockets", "frames", "client", "http/json", "http/api", "http", "http/page"}}},
     {"bench", {{}, {"load", "load/drivers", "load/report"}}},
-    {"cli", {{"subcommands.h", "version.h"}, {"terminal", "model", "client", "status", "usage", "load", "serve"}}},
+    {"cli",
+     {{"subcommands.h", "version.h"}, {"terminal", "model", "client", "status", "usage", "backup", "load", "serve"}}},
 };
 
 // Library headers, and the only folders whose files may reach them.

@@ -8,6 +8,7 @@ What it does with a request is written in its prompt's first token:
   105    an event without an end                             106  500 with a long page
   107    an answer without [DONE], and without finish_reason 108  endless headers
   109    400 with Retry-After: 0                            110  429 with Retry-After: max_tokens the first time
+  113    401 from then on, to every request
   111    nothing after one token: says "held" and waits     112  an answer that is finished twice
 """
 import json
@@ -17,6 +18,7 @@ import sys
 from http.server import BaseHTTPRequestHandler
 
 refused_once = set()
+revoked = []  # once a request asked for it
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -38,7 +40,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def lacks_key(self):
-        if not key or self.headers["Authorization"] == "Bearer " + key:
+        if not revoked and (not key or self.headers["Authorization"] == "Bearer " + key):
             return False
         self.reply(401, '{"error": {"message": "Invalid API Key"}}')
         return True
@@ -87,9 +89,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self):
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        kind = request["prompt"][0]
+        if kind == 113:
+            revoked.append(kind)
         if self.lacks_key():
             return
-        kind = request["prompt"][0]
         if kind in (101, 110) and request["seed"] not in refused_once:
             refused_once.add(request["seed"])
             after = 0 if kind == 101 else request["max_tokens"]

@@ -173,6 +173,25 @@ TEST_CASE("Ctrl-C ends a run early, and what came so far is reported") {
   CHECK(finished.out.find("Throughput") != std::string::npos);
 }
 
+TEST_CASE("a server that goes while it is under load ends the run, and the message says so") {
+  for (const bool by_http : {false, true}) {
+    ServerProcess server;
+    std::vector<std::string> arguments{"load", "--clients",    "4", "--num-prompts", "5000", "--prompt-len",
+                                       "4",    "--output-len", "8"};
+    if (by_http) arguments.insert(arguments.end(), {"--openai", "http+unix://" + server.socket()});
+    Process load(server.spawn(arguments));
+    REQUIRE(load.wait_for_err("closed loop, 4 clients"));
+    while (json::parse(server.call({"status", "--json"}).out)["requests_received"].get<int>() < 8) {
+    }
+    server.process().signal(SIGKILL);
+    const Finished finished = load.wait();
+    INFO(finished.err << finished.out);
+    CHECK(finished.code == 75);
+    CHECK(finished.err.find("stopped: the server cannot be reached any more: ") != std::string::npos);
+    CHECK(finished.out.find("Throughput") != std::string::npos);
+  }
+}
+
 TEST_CASE("without a server there is an error and no report") {
   TempFolder folder;
   const Finished finished = invoke({"load", "--socket", folder.path("none.sock"), "-o", folder.path("report.json")});

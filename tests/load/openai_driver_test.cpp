@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/load/drivers/shut_out.h"
 #include "bench/load/report/summary.h"
 #include "tests/cli/process.h"
 
@@ -245,6 +246,36 @@ TEST_CASE("the API key is sent with every request, and a server that wants anoth
   const auto plan = Plan::from_trace(spec, {request_of(1, 4)}, false);
   REQUIRE(plan);
   CHECK(run_openai(*plan, *reached, {}).value().records.at(0).outcome == "length");
+}
+
+TEST_CASE("a key that is revoked during the run ends it, and so does a server that has gone") {
+  const HttpServer server;
+  std::vector<PlannedRequest> requests(40, request_of(1, 4));
+  requests[5] = request_of(113, 4);
+  const auto run = drive(server.address(), requests, {}, 2);
+  REQUIRE(run);
+  REQUIRE(run->shut_out);
+  CHECK(run->shut_out->denied);
+  CHECK(run->shut_out->why == "Invalid API Key");
+  CHECK(run->interrupted);
+  CHECK(run->records.size() < 20);
+  CHECK(run->records[4].kind == EndKind::done);
+
+  // Nothing listens there any more.
+  PlanSpec spec;
+  spec.pace.clients = 1;
+  const auto plan = Plan::from_trace(spec, requests, false);
+  REQUIRE(plan);
+  OpenAiServer gone;
+  {
+    const HttpServer other;
+    gone = *reach_openai(other.address(), "", 1000ms);
+  }
+  const auto none = run_openai(*plan, gone, {});
+  REQUIRE(none);
+  REQUIRE(none->shut_out);
+  CHECK_FALSE(none->shut_out->denied);
+  CHECK(none->records.size() == ShutOut::kEnough + 1);
 }
 
 TEST_CASE("a request's JSON holds exact ids, its sampling, and asks for counts") {

@@ -16,6 +16,7 @@
 #include "bench/load/drivers/openai_http.h"
 #include "bench/load/drivers/openai_stream.h"
 #include "bench/load/drivers/pacer.h"
+#include "bench/load/drivers/shut_out.h"
 #include "config/assert.h"
 #include "config/options/sampling_numbers.h"
 
@@ -125,6 +126,7 @@ class OpenAiDriver {
   const OpenAiServer& server_;
   const OpenAiOptions& options_;
   Pacer pacer_;
+  ShutOut shut_out_;
   CurlHeaders headers_;
   CurlMulti multi_;
   Alarm alarm_;
@@ -154,6 +156,8 @@ Run OpenAiDriver::run() {
   run.own_cpu_seconds = cpu_seconds() - cpu_before;
   std::sort(over_.begin(), over_.end(), [](const auto& a, const auto& b) { return a.index < b.index; });
   run.records = std::move(over_);
+  run.shut_out = shut_out_.after_run();
+  run.interrupted = run.shut_out.has_value();
   measure_span(run);
   return run;
 }
@@ -364,6 +368,8 @@ bool OpenAiDriver::retry_later(Transfer& transfer) {
 void OpenAiDriver::finish(std::uint64_t index) {
   const auto found = live_.find(index);
   pacer_.ended(found->second->due.client, found->second->record.end_s);
+  shut_out_.note(found->second->record);
+  if (shut_out_.during_run()) pacer_.stop();
   over_.push_back(std::move(found->second->record));
   live_.erase(found);
 }

@@ -10,6 +10,7 @@
 
 #include "bench/load/drivers/exchange.h"
 #include "bench/load/drivers/garbage.h"
+#include "bench/load/drivers/shut_out.h"
 #include "bench/load/drivers/troupe_server.h"
 #include "bench/load/sampler.h"
 #include "config/assert.h"
@@ -92,6 +93,7 @@ class TroupeDriver {
   TroupeServer& server_;
   const TroupeOptions& options_;
   Pacer pacer_;
+  ShutOut shut_out_;
   GarbageSender garbage_;
   Mailbox mailbox_;  // outlives the connections: their reader threads post to it
   Brake brake_;
@@ -124,6 +126,7 @@ TroupeRun TroupeDriver::run(Clock::time_point start) {
   progress_.total = plan_.size();
   start_ = start;
   loop();
+  if (!run_.shut_out) run_.shut_out = shut_out_.after_run();
   run_.garbage = garbage_.finish();
   for (const auto& connection : connections_) run_.stray_frames += connection->stray_frames();
 
@@ -242,6 +245,7 @@ bool TroupeDriver::connect_again(const ExchangePtr& exchange) {
   if (!again) {
     pacer_.stop();
     run_.interrupted = true;
+    run_.shut_out = ShutOutBy{again.error().code == ErrorCode::permission, again.error().message};
     return false;
   }
   run_.stray_frames += connection->stray_frames();
@@ -309,7 +313,11 @@ void TroupeDriver::on_end(const ExchangePtr& exchange) {
   progress_.refused += record.kind == EndKind::refused;
   progress_.failed += record.kind == EndKind::failed || (record.kind == EndKind::lost && !record.fault_at_s);
   pacer_.ended(exchange->due.client, record.end_s);
+  shut_out_.note(record);
   live_.erase(record.index);
+  if (run_.shut_out || !(run_.shut_out = shut_out_.during_run())) return;
+  pacer_.stop();
+  run_.interrupted = true;
 }
 
 // Waits for the server's retry_after, doubled with each further refusal up to the bound, and spread by up to a half so

@@ -60,6 +60,7 @@ TEST_CASE("tenants: a request's events are counted for its tenant, which sees it
   counters.charged(TenantId{77}, 9);  // no request of it was ever there
   counters.state_changed(ben, RequestState::received, RequestState::ended);
   counters.ended(ben, ended_with(Outcome::quota, "max_queued_requests"));
+  counters.ended(ben, ended_with(Outcome::invalid_argument, "a field of the client's"));
   counters.state_changed(ben, RequestState::received, RequestState::parked);
 
   const std::map<std::string, double> of_ann{
@@ -74,10 +75,11 @@ TEST_CASE("tenants: a request's events are counted for its tenant, which sees it
   CHECK(seen_by(user(1001), counters).empty());
   const auto of_ben = seen_by(user(1000), counters);
   CHECK(of_ben.at("tenant_requests_received{1000}") == 2);
-  CHECK(of_ben.at("tenant_requests_ended{1000,refused}") == 1);
+  CHECK(of_ben.at("tenant_requests_ended{1000,refused}") == 2);
   CHECK(of_ben.at("tenant_requests_refused{1000,max_queued_requests}") == 1);
+  CHECK(of_ben.at("tenant_requests_refused{1000,invalid_argument}") == 1);  // the outcome, not the client's word
   CHECK(of_ben.at("tenant_requests{1000,parked}") == 1);
-  CHECK(of_ben.size() == of_ann.size() + 1);
+  CHECK(of_ben.size() == of_ann.size() + 2);
 
   auto all = of_ann;
   all.insert(of_ben.begin(), of_ben.end());
@@ -128,11 +130,11 @@ TEST_CASE("tenants: labels that are equal are one series, and names of limits ar
   const auto row = counters.arrived(named(1ull << 35, "other"));
   for (std::size_t i = 0; i < 2 * kMaxCountedLimits; ++i)
     counters.ended(row, ended_with(Outcome::queue_full, "limit" + std::to_string(i)));
-  counters.ended(row, ended_with(Outcome::too_long, "prompt"));  // met no limit of the server's
+  counters.ended(row, ended_with(Outcome::too_long, "prompt"));
   counters.ended(row, ended_with(Outcome::deadline_unmeetable));
   const auto refused = counters.all().back().refused;
   CHECK(refused.size() == kMaxCountedLimits);
-  CHECK(refused.back() == std::pair<std::string, std::uint64_t>("other", kMaxCountedLimits + 2));
+  CHECK(refused.back() == std::pair<std::string, std::uint64_t>("other", kMaxCountedLimits + 3));
   CHECK(seen_by(kRoot, counters).at("tenant_requests_ended{other,refused}") == 2 * kMaxCountedLimits + 2);
 }
 
