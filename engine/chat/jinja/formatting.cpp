@@ -113,6 +113,7 @@ void append_padded(Text& out, const Conversion& conversion, const Text& text, st
 void append_converted(Text& out, Heap& heap, const Conversion& conversion, const Value& value) {
   Meter& meter = heap.meter();
   if (conversion.letter != 's' && conversion.letter != 'r') {
+    meter.work(16);  // a number may have 300 digits
     const Text digits(number_text(conversion, value), value.from_input());
     return append_padded(out, conversion, digits, digits.size(), meter);
   }

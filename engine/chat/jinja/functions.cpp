@@ -66,6 +66,7 @@ Value now_function(Runtime& runtime, const Value&, const CallArguments& argument
   if (!runtime.now()) throw TemplateError("strftime_now() is called, but no time was given");
   if (bound.text(0).size() > kMaxTimeFormat)
     throw TemplateError(fmt::format("strftime_now(): the format is longer than {} bytes", kMaxTimeFormat));
+  runtime.heap().step(bound.text(0).size());  // each byte may name a month
   return runtime.text(runtime.now()(bound.text(0).bytes()));
 }
 

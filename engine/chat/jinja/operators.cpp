@@ -103,7 +103,7 @@ Text repeated_text(const Text& text, std::uint64_t times, std::size_t size, Mete
   }
   whole.reserve(size);
   for (; times >= per_block; times -= per_block) whole.append(block, meter);
-  for (; times > 0; --times) whole.append(text, meter);
+  whole.append(block, 0, size - whole.size(), meter);
   return whole;
 }
 

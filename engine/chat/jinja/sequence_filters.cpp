@@ -181,8 +181,10 @@ Value extreme_filter(Runtime& runtime, const Value& input, const CallArguments& 
 Value sum_filter(Runtime& runtime, const Value& input, const CallArguments& arguments) {
   const BoundArguments bound("sum", arguments, {"attribute", "start"});
   Value sum = bound[1] != nullptr ? *bound[1] : Value::integer(0);
-  for (const Value& each : runtime.iterate(input))
+  for (const Value& each : runtime.iterate(input)) {
+    runtime.heap().step();
     sum = runtime.arithmetic(Operator::add, sum, bound.set(0) != nullptr ? runtime.path(each, *bound.set(0)) : each);
+  }
   return sum;
 }
 

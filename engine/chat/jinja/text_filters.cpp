@@ -195,7 +195,7 @@ Value abs_filter(Runtime& runtime, const Value& input, const CallArguments& argu
   return input.integer() < 0 ? runtime.negate(input) : Value::integer(input.integer());
 }
 
-Value round_filter(Runtime&, const Value& input, const CallArguments& arguments) {
+Value round_filter(Runtime& runtime, const Value& input, const CallArguments& arguments) {
   const BoundArguments bound("round", arguments, {"precision", "method"});
   if (!input.is_number()) fail_type("round() needs a number", input);
   const std::int64_t precision = bound.integer(0, 0);
@@ -204,6 +204,7 @@ Value round_filter(Runtime&, const Value& input, const CallArguments& arguments)
   if (method == "common") {
     if (input.is_whole() && precision >= 0) return Value::integer(input.integer());
     if (precision >= 0 && std::isfinite(input.real())) {
+      runtime.heap().step(16);  // a number may have 300 digits
       // Correctly rounded from the exact value, half to even, as Python does.
       const std::string digits = fmt::format("{:.{}f}", input.real(), precision);
       double rounded = 0;

@@ -12,7 +12,11 @@ namespace {
 constexpr std::size_t kMaxUnindexed = 8;  // so many keys are compared one by one
 constexpr int kMaxHashDepth = 32;         // of lists in lists; deeper parts count as equal, and are compared
 
-std::size_t mixed(std::size_t hash, std::size_t more) { return (hash ^ more) * 0x9E3779B97F4A7C15u + (hash >> 29); }
+// The low bits choose a slot, and those of a real number that is whole are all zero: the high ones come down.
+std::size_t mixed(std::size_t hash, std::size_t more) {
+  const std::size_t product = (hash ^ more) * 0x9E3779B97F4A7C15u;
+  return product ^ (product >> 32);
+}
 
 std::size_t hash_of_bytes(std::string_view bytes, Meter& meter) {
   std::size_t hash = bytes.size();
