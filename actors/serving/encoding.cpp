@@ -42,8 +42,10 @@ std::span<const std::string> texts_of(const Request& request) {
   return text ? std::span<const std::string>(text, 1) : std::span<const std::string>();
 }
 
-bool needs_encoding(const Request& request) {
-  return !texts_of(request).empty() || (!request.embed && std::holds_alternative<ChatPrompt>(request.prompt));
+bool needs_encoding(const Request& request) { return !texts_of(request).empty() || is_conversation(request); }
+
+bool is_conversation(const Request& request) {
+  return !request.embed && std::holds_alternative<ChatPrompt>(request.prompt);
 }
 
 std::uint64_t content_of(const Request& request) {
@@ -106,7 +108,8 @@ Result<Json> message_of(const ChatMessage& from, const engine::chat::ChatTemplat
   if (!members) return members.error();
   const std::size_t num_own = message.size();
   for (auto& member : *members) {
-    if (std::ranges::any_of(std::span(message).first(num_own), [&](const auto& each) { return each.first == member.first; }))
+    if (std::ranges::any_of(std::span(message).first(num_own),
+                            [&](const auto& each) { return each.first == member.first; }))
       return Error{ErrorCode::invalid_argument,
                    "a message's further members have '" + member.first + "' a second time"};
     message.push_back(std::move(member));
@@ -295,10 +298,16 @@ void Encoding::encode_some(const std::atomic<bool>* interrupt) {
 void Encoding::encode_chat(const ChatPrompt& chat, const engine::EncodeOptions& options) {
   const engine::Tokenizer& tokenizer = *model_->tokenizer();
   const bool continues = request_->turn && !request_->turn->is_new();
-  const auto prompt =
-      (continues ? render_next_turn : render)(chat, *model_->chat_template_for(chat), tokenizer, options.interrupt);
+  const engine::chat::ChatTemplate& chat_template = *model_->chat_template_for(chat);
+  const auto prompt = continues ? render_next_turn(chat, chat_template, tokenizer, options.interrupt)
+                                : render(chat, chat_template, tokenizer, options.interrupt);
   if (!prompt) {
     refusal_ = prompt.error();
+    return;
+  }
+  // Before it is encoded, which takes many times the memory.
+  if (const auto too_long = model_->cannot_fit(*prompt)) {
+    refusal_ = *too_long;
     return;
   }
   ids_.push_back(tokenizer.encode(prompt->segments, options));
