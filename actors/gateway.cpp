@@ -225,7 +225,8 @@ class GatewayImpl final : public Gateway {
   template <class Answer, class Convert>
   CancelFlag post_chat(TextRequest request, ChatPrompt chat, std::function<void(Answer)> done, Convert convert);
   template <class Answer, class Convert>
-  CancelFlag post_text(scheduler::Tenant tenant, std::uint64_t bytes, std::function<void(Answer)> done, Convert work);
+  CancelFlag post_text(scheduler::Tenant tenant, std::uint64_t bytes, std::function<void(Answer)> done, Convert work,
+                       const void* renders = nullptr);
 
   // Order matters: each member outlives those below it.
   GatewayOptions options_;
@@ -425,11 +426,12 @@ std::variant<std::shared_ptr<const ServedModel>, End> GatewayImpl::model_with_vo
   return refusal(Outcome::unsupported, {}, "this model has no vocabulary; use token ids");
 }
 
-// done: called once with the answer, after the text has stopped counting against the limits.
+// done: called once with the answer, after the text has stopped counting against the limits. renders: as of TextJob.
 template <class Answer, class Convert>
 CancelFlag GatewayImpl::post_text(scheduler::Tenant tenant, std::uint64_t bytes, std::function<void(Answer)> done,
-                                  Convert work) {
+                                  Convert work, const void* renders) {
   TextJob job;
+  job.renders = renders;
   job.tenant = std::move(tenant);
   job.bytes = job.first_part = bytes;
   CancelFlag unwanted = job.unwanted;
@@ -494,28 +496,32 @@ CancelFlag GatewayImpl::post_chat(TextRequest request, ChatPrompt chat, std::fun
   shape.prompt = std::move(chat);
   if (auto wrong = check_shape(shape)) return answered(done, *std::move(wrong));
   const std::uint64_t bytes = input_bytes(shape);
-  return post_text(request.tenant, bytes, std::move(done),
-                   [model, shape = std::move(shape), convert](const std::atomic<bool>* interrupt) -> Answer {
-                     const ChatPrompt& conversation = std::get<ChatPrompt>(shape.prompt);
-                     const auto prompt =
-                         render(conversation, *model->chat_template_for(conversation), *model->tokenizer(), interrupt);
-                     if (!prompt) return refusal(Outcome::invalid_argument, "messages", prompt.error().message);
-                     return convert(*prompt, *model->tokenizer(), interrupt);
-                   });
+  return post_text(
+      request.tenant, bytes, std::move(done),
+      [model, shape = std::move(shape), convert](const std::atomic<bool>* interrupt) -> Answer {
+        const ChatPrompt& conversation = std::get<ChatPrompt>(shape.prompt);
+        const auto prompt =
+            render(conversation, *model->chat_template_for(conversation), *model->tokenizer(), interrupt);
+        if (!prompt) return refusal(Outcome::invalid_argument, "messages", prompt.error().message);
+        return convert(*prompt, *model, interrupt);
+      },
+      model.get());
 }
 
 CancelFlag GatewayImpl::apply_template(TextRequest request, ChatPrompt chat, OnRendered done) {
   return post_chat(std::move(request), std::move(chat), std::move(done),
-                   [](const engine::chat::RenderedPrompt& prompt, const engine::Tokenizer&, const std::atomic<bool>*) {
+                   [](const engine::chat::RenderedPrompt& prompt, const ServedModel&, const std::atomic<bool>*) {
                      return prompt.text();
                    });
 }
 
 CancelFlag GatewayImpl::tokenize_chat(TextRequest request, ChatPrompt chat, OnTokenized done) {
   return post_chat(std::move(request), std::move(chat), std::move(done),
-                   [](const engine::chat::RenderedPrompt& prompt, const engine::Tokenizer& tokenizer,
-                      const std::atomic<bool>* interrupt) {
-                     return tokenizer.encode(prompt.segments, {.add_special = true, .interrupt = interrupt});
+                   [](const engine::chat::RenderedPrompt& prompt, const ServedModel& model,
+                      const std::atomic<bool>* interrupt) -> Tokenized {
+                     if (const auto too_long = model.cannot_fit(prompt))
+                       return refusal(Outcome::invalid_argument, "messages", too_long->message);
+                     return model.tokenizer()->encode(prompt.segments, {.add_special = true, .interrupt = interrupt});
                    });
 }
 

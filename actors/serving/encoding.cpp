@@ -42,8 +42,10 @@ std::span<const std::string> texts_of(const Request& request) {
   return text ? std::span<const std::string>(text, 1) : std::span<const std::string>();
 }
 
-bool needs_encoding(const Request& request) {
-  return !texts_of(request).empty() || (!request.embed && std::holds_alternative<ChatPrompt>(request.prompt));
+bool needs_encoding(const Request& request) { return !texts_of(request).empty() || is_conversation(request); }
+
+bool is_conversation(const Request& request) {
+  return !request.embed && std::holds_alternative<ChatPrompt>(request.prompt);
 }
 
 std::uint64_t content_of(const Request& request) {
@@ -66,8 +68,7 @@ bool is_blank(std::string_view text) { return text.find_first_not_of(" \t\r\n") 
 // A template that does not know developers, whose messages OpenAI's newer clients send as those of the system, would
 // leave them out or refuse them.
 std::string role_for(const std::string& role, const engine::chat::ChatTemplate& chat_template) {
-  const bool is_unknown = role == "developer" && chat_template.source().find(role) == std::string::npos;
-  return is_unknown ? "system" : role;
+  return role == "developer" && !chat_template.knows_developer() ? "system" : role;
 }
 
 Result<Json::Object> read_object(const std::string& text, std::string_view what) {
@@ -105,8 +106,10 @@ Result<Json> message_of(const ChatMessage& from, const engine::chat::ChatTemplat
   if (from.members.empty()) return Json(std::move(message));
   auto members = read_object(from.members, "a message's further members");
   if (!members) return members.error();
+  const std::size_t num_own = message.size();
   for (auto& member : *members) {
-    if (std::ranges::any_of(message, [&](const auto& each) { return each.first == member.first; }))
+    if (std::ranges::any_of(std::span(message).first(num_own),
+                            [&](const auto& each) { return each.first == member.first; }))
       return Error{ErrorCode::invalid_argument,
                    "a message's further members have '" + member.first + "' a second time"};
     message.push_back(std::move(member));
@@ -166,8 +169,11 @@ Error left_out_error(const engine::chat::ChatTemplate& chat_template, std::span<
 // As render(), of which the first num_ours messages are not the client's.
 Result<engine::chat::RenderedPrompt> render_all(const ChatPrompt& chat, std::size_t num_ours,
                                                 const engine::chat::ChatTemplate& chat_template,
-                                                const engine::Tokenizer& tokenizer,
-                                                const std::atomic<bool>* interrupt) {
+                                                const engine::Tokenizer& tokenizer, const std::atomic<bool>* interrupt,
+                                                engine::chat::TimeBudget* given_time = nullptr) {
+  // Both renderings take no longer than one may.
+  engine::chat::TimeBudget own_time(engine::chat::Limits().max_time);
+  engine::chat::TimeBudget* const time = given_time != nullptr ? given_time : &own_time;
   engine::chat::ChatInput input;
   // To continue an answer that has no text yet is to begin it.
   const ChatMessage& last = chat.messages.back();
@@ -191,13 +197,13 @@ Result<engine::chat::RenderedPrompt> render_all(const ChatPrompt& chat, std::siz
     using namespace std::chrono;
     return engine::chat::format_time(format, floor<seconds>(system_clock::now()));
   };
-  auto prompt = chat_template.render(input, interrupt);
+  auto prompt = chat_template.render(input, interrupt, time);
   if (!prompt || !leaves_out(*prompt, given, chat_template)) return prompt;
   // What the template does with these messages need not be what it did with those of the probes.
   const auto other = messages_of(given, chat_template, prompt->left_out);
   if (!other) return other.error();
   input.messages = *other;
-  auto again = chat_template.render(input, interrupt);
+  auto again = chat_template.render(input, interrupt, time);
   if (again && !again->writes_whole_parts && !leaves_out(*again, given, chat_template)) return again;
   return left_out_error(chat_template, given, *leaves_out(*prompt, given, chat_template), num_ours);
 }
@@ -224,8 +230,9 @@ bool uses_tools(const ChatPrompt& chat) {
 }
 
 Result<engine::chat::RenderedPrompt> render(const ChatPrompt& chat, const engine::chat::ChatTemplate& chat_template,
-                                            const engine::Tokenizer& tokenizer, const std::atomic<bool>* interrupt) {
-  return render_all(chat, 0, chat_template, tokenizer, interrupt);
+                                            const engine::Tokenizer& tokenizer, const std::atomic<bool>* interrupt,
+                                            engine::chat::TimeBudget* time) {
+  return render_all(chat, 0, chat_template, tokenizer, interrupt, time);
 }
 
 Result<engine::chat::RenderedPrompt> render_next_turn(const ChatPrompt& chat,
@@ -291,10 +298,16 @@ void Encoding::encode_some(const std::atomic<bool>* interrupt) {
 void Encoding::encode_chat(const ChatPrompt& chat, const engine::EncodeOptions& options) {
   const engine::Tokenizer& tokenizer = *model_->tokenizer();
   const bool continues = request_->turn && !request_->turn->is_new();
-  const auto prompt =
-      (continues ? render_next_turn : render)(chat, *model_->chat_template_for(chat), tokenizer, options.interrupt);
+  const engine::chat::ChatTemplate& chat_template = *model_->chat_template_for(chat);
+  const auto prompt = continues ? render_next_turn(chat, chat_template, tokenizer, options.interrupt)
+                                : render(chat, chat_template, tokenizer, options.interrupt);
   if (!prompt) {
     refusal_ = prompt.error();
+    return;
+  }
+  // Before it is encoded, which takes many times the memory.
+  if (const auto too_long = model_->cannot_fit(*prompt)) {
+    refusal_ = *too_long;
     return;
   }
   ids_.push_back(tokenizer.encode(prompt->segments, options));

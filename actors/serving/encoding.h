@@ -22,6 +22,8 @@ namespace troupe::actors {
 [[nodiscard]] std::span<const std::string> texts_of(const Request& request);
 // Whether it has texts or a conversation, which become ids on their way.
 [[nodiscard]] bool needs_encoding(const Request& request);
+// Whether that is a conversation, which a chat template renders.
+[[nodiscard]] bool is_conversation(const Request& request);
 // Equal for a request and its retry, never 0: a hash of the number of choices, the size of all input, and the first and
 // last 4 KiB of the prompt, of the first and last message, or of the first and last input of an Embed. O(messages), for
 // the size of all.
@@ -34,11 +36,13 @@ namespace troupe::actors {
 [[nodiscard]] StopScope stop_scope_of(const ChatPrompt& chat);
 
 // The prompt that the template makes of a conversation, with the tokenizer's BOS and EOS texts; times are the system
-// clock's, in UTC. Error: invalid_argument. Throws engine::Interrupted once the flag (may be null) is set.
+// clock's, in UTC. Error: invalid_argument. Throws engine::Interrupted once the flag (may be null) is set. time: what
+// is left of it is what all of it may take; null: as long as one rendering may.
 [[nodiscard]] Result<engine::chat::RenderedPrompt> render(const ChatPrompt& chat,
                                                           const engine::chat::ChatTemplate& chat_template,
                                                           const engine::Tokenizer& tokenizer,
-                                                          const std::atomic<bool>* interrupt);
+                                                          const std::atomic<bool>* interrupt,
+                                                          engine::chat::TimeBudget* time = nullptr);
 
 // Likewise for messages that continue a session: what the template writes after an answer, beginning with the marks
 // that end it. The session's own tokens, reasoning included, stay as they are, so this does not depend on them.

@@ -15,9 +15,25 @@
 
 namespace troupe::actors {
 
-ServedModel::ServedModel(std::shared_ptr<const engine::LoadedModel> model)
+namespace {
+
+using engine::chat::ChatTemplate;
+using engine::chat::TimeBudget;
+
+// A template that can be used: it is one, and passes its trial within `time`.
+Result<std::shared_ptr<const ChatTemplate>> tried_template(const std::string& source, const std::string& name,
+                                                           TimeBudget& time, const std::atomic<bool>* interrupt) {
+  auto parsed = ChatTemplate::parse(source, name);
+  if (!parsed) return parsed;
+  if (const Status tried = (*parsed)->try_out(time, interrupt); !tried) return tried.error();
+  return parsed;
+}
+
+}  // namespace
+
+ServedModel::ServedModel(std::shared_ptr<const engine::LoadedModel> model, const std::atomic<bool>* interrupt)
     : model_(std::move(model)), vectors_(std::make_shared<const engine::HiddenStates>(model_)) {
-  const Status own = choose_chat_template({});  // its own is never an error
+  const Status own = choose_chat_template({}, interrupt);  // its own is never an error
   TROUPE_ASSERT(own);
 }
 
@@ -31,17 +47,22 @@ Result<engine::Drafting> ServedModel::set_draft_model(std::shared_ptr<const engi
   return how;
 }
 
-Status ServedModel::choose_chat_template(const ChatTemplateChoice& choice) {
-  const Status taken = take_chat_template(choice);
+Status ServedModel::choose_chat_template(const ChatTemplateChoice& choice, const std::atomic<bool>* interrupt) {
+  TimeBudget time = engine::chat::trial_time();
+  const Status taken = take_chat_template(choice, time, interrupt);
   if (!taken) return taken;
-  find_reasoning();
+  find_reasoning(time, interrupt);
   tool_template_ = nullptr;
+  tool_problem_.clear();
   if (!chat_template_ || !choice.name.empty() || !choice.source.empty()) return taken;
   const auto& own = model_->chat_templates();
   const auto found = std::ranges::find(own, "tool_use", [](const auto& each) { return std::string_view(each.first); });
   if (found == own.end()) return taken;
-  if (auto parsed = engine::chat::ChatTemplate::parse(found->second, found->first)) tool_template_ = *std::move(parsed);
-  if (tool_template_) tool_template_->form();  // now, not with the first conversation
+  TimeBudget tool_time = engine::chat::trial_time();
+  if (auto tried = tried_template(found->second, found->first, tool_time, interrupt))
+    tool_template_ = *std::move(tried);
+  else
+    tool_problem_ = tried.error().message;
   return taken;
 }
 
@@ -49,25 +70,39 @@ const std::shared_ptr<const engine::chat::ChatTemplate>& ServedModel::chat_templ
   return tool_template_ && uses_tools(chat) ? tool_template_ : chat_template_;
 }
 
-void ServedModel::find_reasoning() {
+std::optional<Error> ServedModel::cannot_fit(const engine::chat::RenderedPrompt& prompt) const {
+  // What the vocabulary normalizes before it reads may become shorter.
+  constexpr std::size_t kMostShrinking = 4;
+  std::size_t bytes = 0;
+  for (const auto& segment : prompt.segments) bytes += segment.text.size();
+  if (longest_piece_ == 0 || bytes / longest_piece_ / kMostShrinking <= info().context) return std::nullopt;
+  return Error{ErrorCode::invalid_argument,
+               fmt::format("chat template '{}' makes a prompt of {} bytes, which no {} tokens have; send less",
+                           chat_template_->name(), bytes, info().context)};
+}
+
+void ServedModel::find_reasoning(TimeBudget& time, const std::atomic<bool>* interrupt) {
   const engine::Tokenizer* const vocabulary = tokenizer().get();
   reasoning_ = engine::find_reasoning_markers(chat_template_ ? chat_template_->source() : "", vocabulary);
   begins_reasoning_ = false;
   if (!chat_template_ || vocabulary == nullptr) return;
-  chat_template_->form();
-  const auto prompt = render(ChatPrompt{{{"user", "-"}}}, *chat_template_, *vocabulary, nullptr);
+  longest_piece_ = 0;
+  for (TokenId id = 0; id < static_cast<TokenId>(vocabulary->size()); ++id)
+    longest_piece_ = std::max(longest_piece_, vocabulary->raw_piece(id).size());
+  const auto prompt = render(ChatPrompt{{{"user", "-"}}}, *chat_template_, *vocabulary, interrupt, &time);
   if (!prompt) return;
   const std::string text = prompt->text();
   begins_reasoning_ = std::string_view(text).substr(0, text.find_last_not_of(" \t\r\n") + 1).ends_with(reasoning_.open);
 }
 
-Status ServedModel::take_chat_template(const ChatTemplateChoice& choice) {
+Status ServedModel::take_chat_template(const ChatTemplateChoice& choice, TimeBudget& time,
+                                       const std::atomic<bool>* interrupt) {
   const std::string kRemedy = "; start the server with --chat-template FILE or NAME, or send text";
   if (!model_) return Error{ErrorCode::invalid_argument, "an encoder has no use for a chat template"};
   if (!choice.source.empty()) {
-    auto parsed = engine::chat::ChatTemplate::parse(choice.source, choice.name);
-    if (!parsed) return parsed.error();
-    chat_template_ = *std::move(parsed);
+    auto tried = tried_template(choice.source, choice.name, time, interrupt);
+    if (!tried) return tried.error();
+    chat_template_ = *std::move(tried);
     return Ok{};
   }
   const auto& own = model_->chat_templates();
@@ -89,13 +124,13 @@ Status ServedModel::take_chat_template(const ChatTemplateChoice& choice) {
     chat_problem_ = "this model has no chat template" + kRemedy;
     return Ok{};
   }
-  auto parsed = engine::chat::ChatTemplate::parse(found->second, choice.name.empty() ? "default" : choice.name);
-  if (parsed)
-    chat_template_ = *std::move(parsed);
+  auto tried = tried_template(found->second, choice.name.empty() ? "default" : choice.name, time, interrupt);
+  if (tried)
+    chat_template_ = *std::move(tried);
   else if (!choice.name.empty())
-    return parsed.error();
+    return tried.error();
   else
-    chat_problem_ = "the model's own chat template cannot be used (" + parsed.error().message + ")" + kRemedy;
+    chat_problem_ = "the model's own chat template cannot be used (" + tried.error().message + ")" + kRemedy;
   return Ok{};
 }
 

@@ -2,6 +2,8 @@
 // makes vectors.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -42,7 +44,8 @@ struct ChatTemplateChoice {
 // Immutable, except for what the models themselves allow.
 class ServedModel {
  public:
-  explicit ServedModel(std::shared_ptr<const engine::LoadedModel> model);
+  // Tries its own chat template. Throws engine::Interrupted once the flag (may be null) is set.
+  explicit ServedModel(std::shared_ptr<const engine::LoadedModel> model, const std::atomic<bool>* interrupt = nullptr);
   explicit ServedModel(std::shared_ptr<const engine::Encoder> encoder);
 
   const std::shared_ptr<const engine::LoadedModel>& language_model() const { return model_; }  // null: an encoder
@@ -66,10 +69,15 @@ class ServedModel {
   const engine::ReasoningMarkers& reasoning() const { return reasoning_; }
   // Whether the chat template ends a prompt within reasoning, if a request says nothing of it.
   bool begins_reasoning() const { return begins_reasoning_; }
-  // Takes the template that is asked for, else the model's own. Error: bad_model (the source is no template),
-  // invalid_argument (the file has none of that name); then nothing changes. A template of the model's own that cannot
-  // be read is no error, as the model serves texts without it.
-  Status choose_chat_template(const ChatTemplateChoice& choice);
+  // Why the file's template `tool_use` is not used; empty: it is, or there is none.
+  const std::string& tool_problem() const { return tool_problem_; }
+  // Takes the template that is asked for, else the model's own, once it has passed its trial. Error: bad_model (the
+  // source is no template, or takes too long), invalid_argument (the file has none of that name); then nothing changes.
+  // A template of the model's own that cannot be used is no error, as the model serves texts without it. interrupt: as
+  // of the constructor.
+  Status choose_chat_template(const ChatTemplateChoice& choice, const std::atomic<bool>* interrupt = nullptr);
+  // Why a prompt has more tokens than the context, if that is clear from its bytes alone. Error: invalid_argument.
+  std::optional<Error> cannot_fit(const engine::chat::RenderedPrompt& prompt) const;
   const std::string& numerics_id() const { return model_ ? model_->numerics_id() : encoder_->numerics_id(); }
   const kernels::KernelTable& kernels() const { return model_ ? model_->kernels() : encoder_->kernels(); }
   std::uint64_t weight_bytes() const;
@@ -81,8 +89,9 @@ class ServedModel {
   void add_to(KnownMemory& known) const;
 
  private:
-  Status take_chat_template(const ChatTemplateChoice& choice);
-  void find_reasoning();
+  Status take_chat_template(const ChatTemplateChoice& choice, engine::chat::TimeBudget& time,
+                            const std::atomic<bool>* interrupt);
+  void find_reasoning(engine::chat::TimeBudget& time, const std::atomic<bool>* interrupt);
 
   std::shared_ptr<const engine::LoadedModel> model_;
   std::shared_ptr<const engine::LoadedModel> draft_;
@@ -90,7 +99,8 @@ class ServedModel {
   std::shared_ptr<const engine::TextVectors> vectors_;
   std::shared_ptr<const engine::chat::ChatTemplate> chat_template_;
   std::shared_ptr<const engine::chat::ChatTemplate> tool_template_;
-  std::string chat_problem_;
+  std::string chat_problem_, tool_problem_;
+  std::size_t longest_piece_ = 0;  // bytes of a token's text, of a model with a chat template
   engine::ReasoningMarkers reasoning_;
   bool begins_reasoning_ = false;
 };

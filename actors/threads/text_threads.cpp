@@ -1,6 +1,7 @@
 #include "actors/threads/text_threads.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "actors/requests/request_check.h"
@@ -30,7 +31,7 @@ TextThreads::TextThreads(const TextThreadsOptions& options, std::vector<int> cpu
 TextThreads::~TextThreads() { drop_all(); }
 
 std::optional<End> TextThreads::post(TextJob job) {
-  const auto shared = std::make_shared<TextJob>(std::move(job));
+  const auto shared = std::make_shared<Job>(std::move(job));
   auto refusal = enter(shared);
   if (refusal) {
     drop_unwanted();
@@ -43,18 +44,24 @@ std::optional<End> TextThreads::post(TextJob job) {
 std::optional<scheduler::Refusal> TextThreads::enter(const JobPtr& job) {
   const std::lock_guard lock(mutex_);
   if (closed_) return scheduler::server_drains();
-  if (auto refusal = texts_.try_take(job->tenant)) return refusal;
-  if (auto refusal = bytes_.try_take(job->tenant, job->bytes)) {
-    texts_.give_back(job->tenant.id);
-    return refusal;
+  if (job->is_counted) {
+    if (auto refusal = texts_.try_take(job->tenant)) return refusal;
+    if (auto refusal = bytes_.try_take(job->tenant, job->bytes)) {
+      texts_.give_back(job->tenant.id);
+      return refusal;
+    }
   }
   ++num_not_ended_;
-  queue_.push(job->tenant.id, job->first_part, job);
+  push(job, job->first_part);
   if (num_active_ == num_threads_) return std::nullopt;
   ++num_active_;
   const bool taken = pool_.post([this] { work(); });
   TROUPE_ASSERT(taken);  // the pool's queue is as long as its number of threads
   return std::nullopt;
+}
+
+void TextThreads::push(const JobPtr& job, std::uint64_t bytes) {
+  queue_.push(job->tenant.id, bytes, job, job->renders != nullptr ? Queue::Work::rendering : Queue::Work::text);
 }
 
 // Runs on a thread of the pool until the queue is empty.
@@ -64,6 +71,7 @@ void TextThreads::work() {
     const JobPtr& job = next->item;
     running_.push_back(job);
     lock.unlock();
+    const auto begin = std::chrono::steady_clock::now();
     std::uint64_t left = 0;
     std::optional<End> how;
     try {
@@ -72,11 +80,13 @@ void TextThreads::work() {
     } catch (const engine::Interrupted&) {
       how = ended_as(Outcome::cancelled, {});
     }
+    const auto took = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - begin);
     lock.lock();
     std::erase(running_, job);
-    if (next->is_large) queue_.large_done();
+    queue_.done(*next, static_cast<std::uint64_t>(took.count()));
+    if (how && job->dropped) how = job->dropped;
     if (left > 0 && !closed_) {
-      queue_.push(job->tenant.id, left, job);
+      push(job, left);
       continue;
     }
     if (closed_ && (how || left > 0))
@@ -94,13 +104,14 @@ void TextThreads::finish(const std::vector<JobPtr>& jobs, const std::optional<En
   {
     const std::lock_guard lock(mutex_);
     for (const JobPtr& job : jobs) {
+      if (!job->is_counted) continue;
       texts_.give_back(job->tenant.id);
       bytes_.give_back(job->tenant.id, job->bytes);
     }
   }
   for (const JobPtr& job : jobs) {
     job->ended(how);
-    *job = TextJob();  // frees the text and the result
+    static_cast<TextJob&>(*job) = TextJob();  // frees the text and the result
   }
   std::vector<std::function<void()>> done;
   {
@@ -130,6 +141,21 @@ void TextThreads::drop_all() {
   }
   if (waiting.empty()) return;
   finish(waiting, ended_as(Outcome::draining, "the server stopped before this text was worked on; try again later"));
+}
+
+void TextThreads::drop_renderings(const void* model, const End& how) {
+  const auto renders = [&](const JobPtr& job) { return job->renders != nullptr && job->renders == model; };
+  std::vector<JobPtr> waiting;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const JobPtr& job : running_) {
+      if (!renders(job)) continue;
+      job->dropped = how;
+      *job->unwanted = true;
+    }
+    waiting = queue_.remove_if(renders);
+  }
+  if (!waiting.empty()) finish(waiting, how);
 }
 
 void TextThreads::when_empty(std::function<void()> done) {

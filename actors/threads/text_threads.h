@@ -1,4 +1,4 @@
-// The threads that encode and decode texts, and the queue of texts that wait for them.
+// The threads that encode and decode texts and render conversations, and the queue of those that wait for them.
 #pragma once
 
 #include <atomic>
@@ -27,6 +27,10 @@ struct TextJob {
   scheduler::Tenant tenant;
   std::uint64_t bytes = 0;           // of its text, counted against max_bytes
   std::uint64_t first_part = bytes;  // bytes that the first call of `work` processes
+  // The model whose chat template it runs: how long that takes is not known by the bytes. Null: it runs none.
+  const void* renders = nullptr;
+  // Whether it counts against max_texts and max_bytes; not where other limits bound it already.
+  bool is_counted = true;
   // Set from any thread: the job ends soon, queued or running. Never null.
   CancelFlag unwanted = std::make_shared<std::atomic<bool>>(false);
   // Called on a text thread: does all of the work, or the next part of it. Returns the bytes of the part after that; 0:
@@ -56,13 +60,22 @@ class TextThreads {
   // Ends queued jobs as Outcome::draining and running ones as Outcome::cancelled, the latter as soon as they check
   // their flag; later jobs are refused.
   void drop_all();
+  // Ends as `how` the jobs that render for this model, queued ones at once and running ones as soon as they check their
+  // flag. Those that are posted later are not refused.
+  void drop_renderings(const void* model, const End& how);
   // Calls `done` once `ended` of every job has returned; at once if that is so now.
   void when_empty(std::function<void()> done);
 
  private:
-  using JobPtr = std::shared_ptr<TextJob>;
+  struct Job : TextJob {
+    explicit Job(TextJob job) : TextJob(std::move(job)) {}
+    std::optional<End> dropped{};  // how it ends if it was interrupted; nullopt: as cancelled
+  };
+  using JobPtr = std::shared_ptr<Job>;
+  using Queue = scheduler::TextQueue<JobPtr>;
 
   std::optional<scheduler::Refusal> enter(const JobPtr& job);
+  void push(const JobPtr& job, std::uint64_t bytes);
   void work();
   void drop_unwanted();
   void finish(const std::vector<JobPtr>& jobs, const std::optional<End>& how);
@@ -70,7 +83,7 @@ class TextThreads {
   const std::uint32_t num_threads_;
   std::mutex mutex_;
   scheduler::SharedLimit texts_, bytes_;
-  scheduler::TextQueue<JobPtr> queue_;
+  Queue queue_;
   std::vector<JobPtr> running_;
   std::uint32_t num_active_ = 0;     // threads in work(), or about to be
   std::uint64_t num_not_ended_ = 0;  // jobs whose `ended` has not returned

@@ -57,6 +57,9 @@ caf::behavior Intake::make_behavior() {
       },
       [this](const msg::Encoded& done) { encoded(done.request, done.ids); },
       [this](const msg::NotRendered& refused) { not_rendered(refused.request, refused.why); },
+      [this](const msg::NotEncoded& dropped) {
+        if (streams_.state(dropped.request) == RequestState::encoding) end(dropped.request, dropped.how);
+      },
       [this](const msg::EncodeFailed& failed) { not_encoded(failed.request, failed.why); },
       [this](const msg::SessionLoaded& done) { session_loaded(done.request, *done.tokens); },
       [this](const msg::Deadline&) { end_overdue(); },
@@ -140,7 +143,11 @@ std::optional<End> Intake::check_embed_bytes(RequestId request, const Request& b
 
 void Intake::encode(RequestId request, std::shared_ptr<const Request> body) {
   if (!body) return;
-  if (input_bytes(*body) <= kMaxTextInActor) {
+  const bool is_chat = is_conversation(*body);
+  if (is_chat && model_.draining()) return end(request, refused(scheduler::server_drains()));
+  if (is_chat && model_.unloading()) return end(request, being_unloaded(model_.name()));
+  const bool is_short = input_bytes(*body) <= kMaxTextInActor;
+  if (is_short && !is_chat) {
     const auto& tokenizers = wiring_->tokenizers;
     return send(tokenizers[next_tokenizer_++ % tokenizers.size()], msg::Encode{request, std::move(body)});
   }
@@ -149,14 +156,16 @@ void Intake::encode(RequestId request, std::shared_ptr<const Request> body) {
   text.tenant = body->tenant;
   text.bytes = input_bytes(*body);
   text.first_part = encoding->next_part();
+  text.renders = is_chat ? wiring_->model.get() : nullptr;
+  text.is_counted = !is_short;  // short ones are bounded by the limits of requests that wait
   encoding_[request] = text.unwanted;
   const auto result = std::make_shared<caf::message>();
   text.work = [result, request, body, encoding, faults = faults_, unwanted = text.unwanted] {
     return encode_part(*encoding, faults, request, *body, *result, unwanted.get()) ? 0 : encoding->next_part();
   };
-  // With an End the job was interrupted or dropped, and its request has ended: nothing is sent.
-  text.ended = [result, self = caf::actor{this}](const std::optional<End>& end) {
-    if (!end) caf::anon_send(self, std::move(*result));
+  // With an End the job was interrupted or dropped: its request has ended, or ends so.
+  text.ended = [result, request, self = caf::actor{this}](const std::optional<End>& end) {
+    caf::anon_send(self, end ? caf::make_message(msg::NotEncoded{request, *end}) : std::move(*result));
   };
   if (auto full = texts_.post(std::move(text))) end(request, *full);
 }

@@ -6,8 +6,8 @@
 // intake continues from there.
 //
 // Receives  msg::Submit    a new request: it is ended, kept until the model is loaded, or encoded
-//           msg::Encoded   its text as ids; msg::NotRendered: refused; msg::EncodeFailed: it is tried once more,
-//                          then ended
+//           msg::Encoded   its text as ids; msg::NotRendered: refused; msg::NotEncoded: dropped; msg::EncodeFailed: it
+//                          is tried once more, then ended
 //           msg::SessionLoaded  the tokens of its session and its own, or why that cannot be continued
 //           msg::Deadline  its own timer: a deadline may have passed
 //           msg::Forget    a stream has ended; msg::ForgetAll: all of them
@@ -71,7 +71,7 @@ class Intake : public ActorBase {
   std::size_t next_tokenizer_ = 0;
 };
 
-// Encodes short texts. The vocabulary is immutable and shared.
+// Encodes short texts; conversations are rendered on the text threads. The vocabulary is immutable and shared.
 //
 // Receives  msg::Encode -> sends msg::Encoded, msg::NotRendered or msg::EncodeFailed to the sender
 class TextEncoder : public ActorBase {

@@ -94,6 +94,10 @@ struct NotRendered {  // the chat template refused its conversation
   RequestId request;
   std::string why;
 };
+struct NotEncoded {  // its text or conversation was dropped
+  RequestId request;
+  End how;
+};
 struct EncodeFailed {
   RequestId request;
   Failure why;
@@ -193,10 +197,10 @@ template <class T, class... Types>
 concept OneOf = (std::is_same_v<T, Types> || ...);
 template <class T>
 concept Message =
-    OneOf<T, Submit, Credit, Deadline, Forget, ForgetAll, Encode, Encoded, NotRendered, EncodeFailed, Enqueue,
-          SessionLoaded, SessionRead, FindCached, Lease, Leased, RunStep, StepResult, StepFailed, Propose, Proposed,
-          DrafterDied, PassEnded, PassFailed, TurnCame, BeginEpoch, Quiesce, Quiesced, LoadEnded, ModelLoaded, Wire,
-          Restart, Drain, DrainTimeout, Unload, UnloadTimeout, Snapshot, Fence, Fenced, Crash>;
+    OneOf<T, Submit, Credit, Deadline, Forget, ForgetAll, Encode, Encoded, NotRendered, NotEncoded, EncodeFailed,
+          Enqueue, SessionLoaded, SessionRead, FindCached, Lease, Leased, RunStep, StepResult, StepFailed, Propose,
+          Proposed, DrafterDied, PassEnded, PassFailed, TurnCame, BeginEpoch, Quiesce, Quiesced, LoadEnded, ModelLoaded,
+          Wire, Restart, Drain, DrainTimeout, Unload, UnloadTimeout, Snapshot, Fence, Fenced, Crash>;
 
 }  // namespace msg
 

@@ -45,10 +45,12 @@ void log_chat_template(const ServedModel& served) {
   if (const auto& for_tools = served.tool_template())
     spdlog::info("chat template \"{}\", {} bytes, for conversations with tools", for_tools->name(),
                  for_tools->source().size());
+  else if (!served.tool_problem().empty())
+    spdlog::warn("conversations with tools get the model's other template: {}", served.tool_problem());
 }
 
 Result<ServedModel> load_served(const std::shared_ptr<const engine::ModelFile>& file,
-                                const engine::LoadOptions& options) {
+                                const engine::LoadOptions& options, const std::atomic<bool>& given_up) {
   if (engine::is_encoder(*file)) {
     auto encoder = engine::Encoder::load(file, options);
     if (!encoder) return encoder.error();
@@ -56,7 +58,7 @@ Result<ServedModel> load_served(const std::shared_ptr<const engine::ModelFile>& 
   }
   auto model = engine::LoadedModel::load(file, options);
   if (!model) return model.error();
-  return ServedModel(*std::move(model));
+  return ServedModel(*std::move(model), &given_up);
 }
 
 // The draft model, which takes its part of options.memory first: a few whole contexts of K and V.
@@ -123,13 +125,21 @@ void ModelUnit::cancel(RequestId request, TimePoint now) const {
 
 void ModelUnit::drain(std::chrono::milliseconds timeout) {
   parts_.model.set_draining();
+  drop_renderings(refused(scheduler::server_drains()));
   caf::anon_send(supervisor_, msg::Drain{timeout});
 }
 
 void ModelUnit::unload(std::chrono::milliseconds timeout, std::function<void()> drained) {
+  given_up_ = true;
   parts_.model.set_unloading();
+  drop_renderings(being_unloaded(name()));
   caf::anon_send(supervisor_, msg::Unload{timeout});
   server_.streams.when_empty(id(), std::move(drained));
+}
+
+// A template may take its time, whatever the answers that run need of theirs.
+void ModelUnit::drop_renderings(const End& how) {
+  if (const auto model = parts_.model.model()) server_.texts.drop_renderings(model.get(), how);
 }
 
 void ModelUnit::ask(std::shared_ptr<StatusQuery> query) {
@@ -159,6 +169,7 @@ bool ModelUnit::is_making_progress(TimePoint now) const {
 }
 
 void ModelUnit::stop() {
+  given_up_ = true;
   parts_.model.set_draining();
   caf::anon_send_exit(supervisor_, caf::exit_reason::user_shutdown);
 }
@@ -181,6 +192,8 @@ void ModelUnit::load(engine::Team& team) {
     set_loaded(*std::move(served));
   } catch (const engine::Stopped&) {
     throw;
+  } catch (const engine::Interrupted&) {
+    fail(given_up());
   } catch (const GivenUp&) {
     fail(given_up());
   } catch (...) {
@@ -207,7 +220,7 @@ Result<ServedModel> ModelUnit::load_files(engine::Team& team) {
     if (!loaded) return loaded.error();
     draft = *std::move(loaded);
   }
-  auto served = load_served(entry_.file, options);
+  auto served = load_served(entry_.file, options, given_up_);
   if (!served) return served;
   if (draft) {
     const std::string drafting =
@@ -219,7 +232,8 @@ Result<ServedModel> ModelUnit::load_files(engine::Team& team) {
     spdlog::info("{}{}", drafting, by_text ? "; its vocabulary is another one, so it drafts by text" : "");
   }
   if (!entry_.source.chat_template.name.empty())
-    if (const Status chosen = served->choose_chat_template(entry_.source.chat_template); !chosen) return chosen.error();
+    if (const Status chosen = served->choose_chat_template(entry_.source.chat_template, &given_up_); !chosen)
+      return chosen.error();
   if (server_.options.check_model)
     if (const Status served_well = server_.options.check_model(*served); !served_well) return served_well.error();
   return served;

@@ -50,9 +50,11 @@ class ModelUnit : public std::enable_shared_from_this<ModelUnit> {
   void credit(RequestId request, std::uint64_t granted) const {
     parts_.mailboxes.send(Role::batcher, msg::Credit{request, granted});
   }
-  // Refuses new requests; those that are live when the timeout has passed are ended as cancelled.
+  // Refuses new requests, and those whose conversation is not rendered yet; those that are live when the timeout has
+  // passed are ended as cancelled.
   void drain(std::chrono::milliseconds timeout);
-  // Gives up a load, and ends new requests as Outcome::model_unloaded, so also those that are live when the timeout has
+  // Gives up a load, and ends new requests as Outcome::model_unloaded, so also those whose conversation is not rendered
+  // yet, and those that are live when the timeout has
   // passed. `drained` is called once the unit has no stream; it may then be stopped.
   void unload(std::chrono::milliseconds timeout, std::function<void()> drained);
   // The query is answered once every event that the asking client knows of is counted.
@@ -88,6 +90,7 @@ class ModelUnit : public std::enable_shared_from_this<ModelUnit> {
   Result<ServedModel> load_files(engine::Team& team);
   void measure(const ServedModel& served, double load_seconds);
   void set_loaded(ServedModel model);
+  void drop_renderings(const End& how);
 
   CatalogEntry entry_;  // its files are closed once they are loaded
   const std::shared_ptr<MemoryBudget::Part> memory_;
@@ -95,6 +98,7 @@ class ModelUnit : public std::enable_shared_from_this<ModelUnit> {
   UnitParts parts_;
   caf::actor supervisor_;
   std::function<void()> on_destroyed_;
+  std::atomic<bool> given_up_{false};  // a load ends as soon as it sees this
 };
 
 }  // namespace troupe::actors

@@ -17,6 +17,7 @@
 #include "cli/serve/tenant_rules.h"
 #include "config/printable.h"
 #include "config/system_error.h"
+#include "engine/chat/template.h"
 #include "engine/model/file_verdict.h"
 #include "engine/model/kernel_choice.h"
 #include "engine/model/memory_budget.h"
@@ -64,6 +65,27 @@ Status check_template_name(const engine::ModelFile& file, const actors::ChatTemp
   return Error{ErrorCode::bad_config,
                fmt::format("'{}' is no file, none of troupe's templates, and none of the model's file",
                            Printable(choice.name).text())};
+}
+
+// Of the templates that conversations would be rendered by, the first one that cannot be used: it is none, or its trial
+// takes too long.
+Status check_templates(const engine::ModelFile& file, const actors::ChatTemplateChoice& choice) {
+  std::vector<std::pair<std::string, std::string>> used;
+  if (!choice.source.empty()) {
+    used.emplace_back(choice.name, choice.source);
+  } else if (const auto own = engine::find_chat_templates(file)) {
+    const std::string chosen = choice.name == "default" ? "" : choice.name;
+    for (const auto& [name, source] : *own)
+      if (name == chosen || (chosen.empty() && (name == "default" || name == "tool_use")))
+        used.emplace_back(name.empty() ? "default" : name, source);
+  }
+  for (const auto& [name, source] : used) {
+    const auto parsed = engine::chat::ChatTemplate::parse(source, name);
+    if (!parsed) return parsed.error();
+    engine::chat::TimeBudget time = engine::chat::trial_time();
+    if (const Status tried = (*parsed)->try_out(time); !tried) return tried;
+  }
+  return Ok{};
 }
 
 class Checker {
@@ -131,6 +153,8 @@ class Checker {
                                                        ? place_of(given_, "chat-template") + ": chat-template"
                                                        : "chat-template",
                                                    found.error().message)};
+    if (!engine::is_encoder(*entry.file))
+      if (Status usable = check_templates(*entry.file, source.chat_template); !usable) return usable;
     if (!rules_) return Ok{};
     const bool shares = source.load.memory == 0 && memory != 0;
     const auto blocks = most_blocks(*entry.file, source.load,

@@ -91,6 +91,9 @@ struct MemoryLimit {
 // The most memory of each kind that a server with these options uses. context: of one sequence, in tokens.
 std::vector<MemoryLimit> memory_limits(const config::ServeOptions& options, std::uint64_t context) {
   const std::uint64_t budget = options.memory.count > 0 ? options.memory.count : engine::default_memory_budget();
+  // One on each text thread (one more than those for large texts), and the trial of the model that is being loaded. Any
+  // of the prompts may be long.
+  const engine::chat::Limits rendering;
   const std::uint64_t requests = options.max_queued_requests + options.max_parked_requests + options.max_sequences;
   return {
       {"weights, KV cache, snapshots", budget, "memory"},
@@ -104,7 +107,11 @@ std::vector<MemoryLimit> memory_limits(const config::ServeOptions& options, std:
       {"prompts that wait", sizeof(std::int32_t) * options.max_queued_tokens, "max-queued-tokens"},
       {"sequences", kTokenBytes * context * options.max_sequences, "parallel, ctx-size"},
       {"texts that wait", options.max_queued_text_bytes, "max-queued-text-bytes"},
-      {"texts being encoded", kEncodedFactor * options.max_frame_bytes * options.tokenizer_threads,
+      {"conversations being rendered", rendering.max_value_bytes * (options.tokenizer_threads + 2),
+       "tokenizer-threads"},
+      {"texts being encoded",
+       kEncodedFactor * std::max<std::uint64_t>(options.max_frame_bytes, rendering.max_output_bytes) *
+           (options.tokenizer_threads + 1),
        "max-frame-bytes, tokenizer-threads"},
       {"requests for vectors", options.max_embed_bytes, "max-embed-bytes"},
       {"sessions read and saved", options.max_session_buffer_bytes, "max-session-buffer-bytes"},

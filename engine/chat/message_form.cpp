@@ -10,9 +10,6 @@
 namespace troupe::engine::chat {
 namespace {
 
-// A part of a prompt's bounds, so that all probes together take less than the rendering of one prompt may.
-constexpr std::uint64_t kMaxProbeSteps = 200'000;
-
 constexpr std::array<std::string_view, 4> kProbedRoles = {"user", "assistant", "system", "tool"};
 constexpr const char* kWords = "what the probe says";
 
@@ -25,15 +22,11 @@ std::size_t count_of(std::string_view text, std::string_view word) {
 // How often a value of none was written: as Python or as JSON writes it.
 std::size_t count_nones(const std::string& prompt) { return count_of(prompt, "None") + count_of(prompt, "null"); }
 
-}  // namespace
-
 // Renders conversations in the form that is known so far.
 class FormProbe {
  public:
-  explicit FormProbe(const ChatTemplate& chat_template)
-      : chat_template_(chat_template), limits_(chat_template.limits_) {
-    limits_.max_steps = std::min(limits_.max_steps, kMaxProbeSteps);
-  }
+  FormProbe(const ChatTemplate& chat_template, TimeBudget& time, const std::atomic<bool>* interrupt)
+      : chat_template_(chat_template), time_(time), interrupt_(interrupt) {}
 
   MessageForm find() {
     for (const std::string_view role : kProbedRoles) {
@@ -68,7 +61,7 @@ class FormProbe {
     ChatInput input;
     input.messages = std::move(messages);
     input.now = [](std::string_view format) { return format_time(format, {}); };
-    auto prompt = chat_template_.render_within(limits_, input, nullptr);
+    auto prompt = chat_template_.render(input, interrupt_, &time_);
     return prompt ? std::optional(*std::move(prompt)) : std::nullopt;
   }
 
@@ -107,9 +100,12 @@ class FormProbe {
   }
 
   const ChatTemplate& chat_template_;
-  Limits limits_;
+  TimeBudget& time_;
+  const std::atomic<bool>* interrupt_;
   MessageForm form_;
 };
+
+}  // namespace
 
 bool MessageForm::reads_parts(std::string_view role) const {
   return std::ranges::find(parts_roles, role) != parts_roles.end();
@@ -119,7 +115,9 @@ bool MessageForm::reads(std::string_view role) const {
   return std::ranges::find(unread_roles, role) == unread_roles.end();
 }
 
-MessageForm find_message_form(const ChatTemplate& chat_template) { return FormProbe(chat_template).find(); }
+MessageForm find_message_form(const ChatTemplate& chat_template, TimeBudget& time, const std::atomic<bool>* interrupt) {
+  return FormProbe(chat_template, time, interrupt).find();
+}
 
 Json text_part(std::string_view text) { return Json::Object{{"type", "text"}, {"text", text}}; }
 

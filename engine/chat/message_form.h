@@ -1,11 +1,13 @@
 // In which form a chat template reads what messages say.
 #pragma once
 
+#include <atomic>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "engine/chat/values/json.h"
+#include "engine/chat/values/time_budget.h"
 
 namespace troupe::engine::chat {
 
@@ -25,8 +27,9 @@ struct MessageForm {
   bool reads(std::string_view role) const;
 };
 
-// Renders conversations of two or three short messages, each with a bound far below that of a prompt.
-[[nodiscard]] MessageForm find_message_form(const ChatTemplate& chat_template);
+// Renders conversations of two or three short messages, all within `time`. interrupt: as for ChatTemplate::render().
+[[nodiscard]] MessageForm find_message_form(const ChatTemplate& chat_template, TimeBudget& time,
+                                            const std::atomic<bool>* interrupt);
 
 // {"type": "text", "text": text}
 [[nodiscard]] Json text_part(std::string_view text);

@@ -8,6 +8,7 @@
 #include "config/printable.h"
 #include "engine/chat/jinja/interpreter.h"
 #include "engine/chat/syntax/parser.h"
+#include "engine/chat/values/python_text.h"
 
 namespace troupe::engine::chat {
 namespace {
@@ -48,10 +49,10 @@ class Messages {
     for (std::size_t i = 0; i < value_.list().items.size(); ++i) {
       const Value& message = value_.list().items[i];
       if (!message.is(Kind::map)) throw TemplateError("each of 'messages' must be an object");
-      const Value* const given = message.map().find("role");
+      const Value* const given = message.map().find("role", heap);
       if (given != nullptr && given->is(Kind::text) && is_known_role(given->text().bytes()))
         heap.set(message.map(), role, heap.text(given->text().bytes()));
-      if (const Value* const said = message.map().find("content"))
+      if (const Value* const said = message.map().find("content", heap))
         heap.set(message.map(), content, numbered_content(*said, i));
     }
   }
@@ -71,7 +72,7 @@ class Messages {
   }
 
  private:
-  Value numbered(const std::string& text, std::size_t message) {
+  Value numbered(std::string_view text, std::size_t message) {
     if (trimmed(text).empty()) return heap_.text(text, kFromInput);
     messages_of_.push_back(message);
     return heap_.text(text, kFirstContent + static_cast<Origin>(messages_of_.size() - 1));
@@ -81,7 +82,7 @@ class Messages {
     if (!part.is(Kind::map)) return part;
     const Value made = heap_.map();
     for (const auto& [name, value] : part.map().items) {
-      const std::string& key = name.text().bytes();
+      const std::string_view key = name.text().bytes();
       const bool is_text = key == "text" && value.is(Kind::text), is_type = key == "type" && value.is(Kind::text);
       heap_.set(made.map(), heap_.text(key, kPartNames),
                 is_text   ? numbered(value.text().bytes(), message)
@@ -95,7 +96,7 @@ class Messages {
   Value numbered_content(const Value& content, std::size_t message) {
     if (content.is(Kind::text)) return numbered(content.text().bytes(), message);
     if (!content.is(Kind::list)) return content;
-    std::vector<Value> parts;
+    Values parts;
     for (const Value& each : content.list().items) parts.push_back(numbered_part(each, message));
     const Value made = heap_.list(std::move(parts));
     made.list().from_input = true;
@@ -119,14 +120,14 @@ std::string last_text(const Json& content) {
 
 // Drops what follows the text of the last message. Templates may have trimmed it: white space behind it is kept as far
 // as the prompt has it. Looks at the last input of the prompt alone, as an earlier message may have the same text.
-void end_with_last_message(std::vector<PromptSegment>& segments, const Json& messages) {
+void end_with_last_message(std::vector<PromptSegment>& segments, const Json& messages, Meter& meter) {
   const auto& list = std::get<Json::List>(messages.value);
   const Json* const member = list.empty() ? nullptr : list.back().find("content");
   const std::string content = member != nullptr ? last_text(*member) : "";
   const std::string_view text = trimmed(content);
   if (text.empty()) throw TemplateError("the last message has no text that could be continued");
   while (!segments.empty() && !segments.back().from_input) segments.pop_back();
-  const std::size_t begin = segments.empty() ? std::string::npos : segments.back().text.rfind(text);
+  const std::size_t begin = segments.empty() ? std::string::npos : find_last_bytes(segments.back().text, text, meter);
   if (begin == std::string::npos)
     throw TemplateError("the prompt does not end with the text of the last message, so it cannot be continued");
   std::string& last = segments.back().text;
@@ -136,8 +137,12 @@ void end_with_last_message(std::vector<PromptSegment>& segments, const Json& mes
   last.resize(end);
 }
 
-std::vector<PromptSegment> segments_of(const Text& text) {
+// They are a part of the rendering's memory, too: a template can make a segment of every byte.
+std::vector<PromptSegment> segments_of(const Text& text, Meter& meter) {
   std::vector<PromptSegment> segments;
+  const std::size_t most = 2 * text.input().size() + 1;
+  MemoryAccount::current()->take(text.size() + most * sizeof(PromptSegment));
+  segments.reserve(most);
   std::size_t at = 0;
   const auto add = [&](std::size_t end, bool from_input) {
     if (end == at) return;
@@ -145,10 +150,11 @@ std::vector<PromptSegment> segments_of(const Text& text) {
     if (goes_on)
       segments.back().text.append(text.bytes(), at, end - at);
     else
-      segments.push_back({text.bytes().substr(at, end - at), from_input});
+      segments.push_back({std::string(text.bytes().substr(at, end - at)), from_input});
     at = end;
   };
   for (const ByteRange& range : text.input()) {
+    meter.touch(range.end - at);
     add(range.begin, false);
     add(range.end, true);
   }
@@ -166,7 +172,11 @@ std::string RenderedPrompt::text() const {
 
 ChatTemplate::ChatTemplate(std::string name, std::string source, const Limits& limits,
                            std::unique_ptr<const ParsedTemplate> parsed)
-    : name_(std::move(name)), source_(std::move(source)), limits_(limits), parsed_(std::move(parsed)) {}
+    : name_(std::move(name)),
+      source_(std::move(source)),
+      limits_(limits),
+      knows_developer_(source_.find("developer") != std::string::npos),
+      parsed_(std::move(parsed)) {}
 ChatTemplate::~ChatTemplate() = default;
 
 Result<std::shared_ptr<const ChatTemplate>> ChatTemplate::parse(std::string_view source, std::string name,
@@ -180,14 +190,11 @@ Result<std::shared_ptr<const ChatTemplate>> ChatTemplate::parse(std::string_view
   }
 }
 
-Result<RenderedPrompt> ChatTemplate::render(const ChatInput& input, const std::atomic<bool>* interrupt) const {
-  return render_within(limits_, input, interrupt);
-}
-
-Result<RenderedPrompt> ChatTemplate::render_within(const Limits& limits, const ChatInput& input,
-                                                   const std::atomic<bool>* interrupt) const {
+Result<RenderedPrompt> ChatTemplate::render(const ChatInput& input, const std::atomic<bool>* interrupt,
+                                            TimeBudget* time) const {
+  TimeBudget own(limits_.max_time);
   try {
-    Interpreter interpreter(limits, interrupt, input.now);
+    Interpreter interpreter(limits_, time != nullptr ? time : &own, interrupt, input.now);
     Heap& heap = interpreter.heap();
     for (const auto& [variable, value] : input.variables) interpreter.set_variable(variable, heap.from_json(value));
     const Messages messages(heap, input.messages);
@@ -198,19 +205,30 @@ Result<RenderedPrompt> ChatTemplate::render_within(const Limits& limits, const C
     interpreter.set_variable("bos_token", heap.text(input.bos_token));
     interpreter.set_variable("eos_token", heap.text(input.eos_token));
     const Text rendered = interpreter.render(parsed_->body);
-    RenderedPrompt prompt{.segments = segments_of(rendered)};
+    RenderedPrompt prompt{.segments = segments_of(rendered, heap.meter())};
     messages.find_left_out(rendered, prompt);
-    if (input.continue_final_message) end_with_last_message(prompt.segments, input.messages);
+    if (input.continue_final_message) end_with_last_message(prompt.segments, input.messages, heap.meter());
     return prompt;
   } catch (const TemplateError& error) {
     return error_of(ErrorCode::invalid_argument, name_, error);
   }
 }
 
+Status ChatTemplate::try_out(TimeBudget& time, const std::atomic<bool>* interrupt) const {
+  std::call_once(form_once_, [&] { form_ = find_message_form(*this, time, interrupt); });
+  if (!time.was_used_up()) return Ok{};
+  return Error{ErrorCode::bad_model,
+               fmt::format("chat template '{}': its trial, which renders short conversations, takes longer than {} ms",
+                           name_, time.bound().count())};
+}
+
 const MessageForm& ChatTemplate::form() const {
-  std::call_once(form_once_, [this] { form_ = find_message_form(*this); });
+  TimeBudget time = trial_time();
+  std::call_once(form_once_, [&] { form_ = find_message_form(*this, time, nullptr); });
   return form_;
 }
+
+TimeBudget trial_time() { return TimeBudget(kMaxTrialTime, kMaxTrialWork); }
 
 bool ChatTemplate::mentions(std::string_view variable) const { return parsed_->names.contains(variable); }
 

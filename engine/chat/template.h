@@ -20,6 +20,7 @@
 #include "engine/chat/message_form.h"
 #include "engine/chat/values/json.h"
 #include "engine/chat/values/limits.h"
+#include "engine/chat/values/time_budget.h"
 #include "engine/tokenizers/tokenizer.h"
 
 namespace troupe::engine::chat {
@@ -58,13 +59,18 @@ class ChatTemplate {
   ~ChatTemplate();
 
   // Error: invalid_argument, with the template's own words (raise_exception) or what it cannot do with this input; a
-  // limit that was passed is named. Throws Interrupted once `interrupt` (may be null) is set. O(steps), at most
-  // Limits::max_steps.
-  [[nodiscard]] Result<RenderedPrompt> render(const ChatInput& input,
-                                              const std::atomic<bool>* interrupt = nullptr) const;
+  // limit that was passed is named. Throws Interrupted within some milliseconds once `interrupt` (may be null) is set,
+  // wherever the template is. time: what is left of it bounds the rendering; null: Limits::max_time does.
+  [[nodiscard]] Result<RenderedPrompt> render(const ChatInput& input, const std::atomic<bool>* interrupt = nullptr,
+                                              TimeBudget* time = nullptr) const;
 
-  // Found out by rendering probes, at the first call: less than a second, whatever the template is.
+  // Renders short conversations to find out the form of messages: what is done when a model is loaded, within `time`
+  // (trial_time()). Error: bad_model, if that was too short. interrupt: as for render().
+  [[nodiscard]] Status try_out(TimeBudget& time, const std::atomic<bool>* interrupt = nullptr) const;
+  // What was found out; without an earlier try_out() the first call makes it.
   const MessageForm& form() const;
+  // Whether the source has the word "developer", so that it may know messages of this role.
+  bool knows_developer() const { return knows_developer_; }
   // Whether an expression of the template mentions this name: "tools", "enable_thinking".
   bool mentions(std::string_view variable) const;
   const std::string& name() const { return name_; }
@@ -74,17 +80,17 @@ class ChatTemplate {
   ChatTemplate(std::string name, std::string source, const Limits& limits,
                std::unique_ptr<const ParsedTemplate> parsed);
 
-  friend class FormProbe;
-  Result<RenderedPrompt> render_within(const Limits& limits, const ChatInput& input,
-                                       const std::atomic<bool>* interrupt) const;
-
   std::string name_;
   std::string source_;
   Limits limits_;
+  bool knows_developer_;
   std::unique_ptr<const ParsedTemplate> parsed_;
   mutable std::once_flag form_once_;
   mutable MessageForm form_;
 };
+
+// The time of a trial: kMaxTrialWork and kMaxTrialTime, from now on.
+[[nodiscard]] TimeBudget trial_time();
 
 // strftime with C's locale, for ChatInput::now: %Y %m %d %e %b %B %a %A %H %I %M %S %p %y %j %Z %z %F %T %D %%, with %-
 // for numbers without padding. Others stay as they are. `time` is UTC.

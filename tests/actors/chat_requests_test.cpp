@@ -1,5 +1,6 @@
 // Conversations through the real gateway: the chat template makes their prompt, and what users write stays text.
 #include <fstream>
+#include <future>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -354,6 +355,68 @@ TEST_CASE("a template that cannot be used keeps a server from starting only if i
   const Status status = loaded.wait();
   REQUIRE_FALSE(status);
   CHECK_THAT(status.error().message, Catch::Contains("'nope' is no file"));
+}
+
+// As slow as a rendering may be, unless the conversation is the one of a trial.
+constexpr const char* kEndless =
+    "{% set l = [1] * 10000 %}{% for i in l %}{% for j in l %}{% set x = j %}{% endfor %}{% endfor %}";
+const std::string kSlow = std::string("{% if messages[0].content == 'slow' %}") + kEndless +
+                          "{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}";
+
+TEST_CASE("a drain ends conversations that wait for a slow template or are being rendered by it, and takes no longer") {
+  const auto gateway = start(with_template(kSlow));
+  CHECK(run(*gateway, chat({{"user", "Once upon a time"}})).end.outcome == Outcome::length);
+  std::vector<std::shared_ptr<Recorder>> all;
+  for (int i = 0; i < 32; ++i) {
+    all.push_back(std::make_shared<Recorder>());
+    gateway->submit(chat({{"user", "slow"}}), all.back());
+  }
+  Answer<Rendered> applied;
+  gateway->apply_template(owner(), {{{"user", "slow"}}}, applied.callback());
+  std::promise<void> drained;
+  gateway->drain([&] { drained.set_value(); });
+  drained.get_future().wait();
+  const End last = all.back()->wait_for_end();
+  CHECK(last.outcome == Outcome::draining);
+  CHECK(std::holds_alternative<End>(applied.wait()));
+}
+
+TEST_CASE("a client that goes away ends its conversation, wherever the template is") {
+  const auto gateway = start(with_template(kSlow));
+  const auto slow = std::make_shared<Recorder>();
+  const RequestId id = gateway->submit(chat({{"user", "slow"}}), slow);
+  gateway->cancel(id);
+  CHECK(slow->wait_for_end().outcome == Outcome::cancelled);
+  Answer<Rendered> applied;
+  *gateway->apply_template(owner(), {{{"user", "slow"}}}, applied.callback()) = true;
+  CHECK(std::get<End>(applied.wait()).outcome == Outcome::cancelled);
+}
+
+TEST_CASE("a template whose trial takes too long is refused by name if it was asked for") {
+  const auto gateway = Gateway::start(with_template(kEndless));
+  REQUIRE(gateway);
+  Answer<Status> loaded;
+  (*gateway)->on_loaded(loaded.callback());
+  const Status status = loaded.wait();
+  REQUIRE_FALSE(status);
+  CHECK_THAT(status.error().message,
+             Catch::Contains("chat template 'turns': its trial") && Catch::Contains("takes longer than 100 ms"));
+}
+
+TEST_CASE(
+    "of a model whose own template takes too long in its trial messages are refused by name, and texts answered") {
+  const troupe::test::TempFolder folder;
+  GatewayOptions options = embedded_model();
+  const auto original = engine::open_gguf(options.model().path);
+  REQUIRE(original);
+  troupe::test::MetadataFile metadata((*original)->metadata());
+  metadata["tokenizer.chat_template"] = std::string(kEndless);
+  options.model().path = folder.write("model.gguf", troupe::test::model_with(**original, metadata));
+  const auto gateway = start(options);
+  const Answered answered = run(*gateway, chat({{"user", "Hi"}}));
+  CHECK(answered.end.outcome == Outcome::unsupported);
+  CHECK_THAT(answered.end.message, Catch::Contains("chat template 'default': its trial"));
+  CHECK(run(*gateway, greedy("Once upon a time", 4)).end.outcome == Outcome::length);
 }
 
 }  // namespace

@@ -66,6 +66,18 @@ TEST_CASE("SIGHUP takes tenant rules over, and a bad one leaves the old ones") {
   CHECK(server.wait().code == 0);
 }
 
+TEST_CASE("serve --check finds a chat template that takes too long in its trial") {
+  const TempFolder folder;
+  const std::string endless = folder.write(
+      "endless.jinja", "{% set l = [1] * 10000 %}{% for i in l %}{% for j in l %}{% endfor %}{% endfor %}");
+  const Finished found = invoke({"serve", "--check", "--chat-template", endless});
+  CHECK(found.code == 78);
+  CHECK_THAT(found.err, Contains("troupe serve: chat template '" + endless + "': its trial") &&
+                            Contains("takes longer than 100 ms"));
+  const std::string plain = folder.write("plain.jinja", "{% for m in messages %}{{ m.content }}{% endfor %}");
+  CHECK(invoke({"serve", "--check", "--chat-template", plain}).code == 0);
+}
+
 TEST_CASE("serve --check finds all that a start would refuse, with file and line, and serves nothing") {
   const TempFolder folder;
   const auto check = [&](const std::string& config, std::vector<std::string> more = {}) {

@@ -14,6 +14,8 @@
 
 #include "engine/chat/builtin_templates.h"
 #include "engine/chat/template.h"
+#include "tests/engine/chat/worst_cases.h"
+#include "tests/fuzz/chat_bounds.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/mutation_count.h"
 #include "tests/support/sanitized.h"
@@ -36,7 +38,8 @@ std::string read_source(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Published templates, where the reference data are; those by name; and the small ones of the language's test.
+// Published templates, where the reference data are; those by name; the worst ones; and the small ones of the
+// language's test.
 std::vector<std::string> sources() {
   std::vector<std::string> all;
   for (const BuiltinTemplate& each : builtin_templates()) all.emplace_back(each.source);
@@ -47,6 +50,7 @@ std::vector<std::string> sources() {
     std::sort(paths.begin(), paths.end());
     for (const auto& path : paths) all.push_back(read_source(path));
   }
+  for (const test::WorstCase& each : test::kWorstCases) all.emplace_back(each.source);
   std::ifstream lines(TROUPE_TEST_DATA "/chat/language.jsonl");
   for (std::string line; std::getline(lines, line);) {
     const auto made = parse_json(line);
@@ -150,7 +154,7 @@ TEST_CASE("mutated templates over mutated conversations are errors of one line, 
   REQUIRE(all.size() > 200);
   REQUIRE(dictionary.size() > 50);
   constexpr Limits kLimits = {
-      .max_steps = 100'000, .max_output_bytes = std::size_t{1} << 20, .max_value_bytes = std::size_t{16} << 20};
+      .max_output_bytes = std::size_t{1} << 20, .max_value_bytes = std::size_t{16} << 20, .max_steps = 100'000};
   const int count = fuzz::num_mutations(troupe::test::kSanitized ? 2000 : 10'000);
   int num_parsed = 0, num_rendered = 0;
   for (int i = 0; i < count; ++i) {
@@ -164,6 +168,7 @@ TEST_CASE("mutated templates over mutated conversations are errors of one line, 
       continue;
     }
     ++num_parsed;
+    if (i % 4 == 0) check_bounds(source, kLimits);
     const auto prompt = (*made)->render(conversation(random));
     if (!prompt) fuzz::check_message(prompt.error().message);
     num_rendered += prompt ? 1 : 0;

@@ -1,7 +1,9 @@
-// Any source as a chat template, over a conversation: an error of one line, or a prompt whose segments are well formed.
+// Any source as a chat template, over a conversation: an error of one line, or a prompt whose segments are well formed,
+// within its bounds of work, time and memory.
 // The first byte of an input chooses what the conversation has; the source follows, and after a zero byte JSON for
 // further variables.
 #include "engine/chat/template.h"
+#include "tests/fuzz/chat_bounds.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace troupe::engine::chat {
@@ -9,7 +11,7 @@ namespace {
 
 // Enough for any template, and so few that a slow input is a finding.
 constexpr Limits kLimits = {
-    .max_steps = 100'000, .max_output_bytes = std::size_t{1} << 20, .max_value_bytes = std::size_t{16} << 20};
+    .max_output_bytes = std::size_t{1} << 20, .max_value_bytes = std::size_t{16} << 20, .max_steps = 100'000};
 
 ChatInput conversation(std::uint8_t bits) {
   ChatInput input;
@@ -57,6 +59,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     fuzz::check_message(made.error().message);
     return 0;
   }
+  check_bounds(source, kLimits);
   if (!in.empty()) {
     const auto variables = parse_json(in.rest());
     if (!variables)

@@ -41,12 +41,13 @@ enum class Part { key, value, item };
 template <Part part>
 Value view_of(Runtime& runtime, const Value& self, const CallArguments& arguments) {
   const BoundArguments bound("items", arguments, {});
-  std::vector<Value> items;
-  runtime.heap().step(self.map().items.size() / 8);
-  for (const auto& [key, value] : self.map().items)
+  Values items;
+  for (const auto& [key, value] : self.map().items) {
+    runtime.heap().step();
     items.push_back(part == Part::key     ? key
                     : part == Part::value ? value
                                           : runtime.heap().list({key, value}, ListForm::tuple));
+  }
   return runtime.heap().list(std::move(items), ListForm::view);
 }
 

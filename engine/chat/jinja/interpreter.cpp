@@ -10,13 +10,32 @@
 namespace troupe::engine::chat {
 
 Value* Scope::find_here(std::string_view name) {
+  if (!places_.empty()) {
+    const auto found = places_.find(name);
+    return found == places_.end() ? nullptr : &variables_[found->second].second;
+  }
   const auto found =
-      std::find_if(variables.begin(), variables.end(), [&](const auto& each) { return each.first == name; });
-  return found == variables.end() ? nullptr : &found->second;
+      std::find_if(variables_.begin(), variables_.end(), [&](const auto& each) { return each.first == name; });
+  return found == variables_.end() ? nullptr : &found->second;
 }
 
-Interpreter::Interpreter(const Limits& limits, const std::atomic<bool>* interrupt, FormatNow now)
-    : Runtime(limits, interrupt, std::move(now)), limits_(limits), scope_(heap().own(std::make_unique<Scope>())) {}
+void Scope::add(std::string_view name, const Value& value) {
+  variables_.emplace_back(name, value);
+  if (variables_.size() <= kMaxUnindexed) return;
+  for (std::size_t i = places_.size(); i < variables_.size(); ++i) places_.emplace(variables_[i].first, i);
+}
+
+void Scope::clear() {
+  variables_.clear();
+  places_.clear();
+}
+
+Interpreter::Interpreter(const Limits& limits, TimeBudget* time, const std::atomic<bool>* interrupt, FormatNow now)
+    : Runtime(limits, time, interrupt, std::move(now)),
+      limits_(limits),
+      scope_(heap().own(std::unique_ptr<Scope>(new Scope))) {
+  free_scopes_.reserve(limits.max_depth);
+}
 
 void Interpreter::set_variable(std::string_view name, Value value) { set_here(name, value); }
 
@@ -26,19 +45,17 @@ Text Interpreter::render(const Body& body) {
 }
 
 void Interpreter::set_here(std::string_view name, const Value& value) {
-  if (Value* const old = scope_->find_here(name)) {
+  heap().step();
+  if (Value* const old = scope_->find_here(name))
     *old = value;
-    return;
-  }
-  heap().charge(sizeof(scope_->variables[0]));
-  scope_->variables.emplace_back(name, value);
+  else
+    scope_->add(name, value);
 }
 
 void Interpreter::write(const Text& text) {
   if (text.size() > limits_.max_output_bytes - out_->size())
     throw TemplateError(fmt::format("its output is longer than {} MiB", limits_.max_output_bytes >> 20));
-  heap().touch(text.size());
-  out_->append(text);
+  out_->append(text, meter());
 }
 
 Interpreter::Flow Interpreter::run(const Body& body) {
@@ -63,7 +80,10 @@ Interpreter::Flow Interpreter::run_statement(const Statement& statement) {
       break;
     case StatementKind::output: {
       const Value value = evaluate(*static_cast<const Output&>(statement).expression);
-      write(value.is(Kind::text) ? value.text() : to_text(value, heap()));
+      if (value.is(Kind::text))
+        write(value.text());
+      else
+        write(to_text(value, heap()));
       break;
     }
     case StatementKind::condition:
@@ -108,31 +128,30 @@ Interpreter::Flow Interpreter::run_condition(const Condition& condition) {
   return run(condition.otherwise);
 }
 
-std::vector<Value> Interpreter::loop_items(const Loop& loop) {
-  std::vector<Value> items = iterate(evaluate(*loop.items));
+const Values& Interpreter::loop_items(const Loop& loop) {
+  const Values& items = iterate(evaluate(*loop.items));
   if (!loop.filter) return items;
-  std::vector<Value> kept;
-  for (Value& each : items) {
+  Values kept;
+  for (const Value& each : items) {
     const InnerScope scope(*this);
     assign(*loop.target, each);
-    if (is_true(evaluate(*loop.filter))) kept.push_back(std::move(each));
+    if (is_true(evaluate(*loop.filter))) kept.push_back(each);
   }
-  return kept;
+  return heap().list(std::move(kept)).list().items;
 }
 
 Interpreter::Flow Interpreter::run_loop(const Loop& loop) {
-  std::vector<Value> items = loop_items(loop);
+  const Values& items = loop_items(loop);
   if (items.empty()) {
     const InnerScope scope(*this);
     return run(loop.otherwise);
   }
-  heap().charge(items.size() * sizeof(Value));
-  LoopState* const state = heap().own(std::make_unique<LoopState>());
-  state->items = std::move(items);
-  for (state->index = 0; state->index < state->items.size(); ++state->index) {
+  LoopState* const state = heap().own(std::unique_ptr<LoopState>(new LoopState));
+  state->items = &items;
+  for (state->index = 0; state->index < items.size(); ++state->index) {
     heap().step();
     const InnerScope scope(*this);
-    assign(*loop.target, state->items[state->index]);
+    assign(*loop.target, items[state->index]);
     set_here("loop", Value::of(state));
     if (run(loop.body) == Flow::leave_loop) break;
   }
@@ -140,7 +159,7 @@ Interpreter::Flow Interpreter::run_loop(const Loop& loop) {
 }
 
 Interpreter::Flow Interpreter::run_with(const With& with) {
-  std::vector<Value> values;
+  Values values;
   for (const auto& [target, value] : with.assignments) values.push_back(evaluate(*value));
   const InnerScope scope(*this);
   for (std::size_t i = 0; i < values.size(); ++i) assign(*with.assignments[i].first, values[i]);
@@ -157,12 +176,13 @@ void Interpreter::run_assignment(const Assignment& assignment) {
 void Interpreter::run_call_block(const CallBlock& block) {
   const Value caller = define(*block.body);
   const Value result = evaluate_call(static_cast<const Call&>(*block.call), &caller);
+  if (result.is(Kind::text)) return write(result.text());
   write(to_text(result, heap()));
 }
 
 Value Interpreter::define(const Macro& macro) {
   for (Scope* each = scope_; each != nullptr && !each->is_captured; each = each->parent) each->is_captured = true;
-  return Value::of(heap().own(std::make_unique<MacroObject>(&macro, scope_)));
+  return Value::of(heap().own(std::unique_ptr<MacroObject>(new MacroObject(&macro, scope_))));
 }
 
 Text Interpreter::capture(const Body& body) {
@@ -176,7 +196,6 @@ Text Interpreter::capture(const Body& body) {
     throw;
   }
   out_ = outer;
-  heap().check_room(captured.size());
   return captured;
 }
 
@@ -191,7 +210,7 @@ void Interpreter::assign(const Expression& target, const Value& value) {
     return heap().set(*static_cast<Namespace&>(object.object()).members, text(member.name), value);
   }
   const auto& targets = static_cast<const Items&>(target).items;
-  const std::vector<Value> values = iterate(value);
+  const Values& values = iterate(value);
   if (values.size() > targets.size())
     throw TemplateError(fmt::format("too many values to unpack (expected {})", targets.size()));
   if (values.size() < targets.size())

@@ -9,9 +9,9 @@
 namespace troupe::engine::chat {
 
 Value Interpreter::evaluate(const Expression& expression) {
+  heap().step();
   if (expression.kind == ExpressionKind::literal) return static_cast<const Literal&>(expression).value;
   const Level level(*this);
-  heap().step();
   try {
     return evaluate_kind(expression);
   } catch (TemplateError& error) {
@@ -49,7 +49,7 @@ Value Interpreter::evaluate_kind(const Expression& expression) {
       return evaluate_conditional(static_cast<const Conditional&>(expression));
     case ExpressionKind::attribute: {
       const auto& member = static_cast<const Attribute&>(expression);
-      return attribute(evaluate(*member.object), member.name);
+      return evaluate_attribute(member, evaluate(*member.object));
     }
     case ExpressionKind::subscript: {
       const auto& subscript = static_cast<const Subscript&>(expression);
@@ -68,16 +68,32 @@ Value Interpreter::evaluate_kind(const Expression& expression) {
   return {};
 }
 
+const Value* Interpreter::find_variable(std::string_view name) {
+  for (Scope* scope = scope_; scope != nullptr; scope = scope->parent) {
+    heap().step();
+    if (const Value* const found = scope->find_here(name)) return found;
+  }
+  return nullptr;
+}
+
 Value Interpreter::lookup(std::string_view name) {
-  for (Scope* scope = scope_; scope != nullptr; scope = scope->parent)
-    if (const Value* const found = scope->find_here(name)) return *found;
+  if (const Value* const found = find_variable(name)) return *found;
   if (const Function function = find_global_function(name))
-    return Value::of(heap().own(std::make_unique<FunctionObject>(name, function)));
+    return Value::of(heap().own(std::unique_ptr<FunctionObject>(new FunctionObject(name, function))));
   return heap().undefined(fmt::format("'{}' is undefined", name));
 }
 
+Value Interpreter::evaluate_attribute(const Attribute& member, const Value& object) {
+  try {
+    return attribute(object, member.name);
+  } catch (TemplateError& error) {
+    if (error.place().line == 0) error.set_place(member.place);
+    throw;
+  }
+}
+
 Value Interpreter::evaluate_items(const Items& items) {
-  std::vector<Value> values;
+  Values values;
   values.reserve(items.items.size());
   for (const auto& each : items.items) values.push_back(evaluate(*each));
   return heap().list(std::move(values), items.kind == ExpressionKind::tuple ? ListForm::tuple : ListForm::list);
@@ -112,13 +128,7 @@ Value Interpreter::evaluate_logic(const Items& items, bool stops_at) {
 
 Value Interpreter::evaluate_concatenation(const Items& items) {
   Text joined;
-  for (const auto& each : items.items) {
-    const Value value = evaluate(*each);
-    const Text text = to_text(value, heap());
-    heap().touch(text.size());
-    heap().check_room(joined.size() + text.size());
-    joined.append(text);
-  }
+  for (const auto& each : items.items) append_text(evaluate(*each), heap(), joined);
   return heap().text(std::move(joined));
 }
 
@@ -162,11 +172,31 @@ CallArguments Interpreter::evaluate_arguments(const Arguments& arguments) {
   return values;
 }
 
+// Methods and global functions are called without an object for them, which would take memory until the end.
 Value Interpreter::evaluate_call(const Call& made, const Value* caller) {
-  const Value callee = evaluate(*made.callee);
-  CallArguments arguments = evaluate_arguments(made.arguments);
-  if (caller != nullptr) arguments.named.emplace_back("caller", *caller);
-  return call(callee, arguments);
+  const Expression& callee = *made.callee;
+  const auto arguments = [&] {
+    CallArguments given = evaluate_arguments(made.arguments);
+    if (caller != nullptr) given.named.emplace_back("caller", *caller);
+    return given;
+  };
+  if (callee.kind == ExpressionKind::attribute) {
+    const auto& member = static_cast<const Attribute&>(callee);
+    const Value object = evaluate(*member.object);
+    if (const Function method = method_of(object, member.name)) return method(*this, object, arguments());
+    const Value found = evaluate_attribute(member, object);
+    return call(found, arguments());
+  }
+  if (callee.kind == ExpressionKind::name) {
+    const std::string_view name = static_cast<const Name&>(callee).name;
+    if (const Value* const variable = find_variable(name)) {
+      const Value found = *variable;
+      return call(found, arguments());
+    }
+    if (const Function function = find_global_function(name)) return function(*this, Value(), arguments());
+  }
+  const Value found = evaluate(callee);
+  return call(found, arguments());
 }
 
 Value Interpreter::evaluate_filter(const Applied& applied, const Value* block_text) {
@@ -203,9 +233,10 @@ Value Interpreter::call_macro(const MacroObject& object, const CallArguments& ar
 }
 
 void Interpreter::bind_parameters(const Macro& macro, const CallArguments& arguments) {
-  std::vector<bool> used(arguments.named.size(), false);
+  ChargedVector<bool> used(arguments.named.size(), false);
   for (std::size_t i = 0; i < macro.parameters.size(); ++i) {
     const Parameter& parameter = macro.parameters[i];
+    heap().step(1 + arguments.named.size() / 8);
     const auto named = std::find_if(arguments.named.begin(), arguments.named.end(),
                                     [&](const auto& each) { return each.first == parameter.name; });
     const bool is_named = named != arguments.named.end();
@@ -225,12 +256,12 @@ void Interpreter::bind_parameters(const Macro& macro, const CallArguments& argum
 }
 
 // varargs, kwargs and caller, for macros that mention them; for others there must be none of it.
-void Interpreter::bind_extra(const Macro& macro, const CallArguments& arguments, const std::vector<bool>& used) {
+void Interpreter::bind_extra(const Macro& macro, const CallArguments& arguments, const ChargedVector<bool>& used) {
   const std::size_t num_parameters = macro.parameters.size();
   if (arguments.positional.size() > num_parameters && !macro.uses_varargs)
     throw TemplateError(fmt::format("macro '{}' takes not more than {} argument(s)", macro.name, num_parameters));
   if (macro.uses_varargs) {
-    std::vector<Value> rest;
+    Values rest;
     for (std::size_t i = num_parameters; i < arguments.positional.size(); ++i) rest.push_back(arguments.positional[i]);
     set_here("varargs", heap().list(std::move(rest), ListForm::tuple));
   }

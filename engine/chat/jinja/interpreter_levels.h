@@ -30,7 +30,7 @@ class Interpreter::InnerScope {
  public:
   InnerScope(Interpreter& interpreter, Scope* parent) : interpreter_(interpreter), outer_(interpreter.scope_) {
     if (interpreter.free_scopes_.empty()) {
-      scope_ = interpreter.heap().own(std::make_unique<Scope>());
+      scope_ = interpreter.heap().own(std::unique_ptr<Scope>(new Scope));
     } else {
       scope_ = interpreter.free_scopes_.back();
       interpreter.free_scopes_.pop_back();
@@ -42,8 +42,9 @@ class Interpreter::InnerScope {
   ~InnerScope() {
     interpreter_.scope_ = outer_;
     if (scope_->is_captured) return;
-    scope_->variables.clear();
-    interpreter_.free_scopes_.push_back(scope_);
+    scope_->clear();
+    if (interpreter_.free_scopes_.size() < interpreter_.free_scopes_.capacity())
+      interpreter_.free_scopes_.push_back(scope_);  // never takes memory: this must not throw
   }
   InnerScope(const InnerScope&) = delete;
   InnerScope& operator=(const InnerScope&) = delete;

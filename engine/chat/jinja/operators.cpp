@@ -92,21 +92,37 @@ Value of_reals(Operator op, double a, double b) {
   return Value::real(quotient == 0 ? std::copysign(0.0, a / b) : std::floor(quotient + 0.5));
 }
 
+// So many times a text, in blocks: many times a short one is not many pieces of work.
+Text repeated_text(const Text& text, std::uint64_t times, std::size_t size, Meter& meter) {
+  constexpr std::size_t kBlock = 4096;
+  Text block, whole;
+  std::uint64_t per_block = 0;
+  while (per_block < times && block.size() < kBlock) {
+    block.append(text, meter);
+    ++per_block;
+  }
+  whole.reserve(size);
+  for (; times >= per_block; times -= per_block) whole.append(block, meter);
+  whole.append(block, 0, size - whole.size(), meter);
+  return whole;
+}
+
 Value repeated(Runtime& runtime, const Value& value, std::int64_t count) {
   Heap& heap = runtime.heap();
-  const auto times = static_cast<std::uint64_t>(std::max<std::int64_t>(count, 0));
-  const std::size_t size = value.is(Kind::text) ? value.text().size() : value.list().items.size() * sizeof(Value);
-  if (size > 0 && times > SIZE_MAX / 2 / size) throw TemplateError("its values take too much memory");
-  heap.check_room(size * times);
-  heap.touch(size * times);
-  if (value.is(Kind::text)) {
-    Text text;
-    for (std::uint64_t i = 0; i < times && size > 0; ++i) text.append(value.text());
-    return runtime.text(std::move(text));
-  }
-  std::vector<Value> items;
-  for (std::uint64_t i = 0; i < times && size > 0; ++i)
-    items.insert(items.end(), value.list().items.begin(), value.list().items.end());
+  const bool is_text = value.is(Kind::text);
+  const std::size_t size = is_text ? value.text().size() : value.list().items.size();
+  const std::uint64_t times = size > 0 ? static_cast<std::uint64_t>(std::max<std::int64_t>(count, 0)) : 0;
+  std::size_t whole = 0;
+  if (__builtin_mul_overflow(size, times, &whole) || whole > SIZE_MAX / 2 / sizeof(Value))
+    throw TemplateError("its values take too much memory");
+  if (is_text) return runtime.text(times > 0 ? repeated_text(value.text(), times, whole, heap.meter()) : Text());
+  Values items;
+  items.reserve(whole);
+  for (std::uint64_t i = 0; i < times; ++i)
+    for (const Value& each : value.list().items) {
+      heap.step();
+      items.push_back(each);
+    }
   return heap.list(std::move(items), value.list().form);
 }
 
@@ -115,15 +131,19 @@ bool is_sequence(const Value& value) { return value.is(Kind::list) && value.list
 Value joined(Runtime& runtime, const Value& a, const Value& b) {
   Heap& heap = runtime.heap();
   if (a.is(Kind::text)) {
-    heap.touch(a.text().size() + b.text().size());
-    heap.check_room(a.text().size() + b.text().size());
-    Text text = a.text();
-    text.append(b.text());
+    Text text;
+    text.reserve(a.text().size() + b.text().size());
+    text.append(a.text(), heap.meter());
+    text.append(b.text(), heap.meter());
     return runtime.text(std::move(text));
   }
-  std::vector<Value> items = runtime.iterate(a);
-  const std::vector<Value> more = runtime.iterate(b);
-  items.insert(items.end(), more.begin(), more.end());
+  Values items;
+  items.reserve(a.list().items.size() + b.list().items.size());
+  for (const List* list : {&a.list(), &b.list()})
+    for (const Value& each : list->items) {
+      heap.step();
+      items.push_back(each);
+    }
   const Value made = heap.list(std::move(items), a.list().form);
   made.list().from_input = a.list().from_input || b.list().from_input;
   return made;
@@ -161,8 +181,7 @@ bool Runtime::contains(const Value& container, const Value& item) {
   if (container.is(Kind::text)) {
     if (!item.is(Kind::text))
       throw TemplateError(fmt::format("'in <string>' requires string as left operand, not {}", type_name(item)));
-    heap_.touch(container.text().size());
-    return find_bytes(container.text().bytes(), item.text().bytes()) != std::string::npos;
+    return find_bytes(container.text().bytes(), item.text().bytes(), meter()) != std::string::npos;
   }
   if (container.is(Kind::map)) return container.map().find(item, heap_) != nullptr;
   if (!container.is(Kind::list) && !container.is(Kind::undefined))

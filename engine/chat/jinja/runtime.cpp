@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "config/assert.h"
+#include "engine/chat/values/characters.h"
 #include "engine/chat/values/python_text.h"
 
 namespace troupe::engine::chat {
@@ -48,7 +50,7 @@ SliceIndices slice_indices(std::int64_t size, const Value* start, const Value* s
 }  // namespace
 
 void require_defined(const Value& value) {
-  if (value.is(Kind::undefined)) throw TemplateError(value.text().bytes());
+  if (value.is(Kind::undefined)) throw TemplateError(std::string(value.text().bytes()));
 }
 
 void fail_type(std::string_view what, const Value& value) {
@@ -58,19 +60,20 @@ void fail_type(std::string_view what, const Value& value) {
 
 BoundArguments::BoundArguments(std::string_view function, const CallArguments& arguments,
                                std::initializer_list<std::string_view> names)
-    : function_(function), names_(names), values_(names.size(), nullptr) {
-  if (arguments.positional.size() > names_.size())
-    throw TemplateError(fmt::format("{}() takes at most {} arguments ({} given)", function, names_.size(),
-                                    arguments.positional.size()));
+    : function_(function), count_(names.size()) {
+  TROUPE_ASSERT(count_ <= kMost);
+  std::copy(names.begin(), names.end(), names_.begin());
+  if (arguments.positional.size() > count_)
+    throw TemplateError(
+        fmt::format("{}() takes at most {} arguments ({} given)", function, count_, arguments.positional.size()));
   for (std::size_t i = 0; i < arguments.positional.size(); ++i) values_[i] = &arguments.positional[i];
   for (const auto& [name, value] : arguments.named) {
-    const auto found = std::find(names_.begin(), names_.end(), name);
-    if (found == names_.end())
+    const auto place = static_cast<std::size_t>(std::find(names.begin(), names.end(), name) - names.begin());
+    if (place == count_)
       throw TemplateError(fmt::format("{}() got an unexpected keyword argument '{}'", function, name));
-    const Value*& place = values_[static_cast<std::size_t>(found - names_.begin())];
-    if (place != nullptr)
+    if (values_[place] != nullptr)
       throw TemplateError(fmt::format("{}() got multiple values for argument '{}'", function, name));
-    place = &value;
+    values_[place] = &value;
   }
 }
 
@@ -110,13 +113,21 @@ const Text* BoundArguments::optional_text(std::size_t index) const {
 Value Runtime::as_text(const Value& value) { return value.is(Kind::text) ? value : text(to_text(value, heap_)); }
 
 Value Runtime::method(const Value& self, Function function) {
-  return Value::of(heap_.own(std::make_unique<MethodObject>(self, function)));
+  return Value::of(heap_.own(std::unique_ptr<MethodObject>(new MethodObject(self, function))));
 }
 
 Value Runtime::missing(const Value& object, const Value& name) {
   if (name.is(Kind::text))
-    return heap_.undefined(fmt::format("'{}' has no attribute '{}'", object_name(object), name.text().bytes()));
-  return heap_.undefined(fmt::format("{} has no element {}", object_name(object), to_repr(name, heap_).bytes()));
+    return heap_.undefined(fmt::format("'{}' has no attribute '{}'", object_name(object), shown(name.text().bytes())));
+  const Text repr = to_repr(name, heap_);
+  return heap_.undefined(fmt::format("{} has no element {}", object_name(object), shown(repr.bytes())));
+}
+
+Function Runtime::method_of(const Value& object, std::string_view name) {
+  if (object.is(Kind::text)) return find_text_method(name);
+  if (object.is(Kind::list) && object.list().form <= ListForm::tuple) return find_list_method(name);
+  if (object.is(Kind::map)) return find_map_method(name);
+  return nullptr;
 }
 
 // A member that Python's getattr() would find; none of it: an undefined value.
@@ -125,17 +136,13 @@ Value Runtime::member(const Value& object, std::string_view name) {
     const bool has_it = name[0] == '_' || object.is(Kind::list) || object.is(Kind::map);
     if (has_it)
       return heap_.undefined(
-          fmt::format("access to attribute '{}' of '{}' object is unsafe.", name, type_name(object)));
+          fmt::format("access to attribute '{}' of '{}' object is unsafe.", shown(name), type_name(object)));
   }
-  Function function = nullptr;
-  if (object.is(Kind::text)) function = find_text_method(name);
-  if (object.is(Kind::list) && object.list().form <= ListForm::tuple) function = find_list_method(name);
-  if (object.is(Kind::map)) function = find_map_method(name);
-  if (function != nullptr) return method(object, function);
-  if (!object.is(Kind::object)) return missing(object, text(name));
+  if (const Function function = method_of(object, name)) return method(object, function);
+  if (!object.is(Kind::object)) return missing(object, text(shown(name)));
   if (object.object().type == ObjectType::name_space) {
-    const Value* const found = static_cast<Namespace&>(object.object()).members->find(name);
-    return found != nullptr ? *found : missing(object, text(name));
+    const Value* const found = static_cast<Namespace&>(object.object()).members->find(name, heap_);
+    return found != nullptr ? *found : missing(object, text(shown(name)));
   }
   if (object.object().type == ObjectType::loop)
     return loop_member(static_cast<LoopState&>(object.object()), object, name);
@@ -149,11 +156,11 @@ Value Runtime::member(const Value& object, std::string_view name) {
             return Value();
           });
   }
-  return missing(object, text(name));
+  return missing(object, text(shown(name)));
 }
 
 Value Runtime::loop_member(LoopState& loop, const Value& self, std::string_view name) {
-  const auto index = static_cast<std::int64_t>(loop.index), size = static_cast<std::int64_t>(loop.items.size());
+  const auto index = static_cast<std::int64_t>(loop.index), size = static_cast<std::int64_t>(loop.items->size());
   if (name == "index") return Value::integer(index + 1);
   if (name == "index0") return Value::integer(index);
   if (name == "first") return Value::boolean(index == 0);
@@ -162,19 +169,20 @@ Value Runtime::loop_member(LoopState& loop, const Value& self, std::string_view 
   if (name == "revindex") return Value::integer(size - index);
   if (name == "revindex0") return Value::integer(size - index - 1);
   if (name == "depth" || name == "depth0") return Value::integer(name == "depth" ? 1 : 0);  // of recursive loops
-  if (name == "previtem") return index > 0 ? loop.items[loop.index - 1] : heap_.undefined("there is no previous item");
+  if (name == "previtem")
+    return index > 0 ? (*loop.items)[loop.index - 1] : heap_.undefined("there is no previous item");
   if (name == "nextitem")
-    return index + 1 < size ? loop.items[loop.index + 1] : heap_.undefined("there is no next item");
+    return index + 1 < size ? (*loop.items)[loop.index + 1] : heap_.undefined("there is no next item");
   if (name == "cycle") return method(self, loop_cycle());
   if (name == "changed") return method(self, loop_changed());
-  return missing(self, text(name));
+  return missing(self, text(shown(name)));
 }
 
 Value Runtime::attribute(const Value& object, std::string_view name) {
   require_defined(object);
   Value found = member(object, name);
   if (!found.is(Kind::undefined) || !object.is(Kind::map)) return found;
-  const Value* const item = object.map().find(name);
+  const Value* const item = object.map().find(name, heap_);
   return item != nullptr ? *item : found;
 }
 
@@ -188,12 +196,10 @@ Value Runtime::item(const Value& object, const Value& index) {
     if (at >= 0 && at < static_cast<std::int64_t>(items.size())) return items[static_cast<std::size_t>(at)];
   } else if (index.is_whole() && object.is(Kind::text)) {
     const std::string_view bytes = object.text().bytes();
-    heap_.touch(bytes.size());
-    const auto offsets = character_offsets(bytes);
-    const std::int64_t at = wrapped(index.integer(), offsets.size() - 1);
-    if (at >= 0 && at < static_cast<std::int64_t>(offsets.size()) - 1)
-      return text(
-          object.text().substr(offsets[static_cast<std::size_t>(at)], offsets[static_cast<std::size_t>(at) + 1]));
+    std::int64_t at = index.integer();
+    if (at < 0) at += static_cast<std::int64_t>(count_characters(bytes, meter()));
+    const std::size_t place = at < 0 ? bytes.size() : character_place(bytes, static_cast<std::size_t>(at), meter());
+    if (place < bytes.size()) return part(object.text(), place, place + character_at(bytes, place).length);
   }
   return index.is(Kind::text) ? member(object, index.text().bytes()) : missing(object, index);
 }
@@ -202,25 +208,23 @@ Value Runtime::slice(const Value& object, const Value* start, const Value* stop,
   require_defined(object);
   if (object.is(Kind::text)) {
     const Text& whole = object.text();
-    heap_.touch(whole.size());
-    const auto offsets = character_offsets(whole.bytes());
-    const auto [from, to, by] = slice_indices(static_cast<std::int64_t>(offsets.size()) - 1, start, stop, step);
-    if (by == 1)
-      return text(from < to
-                      ? whole.substr(offsets[static_cast<std::size_t>(from)], offsets[static_cast<std::size_t>(to)])
-                      : Text());
-    Text part;
-    for (std::int64_t i = from; by > 0 ? i < to : i > to; i += by)
-      part.append(whole, offsets[static_cast<std::size_t>(i)], offsets[static_cast<std::size_t>(i) + 1]);
-    return text(std::move(part));
+    const auto size = static_cast<std::int64_t>(count_characters(whole.bytes(), meter()));
+    const auto [from, to, by] = slice_indices(size, start, stop, step);
+    if (by != 1) return text(every_character(whole, size, from, to, by, meter()));
+    if (from >= to) return text("");
+    const std::size_t begin = character_place(whole.bytes(), static_cast<std::size_t>(from), meter());
+    const std::size_t count = static_cast<std::size_t>(to - from);
+    return part(whole, begin, begin + character_place(whole.bytes().substr(begin), count, meter()));
   }
   if (!object.is(Kind::list) || object.list().form > ListForm::tuple)
     return heap_.undefined(fmt::format("{} has no elements to slice", object_name(object)));
   const auto& items = object.list().items;
   const auto [from, to, by] = slice_indices(static_cast<std::int64_t>(items.size()), start, stop, step);
-  heap_.step(items.size() / 8);
-  std::vector<Value> part;
-  for (std::int64_t i = from; by > 0 ? i < to : i > to; i += by) part.push_back(items[static_cast<std::size_t>(i)]);
+  Values part;
+  for (std::int64_t i = from; by > 0 ? i < to : i > to; i += by) {
+    heap_.step();
+    part.push_back(items[static_cast<std::size_t>(i)]);
+  }
   const Value made = heap_.list(std::move(part), object.list().form);
   made.list().from_input = object.list().from_input;
   return made;
@@ -235,38 +239,44 @@ Value Runtime::path(const Value& object, const Value& attribute, const Value* fa
   Value at = object;
   std::string_view rest = attribute.text().bytes();
   while (true) {
-    const std::string_view part = rest.substr(0, rest.find('.'));
+    const std::string_view part = rest.substr(0, find_bytes(rest, ".", meter()));
     std::int64_t number = 0;
-    const bool is_number = !part.empty() &&
+    const bool is_number = !part.empty() && part.size() <= kMaxNumberDigits &&
                            std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; }) &&
                            std::from_chars(part.data(), part.data() + part.size(), number).ec == std::errc();
-    at = part_of(at, is_number ? Value::integer(number) : text(part));
+    Text name;
+    if (!is_number) name.append(part, kFromTemplate, meter());
+    at = part_of(at, is_number ? Value::integer(number) : text(std::move(name)));
     if (part.size() == rest.size()) return at;
     rest.remove_prefix(part.size() + 1);
   }
 }
 
-std::vector<Value> Runtime::iterate(const Value& value) {
-  std::vector<Value> items;
+const Values& Runtime::iterate(const Value& value) {
+  static const Values kNone;
   switch (value.kind()) {
     case Kind::undefined:
-      return items;
+      return kNone;
     case Kind::list: {
       List& list = value.list();
-      if (list.form == ListForm::generator && std::exchange(list.is_spent, true)) return items;
-      heap_.step(list.items.size() / 8);
+      if (list.form == ListForm::generator && std::exchange(list.is_spent, true)) return kNone;
       return list.items;
     }
-    case Kind::map:
-      heap_.step(value.map().items.size() / 8);
-      for (const auto& [key, member] : value.map().items) items.push_back(key);
-      return items;
+    case Kind::map: {
+      Values keys;
+      for (const auto& [key, member] : value.map().items) {
+        heap_.step();
+        keys.push_back(key);
+      }
+      return heap_.list(std::move(keys)).list().items;
+    }
     case Kind::text: {
-      const auto offsets = character_offsets(value.text().bytes());
-      heap_.step(offsets.size());
-      for (std::size_t i = 0; i + 1 < offsets.size(); ++i)
-        items.push_back(text(value.text().substr(offsets[i], offsets[i + 1])));
-      return items;
+      Values characters;
+      visit_characters(value.text().bytes(), meter(), 0, [&](const Character& each, std::size_t at) {
+        characters.push_back(part(value.text(), at, at + each.length));
+        return true;
+      });
+      return heap_.list(std::move(characters)).list().items;
     }
     default:
       throw TemplateError(fmt::format("'{}' object is not iterable", type_name(value)));
@@ -278,8 +288,7 @@ std::int64_t Runtime::length(const Value& value) {
     case Kind::undefined:
       return 0;
     case Kind::text:
-      heap_.touch(value.text().size());
-      return static_cast<std::int64_t>(count_characters(value.text().bytes()));
+      return static_cast<std::int64_t>(count_characters(value.text().bytes(), meter()));
     case Kind::map:
       return static_cast<std::int64_t>(value.map().items.size());
     case Kind::list:

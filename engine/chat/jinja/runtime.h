@@ -2,13 +2,13 @@
 // Everything throws TemplateError with a message as Python's or Jinja's.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "engine/chat/syntax/ast.h"
 #include "engine/chat/values/limits.h"
@@ -17,11 +17,12 @@
 namespace troupe::engine::chat {
 
 struct CallArguments {
-  std::vector<Value> positional;
-  std::vector<std::pair<std::string_view, Value>> named;
+  Values positional;
+  ChargedVector<std::pair<std::string_view, Value>> named;
 };
 
-// Arguments given to parameters, by place or by name. Throws for one too many, and for a name that there is not.
+// Arguments given to parameters, by place or by name. Throws for one too many, and for a name that there is not. Each
+// name is a step of whoever evaluated it.
 class BoundArguments {
  public:
   BoundArguments(std::string_view function, const CallArguments& arguments,
@@ -38,9 +39,12 @@ class BoundArguments {
   const Text* optional_text(std::size_t index) const;
 
  private:
+  static constexpr std::size_t kMost = 4;
+
   std::string_view function_;
-  std::vector<std::string_view> names_;
-  std::vector<const Value*> values_;
+  std::size_t count_;
+  std::array<std::string_view, kMost> names_{};
+  std::array<const Value*, kMost> values_{};
 };
 
 class Runtime;
@@ -55,9 +59,9 @@ struct Namespace : Object {
 };
 struct LoopState : Object {
   LoopState() : Object(ObjectType::loop) {}
-  std::vector<Value> items;
+  const Values* items = nullptr;  // of a value, so they stay as they are
   std::size_t index = 0;
-  std::optional<std::vector<Value>> last_changed;
+  std::optional<Values> last_changed;
 };
 struct FunctionObject : Object {  // a global function
   FunctionObject(std::string_view name, Function function)
@@ -71,8 +75,8 @@ struct MethodObject : Object {
   Function function;
 };
 struct Cycler : Object {
-  explicit Cycler(std::vector<Value> items) : Object(ObjectType::cycler), items(std::move(items)) {}
-  std::vector<Value> items;
+  explicit Cycler(Values items) : Object(ObjectType::cycler), items(std::move(items)) {}
+  Values items;
   std::size_t index = 0;
 };
 struct Joiner : Object {
@@ -86,14 +90,17 @@ using FormatNow = std::function<std::string(std::string_view format)>;
 
 class Runtime {
  public:
-  Runtime(const Limits& limits, const std::atomic<bool>* interrupt, FormatNow now)
-      : heap_(limits, interrupt), now_(std::move(now)) {}
+  Runtime(const Limits& limits, TimeBudget* time, const std::atomic<bool>* interrupt, FormatNow now)
+      : heap_(limits, time, interrupt), now_(std::move(now)) {}
   virtual ~Runtime() = default;
 
   Heap& heap() { return heap_; }
+  Meter& meter() { return heap_.meter(); }
   const FormatNow& now() const { return now_; }
   Value text(Text text) { return heap_.text(std::move(text)); }
   Value text(std::string_view bytes) { return heap_.text(bytes); }
+  // A part of a text.
+  Value part(const Text& whole, std::size_t begin, std::size_t end) { return text(whole.part(begin, end, meter())); }
   // What str() gives, as a value.
   Value as_text(const Value& value);
 
@@ -109,8 +116,8 @@ class Runtime {
   bool contains(const Value& container, const Value& item);
   Value negate(const Value& value);
 
-  // The items that a loop goes through; a generator is spent by it.
-  std::vector<Value> iterate(const Value& value);
+  // The items that a loop goes through; a generator is spent by it. They stay as they are until the rendering ends.
+  const Values& iterate(const Value& value);
   std::int64_t length(const Value& value);
 
   virtual Value call(const Value& callee, const CallArguments& arguments) = 0;
@@ -118,6 +125,8 @@ class Runtime {
   bool test(std::string_view name, const Value& input, const CallArguments& arguments);
 
  protected:
+  // What a.name(...) calls, if that is a method of a built-in type; else null.
+  static Function method_of(const Value& object, std::string_view name);
   // Of everything but macros.
   Value call_object(Object& object, const CallArguments& arguments);
 

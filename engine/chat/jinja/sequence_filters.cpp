@@ -6,28 +6,38 @@
 
 #include "engine/chat/jinja/runtime.h"
 #include "engine/chat/values/python_text.h"
+#include "engine/chat/values/sorting.h"
 
 namespace troupe::engine::chat {
 namespace {
 
-Value generator(Runtime& runtime, std::vector<Value> items) {
-  return runtime.heap().list(std::move(items), ListForm::generator);
-}
+Value generator(Runtime& runtime, Values items) { return runtime.heap().list(std::move(items), ListForm::generator); }
 
 Value length_filter(Runtime& runtime, const Value& input, const CallArguments& arguments) {
   const BoundArguments bound("length", arguments, {});
   return Value::integer(runtime.length(input));
 }
 
+// Items of a list of their own.
+Values copied(Runtime& runtime, const Values& items) {
+  Values copies;
+  copies.reserve(items.size());
+  for (const Value& each : items) {
+    runtime.heap().step();
+    copies.push_back(each);
+  }
+  return copies;
+}
+
 Value list_filter(Runtime& runtime, const Value& input, const CallArguments& arguments) {
   const BoundArguments bound("list", arguments, {});
-  return runtime.heap().list(runtime.iterate(input));
+  return runtime.heap().list(copied(runtime, runtime.iterate(input)));
 }
 
 Value first_filter(Runtime& runtime, const Value& input, const CallArguments& arguments) {
   const BoundArguments bound("first", arguments, {});
   if (input.is(Kind::text) && !input.text().empty()) return runtime.item(input, Value::integer(0));
-  const std::vector<Value> items = runtime.iterate(input);
+  const Values& items = runtime.iterate(input);
   return items.empty() ? runtime.heap().undefined("No first item, sequence was empty.") : items.front();
 }
 
@@ -36,7 +46,7 @@ Value last_filter(Runtime& runtime, const Value& input, const CallArguments& arg
   if (input.is(Kind::text) && !input.text().empty()) return runtime.item(input, Value::integer(-1));
   if (input.is(Kind::list) && input.list().form == ListForm::generator)
     throw TemplateError("'generator' object is not reversible");
-  const std::vector<Value> items = runtime.iterate(input);
+  const Values& items = runtime.iterate(input);
   return items.empty() ? runtime.heap().undefined("No last item, sequence was empty.") : items.back();
 }
 
@@ -44,7 +54,7 @@ Value reverse_filter(Runtime& runtime, const Value& input, const CallArguments& 
   const BoundArguments bound("reverse", arguments, {});
   const Value back = Value::integer(-1);
   if (input.is(Kind::text)) return runtime.slice(input, nullptr, nullptr, &back);
-  std::vector<Value> items = runtime.iterate(input);
+  Values items = copied(runtime, runtime.iterate(input));
   std::reverse(items.begin(), items.end());
   return generator(runtime, std::move(items));
 }
@@ -55,12 +65,9 @@ Value join_filter(Runtime& runtime, const Value& input, const CallArguments& arg
   Text joined;
   bool is_first = true;
   for (const Value& each : runtime.iterate(input)) {
-    const Value text = runtime.as_text(bound.set(1) != nullptr ? runtime.path(each, *bound.set(1)) : each);
-    runtime.heap().touch(text.text().size() + separator.text().size());
-    runtime.heap().check_room(joined.size() + text.text().size() + separator.text().size());
-    if (!is_first) joined.append(separator.text());
+    if (!is_first) joined.append(separator.text(), runtime.meter());
     is_first = false;
-    joined.append(text.text());
+    append_text(bound.set(1) != nullptr ? runtime.path(each, *bound.set(1)) : each, runtime.heap(), joined);
   }
   return runtime.text(std::move(joined));
 }
@@ -69,35 +76,41 @@ Value items_filter(Runtime& runtime, const Value& input, const CallArguments& ar
   const BoundArguments bound("items", arguments, {});
   if (input.is(Kind::undefined)) return generator(runtime, {});
   if (!input.is(Kind::map)) throw TemplateError("Can only get item pairs from a mapping.");
-  return generator(runtime, runtime.iterate(find_map_method("items")(runtime, input, {})));
+  return generator(runtime, copied(runtime, runtime.iterate(find_map_method("items")(runtime, input, {}))));
 }
 
 // What items are sorted and compared by: an attribute, or several; texts without case unless it counts.
 Value key_of(Runtime& runtime, const Value& item, const Value* attribute, bool case_sensitive) {
   const auto plain = [&](const Value& value) {
     if (case_sensitive || !value.is(Kind::text)) return value;
-    runtime.heap().touch(value.text().size());
-    return runtime.text(change_case(value.text(), Case::lower));
+    return runtime.text(change_case(value.text(), Case::lower, runtime.meter()));
   };
   if (attribute == nullptr) return plain(item);
-  if (!attribute->is(Kind::text) || attribute->text().bytes().find(',') == std::string::npos)
-    return plain(runtime.path(item, *attribute));
   const std::string_view comma = ",";
-  std::vector<Value> parts;
-  for (const Text& part : split(attribute->text(), &comma, -1))
-    parts.push_back(plain(runtime.path(item, runtime.text(part))));
+  if (!attribute->is(Kind::text) ||
+      find_bytes(attribute->text().bytes(), comma, runtime.meter()) == std::string_view::npos)
+    return plain(runtime.path(item, *attribute));
+  Values parts;
+  for (const Span& part : split(attribute->text().bytes(), &comma, -1, runtime.meter()))
+    parts.push_back(plain(runtime.path(item, runtime.part(attribute->text(), part.begin, part.end))));
   return runtime.heap().list(std::move(parts));
 }
 
-std::vector<Value> sorted(Runtime& runtime, const std::vector<Value>& items, const Value* attribute,
-                          bool case_sensitive, bool reverse) {
-  std::vector<std::pair<Value, Value>> keyed;
-  for (const Value& each : items) keyed.emplace_back(key_of(runtime, each, attribute, case_sensitive), each);
-  std::stable_sort(keyed.begin(), keyed.end(), [&](const auto& a, const auto& b) {
+Values sorted(Runtime& runtime, const Values& items, const Value* attribute, bool case_sensitive, bool reverse) {
+  ChargedVector<std::pair<Value, Value>> keyed;
+  keyed.reserve(items.size());
+  for (const Value& each : items) {
+    runtime.heap().step();
+    keyed.emplace_back(key_of(runtime, each, attribute, case_sensitive), each);
+  }
+  sort_stably(keyed, [&](const auto& a, const auto& b) {
     return reverse ? is_less(b.first, a.first, runtime.heap()) : is_less(a.first, b.first, runtime.heap());
   });
-  std::vector<Value> sorted_items;
-  for (auto& each : keyed) sorted_items.push_back(std::move(each.second));
+  Values sorted_items;
+  for (auto& each : keyed) {
+    runtime.heap().step();
+    sorted_items.push_back(std::move(each.second));
+  }
   return sorted_items;
 }
 
@@ -110,16 +123,16 @@ Value sort_filter(Runtime& runtime, const Value& input, const CallArguments& arg
 Value dictsort_filter(Runtime& runtime, const Value& input, const CallArguments& arguments) {
   const BoundArguments bound("dictsort", arguments, {"case_sensitive", "by", "reverse"});
   if (!input.is(Kind::map)) fail_type("dictsort() needs a mapping", input);
-  const std::string by = bound.optional_text(1) != nullptr ? bound.text(1).bytes() : "key";
+  const std::string_view by = bound.optional_text(1) != nullptr ? bound.text(1).bytes() : "key";
   if (by != "key" && by != "value") throw TemplateError("You can only sort by either \"key\" or \"value\"");
   const Value place = Value::integer(by == "key" ? 0 : 1);
-  const std::vector<Value> pairs = runtime.iterate(find_map_method("items")(runtime, input, {}));
+  const Values& pairs = runtime.iterate(find_map_method("items")(runtime, input, {}));
   return runtime.heap().list(sorted(runtime, pairs, &place, bound.boolean(0, false), bound.boolean(2, false)));
 }
 
 // As Python's set does, of which the seen ones are members.
 void require_hashable(const Value& value, Heap& heap) {
-  std::vector<const Value*> left = {&value};
+  ChargedVector<const Value*> left = {&value};
   while (!left.empty()) {
     const Value& next = *left.back();
     left.pop_back();
@@ -127,14 +140,17 @@ void require_hashable(const Value& value, Heap& heap) {
     if (next.is(Kind::map) || (next.is(Kind::list) && next.list().form == ListForm::list))
       throw TemplateError(fmt::format("unhashable type: '{}'", type_name(next)));
     if (!next.is(Kind::list) || next.list().form != ListForm::tuple) continue;
-    for (const Value& each : next.list().items) left.push_back(&each);
+    for (const Value& each : next.list().items) {
+      heap.step();
+      left.push_back(&each);
+    }
   }
 }
 
 Value unique_filter(Runtime& runtime, const Value& input, const CallArguments& arguments) {
   const BoundArguments bound("unique", arguments, {"case_sensitive", "attribute"});
   const Value seen = runtime.heap().map();
-  std::vector<Value> items;
+  Values items;
   for (const Value& each : runtime.iterate(input)) {
     const Value key = key_of(runtime, each, bound.set(1), bound.boolean(0, false));
     require_hashable(key, runtime.heap());
@@ -148,7 +164,7 @@ Value unique_filter(Runtime& runtime, const Value& input, const CallArguments& a
 template <bool is_max>
 Value extreme_filter(Runtime& runtime, const Value& input, const CallArguments& arguments) {
   const BoundArguments bound(is_max ? "max" : "min", arguments, {"case_sensitive", "attribute"});
-  const std::vector<Value> items = runtime.iterate(input);
+  const Values& items = runtime.iterate(input);
   if (items.empty()) return runtime.heap().undefined("No aggregated item, sequence was empty.");
   const Value* best = nullptr;
   Value best_key;
@@ -165,8 +181,10 @@ Value extreme_filter(Runtime& runtime, const Value& input, const CallArguments& 
 Value sum_filter(Runtime& runtime, const Value& input, const CallArguments& arguments) {
   const BoundArguments bound("sum", arguments, {"attribute", "start"});
   Value sum = bound[1] != nullptr ? *bound[1] : Value::integer(0);
-  for (const Value& each : runtime.iterate(input))
+  for (const Value& each : runtime.iterate(input)) {
+    runtime.heap().step();
     sum = runtime.arithmetic(Operator::add, sum, bound.set(0) != nullptr ? runtime.path(each, *bound.set(0)) : each);
+  }
   return sum;
 }
 
@@ -175,15 +193,15 @@ Value batch_filter(Runtime& runtime, const Value& input, const CallArguments& ar
   const std::int64_t size = bound.integer(0, 0);
   if (size < 1 || size > kMaxRange)
     throw TemplateError(fmt::format("batch(): linecount must be from 1 to {}", kMaxRange));
-  std::vector<Value> batches, row;
+  Values batches, row;
   for (const Value& each : runtime.iterate(input)) {
+    runtime.heap().step();
     row.push_back(each);
     if (static_cast<std::int64_t>(row.size()) == size) batches.push_back(runtime.heap().list(std::exchange(row, {})));
   }
   if (!row.empty()) {
     if (bound.set(1) != nullptr) {
-      runtime.heap().step(static_cast<std::size_t>(size));
-      row.resize(static_cast<std::size_t>(size), *bound.set(1));
+      for (; static_cast<std::int64_t>(row.size()) < size; row.push_back(*bound.set(1))) runtime.heap().step();
     }
     batches.push_back(runtime.heap().list(std::move(row)));
   }
@@ -196,16 +214,20 @@ Value slice_filter(Runtime& runtime, const Value& input, const CallArguments& ar
   const std::int64_t count = bound.integer(0, 0);
   if (count < 1 || count > kMaxRange)
     throw TemplateError(fmt::format("slice(): slices must be from 1 to {}", kMaxRange));
-  const std::vector<Value> items = runtime.iterate(input);
+  const Values& items = runtime.iterate(input);
   const auto num_slices = static_cast<std::size_t>(count);
   const std::size_t length = items.size() / num_slices, num_longer = items.size() % num_slices;
-  runtime.heap().step(num_slices);
   const bool fills = bound.set(1) != nullptr;
-  std::vector<Value> slices;
+  Values slices;
   auto begin = items.begin();
   for (std::size_t i = 0; i < num_slices; ++i) {
+    runtime.heap().step();
     const auto end = begin + static_cast<std::ptrdiff_t>(length + (i < num_longer ? 1 : 0));
-    std::vector<Value> slice(begin, end);
+    Values slice;
+    for (auto each = begin; each != end; ++each) {
+      runtime.heap().step();
+      slice.push_back(*each);
+    }
     if (fills && i >= num_longer) slice.push_back(*bound.set(1));
     slices.push_back(runtime.heap().list(std::move(slice)));
     begin = end;
@@ -217,7 +239,7 @@ Value groupby_filter(Runtime& runtime, const Value& input, const CallArguments& 
   const BoundArguments bound("groupby", arguments, {"attribute", "default", "case_sensitive"});
   const bool case_sensitive = bound.boolean(2, false);
   const Value& attribute = bound.required(0);
-  std::vector<Value> groups, members;
+  Values groups, members;
   std::optional<Value> key;
   const auto finish = [&] {
     if (!key) return;
@@ -244,18 +266,21 @@ const Value* named_argument(const CallArguments& arguments, std::string_view nam
 
 // map, select and reject give nothing for what is not true, as none or 0, and do not look at their arguments then.
 Value map_filter(Runtime& runtime, const Value& input, const CallArguments& arguments) {
-  std::vector<Value> items;
+  Values items;
   if (!is_true(input)) return generator(runtime, std::move(items));
   if (const Value* const attribute = named_argument(arguments, "attribute");
       attribute && arguments.positional.empty()) {
     const BoundArguments bound("map", arguments, {"attribute", "default"});
-    for (const Value& each : runtime.iterate(input)) items.push_back(runtime.path(each, *attribute, bound.set(1)));
+    for (const Value& each : runtime.iterate(input)) {
+      runtime.heap().step();
+      items.push_back(runtime.path(each, *attribute, bound.set(1)));
+    }
     return generator(runtime, std::move(items));
   }
   if (arguments.positional.empty()) throw TemplateError("map requires a filter argument");
   const Value& name = arguments.positional[0];
   if (!name.is(Kind::text)) fail_type("map(): the name of a filter must be str", name);
-  const CallArguments rest{{arguments.positional.begin() + 1, arguments.positional.end()}, arguments.named};
+  const CallArguments rest{Values(arguments.positional.begin() + 1, arguments.positional.end()), arguments.named};
   for (const Value& each : runtime.iterate(input)) {
     runtime.heap().step();
     items.push_back(runtime.filter(name.text().bytes(), each, rest));
@@ -272,9 +297,9 @@ Value select_filter(Runtime& runtime, const Value& input, const CallArguments& a
   CallArguments rest;
   if (given.size() > kTest) {
     if (!given[kTest].is(Kind::text)) fail_type("the name of a test must be str", given[kTest]);
-    rest = {{given.begin() + kTest + 1, given.end()}, arguments.named};
+    rest = {Values(given.begin() + kTest + 1, given.end()), arguments.named};
   }
-  std::vector<Value> items;
+  Values items;
   for (const Value& each : runtime.iterate(input)) {
     runtime.heap().step();
     const Value tested = by_attribute ? runtime.path(each, given[0]) : each;
@@ -332,7 +357,7 @@ Value Runtime::filter(std::string_view name, const Value& input, const CallArgum
   if (function != nullptr) return function(*this, input, arguments);
   if (std::find(kKnownFilters.begin(), kKnownFilters.end(), name) != kKnownFilters.end())
     throw TemplateError(fmt::format("the filter '{}' is not supported in chat templates", name));
-  throw TemplateError(fmt::format("No filter named '{}'.", name));
+  throw TemplateError(fmt::format("No filter named '{}'.", shown(name)));
 }
 
 }  // namespace troupe::engine::chat

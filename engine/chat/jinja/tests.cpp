@@ -26,10 +26,8 @@ bool is_sequence(const Value& value) {
   return value.is(Kind::text) || value.is(Kind::map) || value.is(Kind::undefined) ||
          (value.is(Kind::list) && value.list().form <= ListForm::tuple);
 }
-bool is_lower_text(const Value& value) { return value.is(Kind::text) && is_lower(value.text().bytes()); }
-bool is_upper_text(const Value& value) { return value.is(Kind::text) && is_upper(value.text().bytes()); }
 
-constexpr std::array<std::pair<std::string_view, PlainTest>, 17> kPlainTests = {{
+constexpr std::array<std::pair<std::string_view, PlainTest>, 15> kPlainTests = {{
     {"defined", [](const Value& value) { return !value.is(Kind::undefined); }},
     {"undefined", [](const Value& value) { return value.is(Kind::undefined); }},
     {"none", [](const Value& value) { return value.is(Kind::none); }},
@@ -44,8 +42,6 @@ constexpr std::array<std::pair<std::string_view, PlainTest>, 17> kPlainTests = {
     {"iterable", is_iterable},
     {"sequence", is_sequence},
     {"callable", is_callable},
-    {"lower", is_lower_text},
-    {"upper", is_upper_text},
     {"escaped", [](const Value&) { return false; }},
 }};
 
@@ -74,11 +70,11 @@ auto find_row(const Table& table, std::string_view name) {
   return found == table.end() ? nullptr : &found->second;
 }
 
-bool is_same(const Value& a, const Value& b) {
+bool is_same(const Value& a, const Value& b, Meter& meter) {
   if (a.kind() != b.kind()) return false;
   if (a.is(Kind::none)) return true;
   if (a.is_whole()) return a.integer() == b.integer();
-  if (a.is(Kind::text)) return a.text().bytes() == b.text().bytes();
+  if (a.is(Kind::text)) return same_bytes(a.text().bytes(), b.text().bytes(), meter);
   return a.address() != nullptr && a.address() == b.address();
 }
 
@@ -88,7 +84,8 @@ bool has_filter(const Value& name) {
 }
 
 bool has_test(std::string_view name) {
-  static constexpr std::array<std::string_view, 6> kOthers = {"odd", "even", "divisibleby", "sameas", "filter", "test"};
+  static constexpr std::array<std::string_view, 8> kOthers = {"lower",       "upper",  "odd",    "even",
+                                                              "divisibleby", "sameas", "filter", "test"};
   return find_row(kPlainTests, name) != nullptr || find_row(kComparisons, name) != nullptr ||
          std::find(kOthers.begin(), kOthers.end(), name) != kOthers.end();
 }
@@ -99,14 +96,17 @@ bool Runtime::test(std::string_view name, const Value& input, const CallArgument
   heap_.step();
   if (const auto* const plain = find_row(kPlainTests, name)) {
     const BoundArguments none(name, arguments, {});
-    if (input.is(Kind::text)) heap_.touch(input.text().size());
     return (*plain)(input);
   }
   if (const auto* const op = find_row(kComparisons, name)) {
     const BoundArguments bound(name, arguments, {"other"});
     return compare(*op, input, bound.required(0));
   }
-  if (name == "sameas") return is_same(input, BoundArguments(name, arguments, {"other"}).required(0));
+  if (name == "lower" || name == "upper") {
+    const BoundArguments none(name, arguments, {});
+    return input.is(Kind::text) && (name == "lower" ? is_lower : is_upper)(input.text().bytes(), meter());
+  }
+  if (name == "sameas") return is_same(input, BoundArguments(name, arguments, {"other"}).required(0), meter());
   if (name == "odd" || name == "even") {
     const BoundArguments none(name, arguments, {});
     return equals(arithmetic(Operator::modulo, input, Value::integer(2)), Value::integer(name == "odd" ? 1 : 0), heap_);
@@ -117,7 +117,7 @@ bool Runtime::test(std::string_view name, const Value& input, const CallArgument
   }
   if (name == "filter") return has_filter(input);
   if (name == "test") return input.is(Kind::text) && has_test(input.text().bytes());
-  throw TemplateError(fmt::format("No test named '{}'.", name));
+  throw TemplateError(fmt::format("No test named '{}'.", shown(name)));
 }
 
 }  // namespace troupe::engine::chat

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "engine/chat/jinja/runtime.h"
+#include "engine/chat/values/characters.h"
 #include "engine/chat/values/python_text.h"
 #include "engine/chat/values/to_json.h"
 
@@ -33,9 +34,7 @@ Value safe_filter(Runtime& runtime, const Value& input, const CallArguments& arg
 
 Value title_filter(Runtime& runtime, const Value& input, const CallArguments& arguments) {
   const BoundArguments bound("title", arguments, {});
-  const Value text = runtime.as_text(input);
-  runtime.heap().touch(text.text().size());
-  return runtime.text(title_words(text.text()));
+  return runtime.text(title_words(runtime.as_text(input).text(), runtime.meter()));
 }
 
 Value replace_filter(Runtime& runtime, const Value& input, const CallArguments& arguments) {
@@ -61,46 +60,47 @@ Value format_filter(Runtime& runtime, const Value& input, const CallArguments& a
 Value escape_filter(Runtime& runtime, const Value& input, const CallArguments& arguments) {
   const BoundArguments bound("escape", arguments, {});
   const Value value = runtime.as_text(input);
-  runtime.heap().touch(value.text().size());
-  runtime.heap().check_room(value.text().size() * 5);
+  const Text& text = value.text();
   Text out;
-  const std::string& bytes = value.text().bytes();
-  std::size_t plain = 0;
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    const char c = bytes[i];
+  std::size_t plain = 0;  // where the bytes that need no escape begin
+  visit_characters(text.bytes(), runtime.meter(), 0, [&](const Character& each, std::size_t at) {
+    const char32_t c = each.code_point;
     const std::string_view name = c == '&'    ? "&amp;"
                                   : c == '<'  ? "&lt;"
                                   : c == '>'  ? "&gt;"
                                   : c == '\'' ? "&#39;"
                                   : c == '"'  ? "&#34;"
                                               : "";
-    if (name.empty()) continue;
-    out.append(value.text(), plain, i);
-    out.append(name, value.text().origin(i));
-    plain = i + 1;
-  }
-  out.append(value.text(), plain, bytes.size());
+    if (name.empty()) return true;
+    out.append(text, plain, at, runtime.meter());
+    out.append(name, text.origin(at), runtime.meter());
+    plain = at + each.length;
+    return true;
+  });
+  out.append(text, plain, text.size(), runtime.meter());
   return runtime.text(std::move(out));
 }
 
 Value indent_filter(Runtime& runtime, const Value& input, const CallArguments& arguments) {
   const BoundArguments bound("indent", arguments, {"width", "first", "blank"});
   const Value value = runtime.as_text(input);
-  const Text indention =
+  const Text& text = value.text();
+  const Value indention =
       bound[0] != nullptr && bound[0]->is(Kind::text)
-          ? bound[0]->text()
-          : runtime.arithmetic(Operator::multiply, runtime.text(" "), Value::integer(bound.integer(0, 4))).text();
-  Text text = value.text();
-  text.append("\n", false);  // as Jinja does, so that an empty last line counts
-  const std::vector<Text> lines = split_lines(text, false);
-  runtime.heap().touch(text.size() + lines.size() * indention.size());
-  runtime.heap().check_room(2 * text.size() + lines.size() * (indention.size() + sizeof(Text)));
+          ? *bound[0]
+          : runtime.arithmetic(Operator::multiply, runtime.text(" "), Value::integer(bound.integer(0, 4)));
+  Spans lines = split_lines(text.bytes(), false, runtime.meter());
+  // Jinja puts a newline behind the text first, so that an empty last line counts.
+  const char32_t last = text.empty() ? U'\n' : character_before(text.bytes(), text.size()).code_point;
+  const bool ends_line = last != U'\r' && is_line_end(last);
+  if (ends_line) lines.push_back({text.size(), text.size()});
   Text out;
-  if (bound.boolean(1, false)) out.append(indention);
+  if (bound.boolean(1, false)) out.append(indention.text(), runtime.meter());
   for (std::size_t i = 0; i < lines.size(); ++i) {
-    if (i > 0) out.append("\n", false);
-    if (i > 0 && (bound.boolean(2, false) || !lines[i].empty())) out.append(indention);
-    out.append(lines[i]);
+    const auto [begin, end] = lines[i];
+    if (i > 0) out.append("\n", kFromTemplate, runtime.meter());
+    if (i > 0 && (bound.boolean(2, false) || begin < end)) out.append(indention.text(), runtime.meter());
+    out.append(text, begin, end, runtime.meter());
   }
   return runtime.text(std::move(out));
 }
@@ -108,35 +108,37 @@ Value indent_filter(Runtime& runtime, const Value& input, const CallArguments& a
 Value truncate_filter(Runtime& runtime, const Value& input, const CallArguments& arguments) {
   const BoundArguments bound("truncate", arguments, {"length", "killwords", "end", "leeway"});
   const Value value = runtime.as_text(input);
-  runtime.heap().touch(value.text().size());
   const std::int64_t length = bound.integer(0, 255), leeway = bound.integer(3, 5);
   const Value end = bound[2] != nullptr ? runtime.as_text(*bound[2]) : runtime.text("...");
-  const auto end_length = static_cast<std::int64_t>(count_characters(end.text().bytes()));
+  const std::int64_t end_length = runtime.length(end);
   if (length < end_length) throw TemplateError(fmt::format("expected length >= {}, got {}", end_length, length));
   if (leeway < 0) throw TemplateError(fmt::format("expected leeway >= 0, got {}", leeway));
-  const auto offsets = character_offsets(value.text().bytes());
-  const auto size = static_cast<std::int64_t>(offsets.size()) - 1;
-  if (size - leeway <= length) return value;
-  Text out = value.text().substr(0, offsets[static_cast<std::size_t>(length - end_length)]);
-  if (!bound.boolean(1, false)) {
-    const std::size_t space = out.bytes().rfind(' ');
-    if (space != std::string::npos) out = out.substr(0, space);
-  }
-  out.append(end.text());
+  if (runtime.length(value) - leeway <= length) return value;
+  const std::string_view bytes = value.text().bytes();
+  std::size_t size = character_place(bytes, static_cast<std::size_t>(length - end_length), runtime.meter());
+  if (!bound.boolean(1, false)) size = std::min(size, find_last_bytes(bytes.substr(0, size), " ", runtime.meter()));
+  Text out = value.text().part(0, size, runtime.meter());
+  out.append(end.text(), runtime.meter());
   return runtime.text(std::move(out));
 }
 
 Value wordcount_filter(Runtime& runtime, const Value& input, const CallArguments& arguments) {
   const BoundArguments bound("wordcount", arguments, {});
-  const Value value = runtime.as_text(input);
-  runtime.heap().touch(value.text().size());
-  return Value::integer(static_cast<std::int64_t>(count_words(value.text().bytes())));
+  return Value::integer(static_cast<std::int64_t>(count_words(runtime.as_text(input).text().bytes(), runtime.meter())));
 }
 
-std::optional<double> real_of_text(const Text& text) {
-  std::string digits = strip(text, Side::both).bytes();
+// The digits of a number, without what Python allows around and between them; empty if they are too many.
+std::string digits_of(const Text& text, Meter& meter) {
+  const auto [begin, end] = strip(text.bytes(), Side::both, meter);
+  if (end - begin > kMaxNumberDigits) return {};
+  std::string digits(text.bytes().substr(begin, end - begin));
   std::erase(digits, '_');
   if (!digits.empty() && digits[0] == '+') digits.erase(0, 1);
+  return digits;
+}
+
+std::optional<double> real_of_text(const Text& text, Meter& meter) {
+  const std::string digits = digits_of(text, meter);
   double value = 0;
   const auto end = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   if (end.ptr != digits.data() + digits.size() || digits.empty() || end.ec == std::errc::invalid_argument)
@@ -144,10 +146,8 @@ std::optional<double> real_of_text(const Text& text) {
   return value;
 }
 
-std::optional<std::int64_t> integer_of_text(const Text& text, int base) {
-  std::string digits = strip(text, Side::both).bytes();
-  std::erase(digits, '_');
-  if (!digits.empty() && digits[0] == '+') digits.erase(0, 1);
+std::optional<std::int64_t> integer_of_text(const Text& text, int base, Meter& meter) {
+  std::string digits = digits_of(text, meter);
   const std::size_t sign = !digits.empty() && digits[0] == '-' ? 1 : 0;
   if (base == 16 && (digits.compare(sign, 2, "0x") == 0 || digits.compare(sign, 2, "0X") == 0)) digits.erase(sign, 2);
   std::int64_t value = 0;
@@ -166,10 +166,9 @@ Value int_filter(Runtime& runtime, const Value& input, const CallArguments& argu
   if (input.is_large()) return input;
   std::optional<double> real;
   if (input.is(Kind::text)) {
-    runtime.heap().touch(input.text().size());
-    if (const auto whole = integer_of_text(input.text(), static_cast<int>(base)))
+    if (const auto whole = integer_of_text(input.text(), static_cast<int>(base), runtime.meter()))
       return Value::integer(*whole).marked(input.text().has_input());
-    real = real_of_text(input.text());
+    real = real_of_text(input.text(), runtime.meter());
   } else if (input.is(Kind::real)) {
     real = input.real();
   }
@@ -183,8 +182,8 @@ Value float_filter(Runtime& runtime, const Value& input, const CallArguments& ar
   require_defined(input);
   if (input.is_number()) return Value::real(input.as_real()).marked(input.from_input());
   if (input.is(Kind::text)) {
-    runtime.heap().touch(input.text().size());
-    if (const auto real = real_of_text(input.text())) return Value::real(*real).marked(input.text().has_input());
+    if (const auto real = real_of_text(input.text(), runtime.meter()))
+      return Value::real(*real).marked(input.text().has_input());
   }
   return bound[0] != nullptr ? *bound[0] : Value::real(0);
 }
@@ -196,15 +195,16 @@ Value abs_filter(Runtime& runtime, const Value& input, const CallArguments& argu
   return input.integer() < 0 ? runtime.negate(input) : Value::integer(input.integer());
 }
 
-Value round_filter(Runtime&, const Value& input, const CallArguments& arguments) {
+Value round_filter(Runtime& runtime, const Value& input, const CallArguments& arguments) {
   const BoundArguments bound("round", arguments, {"precision", "method"});
   if (!input.is_number()) fail_type("round() needs a number", input);
   const std::int64_t precision = bound.integer(0, 0);
-  const std::string method = bound.optional_text(1) != nullptr ? bound.text(1).bytes() : "common";
+  const std::string_view method = bound.optional_text(1) != nullptr ? bound.text(1).bytes() : "common";
   if (precision < -30 || precision > 30) throw TemplateError("round(): precision must be from -30 to 30");
   if (method == "common") {
     if (input.is_whole() && precision >= 0) return Value::integer(input.integer());
     if (precision >= 0 && std::isfinite(input.real())) {
+      runtime.heap().step(16);  // a number may have 300 digits
       // Correctly rounded from the exact value, half to even, as Python does.
       const std::string digits = fmt::format("{:.{}f}", input.real(), precision);
       double rounded = 0;
@@ -229,12 +229,13 @@ Value default_filter(Runtime& runtime, const Value& input, const CallArguments& 
   return bound[0] != nullptr ? *bound[0] : runtime.text("");
 }
 
-std::optional<std::string> indent_of(const Value* value) {
+std::optional<std::string_view> indent_of(const Value* value) {
+  static constexpr std::string_view kSpaces = "                                                                ";
   if (value == nullptr) return std::nullopt;
   if (value->is(Kind::text)) return value->text().bytes();
-  if (!value->is_whole() || value->integer() > 64)
+  if (!value->is_whole() || value->integer() > static_cast<std::int64_t>(kSpaces.size()))
     fail_type("tojson(): 'indent' must be an integer up to 64 or a text", *value);
-  return std::string(static_cast<std::size_t>(std::max<std::int64_t>(value->integer(), 0)), ' ');
+  return kSpaces.substr(0, static_cast<std::size_t>(std::max<std::int64_t>(value->integer(), 0)));
 }
 
 Value tojson_filter(Runtime& runtime, const Value& input, const CallArguments& arguments) {
@@ -246,7 +247,7 @@ Value tojson_filter(Runtime& runtime, const Value& input, const CallArguments& a
   style.sort_keys = bound.boolean(3, false);
   if (style.indent) style.item_separator = ",";
   if (const Value* const separators = bound.set(2)) {
-    const std::vector<Value> pair = runtime.iterate(*separators);
+    const Values& pair = runtime.iterate(*separators);
     if (pair.size() != 2 || !pair[0].is(Kind::text) || !pair[1].is(Kind::text))
       throw TemplateError("tojson(): 'separators' must be two texts");
     style.item_separator = pair[0].text().bytes();

@@ -10,19 +10,10 @@
 namespace troupe::engine::chat {
 namespace {
 
-// The text of a method, and the work of going through it.
-const Text& self_text(Runtime& runtime, const Value& self) {
-  runtime.heap().touch(self.text().size());
-  return self.text();
-}
-
-Value list_of(Runtime& runtime, std::vector<Text> texts) {
-  std::vector<Value> items;
-  items.reserve(texts.size());
-  for (Text& each : texts) {
-    runtime.heap().step();
-    items.push_back(runtime.text(std::move(each)));
-  }
+Value list_of(Runtime& runtime, const Text& text, const Spans& parts) {
+  Values items;
+  items.reserve(parts.size());
+  for (const Span& each : parts) items.push_back(runtime.part(text, each.begin, each.end));
   return runtime.heap().list(std::move(items));
 }
 
@@ -30,10 +21,10 @@ template <Side side>
 Value strip_method(Runtime& runtime, const Value& self, const CallArguments& arguments) {
   const BoundArguments bound("strip", arguments, {"chars"});
   const Text* const characters = bound.optional_text(0);
-  if (characters == nullptr) return runtime.text(strip(self_text(runtime, self), side));
-  runtime.heap().touch(self.text().size() * std::min<std::size_t>(characters->size(), 64));
-  const std::string_view bytes = characters->bytes();
-  return runtime.text(strip(self_text(runtime, self), side, &bytes));
+  const std::string_view bytes = characters != nullptr ? characters->bytes() : std::string_view();
+  const Span kept = strip(self.text().bytes(), side, runtime.meter(), characters != nullptr ? &bytes : nullptr);
+  if (kept.end - kept.begin == self.text().size()) return self;
+  return runtime.part(self.text(), kept.begin, kept.end);
 }
 
 template <bool from_right>
@@ -41,29 +32,27 @@ Value split_method(Runtime& runtime, const Value& self, const CallArguments& arg
   const BoundArguments bound("split", arguments, {"sep", "maxsplit"});
   const Text* const separator = bound.optional_text(0);
   if (separator != nullptr && separator->empty()) throw TemplateError("empty separator");
-  const std::string_view bytes = separator != nullptr ? std::string_view(separator->bytes()) : std::string_view();
+  const std::string_view bytes = separator != nullptr ? separator->bytes() : std::string_view();
   const std::string_view* const at = separator != nullptr ? &bytes : nullptr;
-  const std::int64_t most = bound.integer(1, -1);
-  const Text& text = self_text(runtime, self);
-  runtime.heap().check_room(2 * text.size() +
-                            sizeof(Text) * (separator ? count_occurrences(text.bytes(), bytes) : text.size() / 2));
-  return list_of(runtime, from_right ? split_from_right(text, at, most) : split(text, at, most));
+  return list_of(
+      runtime, self.text(),
+      (from_right ? split_from_right : split)(self.text().bytes(), at, bound.integer(1, -1), runtime.meter()));
 }
 
 Value splitlines_method(Runtime& runtime, const Value& self, const CallArguments& arguments) {
   const BoundArguments bound("splitlines", arguments, {"keepends"});
-  return list_of(runtime, split_lines(self_text(runtime, self), bound.boolean(0, false)));
+  return list_of(runtime, self.text(), split_lines(self.text().bytes(), bound.boolean(0, false), runtime.meter()));
 }
 
 template <bool at_end>
 Value begins_method(Runtime& runtime, const Value& self, const CallArguments& arguments) {
   const BoundArguments bound(at_end ? "endswith" : "startswith", arguments, {"prefix"});
-  const std::string_view text = self_text(runtime, self).bytes();
+  const std::string_view text = self.text().bytes();
   const auto has = [&](const Value& part) {
     if (!part.is(Kind::text))
       fail_type(fmt::format("{} first arg must be str or a tuple of str", at_end ? "endswith" : "startswith"), part);
-    const std::string_view wanted = part.text().bytes();
-    return at_end ? text.ends_with(wanted) : text.starts_with(wanted);
+    runtime.heap().step();
+    return (at_end ? ends_with : begins_with)(text, part.text().bytes(), runtime.meter());
   };
   const Value& wanted = bound.required(0);
   if (!wanted.is(Kind::list)) return Value::boolean(has(wanted));
@@ -73,49 +62,38 @@ Value begins_method(Runtime& runtime, const Value& self, const CallArguments& ar
 
 Value replace_method(Runtime& runtime, const Value& self, const CallArguments& arguments) {
   const BoundArguments bound("replace", arguments, {"old", "new", "count"});
-  const Text& text = self_text(runtime, self);
-  const Text& from = bound.text(0);
-  const Text& to = bound.text(1);
-  const std::int64_t count = bound.integer(2, -1);
-  const std::size_t size = replaced_size(text, from.bytes(), to, count);
-  runtime.heap().check_room(size);
-  runtime.heap().touch(size);
-  return runtime.text(replace(text, from.bytes(), to, count));
+  return runtime.text(
+      replace(self.text(), bound.text(0).bytes(), bound.text(1), bound.integer(2, -1), runtime.meter()));
 }
 
 template <Case to>
 Value case_method(Runtime& runtime, const Value& self, const CallArguments& arguments) {
   const BoundArguments bound("case", arguments, {});
-  return runtime.text(change_case(self_text(runtime, self), to));
-}
-
-// The place of a character, of a place in bytes.
-std::int64_t character_index(std::string_view text, std::size_t byte) {
-  return byte == std::string_view::npos ? -1 : static_cast<std::int64_t>(count_characters(text.substr(0, byte)));
+  return runtime.text(change_case(self.text(), to, runtime.meter()));
 }
 
 template <bool from_right, bool must_be_there>
 Value find_method(Runtime& runtime, const Value& self, const CallArguments& arguments) {
   const BoundArguments bound("find", arguments, {"sub", "start", "end"});
-  const Text& text = self_text(runtime, self);
-  const Value part = runtime.slice(self, bound[1], bound[2], nullptr);
+  const bool is_all = bound.set(1) == nullptr && bound.set(2) == nullptr;
+  const Value part = is_all ? self : runtime.slice(self, bound[1], bound[2], nullptr);
   const std::string_view wanted = bound.text(0).bytes(), bytes = part.text().bytes();
-  const std::int64_t found =
-      character_index(bytes, from_right ? find_last_bytes(bytes, wanted) : find_bytes(bytes, wanted));
-  if (found < 0) {
+  const std::size_t found =
+      from_right ? find_last_bytes(bytes, wanted, runtime.meter()) : find_bytes(bytes, wanted, runtime.meter());
+  if (found == std::string_view::npos) {
     if (must_be_there) throw TemplateError("substring not found");
     return Value::integer(-1);
   }
   // The slice begins as many characters in as its `start` says.
   std::int64_t start = bound.integer(1, 0);
-  if (start < 0) start = std::max<std::int64_t>(0, start + static_cast<std::int64_t>(count_characters(text.bytes())));
-  return Value::integer(start + found);
+  if (start < 0) start = std::max<std::int64_t>(0, start + runtime.length(self));
+  return Value::integer(start + static_cast<std::int64_t>(count_characters(bytes.substr(0, found), runtime.meter())));
 }
 
 Value count_method(Runtime& runtime, const Value& self, const CallArguments& arguments) {
   const BoundArguments bound("count", arguments, {"sub"});
-  const Text& text = self_text(runtime, self);
-  return Value::integer(static_cast<std::int64_t>(count_occurrences(text.bytes(), bound.text(0).bytes())));
+  return Value::integer(
+      static_cast<std::int64_t>(count_occurrences(self.text().bytes(), bound.text(0).bytes(), runtime.meter())));
 }
 
 Value join_method(Runtime& runtime, const Value& self, const CallArguments& arguments) {
@@ -124,11 +102,9 @@ Value join_method(Runtime& runtime, const Value& self, const CallArguments& argu
   bool is_first = true;
   for (const Value& each : runtime.iterate(bound.required(0))) {
     if (!each.is(Kind::text)) fail_type("sequence item: expected str instance", each);
-    runtime.heap().touch(self.text().size() + each.text().size());
-    runtime.heap().check_room(joined.size() + self.text().size() + each.text().size());
-    if (!is_first) joined.append(self.text());
+    if (!is_first) joined.append(self.text(), runtime.meter());
     is_first = false;
-    joined.append(each.text());
+    joined.append(each.text(), runtime.meter());
   }
   return runtime.text(std::move(joined));
 }
@@ -138,35 +114,36 @@ bool is_alphanumeric(char32_t c) { return is_alphabetic(c) || is_digit(c); }
 template <bool (*is)(char32_t)>
 Value all_method(Runtime& runtime, const Value& self, const CallArguments& arguments) {
   const BoundArguments bound("is", arguments, {});
-  return Value::boolean(all_characters(self_text(runtime, self).bytes(), is));
+  return Value::boolean(all_characters(self.text().bytes(), is, runtime.meter()));
 }
 
-template <bool (*is)(std::string_view)>
+template <bool (*is)(std::string_view, Meter&)>
 Value case_is_method(Runtime& runtime, const Value& self, const CallArguments& arguments) {
   const BoundArguments bound("is", arguments, {});
-  return Value::boolean(is(self_text(runtime, self).bytes()));
+  return Value::boolean(is(self.text().bytes(), runtime.meter()));
 }
 
 template <bool at_end>
 Value remove_method(Runtime& runtime, const Value& self, const CallArguments& arguments) {
   const BoundArguments bound(at_end ? "removesuffix" : "removeprefix", arguments, {"affix"});
-  const Text& text = self_text(runtime, self);
-  const std::string& affix = bound.text(0).bytes();
-  if (at_end ? !text.bytes().ends_with(affix) : !text.bytes().starts_with(affix)) return self;
-  return runtime.text(at_end ? text.substr(0, text.size() - affix.size()) : text.substr(affix.size(), text.size()));
+  const Text& text = self.text();
+  const std::string_view affix = bound.text(0).bytes();
+  if (!(at_end ? ends_with : begins_with)(text.bytes(), affix, runtime.meter())) return self;
+  return at_end ? runtime.part(text, 0, text.size() - affix.size()) : runtime.part(text, affix.size(), text.size());
 }
 
 template <bool from_right>
 Value partition_method(Runtime& runtime, const Value& self, const CallArguments& arguments) {
   const BoundArguments bound("partition", arguments, {"sep"});
-  const Text& text = self_text(runtime, self);
-  const std::string& separator = bound.text(0).bytes();
+  const Text& text = self.text();
+  const std::string_view separator = bound.text(0).bytes();
   if (separator.empty()) throw TemplateError("empty separator");
-  const std::size_t at = from_right ? find_last_bytes(text.bytes(), separator) : find_bytes(text.bytes(), separator);
-  std::vector<Value> parts = {self, runtime.text(""), runtime.text("")};
+  const std::size_t at = (from_right ? find_last_bytes(text.bytes(), separator, runtime.meter())
+                                     : find_bytes(text.bytes(), separator, runtime.meter()));
+  Values parts = {self, runtime.text(""), runtime.text("")};
   if (at != std::string_view::npos)
-    parts = {runtime.text(text.substr(0, at)), runtime.text(text.substr(at, at + separator.size())),
-             runtime.text(text.substr(at + separator.size(), text.size()))};
+    parts = {runtime.part(text, 0, at), runtime.part(text, at, at + separator.size()),
+             runtime.part(text, at + separator.size(), text.size())};
   else if (from_right)
     std::swap(parts[0], parts[2]);
   return runtime.heap().list(std::move(parts), ListForm::tuple);
@@ -176,14 +153,13 @@ Value partition_method(Runtime& runtime, const Value& self, const CallArguments&
 template <int before_of_two>
 Value pad_method(Runtime& runtime, const Value& self, const CallArguments& arguments) {
   const BoundArguments bound("just", arguments, {"width", "fillchar"});
-  const Text& text = self_text(runtime, self);
   const Text* const fill = bound.optional_text(1);
-  if (fill != nullptr && count_characters(fill->bytes()) != 1)
+  if (fill != nullptr && count_characters(fill->bytes(), runtime.meter()) != 1)
     throw TemplateError("The fill character must be exactly one character long");
   const std::int64_t width = bound.integer(0, 0);
-  const std::int64_t missing = width - static_cast<std::int64_t>(count_characters(text.bytes()));
+  const std::int64_t missing = width <= 0 ? 0 : width - runtime.length(self);
   if (missing <= 0) return self;
-  const Value space = fill != nullptr ? runtime.text(*fill) : runtime.text(" ");
+  const Value space = fill != nullptr ? *bound[1] : runtime.text(" ");
   // Python's center() puts an odd one before if the width is odd.
   const std::int64_t before = before_of_two == 1   ? missing / 2 + (missing & width & 1)
                               : before_of_two == 2 ? missing
@@ -195,19 +171,20 @@ Value pad_method(Runtime& runtime, const Value& self, const CallArguments& argum
 
 Value zfill_method(Runtime& runtime, const Value& self, const CallArguments& arguments) {
   const BoundArguments bound("zfill", arguments, {"width"});
-  const Text& text = self_text(runtime, self);
-  const std::int64_t missing = bound.integer(0, 0) - static_cast<std::int64_t>(count_characters(text.bytes()));
+  const Text& text = self.text();
+  const std::int64_t width = bound.integer(0, 0), missing = width <= 0 ? 0 : width - runtime.length(self);
   if (missing <= 0) return self;
   const bool has_sign = !text.empty() && (text.bytes()[0] == '-' || text.bytes()[0] == '+');
   const Value zeros = runtime.arithmetic(Operator::multiply, runtime.text("0"), Value::integer(missing));
-  Text filled = text.substr(0, has_sign ? 1 : 0);
-  filled.append(zeros.text());
-  filled.append(text, has_sign ? 1 : 0, text.size());
+  Text filled;
+  filled.append(text, 0, has_sign ? 1 : 0, runtime.meter());
+  filled.append(zeros.text(), runtime.meter());
+  filled.append(text, has_sign ? 1 : 0, text.size(), runtime.meter());
   return runtime.text(std::move(filled));
 }
 
 Value format_method(Runtime& runtime, const Value& self, const CallArguments& arguments) {
-  return runtime.text(format_braces(runtime, self_text(runtime, self), arguments));
+  return runtime.text(format_braces(runtime, self.text(), arguments));
 }
 
 constexpr std::array<std::pair<std::string_view, Function>, 36> kTextMethods = {{

@@ -166,6 +166,7 @@ class Lexer {
     if (is_name_byte(first)) {
       const auto* const end = std::find_if_not(rest_.begin(), rest_.end(), is_name_byte);
       const auto length = static_cast<std::size_t>(end - rest_.begin());
+      if (length > kMaxIdentifierBytes) fail(fmt::format("a name is longer than {} bytes", kMaxIdentifierBytes));
       add(TokenType::name, std::string(rest_.substr(0, length)));
       return take(length);
     }

@@ -13,7 +13,7 @@ constexpr std::uint32_t kMaxChained = 1000;  // members, calls and filters in on
 
 ExpressionPtr literal(Value value, Place place) { return std::make_unique<Literal>(std::move(value), place); }
 ExpressionPtr text_literal(std::string text, Place place) {
-  return literal(Value::text(std::make_shared<const TextCell>(Text(std::move(text)), nullptr)), place);
+  return literal(Value::text(std::make_shared<const Text>(text)), place);
 }
 
 std::optional<Operator> comparison_of(const Token& token) {
@@ -399,7 +399,7 @@ ExpressionPtr ExpressionParser::parse_call(ExpressionPtr callee) {
 
 std::string ExpressionParser::parse_dotted_name() {
   std::string name = expect_identifier();
-  while (take_op(".")) name += "." + expect_identifier();
+  while (take_op(".")) (name += '.') += expect_identifier();
   return name;
 }
 

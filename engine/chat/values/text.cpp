@@ -7,11 +7,14 @@
 
 namespace troupe::engine::chat {
 
-Text::Text(std::string bytes, Origin origin) : bytes_(std::move(bytes)) { add_range(0, bytes_.size(), origin); }
+Text::Text(std::string_view bytes, Origin origin) : bytes_(bytes) { add_range(0, bytes_.size(), origin); }
 
-bool Text::is_all_input() const {
+bool Text::is_all_input(Meter& meter) const {
   std::size_t count = 0;
-  for (const ByteRange& range : input_) count += range.end - range.begin;
+  for (const ByteRange& range : input_) {
+    meter.work();
+    count += range.end - range.begin;
+  }
   return count == size();
 }
 
@@ -22,27 +25,45 @@ Origin Text::origin(std::size_t position) const {
   return std::prev(after)->origin;
 }
 
-Text Text::substr(std::size_t begin, std::size_t end) const {
+Text Text::part(std::size_t begin, std::size_t end, Meter& meter) const {
   Text part;
-  part.append(*this, begin, end);
+  part.reserve(end - begin);
+  part.append(*this, begin, end, meter);
   return part;
 }
 
-void Text::append(const Text& other, std::size_t begin, std::size_t end) {
+void Text::append(const Text& other, std::size_t begin, std::size_t end, Meter& meter) {
   TROUPE_ASSERT(begin <= end && end <= other.size());
   TROUPE_ASSERT(&other != this);
+  while (true) {
+    const std::size_t stop = std::min(end, begin + Meter::kBytesPerPiece);
+    meter.touch(stop - begin);
+    append_piece(other, begin, stop);
+    if (stop == end) return;
+    begin = stop;
+  }
+}
+
+void Text::append_piece(const Text& other, std::size_t begin, std::size_t end) {
   const std::size_t shift = bytes_.size();
   bytes_.append(other.bytes_, begin, end - begin);
+  if (other.input_.empty()) return;
   auto range = std::partition_point(other.input_.begin(), other.input_.end(),
                                     [&](const ByteRange& each) { return each.end <= begin; });
   for (; range != other.input_.end() && range->begin < end; ++range)
     add_range(shift + std::max(range->begin, begin) - begin, shift + std::min(range->end, end) - begin, range->origin);
 }
 
-void Text::append(std::string_view bytes, Origin origin) {
-  const std::size_t begin = bytes_.size();
-  bytes_ += bytes;
-  add_range(begin, bytes_.size(), origin);
+void Text::append(std::string_view bytes, Origin origin, Meter& meter) {
+  while (true) {
+    const std::string_view piece = bytes.substr(0, Meter::kBytesPerPiece);
+    meter.touch(piece.size());
+    const std::size_t begin = bytes_.size();
+    bytes_ += piece;
+    add_range(begin, bytes_.size(), origin);
+    if (piece.size() == bytes.size()) return;
+    bytes.remove_prefix(piece.size());
+  }
 }
 
 void Text::add_range(std::size_t begin, std::size_t end, Origin origin) {

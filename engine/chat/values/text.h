@@ -7,9 +7,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <string_view>
-#include <vector>
+
+#include "engine/chat/values/charged.h"
+#include "engine/chat/values/meter.h"
 
 namespace troupe::engine::chat {
 
@@ -24,34 +25,43 @@ struct ByteRange {
   bool operator==(const ByteRange&) const = default;
 };
 
-// A value; any bytes. Not thread-safe while it changes.
+// A value; any bytes. What makes it longer is charged to a meter and done in pieces, so it is moved and not copied. Not
+// thread-safe while it changes.
 class Text {
  public:
   Text() = default;
-  explicit Text(std::string bytes, Origin origin = kFromTemplate);
+  // For texts that are short, or there already: not charged.
+  explicit Text(std::string_view bytes, Origin origin = kFromTemplate);
+  Text(Text&&) = default;
+  Text& operator=(Text&&) = default;
+  Text(const Text&) = delete;
+  Text& operator=(const Text&) = delete;
 
-  const std::string& bytes() const { return bytes_; }
+  std::string_view bytes() const { return bytes_; }
   std::size_t size() const { return bytes_.size(); }
   bool empty() const { return bytes_.empty(); }
   // Ascending, none empty; those that touch differ in their origin.
-  const std::vector<ByteRange>& input() const { return input_; }
-  // Whether any byte came from input; whether all did.
+  const ChargedVector<ByteRange>& input() const { return input_; }
+  // Whether any byte came from input; whether all did. The second: O(ranges).
   bool has_input() const { return !input_.empty(); }
-  bool is_all_input() const;
+  bool is_all_input(Meter& meter) const;
   // Of the byte at `position`. O(log ranges).
   Origin origin(std::size_t position) const;
 
+  // Makes room, so that bytes which are appended are not moved again.
+  void reserve(std::size_t bytes) { bytes_.reserve(bytes); }
   // The bytes [begin, end), which must be inside.
-  Text substr(std::size_t begin, std::size_t end) const;
-  void append(const Text& other) { append(other, 0, other.size()); }
-  void append(const Text& other, std::size_t begin, std::size_t end);
-  void append(std::string_view bytes, Origin origin);
+  Text part(std::size_t begin, std::size_t end, Meter& meter) const;
+  void append(const Text& other, Meter& meter) { append(other, 0, other.size(), meter); }
+  void append(const Text& other, std::size_t begin, std::size_t end, Meter& meter);
+  void append(std::string_view bytes, Origin origin, Meter& meter);
 
  private:
+  void append_piece(const Text& other, std::size_t begin, std::size_t end);
   void add_range(std::size_t begin, std::size_t end, Origin origin);
 
-  std::string bytes_;
-  std::vector<ByteRange> input_;
+  ChargedBytes bytes_;
+  ChargedVector<ByteRange> input_;
 };
 
 }  // namespace troupe::engine::chat

@@ -2,12 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 
 #include "config/utf8.h"
-#include "engine/chat/values/limits.h"
-#include "engine/chat/values/python_text.h"
+#include "engine/chat/values/characters.h"
+#include "engine/chat/values/sorting.h"
 
 namespace troupe::engine::chat {
 namespace {
@@ -21,10 +20,9 @@ void append_utf16_escapes(std::string& out, char32_t c) {
         fmt::format("\\u{:04x}\\u{:04x}", 0xD800 + ((number - 0x10000) >> 10), 0xDC00 + ((number - 0x10000) & 0x3FF));
 }
 
-// One character inside a JSON string.
-std::string json_character(std::string_view character, bool ensure_ascii) {
-  const char first = character[0];
-  switch (first) {
+// What stands for a character inside a JSON string; empty: the character itself.
+std::string json_escape(const Character& character, bool ensure_ascii) {
+  switch (character.code_point) {
     case '"':
       return "\\\"";
     case '\\':
@@ -42,36 +40,29 @@ std::string json_character(std::string_view character, bool ensure_ascii) {
     default:
       break;
   }
-  const Utf8Char next = next_utf8(character);
-  if (next.status != Utf8Status::valid) return std::string(kReplacementCharacter);
+  if (character.code_point >= kWrongByte) return std::string(kReplacementCharacter);
   std::string out;
-  if (next.code_point < 0x20 || (ensure_ascii && next.code_point > 0x7F))
-    append_utf16_escapes(out, next.code_point);
-  else
-    out = character;
+  if (character.code_point < 0x20 || (ensure_ascii && character.code_point > 0x7F))
+    append_utf16_escapes(out, character.code_point);
   return out;
 }
 
 class JsonWriter {
  public:
-  JsonWriter(const JsonStyle& style, Heap& heap) : style_(style), heap_(heap) {}
+  JsonWriter(const JsonStyle& style, Heap& heap) : style_(style), heap_(heap), meter_(heap.meter()) {}
 
   void write(const Value& value) {
-    heap_.step();
-    heap_.check_room(out_.size());
+    meter_.work();
     switch (value.kind()) {
       case Kind::none:
-        out_.append("null", value.from_input());
-        return;
+        return add("null", value.from_input());
       case Kind::boolean:
-        out_.append(value.boolean() ? "true" : "false", value.from_input());
-        return;
+        return add(value.boolean() ? "true" : "false", value.from_input());
       case Kind::integer:
-        out_.append(std::to_string(value.integer()), value.from_input());
-        return;
+        return add(std::to_string(value.integer()), value.from_input());
       case Kind::real:
-        out_.append(value.is_large() ? value.text().bytes() : number(value.real()), value.from_input());
-        return;
+        if (value.is_large()) return add(value.text().bytes(), value.from_input());
+        return add(number(value.real()), value.from_input());
       case Kind::text:
         write_text(value.text());
         return;
@@ -96,57 +87,54 @@ class JsonWriter {
     return real_to_text(value);
   }
 
+  void add(std::string_view bytes, Origin origin) { out_.append(bytes, origin, meter_); }
+
   void write_text(const Text& text) {
     const std::string_view bytes = text.bytes();
-    heap_.touch(bytes.size());
-    heap_.check_room(out_.size() + 6 * bytes.size());
     const bool has_input = text.has_input();
-    out_.append("\"", has_input);
+    add("\"", has_input);
     std::size_t plain = 0;  // where the bytes that need no escape begin
-    const auto offsets = character_offsets(bytes);
-    for (std::size_t i = 0; i + 1 < offsets.size(); ++i) {
-      const std::string_view character = bytes.substr(offsets[i], offsets[i + 1] - offsets[i]);
-      const std::string escaped = json_character(character, style_.ensure_ascii);
-      if (escaped == character) continue;
-      out_.append(text, plain, offsets[i]);
-      out_.append(escaped, text.origin(offsets[i]));
-      plain = offsets[i + 1];
-    }
-    out_.append(text, plain, bytes.size());
-    out_.append("\"", has_input);
+    visit_characters(bytes, meter_, 0, [&](const Character& each, std::size_t at) {
+      const std::string escaped = json_escape(each, style_.ensure_ascii);
+      if (escaped.empty()) return true;
+      out_.append(text, plain, at, meter_);
+      add(escaped, text.origin(at));
+      plain = at + each.length;
+      return true;
+    });
+    out_.append(text, plain, bytes.size(), meter_);
+    add("\"", has_input);
   }
 
   void write_key(const Value& key) {
     if (key.is(Kind::text)) return write_text(key.text());
     if (!key.is(Kind::none) && !key.is_number())
       throw TemplateError(fmt::format("keys must be str, int, float, bool or None, not {}", type_name(key)));
-    out_.append("\"", key.from_input());
+    add("\"", key.from_input());
     write(key);
-    out_.append("\"", key.from_input());
+    add("\"", key.from_input());
   }
 
   void open(char bracket, bool from_input) {
     if (++depth_ > kMaxDepth)
       throw TemplateError(fmt::format("tojson: values are nested deeper than {} levels", kMaxDepth));
-    out_.append(std::string_view(&bracket, 1), from_input);
+    add(std::string_view(&bracket, 1), from_input);
   }
   void close(char bracket, bool is_empty, bool from_input) {
     --depth_;
     if (!is_empty) new_line(from_input);
-    out_.append(std::string_view(&bracket, 1), from_input);
+    add(std::string_view(&bracket, 1), from_input);
   }
   void new_line(bool from_input) {
     if (!style_.indent) return;
-    heap_.touch(depth_ * style_.indent->size());
-    heap_.check_room(out_.size() + depth_ * style_.indent->size());
-    out_.append("\n", from_input);
-    for (std::size_t i = 0; i < depth_; ++i) out_.append(*style_.indent, from_input);
+    add("\n", from_input);
+    for (std::size_t i = 0; i < depth_; ++i) add(*style_.indent, from_input);
   }
 
   void write_list(const List& list) {
     open('[', list.from_input);
     for (std::size_t i = 0; i < list.items.size(); ++i) {
-      if (i > 0) out_.append(style_.item_separator, list.from_input);
+      if (i > 0) add(style_.item_separator, list.from_input);
       new_line(list.from_input);
       write(list.items[i]);
     }
@@ -154,17 +142,19 @@ class JsonWriter {
   }
 
   void write_map(const Map& map) {
-    std::vector<const std::pair<Value, Value>*> items;
-    for (const auto& each : map.items) items.push_back(&each);
+    ChargedVector<const std::pair<Value, Value>*> items;
+    for (const auto& each : map.items) {
+      meter_.work();
+      items.push_back(&each);
+    }
     if (style_.sort_keys)
-      std::stable_sort(items.begin(), items.end(),
-                       [&](const auto* a, const auto* b) { return is_less(a->first, b->first, heap_); });
+      sort_stably(items, [&](const auto* a, const auto* b) { return is_less(a->first, b->first, heap_); });
     open('{', map.from_input);
     for (std::size_t i = 0; i < items.size(); ++i) {
-      if (i > 0) out_.append(style_.item_separator, map.from_input);
+      if (i > 0) add(style_.item_separator, map.from_input);
       new_line(map.from_input);
       write_key(items[i]->first);
-      out_.append(style_.key_separator, map.from_input);
+      add(style_.key_separator, map.from_input);
       write(items[i]->second);
     }
     close('}', items.empty(), map.from_input);
@@ -174,6 +164,7 @@ class JsonWriter {
 
   const JsonStyle& style_;
   Heap& heap_;
+  Meter& meter_;
   Text out_;
   std::size_t depth_ = 0;
 };

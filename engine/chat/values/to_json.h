@@ -3,17 +3,18 @@
 
 #include <cstddef>
 #include <optional>
-#include <string>
+#include <string_view>
 
 #include "engine/chat/values/text.h"
 #include "engine/chat/values/value.h"
 
 namespace troupe::engine::chat {
 
+// The texts must outlive it.
 struct JsonStyle {
-  std::optional<std::string> indent;  // of one level; none: all on one line
-  std::string item_separator = ", ";  // with indent, json.dumps has "," unless told otherwise
-  std::string key_separator = ": ";
+  std::optional<std::string_view> indent;  // of one level; none: all on one line
+  std::string_view item_separator = ", ";  // with indent, json.dumps has "," unless told otherwise
+  std::string_view key_separator = ": ";
   bool ensure_ascii = false;
   bool sort_keys = false;
 };

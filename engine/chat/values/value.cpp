@@ -2,17 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdlib>
 
 #include "engine/chat/values/limits.h"
 
 namespace troupe::engine::chat {
-
-TextCell::TextCell(Text content, Heap* owner) : text(std::move(content)), heap(owner) {}
-TextCell::~TextCell() {
-  if (heap != nullptr) heap->release(sizeof(TextCell) + text.size() + text.input().size() * sizeof(ByteRange));
-}
 
 Value Value::boolean(bool value) {
   Value made = integer(value ? 1 : 0);
@@ -31,18 +25,18 @@ Value Value::real(double value) {
   made.payload_.real = value;
   return made;
 }
-Value Value::large_integer(double value, std::shared_ptr<const TextCell> digits) {
+Value Value::large_integer(double value, std::shared_ptr<const Text> digits) {
   Value made = real(value);
   made.text_ = std::move(digits);
   return made;
 }
-Value Value::text(std::shared_ptr<const TextCell> cell) {
+Value Value::text(std::shared_ptr<const Text> cell) {
   Value made;
   made.kind_ = Kind::text;
   made.text_ = std::move(cell);
   return made;
 }
-Value Value::undefined(std::shared_ptr<const TextCell> message) {
+Value Value::undefined(std::shared_ptr<const Text> message) {
   Value made = text(std::move(message));
   made.kind_ = Kind::undefined;
   return made;
@@ -88,82 +82,42 @@ const void* Value::address() const {
   }
 }
 
-const Value* Map::find(std::string_view key) const {
-  const auto found = by_text.find(key);
-  return found == by_text.end() ? nullptr : &items[found->second].second;
+Value Heap::text(Text text) { return Value::text(std::allocate_shared<const Text>(Charged<Text>(), std::move(text))); }
+
+Value Heap::undefined(std::string_view message) {
+  return Value::undefined(std::allocate_shared<const Text>(Charged<Text>(), Text(message)));
 }
 
-const Value* Map::find(const Value& key, Heap& heap) const {
-  if (key.is(Kind::text)) return find(key.text().bytes());
-  heap.step(items.size() / 8);
-  const auto found = std::find_if(items.begin(), items.end(), [&](const auto& each) {
-    return !each.first.is(Kind::text) && equals(each.first, key, heap);
-  });
-  return found == items.end() ? nullptr : &found->second;
-}
-
-void Heap::throw_too_many_steps() const {
-  throw TemplateError(fmt::format("it takes more than {} steps", limits_.max_steps));
-}
-
-void Heap::check_room(std::size_t bytes) const {
-  if (bytes > limits_.max_value_bytes - bytes_)
-    throw TemplateError(fmt::format("its values take more than {} MiB", limits_.max_value_bytes >> 20));
-}
-
-void Heap::charge(std::size_t bytes) {
-  check_room(bytes);
-  bytes_ += bytes;
-}
-
-Value Heap::text(Text text) {
-  charge(sizeof(TextCell) + text.size() + text.input().size() * sizeof(ByteRange));
-  return Value::text(std::make_shared<const TextCell>(std::move(text), this));
-}
-
-Value Heap::undefined(std::string message) {
-  charge(sizeof(TextCell) + message.size());
-  return Value::undefined(std::make_shared<const TextCell>(Text(std::move(message)), this));
-}
-
-Value Heap::list(std::vector<Value> items, ListForm form) {
-  charge(items.size() * sizeof(Value));
-  List* const list = own(std::make_unique<List>());
+Value Heap::list(Values items, ListForm form) {
+  List* const list = own(std::unique_ptr<List>(new List));
   list->items = std::move(items);
   list->form = form;
   return Value::of(list);
 }
 
-Value Heap::map() { return Value::of(own(std::make_unique<Map>())); }
-
-void Heap::set(Map& map, const Value& key, const Value& value) {
-  if (const Value* const old = map.find(key, *this)) {
-    const auto same = std::find_if(map.items.begin(), map.items.end(), [&](auto& each) { return &each.second == old; });
-    same->second = value;
-    return;
-  }
-  charge(sizeof(std::pair<Value, Value>) + 4 * sizeof(void*));
-  if (key.is(Kind::text)) map.by_text.emplace(key.text().bytes(), map.items.size());
-  map.items.emplace_back(key, value);
-}
+Value Heap::map() { return Value::of(own(std::unique_ptr<Map>(new Map))); }
 
 Value Heap::from_json(const Json& json) { return from_json(json, 0); }
 
 Value Heap::from_json(const Json& json, std::size_t depth) {
+  step();
   if (depth > kMaxJsonDepth) throw TemplateError(fmt::format("values are nested deeper than {} levels", kMaxJsonDepth));
   if (const bool* const value = std::get_if<bool>(&json.value)) return Value::boolean(*value).marked(true);
   if (const auto* const value = std::get_if<std::int64_t>(&json.value)) return Value::integer(*value).marked(true);
   if (const double* const value = std::get_if<double>(&json.value)) return Value::real(*value).marked(true);
   if (const auto* const value = std::get_if<LargeInteger>(&json.value)) {
-    charge(sizeof(TextCell) + value->digits.size());
     return Value::large_integer(std::strtod(value->digits.c_str(), nullptr),
-                                std::make_shared<const TextCell>(Text(value->digits), this))
+                                std::allocate_shared<const Text>(Charged<Text>(), Text(value->digits)))
         .marked(true);
   }
-  if (const std::string* const value = json.text()) return text(*value, true);
+  if (const std::string* const value = json.text()) {
+    Text copy;
+    copy.reserve(value->size());
+    copy.append(*value, kFromInput, meter_);
+    return text(std::move(copy));
+  }
   if (const Json::List* const values = json.list()) {
-    std::vector<Value> items;
-    check_room(values->size() * sizeof(Value));
+    Values items;
     items.reserve(values->size());
     for (const Json& each : *values) items.push_back(from_json(each, depth + 1));
     const Value made = list(std::move(items));
@@ -173,7 +127,7 @@ Value Heap::from_json(const Json& json, std::size_t depth) {
   if (const Json::Object* const members = json.object()) {
     const Value made = map();
     made.map().from_input = true;
-    for (const auto& [name, member] : *members) set(made.map(), text(name, true), from_json(member, depth + 1));
+    for (const auto& [name, member] : *members) set(made.map(), text(name, kFromInput), from_json(member, depth + 1));
     return made;
   }
   return Value().marked(true);

@@ -7,40 +7,19 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
-#include <vector>
 
+#include "engine/chat/values/charged.h"
 #include "engine/chat/values/json.h"
 #include "engine/chat/values/limits.h"
+#include "engine/chat/values/meter.h"
+#include "engine/chat/values/template_error.h"
 #include "engine/chat/values/text.h"
-#include "engine/compute/interrupt.h"
 
 namespace troupe::engine::chat {
-
-// Where something stands in a template's source: line and character, both from 1; 0: not known.
-struct Place {
-  int line = 0;
-  int column = 0;
-};
-
-// Thrown while a template is read or rendered; the doors (template.h) make it an Error.
-class TemplateError : public std::exception {
- public:
-  explicit TemplateError(std::string message, Place place = {}) : message_(std::move(message)), place_(place) {}
-  const char* what() const noexcept override { return message_.c_str(); }
-  const std::string& message() const { return message_; }
-  Place place() const { return place_; }
-  void set_place(Place place) { place_ = place; }
-
- private:
-  std::string message_;
-  Place place_;
-};
 
 enum class Kind : std::uint8_t {
   undefined,  // a name or member that is not there; its text says so
@@ -59,17 +38,6 @@ struct List;
 struct Map;
 struct Object;
 
-// A text and the heap that counts its bytes (null: a literal).
-struct TextCell {
-  TextCell(Text content, Heap* owner);
-  ~TextCell();
-  TextCell(const TextCell&) = delete;
-  TextCell& operator=(const TextCell&) = delete;
-
-  Text text;
-  Heap* heap;
-};
-
 class Value {
  public:
   Value() = default;  // none
@@ -77,9 +45,9 @@ class Value {
   static Value integer(std::int64_t value);
   static Value real(double value);
   // An integer beyond 64 bits: computed with as the real number next to it, written as it was given.
-  static Value large_integer(double value, std::shared_ptr<const TextCell> digits);
-  static Value text(std::shared_ptr<const TextCell> cell);
-  static Value undefined(std::shared_ptr<const TextCell> message);
+  static Value large_integer(double value, std::shared_ptr<const Text> digits);
+  static Value text(std::shared_ptr<const Text> cell);
+  static Value undefined(std::shared_ptr<const Text> message);
   static Value of(List* list);
   static Value of(Map* map);
   static Value of(Object* object);
@@ -98,7 +66,7 @@ class Value {
   std::int64_t integer() const { return payload_.integer; }  // of a boolean: 0 or 1
   double real() const { return payload_.real; }
   double as_real() const { return kind_ == Kind::real ? payload_.real : static_cast<double>(payload_.integer); }
-  const Text& text() const { return text_->text; }  // of a large integer its digits
+  const Text& text() const { return *text_; }  // of a large integer its digits
   List& list() const { return *payload_.list; }
   Map& map() const { return *payload_.map; }
   Object& object() const { return *payload_.object; }
@@ -116,11 +84,15 @@ class Value {
   Kind kind_ = Kind::none;
   bool from_input_ = false;
   Payload payload_;
-  std::shared_ptr<const TextCell> text_;
+  std::shared_ptr<const Text> text_;
 };
+
+using Values = ChargedVector<Value>;
 
 struct HeapItem {
   virtual ~HeapItem() = default;
+  static void* operator new(std::size_t bytes) { return take_charged(bytes); }
+  static void operator delete(void* memory, std::size_t bytes) { give_back_charged(memory, bytes); }
 };
 
 // Python's kinds of sequences that differ in what may be done with them.
@@ -131,25 +103,38 @@ enum class ListForm : std::uint8_t {
   generator,  // neither; empty after it was iterated; always true
 };
 
+// Its items never change once it is a value: whoever goes through them needs no copy.
 struct List : HeapItem {
-  std::vector<Value> items;
+  Values items;
   ListForm form = ListForm::list;
   bool from_input = false;  // the brackets and commas are input, too
   bool is_spent = false;    // of a generator
 };
 
-// A dictionary in the order of insertion.
+// A dictionary in the order of insertion: a hash table, which a few items do without. Each slot that a search looks at
+// is a step, so keys that were chosen to collide cost whoever chose them.
 struct Map : HeapItem {
   // Null if there is none. `key` may be any value that can be compared.
   const Value* find(const Value& key, Heap& heap) const;
-  const Value* find(std::string_view key) const;
+  const Value* find(std::string_view key, Heap& heap) const;
 
-  std::vector<std::pair<Value, Value>> items;
+  ChargedVector<std::pair<Value, Value>> items;
   bool from_input = false;
 
  private:
   friend class Heap;
-  std::unordered_map<std::string_view, std::size_t> by_text;  // keys that are texts
+  // The place in `items`, or their number.
+  std::size_t search(const Value& key, Heap& heap) const;
+  std::size_t search(std::string_view key, Heap& heap) const;
+  // The same; hash(): of the key; is_key(value): whether it is this key.
+  template <class Hash, class IsKey>
+  std::size_t place_of(Hash hash, IsKey is_key, Heap& heap) const;
+  // After an item was added.
+  void index_last(Heap& heap);
+  void put(std::size_t place, Heap& heap);
+
+  ChargedVector<std::size_t> hashes_;   // of the items' keys; none while there are few
+  ChargedVector<std::uint32_t> slots_;  // places + 1, 0: free; a power of two, at least half of them free
 };
 
 // Base of namespaces, loops and callables (runtime.h).
@@ -159,39 +144,30 @@ struct Object : HeapItem {
   ObjectType type;
 };
 
-// Owns the containers of one rendering, and counts the bytes of all values and the steps of the work. Every function
-// throws TemplateError where a bound would be passed. Must outlive its values' texts.
+// Owns the containers of one rendering, and counts its memory and its work. Every function throws TemplateError where a
+// bound would be passed. Of one thread; must outlive all values.
 class Heap {
  public:
-  // interrupt: may be null; once another thread sets it, step() throws Interrupted.
-  explicit Heap(const Limits& limits, const std::atomic<bool>* interrupt = nullptr)
-      : limits_(limits), interrupt_(interrupt) {}
+  // time, interrupt: as of Meter.
+  Heap(const Limits& limits, TimeBudget* time, const std::atomic<bool>* interrupt)
+      : account_(limits.max_value_bytes), meter_(limits.max_steps, time, interrupt) {}
   Heap(const Heap&) = delete;
   Heap& operator=(const Heap&) = delete;
 
-  void step(std::size_t count = 1) {
-    interrupt_.poll();
-    steps_ += count;
-    if (steps_ > limits_.max_steps) throw_too_many_steps();
-  }
-  // The work of touching this many bytes of text.
-  void touch(std::size_t bytes) { step(1 + bytes / 64); }
-
-  void charge(std::size_t bytes);
-  void release(std::size_t bytes) { bytes_ -= bytes; }
-  // Before a text of this size is put together.
-  void check_room(std::size_t bytes) const;
+  Meter& meter() { return meter_; }
+  void step(std::size_t count = 1) { meter_.work(count); }
+  const MemoryAccount& account() const { return account_; }
 
   Value text(Text text);
-  Value text(std::string_view bytes, Origin origin = kFromTemplate) { return text(Text(std::string(bytes), origin)); }
-  Value undefined(std::string message);
-  Value list(std::vector<Value> items, ListForm form = ListForm::list);
+  // Short, or there already: not charged as work.
+  Value text(std::string_view bytes, Origin origin = kFromTemplate) { return text(Text(bytes, origin)); }
+  Value undefined(std::string_view message);
+  Value list(Values items, ListForm form = ListForm::list);
   Value map();
   // Adds or replaces.
   void set(Map& map, const Value& key, const Value& value);
   template <class T>
   T* own(std::unique_ptr<T> item) {
-    charge(sizeof(T) + sizeof(void*));
     T* const bare = item.get();
     items_.push_back(std::move(item));
     return bare;
@@ -202,13 +178,10 @@ class Heap {
 
  private:
   Value from_json(const Json& json, std::size_t depth);
-  [[noreturn]] void throw_too_many_steps() const;
 
-  Limits limits_;
-  Interrupt interrupt_;
-  std::uint64_t steps_ = 0;
-  std::size_t bytes_ = 0;
-  std::vector<std::unique_ptr<HeapItem>> items_;
+  MemoryAccount account_;  // first: it counts what the others give back
+  Meter meter_;
+  ChargedVector<std::unique_ptr<HeapItem>> items_;
 };
 
 // --- what Python says of values. Containers in one another count as steps; too deep ones throw ---
@@ -220,7 +193,9 @@ bool equals(const Value& a, const Value& b, Heap& heap);
 // <: numbers, texts (by code points), lists; throws for others, as Python does (`symbol` is for the message).
 bool is_less(const Value& a, const Value& b, Heap& heap, std::string_view symbol = "<");
 
-// str() and repr().
+// str() and repr(): written behind `out`, or as a text of their own.
+void append_text(const Value& value, Heap& heap, Text& out);
+void append_repr(const Value& value, Heap& heap, Text& out);
 Text to_text(const Value& value, Heap& heap);
 Text to_repr(const Value& value, Heap& heap);
 std::string real_to_text(double value);  // as Python's repr: "1.0", "1e+16", "nan"

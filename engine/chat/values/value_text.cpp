@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "config/utf8.h"
+#include "engine/chat/values/characters.h"
 #include "engine/chat/values/python_text.h"
 #include "engine/chat/values/value.h"
 
@@ -28,10 +29,9 @@ void append_code_point_escape(std::string& out, char32_t c) {
     out += fmt::format("\\U{:08x}", number);
 }
 
-std::string escape_for_repr(std::string_view character, char quote) {
-  const Utf8Char next = next_utf8(character);
-  if (next.status != Utf8Status::valid) return std::string(character);
-  const char32_t c = next.code_point;
+// What stands for a character in repr(); empty: the character itself.
+std::string escape_for_repr(const Character& character, char quote) {
+  const char32_t c = character.code_point;
   std::string out;
   if (c == '\\' || c == static_cast<unsigned char>(quote))
     out = {'\\', static_cast<char>(c)};
@@ -41,60 +41,100 @@ std::string escape_for_repr(std::string_view character, char quote) {
     out = "\\r";
   else if (c == '\t')
     out = "\\t";
-  else if (!is_printable(c))
+  else if (c < kWrongByte && !is_printable(c))
     append_code_point_escape(out, c);
-  else
-    out = character;
   return out;
 }
 
-Text quote_text(const Text& text, Heap& heap) {
-  const std::string_view bytes = text.bytes();
-  const bool has_single = bytes.find('\'') != std::string_view::npos;
-  const char quote = has_single && bytes.find('"') == std::string_view::npos ? '"' : '\'';
-  heap.touch(bytes.size());
-  heap.check_room(bytes.size() * 2);
-  Text out;
-  const bool is_all_input = text.has_input() && text.is_all_input();
-  out.append(std::string_view(&quote, 1), is_all_input);
-  const auto offsets = character_offsets(bytes);
-  for (std::size_t i = 0; i + 1 < offsets.size(); ++i)
-    out.append(escape_for_repr(bytes.substr(offsets[i], offsets[i + 1] - offsets[i]), quote), text.origin(offsets[i]));
-  out.append(std::string_view(&quote, 1), is_all_input);
-  return out;
-}
+// repr() of a value, written behind a text.
+class ReprWriter {
+ public:
+  ReprWriter(Heap& heap, Text& out) : meter_(heap.meter()), out_(out) {}
 
-Text repr_of(const Value& value, Heap& heap, int depth);
-
-Text repr_of_list(const List& list, Heap& heap, int depth) {
-  const bool is_tuple = list.form == ListForm::tuple;
-  Text out(is_tuple ? "(" : "[", list.from_input);
-  for (std::size_t i = 0; i < list.items.size(); ++i) {
-    if (i > 0) out.append(", ", list.from_input);
-    out.append(repr_of(list.items[i], heap, depth));
-    heap.check_room(out.size());
+  void write(const Value& value) {
+    check_depth(depth_);
+    meter_.work();
+    switch (value.kind()) {
+      case Kind::undefined:
+        return add("Undefined", false);
+      case Kind::none:
+        return add("None", value.from_input());
+      case Kind::boolean:
+        return add(value.boolean() ? "True" : "False", value.from_input());
+      case Kind::integer:
+        return add(std::to_string(value.integer()), value.from_input());
+      case Kind::real:
+        if (value.is_large()) return add(value.text().bytes(), value.from_input());
+        return add(real_to_text(value.real()), value.from_input());
+      case Kind::text:
+        return write_text(value.text());
+      case Kind::list:
+        return write_list(value.list());
+      case Kind::map:
+        return write_map(value.map());
+      case Kind::object:
+        return add(object_text(value.object().type), false);
+    }
   }
-  if (is_tuple && list.items.size() == 1) out.append(",", list.from_input);
-  out.append(is_tuple ? ")" : "]", list.from_input);
-  return out;
-}
 
-Text repr_of_map(const Map& map, Heap& heap, int depth) {
-  Text out("{", map.from_input);
-  bool is_first = true;
-  for (const auto& [key, value] : map.items) {
-    if (!is_first) out.append(", ", map.from_input);
-    is_first = false;
-    out.append(repr_of(key, heap, depth));
-    out.append(": ", map.from_input);
-    out.append(repr_of(value, heap, depth));
-    heap.check_room(out.size());
+ private:
+  static std::string_view object_text(ObjectType type);
+
+  void add(std::string_view bytes, Origin origin) { out_.append(bytes, origin, meter_); }
+
+  void write_text(const Text& text) {
+    const std::string_view bytes = text.bytes();
+    const bool has_single = find_bytes(bytes, "'", meter_) != std::string_view::npos;
+    const char quote = has_single && find_bytes(bytes, "\"", meter_) == std::string_view::npos ? '"' : '\'';
+    const bool is_all_input = text.has_input() && text.is_all_input(meter_);
+    add(std::string_view(&quote, 1), is_all_input);
+    std::size_t plain = 0;  // where the bytes that need no escape begin
+    visit_characters(bytes, meter_, 0, [&](const Character& each, std::size_t at) {
+      const std::string escaped = escape_for_repr(each, quote);
+      if (escaped.empty()) return true;
+      out_.append(text, plain, at, meter_);
+      add(escaped, text.origin(at));
+      plain = at + each.length;
+      return true;
+    });
+    out_.append(text, plain, bytes.size(), meter_);
+    add(std::string_view(&quote, 1), is_all_input);
   }
-  out.append("}", map.from_input);
-  return out;
-}
 
-std::string_view object_text(ObjectType type) {
+  void write_list(const List& list) {
+    ++depth_;
+    const bool is_tuple = list.form == ListForm::tuple;
+    add(is_tuple ? "(" : "[", list.from_input);
+    for (std::size_t i = 0; i < list.items.size(); ++i) {
+      if (i > 0) add(", ", list.from_input);
+      write(list.items[i]);
+    }
+    if (is_tuple && list.items.size() == 1) add(",", list.from_input);
+    add(is_tuple ? ")" : "]", list.from_input);
+    --depth_;
+  }
+
+  void write_map(const Map& map) {
+    ++depth_;
+    add("{", map.from_input);
+    bool is_first = true;
+    for (const auto& [key, value] : map.items) {
+      if (!is_first) add(", ", map.from_input);
+      is_first = false;
+      write(key);
+      add(": ", map.from_input);
+      write(value);
+    }
+    add("}", map.from_input);
+    --depth_;
+  }
+
+  Meter& meter_;
+  Text& out_;
+  int depth_ = 0;
+};
+
+std::string_view ReprWriter::object_text(ObjectType type) {
   switch (type) {
     case ObjectType::name_space:
       return "<Namespace>";
@@ -114,39 +154,13 @@ std::string_view object_text(ObjectType type) {
   return "<object>";
 }
 
-Text repr_of(const Value& value, Heap& heap, int depth) {
-  check_depth(depth);
-  heap.step();
-  switch (value.kind()) {
-    case Kind::undefined:
-      return Text("Undefined");
-    case Kind::none:
-      return Text("None", value.from_input());
-    case Kind::boolean:
-      return Text(value.boolean() ? "True" : "False", value.from_input());
-    case Kind::integer:
-      return Text(std::to_string(value.integer()), value.from_input());
-    case Kind::real:
-      return Text(value.is_large() ? value.text().bytes() : real_to_text(value.real()), value.from_input());
-    case Kind::text:
-      return quote_text(value.text(), heap);
-    case Kind::list:
-      return repr_of_list(value.list(), heap, depth + 1);
-    case Kind::map:
-      return repr_of_map(value.map(), heap, depth + 1);
-    case Kind::object:
-      return Text(std::string(object_text(value.object().type)));
-  }
-  return {};
-}
-
 bool lists_equal(const List& a, const List& b, Heap& heap, int depth);
 bool maps_equal(const Map& a, const Map& b, Heap& heap, int depth);
 
 bool equals_at(const Value& a, const Value& b, Heap& heap, int depth) {
   check_depth(depth);
   heap.step();
-  if (a.is_large() && b.is_large()) return a.text().bytes() == b.text().bytes();
+  if (a.is_large() && b.is_large()) return same_bytes(a.text().bytes(), b.text().bytes(), heap.meter());
   if (a.is_number() && b.is_number())
     return a.is_whole() && b.is_whole() ? a.integer() == b.integer() : a.as_real() == b.as_real();
   if (a.kind() != b.kind()) return false;
@@ -155,8 +169,7 @@ bool equals_at(const Value& a, const Value& b, Heap& heap, int depth) {
     case Kind::none:
       return true;
     case Kind::text:
-      heap.touch(a.text().size());
-      return a.text().bytes() == b.text().bytes();
+      return same_bytes(a.text().bytes(), b.text().bytes(), heap.meter());
     case Kind::list:
       return lists_equal(a.list(), b.list(), heap, depth + 1);
     case Kind::map:
@@ -189,10 +202,7 @@ bool less_at(const Value& a, const Value& b, Heap& heap, std::string_view symbol
   heap.step();
   if (a.is_number() && b.is_number())
     return a.is_whole() && b.is_whole() ? a.integer() < b.integer() : a.as_real() < b.as_real();
-  if (a.is(Kind::text) && b.is(Kind::text)) {
-    heap.touch(a.text().size());
-    return a.text().bytes() < b.text().bytes();
-  }
+  if (a.is(Kind::text) && b.is(Kind::text)) return comes_before(a.text().bytes(), b.text().bytes(), heap.meter());
   if (a.is(Kind::list) && b.is(Kind::list) && a.list().form == b.list().form && a.list().form <= ListForm::tuple) {
     const auto& left = a.list().items;
     const auto& right = b.list().items;
@@ -201,7 +211,7 @@ bool less_at(const Value& a, const Value& b, Heap& heap, std::string_view symbol
     return left.size() < right.size();
   }
   for (const Value* each : {&a, &b})
-    if (each->is(Kind::undefined)) throw TemplateError(each->text().bytes());
+    if (each->is(Kind::undefined)) throw TemplateError(std::string(each->text().bytes()));
   throw TemplateError(
       fmt::format("'{}' not supported between instances of '{}' and '{}'", symbol, type_name(a), type_name(b)));
 }
@@ -301,12 +311,23 @@ std::string real_to_text(double value) {
   return text;
 }
 
-Text to_repr(const Value& value, Heap& heap) { return repr_of(value, heap, 0); }
+void append_repr(const Value& value, Heap& heap, Text& out) { ReprWriter(heap, out).write(value); }
+
+void append_text(const Value& value, Heap& heap, Text& out) {
+  if (value.is(Kind::text)) return out.append(value.text(), heap.meter());
+  if (!value.is(Kind::undefined)) append_repr(value, heap, out);
+}
+
+Text to_repr(const Value& value, Heap& heap) {
+  Text out;
+  append_repr(value, heap, out);
+  return out;
+}
 
 Text to_text(const Value& value, Heap& heap) {
-  if (value.is(Kind::text)) return value.text();
-  if (value.is(Kind::undefined)) return {};
-  return repr_of(value, heap, 0);
+  Text out;
+  append_text(value, heap, out);
+  return out;
 }
 
 }  // namespace troupe::engine::chat

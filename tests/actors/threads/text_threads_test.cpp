@@ -6,6 +6,7 @@
 #include <string>
 #include <thread>
 
+#include "actors/requests/request_check.h"
 #include "engine/compute/interrupt.h"
 
 namespace troupe::actors {
@@ -178,6 +179,52 @@ TEST_CASE("text threads: a stop ends waiting texts, interrupts running ones, and
   CHECK(refused->outcome == Outcome::draining);
   CHECK(refused->retry_after);
   CHECK(waiting.num_parts == 0);
+}
+
+TEST_CASE("text threads: renderings for one model are dropped, running ones too, and others go on") {
+  TextThreads threads({.max_large = 1});
+  const int model = 0, other_model = 0;
+  Job running, waiting, other, text, later;
+  const auto rendering = [](TextJob job, const int& of) {
+    job.renders = &of;
+    return job;
+  };
+  REQUIRE_FALSE(threads.post(rendering(running.make_blocking(kAnn, 60), model)));
+  running.wait_began();
+  REQUIRE_FALSE(threads.post(rendering(waiting.make(kAnn, 60), model)));
+  REQUIRE_FALSE(threads.post(rendering(other.make(kBen, 60), other_model)));
+  REQUIRE_FALSE(threads.post(text.make(kBen, kLarge)));
+  threads.drop_renderings(&model, ended_as(Outcome::model_unloaded, "gone"));
+  for (Job* job : {&running, &waiting}) {
+    const auto end = job->end();
+    REQUIRE(end);
+    CHECK(end->outcome == Outcome::model_unloaded);
+    CHECK(end->message == "gone");
+  }
+  CHECK(waiting.num_parts == 0);
+  CHECK_FALSE(other.end());
+  CHECK_FALSE(text.end());
+  REQUIRE_FALSE(threads.post(rendering(later.make(kAnn, 60), model)));
+  CHECK_FALSE(later.end());
+}
+
+TEST_CASE("text threads: what other limits bound is taken beside as many texts as there may be") {
+  TextThreads threads({.max_large = 1, .max_texts = 4});
+  Job running, counted, refused;
+  std::vector<Job> free(20);
+  REQUIRE_FALSE(threads.post(running.make_blocking(kAnn, kLarge)));
+  running.wait_began();
+  for (Job& job : free) {
+    TextJob made = job.make(kAnn, kLarge);
+    made.is_counted = false;
+    REQUIRE_FALSE(threads.post(std::move(made)));
+  }
+  CHECK(threads.post(refused.make(kAnn, kLarge))->outcome == Outcome::quota);
+  running.go();
+  for (Job& job : free) CHECK_FALSE(job.end());
+  CHECK_FALSE(running.end());
+  REQUIRE_FALSE(threads.post(counted.make(kAnn, kLarge)));
+  CHECK_FALSE(counted.end());
 }
 
 TEST_CASE("text threads: posted by many threads, stopped at any time, every text ends once and stops counting then") {

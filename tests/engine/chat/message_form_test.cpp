@@ -5,6 +5,7 @@
 
 #include "engine/chat/builtin_templates.h"
 #include "engine/chat/template.h"
+#include "engine/compute/interrupt.h"
 #include "tests/engine/chat/rendered.h"
 
 namespace troupe::engine::chat {
@@ -128,6 +129,29 @@ TEST_CASE("filters that go through items give nothing of what is none") {
                        "{{ x | selectattr('a') | list }}{{ x | rejectattr('a') | list }}{{ 0 | map | list }}",
                        {{"x", Json()}}) == "[][][][][][]");
   CHECK(test::rendered("{{ 5 | select | list }}").starts_with("error: "));
+}
+
+TEST_CASE("the trial of a template ends when its time is used up, and the error names the template and the time") {
+  const auto made =
+      ChatTemplate::parse("{% set l = [1] * 10000 %}{% for i in l %}{% for j in l %}{% endfor %}{% endfor %}", "slow");
+  static std::int64_t milliseconds;
+  milliseconds = 0;
+  const auto clock = []() -> TimeBudget::Time { return std::chrono::milliseconds(milliseconds++); };
+  TimeBudget time(std::chrono::milliseconds(100), std::chrono::milliseconds(100), {clock, clock});
+  const Status tried = (*made)->try_out(time);
+  REQUIRE_FALSE(tried);
+  CHECK(tried.error().code == ErrorCode::bad_model);
+  CHECK(tried.error().message ==
+        "chat template 'slow': its trial, which renders short conversations, takes longer than 100 ms");
+  CHECK(milliseconds < 120);  // each further probe ends at its first look
+}
+
+TEST_CASE("the trial of a template ends when another thread asks for it, and the next one begins anew") {
+  const auto made = ChatTemplate::parse("{% for i in range(9999) %}{% endfor %}{{ messages[0].content }}", "t");
+  const std::atomic<bool> interrupt = true;
+  TimeBudget time = trial_time();
+  CHECK_THROWS_AS((void)(*made)->try_out(time, &interrupt), Interrupted);
+  CHECK((*made)->form().reads("user"));
 }
 
 }  // namespace
