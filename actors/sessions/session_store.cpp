@@ -46,14 +46,6 @@ std::string wrong_with(const struct stat& info, SessionPart part) {
   return "";
 }
 
-std::string lacks_tokens(const PrivateDirectory& directory, const SessionKey& key) {
-  return fmt::format(
-      "{}: is missing, and {} is kept: put it back, or stop the server and let `troupe session repair` make the "
-      "session "
-      "from what is there",
-      directory.path_of(file_of(key, SessionPart::tokens)), file_of(key, SessionPart::contents));
-}
-
 }  // namespace
 
 std::string session_file_name(const std::string& session, SessionPart part) {
@@ -132,15 +124,7 @@ Result<std::vector<SessionStore::Found>> SessionStore::scan_tenant(TenantId tena
     if (name->is_temporary) {
       ::unlinkat(directory->fd(), file.c_str(), 0);
     } else if (name->part == SessionPart::contents) {
-      if (!info || entry_of(*directory, file_of(key, SessionPart::tokens))) continue;
-      if (info->st_nlink > 1)
-        remove_contents(key);  // of a fork that was cut off: the other session has them
-      else
-        problems.push_back({.tenant = tenant,
-                            .session = key.name,
-                            .part = SessionPart::tokens,
-                            .message = lacks_tokens(*directory, key),
-                            .last_used = last_used_of(*info)});
+      if (!entry_of(*directory, file_of(key, SessionPart::tokens))) remove_contents(key);
     } else if (info) {
       const auto wrong = [&](SessionPart part, const std::string& what) {
         problems.push_back(
@@ -172,11 +156,7 @@ Result<PrivateDirectory> SessionStore::of(TenantId tenant) const { return direct
 Result<engine::SequenceFile> SessionStore::open_tokens(const SessionKey& key) const {
   const auto directory = of(key.tenant);
   if (!directory) return directory.error();
-  const std::string name = file_of(key, SessionPart::tokens);
-  auto file = engine::SequenceFile::open(*directory, name);
-  if (!file && !entry_of(*directory, name) && entry_of(*directory, file_of(key, SessionPart::contents)))
-    return Error{ErrorCode::io, lacks_tokens(*directory, key)};
-  return file;
+  return engine::SequenceFile::open(*directory, file_of(key, SessionPart::tokens));
 }
 
 Result<engine::SequenceFile> SessionStore::open_contents(const SessionKey& key) const {
@@ -225,10 +205,10 @@ bool SessionStore::has(const SessionKey& key, SessionPart part) const {
 
 void SessionStore::remove_contents(const SessionKey& key) const { (void)unlink(key, SessionPart::contents); }
 
-// Contents first: tokens without them are a session, contents without tokens look like one whose tokens were lost.
+// Tokens first: without them contents are not used, and the next scan deletes them.
 void SessionStore::remove(const SessionKey& key) const {
-  (void)unlink(key, SessionPart::contents);
   (void)unlink(key, SessionPart::tokens);
+  (void)unlink(key, SessionPart::contents);
 }
 
 Status SessionStore::sync(TenantId tenant) const {

@@ -108,33 +108,6 @@ TEST_CASE("troupe session repair says what is wrong, keeps the rest, and waits f
   CHECK_THAT(invoke({"session", "list", "--dry-run"}).err, Contains("--dry-run belongs to repair"));
 }
 
-TEST_CASE("a conversation whose tokens were lost is kept, named once in the log, and repaired") {
-  const TempFolder folder;
-  const std::string directory = folder.path("sessions"), files = directory + "/" + std::to_string(::getuid());
-  {
-    ServerProcess server({"--sessions-dir", directory});
-    (void)session_ids(server.call(session_turn("talk", "Once upon a time")));
-    REQUIRE(server.call({"session", "save", "talk"}).code == 0);
-  }
-  std::filesystem::remove(files + "/talk.tokens");
-  {
-    ServerProcess server({"--sessions-dir", directory});
-    const std::string said = "talk.tokens: is missing, and talk.kv is kept";
-    const Finished refused = server.call(session_turn("talk", " and then"));
-    CHECK(refused.code == 2);
-    CHECK_THAT(refused.err, Contains(said));
-    CHECK_THAT(server.call({"session", "list"}).out, Contains(said));
-    const Finished stopped = server.stop();
-    const std::size_t first = stopped.err.find(said);
-    REQUIRE(first != std::string::npos);
-    CHECK(stopped.err.find(said, first + 1) == std::string::npos);
-  }
-  REQUIRE(std::filesystem::exists(files + "/talk.kv"));
-  CHECK_THAT(invoke({"session", "repair", "--sessions-dir", directory}).out, Contains("talk.tokens is missing"));
-  ServerProcess server({"--sessions-dir", directory});
-  CHECK(session_ids(server.call(session_turn("talk", " and then"))).size() == 24);
-}
-
 TEST_CASE("wrong uses of troupe session say what is right") {
   for (const std::vector<std::string>& words :
        std::vector<std::vector<std::string>>{{}, {"show"}, {"list", "talk"}, {"fork", "talk"}, {"delete"}}) {

@@ -132,43 +132,15 @@ TEST_CASE("what a killed server left is deleted, and strange files are left alon
   const SessionStore store = opened(path);
   REQUIRE(store.write_tokens(kTalk, record_of(70)));
   spill(files / ".talk.tokens.tmp", "half");
-  spill(files / "talk.kv", "contents");
-  REQUIRE(store.link_contents(kTalk, {kTalk.tenant, "gone"}));  // a fork that was cut off
+  spill(files / "gone.kv", "contents without tokens");
   spill(files / "notes.txt", "someone's");
   spill(path / "README", "");
-  std::vector<SessionProblem> problems;
-  const auto found = store.scan(&problems);
+  const auto found = store.scan();
   REQUIRE(found);
-  CHECK(problems.empty());
   CHECK(found->size() == 1);
   CHECK_FALSE(fs::exists(files / ".talk.tokens.tmp"));
   CHECK_FALSE(fs::exists(files / "gone.kv"));
   CHECK(fs::exists(files / "notes.txt"));
-}
-
-TEST_CASE("contents whose tokens are lost are kept, and named with what to do") {
-  const TempFolder folder;
-  const fs::path files = fs::path(folder.path("sessions")) / "1000";
-  const SessionStore store = opened(folder.path("sessions"));
-  REQUIRE(store.write_tokens(kTalk, record_of(70)));
-  spill(files / "lone.kv", "contents without tokens");
-  const std::string said = (files / "lone.tokens").string() +
-                           ": is missing, and lone.kv is kept: put it back, or stop the server and let `troupe session "
-                           "repair` make the session from what is there";
-  for (int scans = 0; scans < 2; ++scans) {
-    std::vector<SessionProblem> problems;
-    const auto found = store.scan(&problems);
-    REQUIRE(found);
-    CHECK(found->size() == 1);
-    REQUIRE(problems.size() == 1);
-    CHECK(problems[0].session == "lone");
-    CHECK(problems[0].part == SessionPart::tokens);
-    CHECK(problems[0].message == said);
-    CHECK(slurp(files / "lone.kv") == "contents without tokens");
-  }
-  const auto opened_again = store.open_tokens({kTalk.tenant, "lone"});
-  REQUIRE_FALSE(opened_again);
-  CHECK(opened_again.error().message == said);
 }
 
 TEST_CASE("a fork shares the contents without a copy, and keeps them when the other one changes") {
