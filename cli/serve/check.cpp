@@ -119,8 +119,9 @@ class Checker {
   }
 
   void check_models() {
-    auto gateway = gateway_options(options_, given_);
+    auto gateway = gateway_options(options_, given_, &found_.problems);
     if (!gateway) return note("", gateway.error());
+    if (gateway->models.size() > 1 && gateway->memory != 0) left_ = gateway->memory;
     for (std::size_t i = 0; i < gateway->models.size(); ++i) {
       actors::ModelSource& source = gateway->models[i];
       source.load.max_sequences = options_.max_sequences;
@@ -144,6 +145,13 @@ class Checker {
     const std::uint64_t known = source.load.memory != 0 ? source.load.memory : memory;
     const std::uint64_t budget = known != 0 ? known : std::numeric_limits<std::uint64_t>::max();
     if (const auto judged = engine::judge_file(*entry.file, source.load, budget); !judged) return judged.error();
+    if (left_ && entry.demand.least() > *left_)
+      return Error{ErrorCode::out_of_memory,
+                   fmt::format("model {} needs {}, and the models before it leave {} of --memory {}; give the models "
+                               "more memory, or a smaller context",
+                               entry.name, human_bytes(entry.demand.least()), human_bytes(*left_),
+                               human_bytes(options_.memory.count))};
+    if (left_) *left_ -= entry.demand.least();
     if (entry.draft_file)
       if (const auto judged = engine::judge_file(*entry.draft_file, {}, budget); !judged)
         return Error{judged.error().code, "the draft model: " + judged.error().message};
@@ -165,18 +173,24 @@ class Checker {
   }
 
   Status check_socket() const {
-    if (options_.socket.empty()) return Ok{};
-    const std::string place = place_of(given_, "socket") + ": ";
-    if (Status valid = ipc::check_socket_path(options_.socket); !valid)
-      return Error{valid.error().code, place + valid.error().message};
-    if (options_.no_strict_modes) return Ok{};
-    if (Status safe = ipc::check_way_to(folder_of(options_.socket)); !safe)
-      return Error{safe.error().code, place + safe.error().message};
-    return Ok{};
+    if (options_.socket.empty()) {
+      const auto chosen = ipc::server_socket_path(ipc::SocketEnvironment::current());
+      return chosen ? ipc::check_no_other_file(*chosen) : Status(chosen.error());
+    }
+    Status found = ipc::check_socket_path(options_.socket);
+    if (found) found = ipc::check_no_other_file(options_.socket);
+    if (found && !options_.no_strict_modes) found = ipc::check_way_to(folder_of(options_.socket));
+    if (found) return found;
+    return Error{found.error().code, fmt::format("{}: {}", place_of(given_, "socket"), found.error().message)};
   }
 
   Status check_log_file(const std::string& path, const char* option) const {
-    if (path.empty() || ::access(path.c_str(), W_OK) == 0) return Ok{};
+    if (path.empty()) return Ok{};
+    std::error_code ignored;
+    if (std::filesystem::is_directory(path, ignored))
+      return system_error(fmt::format("{}: {} cannot be written", place_of(given_, option), path), EISDIR,
+                          ErrorCode::bad_config);
+    if (::access(path.c_str(), W_OK) == 0) return Ok{};
     const bool is_new = errno == ENOENT;
     if (is_new && ::access(folder_of(path).c_str(), W_OK | X_OK) == 0) return Ok{};
     return system_error(fmt::format("{}: {} cannot be written", place_of(given_, option), path), errno,
@@ -186,7 +200,8 @@ class Checker {
   const config::ServeOptions& options_;
   const config::Given& given_;
   std::optional<ipc::TenantRules> rules_;
-  std::vector<std::string> names_;  // of models
+  std::vector<std::string> names_;     // of models
+  std::optional<std::uint64_t> left_;  // of the memory that several models share, after those that were judged
   ServeCheck found_;
 };
 

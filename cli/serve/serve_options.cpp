@@ -15,10 +15,12 @@
 #include "cli/terminal/accounts.h"
 #include "cli/terminal/logging.h"
 #include "cli/terminal/text.h"
+#include "config/plain_file.h"
 #include "config/printable.h"
 #include "config/state_directory.h"
 #include "engine/chat/builtin_templates.h"
 #include "engine/chat/template.h"
+#include "engine/chat/values/limits.h"
 #include "engine/compute/step_profile.h"
 #include "engine/formats/model_file.h"
 #include "engine/model/memory_budget.h"
@@ -176,8 +178,8 @@ Result<actors::ChatTemplateChoice> read_chat_template(const std::string& option)
     return actors::ChatTemplateChoice{option, std::string(*source)};
   const bool is_path = option.find('/') != std::string::npos || std::filesystem::exists(option);
   if (!is_path) return actors::ChatTemplateChoice{option, {}};
-  auto source = read_text(option);
-  if (!source) return source.error();
+  auto source = read_plain_file(option, engine::chat::Limits{}.max_source_bytes);
+  if (!source) return Error{ErrorCode::bad_config, "--chat-template: " + source.error().message};
   // Read now, so that a mistake in it is found before the model is loaded.
   const auto parsed = engine::chat::ChatTemplate::parse(*source, option);
   if (!parsed) return Error{ErrorCode::bad_config, "--chat-template: " + parsed.error().message};
@@ -235,9 +237,10 @@ Result<std::vector<config::ModelTable>> model_tables(const config::ServeOptions&
 }
 
 // Options that belong to one model are the first one's: --alias, --draft and --chat-template.
-Result<actors::ModelSource> model_source(const config::ModelTable& table, bool is_first,
-                                         const config::ServeOptions& options, const config::Given& given,
-                                         const engine::LoadOptions& load) {
+// problem: is set where the chat template cannot be used.
+actors::ModelSource model_source(const config::ModelTable& table, bool is_first, const config::ServeOptions& options,
+                                 const config::Given& given, const engine::LoadOptions& load,
+                                 std::optional<Error>& problem) {
   actors::ModelSource source{.path = table.path, .name = table.name, .draft_path = table.draft, .load = load};
   source.weight = table.weight;
   source.pinned = table.pinned;
@@ -257,14 +260,19 @@ Result<actors::ModelSource> model_source(const config::ModelTable& table, bool i
     take(chat_template, options.chat_template, "chat-template");
   }
   auto choice = read_chat_template(chat_template);
-  if (!choice) return choice.error();
-  source.chat_template = *std::move(choice);
+  if (choice)
+    source.chat_template = *std::move(choice);
+  else if (!table.chat_template.empty() && chat_template == table.chat_template && table.line > 0)
+    problem = Error{choice.error().code, fmt::format("{}:{}: {}", given.file, table.line, choice.error().message)};
+  else
+    problem = choice.error();
   return source;
 }
 
 }  // namespace
 
-Result<actors::GatewayOptions> gateway_options(const config::ServeOptions& options, const config::Given& given) {
+Result<actors::GatewayOptions> gateway_options(const config::ServeOptions& options, const config::Given& given,
+                                               std::vector<std::string>* problems) {
   if (const std::string problem = problem_of_model_name(options.alias); !problem.empty())
     return Error{ErrorCode::invalid_argument, "--alias: " + problem};
   const auto load = load_options(options, given);
@@ -277,9 +285,10 @@ Result<actors::GatewayOptions> gateway_options(const config::ServeOptions& optio
   gateway.load.context = static_cast<std::uint32_t>(options.ctx_size);
   gateway.load.num_blocks = static_cast<std::uint32_t>(options.kv_blocks);
   for (const config::ModelTable& table : *tables) {
-    auto source = model_source(table, gateway.models.empty(), options, given, *load);
-    if (!source) return source.error();
-    gateway.models.push_back(std::move(*source));
+    std::optional<Error> problem;
+    gateway.models.push_back(model_source(table, gateway.models.empty(), options, given, *load, problem));
+    if (problem && problems == nullptr) return *problem;
+    if (problem) problems->push_back(problem->message);
   }
   auto speculation = read_speculation(
       options, std::ranges::any_of(gateway.models, [](const auto& model) { return !model.draft_path.empty(); }));

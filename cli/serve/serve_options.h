@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "actors/gateway.h"
 #include "config/options/options.h"
@@ -16,9 +17,11 @@ namespace troupe::cli {
                                                         const config::Given& given);
 
 // With the models of [[model]] tables or of -m; else the embedded one. Errors: as model_path() and load_options(), and
-// invalid_argument for an --alias or a -m that is none.
+// invalid_argument for an --alias or a -m that is none. problems: takes what is wrong with single models, which are
+// left without what it is about; none: the first of these is an error, too.
 [[nodiscard]] Result<actors::GatewayOptions> gateway_options(const config::ServeOptions& options,
-                                                             const config::Given& given);
+                                                             const config::Given& given,
+                                                             std::vector<std::string>* problems = nullptr);
 
 // A model of a [[model]] table, to be loaded while the server runs. Error: a chat template that cannot be read.
 [[nodiscard]] Result<actors::ModelRequest> model_request(const config::ModelTable& table);

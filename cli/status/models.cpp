@@ -18,7 +18,9 @@
 #include "cli/terminal/status_line.h"
 #include "cli/terminal/text.h"
 #include "config/options/model_tables.h"
+#include "config/plain_file.h"
 #include "config/printable.h"
+#include "engine/chat/values/limits.h"
 #include "ipc/client/client.h"
 
 namespace troupe::cli {
@@ -97,7 +99,7 @@ Result<int> info(client::Client& client, const std::string& name, bool json) {
 Status add_chat_template(const std::string& option, client::ModelRequest& request) {
   request.chat_template = option;
   if (option.find('/') == std::string::npos && !std::filesystem::exists(option)) return Ok{};
-  auto source = read_text(option);
+  auto source = read_plain_file(option, engine::chat::Limits{}.max_source_bytes);
   if (!source) return source.error();
   request.chat_template_source = std::move(*source);
   return Ok{};

@@ -26,6 +26,7 @@ namespace troupe::cli {
 namespace {
 
 constexpr std::size_t kMaxLabelBytes = 128;
+constexpr std::size_t kMaxTextBytes = std::size_t{1} << 30;  // of a file or standard input that is read whole
 
 std::string scaled(double value, double step, const std::array<const char*, 5>& units) {
   std::size_t unit = 0;
@@ -113,11 +114,21 @@ std::string aligned(const std::vector<std::pair<std::string, std::string>>& line
 }
 
 Result<std::string> read_text(const std::string& path) {
-  if (path == "-") return std::string(std::istreambuf_iterator<char>(std::cin), {});
   std::error_code ignored;
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream || std::filesystem::is_directory(path, ignored)) return system_error(path, stream ? EISDIR : errno);
-  return std::string(std::istreambuf_iterator<char>(stream), {});
+  std::ifstream file;
+  if (path != "-") {
+    file.open(path, std::ios::binary);
+    if (!file || std::filesystem::is_directory(path, ignored)) return system_error(path, file ? EISDIR : errno);
+  }
+  std::istream& stream = path == "-" ? std::cin : file;
+  std::string text;
+  std::array<char, 1 << 16> part;
+  while (text.size() <= kMaxTextBytes && (stream.read(part.data(), part.size()), stream.gcount() > 0))
+    text.append(part.data(), static_cast<std::size_t>(stream.gcount()));
+  if (text.size() > kMaxTextBytes)
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("{}: has more than {} bytes", path == "-" ? "standard input" : path, kMaxTextBytes)};
+  return text;
 }
 
 Result<std::string> input_text(const config::TextOptions& options, const config::Given& given) {

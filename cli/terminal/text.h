@@ -36,7 +36,7 @@ namespace troupe::cli {
 // Lines "label   value" with the values in one column. Both are made Printable.
 [[nodiscard]] std::string aligned(const std::vector<std::pair<std::string, std::string>>& lines);
 
-// The whole file, or all of stdin for "-". Error: io, or permission.
+// The whole file, or all of stdin for "-". Error: io, permission, or invalid_argument for more than 1 GiB.
 [[nodiscard]] Result<std::string> read_text(const std::string& path);
 
 // The text of a subcommand: the arguments joined by spaces, else the file of --file, else stdin. Error:

@@ -5,14 +5,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
-#include <fstream>
 #include <sstream>
 
 #define TOML_EXCEPTIONS 0
 #include <toml++/toml.h>
 
 #include "config/options/values.h"
-#include "config/system_error.h"
+#include "config/plain_file.h"
 
 namespace troupe::config {
 namespace {
@@ -242,16 +241,9 @@ class TomlScan {
 Result<std::optional<ConfigFile>> read_config_file(const std::string& path, FormerNames former_names) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return std::optional<ConfigFile>();
-  std::ifstream stream(path, std::ios::binary);
-  std::string content(kMaxFileBytes + 1, '\0');
-  stream.read(content.data(), static_cast<std::streamsize>(content.size()));
-  content.resize(static_cast<std::size_t>(stream.gcount()));
-  if (!stream.is_open() || stream.bad() || std::filesystem::is_directory(path, ignored))
-    return system_error(path + ": cannot be read", errno ? errno : EISDIR, ErrorCode::bad_config);
-
-  if (content.size() > kMaxFileBytes)
-    return Error{ErrorCode::bad_config,
-                 fmt::format("{}: has more than {} bytes; this is no configuration file", path, kMaxFileBytes)};
+  const auto read = read_plain_file(path, kMaxFileBytes);
+  if (!read) return Error{ErrorCode::bad_config, read.error().message};
+  const std::string& content = *read;
   if (const auto line = TomlScan(content).misplaced_character())
     return Error{
         ErrorCode::bad_config,

@@ -22,6 +22,7 @@
 #include <thread>
 #include <utility>
 
+#include "config/plain_file.h"
 #include "config/system_error.h"
 #include "ipc/sockets/connected_socket.h"
 
@@ -30,9 +31,10 @@ namespace {
 
 using Context = std::shared_ptr<asio::ssl::context>;
 
-constexpr std::size_t kBufferBytes = 16u << 10;     // the longest record of TLS
-constexpr int kPairBufferBytes = 32 << 10;          // that the kernel holds, each way; it doubles it
-constexpr std::chrono::seconds kGoodbyeTimeout{5};  // for the client to close, after the last byte
+constexpr std::size_t kBufferBytes = 16u << 10;         // the longest record of TLS
+constexpr std::size_t kMaxCertificateBytes = 1u << 20;  // with its chain
+constexpr int kPairBufferBytes = 32 << 10;              // that the kernel holds, each way; it doubles it
+constexpr std::chrono::seconds kGoodbyeTimeout{5};      // for the client to close, after the last byte
 constexpr std::chrono::seconds kFlushTime{2};
 
 // What a client gets that speaks HTTP without TLS, without it.
@@ -96,7 +98,10 @@ Result<Context> make_context(const std::string& certificate, const std::string& 
   // Else a key with a passphrase would be asked for on the terminal.
   context->set_password_callback([](std::size_t, asio::ssl::context::password_purpose) { return std::string(); });
   ::ERR_clear_error();
-  if (::SSL_CTX_use_certificate_chain_file(native, certificate.c_str()) != 1)
+  // Read first: OpenSSL would wait for a pipe.
+  const auto chain = read_plain_file(certificate, kMaxCertificateBytes);
+  if (!chain) return Error{ErrorCode::bad_config, chain.error().message};
+  if (asio::error_code failed; context->use_certificate_chain(asio::buffer(*chain), failed))
     return file_error(ErrorCode::bad_config, certificate,
                       fmt::format("cannot be used as a certificate (PEM): {}", openssl_reason()));
   if (::SSL_CTX_use_PrivateKey_file(native, key.c_str(), SSL_FILETYPE_PEM) != 1)

@@ -17,6 +17,7 @@
 
 #include "config/file_descriptor.h"
 #include "config/system_error.h"
+#include "ipc/sockets/socket_path.h"
 #include "ipc/sockets/strict_modes.h"
 
 namespace troupe::ipc {
@@ -83,8 +84,7 @@ Status clear_path(const std::string& path) {
     if (errno == ENOENT) return Ok{};
     return failed("cannot look at " + path);
   }
-  if (!S_ISSOCK(status.st_mode))
-    return Error{ErrorCode::io, path + " exists and is not a socket; move it away, or choose another --socket"};
+  if (Status free = check_no_other_file(path); !free) return free;
   const FileDescriptor probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (probe.get() < 0) return failed("cannot make a socket");
   const sockaddr_un address = address_of(path);

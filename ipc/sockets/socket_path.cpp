@@ -77,6 +77,12 @@ Status check_socket_path(const std::string& path) {
   return Ok{};
 }
 
+Status check_no_other_file(const std::string& path) {
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) != 0 || S_ISSOCK(info.st_mode)) return Ok{};
+  return Error{ErrorCode::io, path + " exists and is not a socket; move it away, or choose another --socket"};
+}
+
 Result<std::string> server_socket_path(const SocketEnvironment& environment) {
   if (auto path = user_socket_path(environment)) return *path;
   if (environment.is_root) return std::string(kSystemSocketPath);

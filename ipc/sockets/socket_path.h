@@ -28,6 +28,9 @@ struct SocketEnvironment {
 // supported, because they have no permissions).
 [[nodiscard]] Status check_socket_path(const std::string& path);
 
+// Error: io, if there is something at the path that is no socket. Takes no link for what it leads to.
+[[nodiscard]] Status check_no_other_file(const std::string& path);
+
 // Where this user's server listens when nothing else is said: in the user's runtime directory; without one (in a
 // container, after su) root's in /run/troupe and others' in the home. Error: permission, where none of them can be
 // used.

@@ -1,7 +1,9 @@
 // Tenants by rule in the real program: what a bad rule does at the start and on SIGHUP, and --print-config.
 #include <unistd.h>
 
+#include <sys/stat.h>
 #include <catch2/catch.hpp>
+
 #include <csignal>
 #include <filesystem>
 
@@ -113,6 +115,23 @@ TEST_CASE("serve --check finds all that a start would refuse, with file and line
   problem("log-file = '" + folder.path("none/t.log") + "'\n", file + ":1", "none/t.log");
   problem("threads = 1\naccess-log = '" + folder.path("none/a.log") + "'\n", file + ":2", "none/a.log");
   problem("listen = ['tcp://127.0.0.1:0']\ntls-cert = 'none.pem'\ntls-key = 'none.pem'\n", "", "none.pem");
+  problem("log-file = '" + folder.path() + "'\n", file + ":1", "Is a directory");
+  problem("threads = 1\naccess-log = '" + folder.path() + "'\n", file + ":2", "Is a directory");
+  problem("socket = '" + file + "'\n", file + ":1", "exists and is not a socket");
+  const std::string two =
+      "[[model]]\npath = 'models/tales-5m-tq2_0.gguf'\nname = 'a'\n"
+      "[[model]]\npath = 'models/tales-5m-tq2_0.gguf'\nname = 'b'\n";
+  problem("memory = '8MiB'\n" + two, file + ":5", "model b needs");
+  // Nothing that a file names is waited for, or read without an end.
+  const std::string pipe = folder.path("pipe");
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  for (const std::string& endless : {pipe, std::string("/dev/zero")}) {
+    problem("chat-template = '" + endless + "'\n", "--chat-template", endless);
+    problem("[[model]]\npath = 'models/tales-5m-tq2_0.gguf'\nchat-template = '" + endless + "'\n", file + ":1",
+            "name a plain file");
+    problem("listen = ['tcp://127.0.0.1:0']\ntls-cert = '" + endless + "'\ntls-key = '" + file + "'\n", "", "");
+    CHECK(invoke({"serve", "--check", "--config", endless}).code == 78);
+  }
   // The pool is known before it is made.
   const std::string kept = "[[tenant]]\nuid = 1\nmin-kv-blocks = 1000000\n";
   problem("kv-blocks = 100\n" + kept, file + ":2", "with this rule 1000000 KV blocks are kept for tenants");
@@ -121,4 +140,9 @@ TEST_CASE("serve --check finds all that a start would refuse, with file and line
 
   const Finished several = check("allow-user = ['no-such-user']\nlog-file = '" + folder.path("none/t.log") + "'\n");
   CHECK_THAT(several.err, Contains("no-such-user") && Contains("none/t.log"));
+  const Finished templates = check(
+      "[[model]]\npath = 'models/tales-5m-tq2_0.gguf'\nname = 'a'\nchat-template = '/none/a.jinja'\n"
+      "[[model]]\npath = 'models/tales-5m-tq2_0.gguf'\nname = 'b'\nchat-template = '/none/b.jinja'\n");
+  CHECK_THAT(templates.err, Contains(file + ":1: --chat-template: /none/a.jinja") &&
+                                Contains(file + ":5: --chat-template: /none/b.jinja"));
 }
