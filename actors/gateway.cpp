@@ -168,7 +168,12 @@ class GatewayImpl final : public Gateway {
   bool is_making_progress() const override { return models_.is_making_progress(std::chrono::steady_clock::now()); }
   std::vector<ModelHealth> health() const override { return models_.health(std::chrono::steady_clock::now()); }
   void status(std::function<void(StatusSnapshot)> done) override {
-    survey_.when_fresh([this, done = std::move(done)]() mutable { models_.ask_status(context(), std::move(done)); });
+    survey_.when_fresh([this, done = std::move(done)]() mutable {
+      models_.ask_status(context(), [first = first_model_, done = std::move(done)](StatusSnapshot snapshot) {
+        snapshot.first_model = first;
+        done(std::move(snapshot));
+      });
+    });
   }
   std::shared_ptr<const ServedModel> model(const std::string& name) const override {
     const auto unit = models_.find(name);
@@ -216,6 +221,7 @@ class GatewayImpl final : public Gateway {
             .memory = survey_,
             .texts = *texts_,
             .compute = *compute_,
+            .started = started_,
             .faults = faults_};
   }
   MemoryReport measure_memory();
@@ -230,6 +236,8 @@ class GatewayImpl final : public Gateway {
 
   // Order matters: each member outlives those below it.
   GatewayOptions options_;
+  const std::string first_model_;
+  const TimePoint started_ = std::chrono::steady_clock::now();
   std::atomic<bool> draining_{false};
   CpuPlan cpus_;
   Sessions sessions_;
@@ -253,6 +261,7 @@ GatewayOptions with_defaults(GatewayOptions options) {
 
 GatewayImpl::GatewayImpl(GatewayOptions options, std::vector<CatalogEntry> models, std::optional<KillPlan> kills)
     : options_(with_defaults(std::move(options))),
+      first_model_(models.front().name),
       cpus_(plan_cpus(usable_cpus(), options_.num_threads)),
       sessions_(options_, options_, cpus_.rest, [](const std::string& problem) { spdlog::warn("{}", problem); }),
       streams_(options_, {.num_threads = options_.num_threads, .on_usage = options_.on_usage}),

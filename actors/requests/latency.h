@@ -57,8 +57,9 @@ struct Latencies {
 
   void add(Latency what, double seconds) { histograms[static_cast<std::size_t>(what)].add(seconds); }
 
-  void append_metrics(MetricList& metrics) const {
-    for (std::size_t i = 0; i < histograms.size(); ++i) {
+  // Those from first to last.
+  void append_metrics(MetricList& metrics, Latency first, Latency last) const {
+    for (std::size_t i = static_cast<std::size_t>(first); i <= static_cast<std::size_t>(last); ++i) {
       std::string words(kLatencyNames[i]);
       std::replace(words.begin(), words.end(), '_', ' ');
       metrics.add({.name = std::string(kLatencyNames[i]),

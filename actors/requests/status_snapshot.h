@@ -152,7 +152,8 @@ struct ModelReport {
 struct StatusSnapshot {
   Readiness readiness = Readiness::loading;  // ModelManager::readiness()
   double load_fraction = 0;
-  std::string model;  // the default one, as the fields below
+  std::string first_model;  // that the server was started with: series of the whole server keep its name
+  std::string model;        // the default one, as the fields below
   std::string numerics_id;
   std::string kernels;
   bool stalled = false;  // of any model: ModelHealth::stalled

@@ -14,7 +14,7 @@ void StreamCounts::append_metrics(MetricList& metrics, TimePoint now) const {
   StateMetrics{waiting(), in(RequestState::running), in(RequestState::parked)}.append_metrics(metrics);
   TokenMetrics{prompt_tokens, cached_tokens, generated_tokens}.append_metrics(metrics);
   metrics.counter("num_preemptions", "Sequences that gave way to older ones.", preemptions, {.key = "preemptions"});
-  latencies.append_metrics(metrics);
+  latencies.append_metrics(metrics, Latency::time_to_first_token, Latency::request_inference_time);
   append_recent(metrics, "time_to_first_token", first_token, now);
   append_recent(metrics, "inter_token_latency", next_token, now);
   append_recent(metrics, "request_queue_time", queued, now);

@@ -20,7 +20,7 @@ void append_pool(MetricList& metrics, const cache::PoolCounters& pool, const std
 
 }  // namespace
 
-Counters::Counters(TimePoint start) : start_(start), last_progress_(start) {}
+Counters::Counters(TimePoint start) : last_progress_(start) {}
 
 void Counters::step_ended(const engine::StepResult& step, bool continues, TimePoint now) {
   const std::lock_guard lock(mutex_);
@@ -80,11 +80,10 @@ TimePoint::duration Counters::without_progress(std::optional<TimePoint> work_sin
 
 void Counters::append_metrics(MetricList& metrics, TimePoint now) const {
   const std::lock_guard lock(mutex_);
-  metrics.gauge("uptime_seconds", "Since the start.", seconds_between(start_, now), {.for_guests = true});
   metrics.counter("steps", "Passes over a batch.", steps_);
   metrics.counter("step_seconds", "Time of all passes over a batch.", step_seconds_);
   metrics.counter("worker_restarts", "Actors that died and were started again.", restarts_);
-  latencies_.append_metrics(metrics);
+  latencies_.append_metrics(metrics, Latency::step_duration, Latency::cancel_latency);
   append_recent(metrics, "step_overhead", step_overhead_, now);
 
   const cache::PoolCounters& pool = cache_.groups[0];

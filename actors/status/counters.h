@@ -79,7 +79,6 @@ class Counters {
 
  private:
   mutable std::mutex mutex_;
-  TimePoint start_;
   bool has_model_ = false;
   TimePoint last_progress_;  // a step began or ended, or the model was loaded
   std::uint64_t steps_ = 0;

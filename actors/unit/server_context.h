@@ -17,6 +17,7 @@ struct ServerContext {
   const MemorySurvey& memory;
   TextThreads& texts;
   Compute& compute;
+  TimePoint started{};
   FaultPoints faults{};
 };
 

@@ -116,7 +116,6 @@ void append_unit(MetricList& metrics, const ServerContext& server, const UnitPar
 
 StatusSnapshot take_snapshot(const ServerContext& server, const std::vector<std::shared_ptr<const UnitParts>>& units,
                              TimePoint now) {
-  const UnitParts& first = *units.front();
   MemoryReport memory = server.memory.last();
   StatusSnapshot snapshot;
   std::vector<Readiness> readiness;
@@ -143,15 +142,14 @@ StatusSnapshot take_snapshot(const ServerContext& server, const std::vector<std:
   if (server.options.profiler) snapshot.profile = server.options.profiler->snapshot();
 
   MetricList& metrics = snapshot.metrics;
+  metrics.gauge("uptime_seconds", "Since the start.", seconds_between(server.started, now), {.for_guests = true});
   counts.append_metrics(metrics, now);
-  append_unit(metrics, server, first, now);
-  first.counters.append_drafts(metrics, snapshot.model);
-  for (std::size_t i = 1; i < units.size(); ++i) {
+  for (std::size_t i = 0; i < units.size(); ++i) {
     MetricList own;
     append_unit(own, server, *units[i], now);
     for (Metric metric : own) {
       metric.labels.emplace_back("model", snapshot.models[i].health.name);
-      metric.key.clear();  // the field of that name is of the default model
+      if (i > 0) metric.key.clear();  // the field of that name is of the default model
       metrics.append(std::move(metric));
     }
     units[i]->counters.append_drafts(metrics, snapshot.models[i].health.name);

@@ -430,6 +430,7 @@ struct ServerStatus {
   Health health{};                                                      ///< readiness
   std::string server{};                                                 ///< name and version
   std::vector<ModelUse> models{};                                       ///< all, the default one first
+  std::string first_model{};                                            ///< that it was started with
   std::string model{};                                                  ///< name of the default model
   std::string numerics_id{};                                            ///< of the model
   std::string kernels{};                                                ///< the kernel variant in use

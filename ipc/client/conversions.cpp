@@ -445,6 +445,7 @@ std::vector<SessionInfo> to_sessions(const v1::Sessions& in) {
 ServerStatus to_status(const v1::Status& in) {
   ServerStatus out{.health = to_health(in.health()),
                    .server = in.server(),
+                   .first_model = in.first_model(),
                    .model = in.model(),
                    .numerics_id = in.numerics_id(),
                    .kernels = in.kernels(),

@@ -164,6 +164,7 @@ v1::ServerFrame status_frame(std::uint64_t stream, const actors::StatusSnapshot&
   *out.mutable_health() = to_health(status.readiness, status.load_fraction, status.stalled);
   for (const actors::ModelReport& each : status.models) add_model(each, view.tenant.is_owner, out);
   out.set_model(valid_utf8(status.model));
+  out.set_first_model(valid_utf8(status.first_model));
   out.set_numerics_id(valid_utf8(status.numerics_id));
   out.set_server(server_name());
   out.set_kernels(status.kernels);

@@ -47,7 +47,7 @@ MetricFamily family_of(const Metric& metric) {
 const std::string& model_of(const Metric& metric, const client::ServerStatus& status) {
   for (const auto& [name, value] : metric.labels)
     if (name == "model") return value;
-  return status.model;
+  return status.first_model.empty() ? status.model : status.first_model;
 }
 
 ClientMetric sample_of(const Metric& metric, const std::vector<double>& bounds) {

@@ -94,6 +94,14 @@ std::string text_of(const TopScreen& screen, ScreenSize size = {}, bool with_key
 
 }  // namespace
 
+TEST_CASE("prometheus: series of the whole server keep the first model's name when another one becomes the default") {
+  client::ServerStatus status = some_status();
+  status.first_model = "dogs";
+  const PrometheusText text(ipc::http::prometheus_text(status));
+  CHECK(text.value("troupe:num_requests_running", {{"model_name", "dogs"}}) == 2);
+  CHECK(text.value("troupe:model_ready", {{"model_name", "cats"}, {"model", "cats"}}) == 1);
+}
+
 TEST_CASE("prometheus: the text parses, with vLLM's names behind troupe's prefix") {
   const client::ServerStatus status = some_status();
   const PrometheusText text(ipc::http::prometheus_text(status));

@@ -111,7 +111,8 @@ class FakeGateway final : public actors::Gateway {
                           .state = actors::RequestState::running,
                           .generated_tokens = 3,
                           .age_seconds = 1}};
-    actors::Latencies{}.append_metrics(snapshot.metrics);
+    actors::Latencies{}.append_metrics(snapshot.metrics, actors::Latency::time_to_first_token,
+                                       actors::Latency::cancel_latency);
     return snapshot;
   }
   std::shared_ptr<const actors::ServedModel> model(const std::string&) const override { return nullptr; }

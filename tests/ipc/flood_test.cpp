@@ -444,7 +444,7 @@ TEST_CASE("a guest's Status counts its own requests, and has nothing that depend
   status.weight_bytes = 5;
   actors::Latencies latencies;
   latencies.add(actors::Latency::step_duration, 1);
-  latencies.append_metrics(status.metrics);
+  latencies.append_metrics(status.metrics, actors::Latency::time_to_first_token, actors::Latency::cancel_latency);
   actors::StateMetrics{7, 7, 7}.append_metrics(status.metrics);
   actors::TokenMetrics{7, 7, 7}.append_metrics(status.metrics);
   for (const char* key : {"steps", "evictions", "blocks_free", "blocks_cached", "blocks_referenced", "resident_bytes",

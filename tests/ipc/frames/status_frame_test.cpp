@@ -28,7 +28,7 @@ actors::StatusSnapshot snapshot_beside(std::uint32_t others) {
                    {.health = {.name = "no", .readiness = actors::Readiness::failed, .problem = "/a/b.gguf: no"}}};
   actors::Latencies latencies;
   for (std::uint32_t i = 0; i < others; ++i) latencies.add(actors::Latency::time_to_first_token, 0.5);
-  latencies.append_metrics(status.metrics);
+  latencies.append_metrics(status.metrics, actors::Latency::time_to_first_token, actors::Latency::cancel_latency);
   status.memory = {{.kind = "heap", .bytes = others, .peak_bytes = others}};
   if (others > 0) status.profile.emplace();
   actors::TenantCounters tenants;
