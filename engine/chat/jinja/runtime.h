@@ -136,8 +136,11 @@ class Runtime {
   Value method(const Value& self, Function function);
   Value missing(const Value& object, const Value& name);
 
+  static constexpr std::uint32_t kMaxFilterDepth = 100;  // map('map', 'map', ...): bounds the stack
+
   Heap heap_;
   FormatNow now_;
+  std::uint32_t filter_depth_ = 0;
 };
 
 // Throws the message of an undefined value.

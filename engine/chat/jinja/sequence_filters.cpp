@@ -258,6 +258,18 @@ Value groupby_filter(Runtime& runtime, const Value& input, const CallArguments& 
   return runtime.heap().list(std::move(groups));
 }
 
+// One more for as long as it lives.
+class DepthGuard {
+ public:
+  explicit DepthGuard(std::uint32_t& depth) : depth_(depth) { ++depth_; }
+  ~DepthGuard() { --depth_; }
+  DepthGuard(const DepthGuard&) = delete;
+  DepthGuard& operator=(const DepthGuard&) = delete;
+
+ private:
+  std::uint32_t& depth_;
+};
+
 const Value* named_argument(const CallArguments& arguments, std::string_view name) {
   for (const auto& [each, value] : arguments.named)
     if (each == name) return &value;
@@ -354,7 +366,12 @@ Function find_sequence_filter(std::string_view name) {
 Value Runtime::filter(std::string_view name, const Value& input, const CallArguments& arguments) {
   Function function = find_text_filter(name);
   if (function == nullptr) function = find_sequence_filter(name);
-  if (function != nullptr) return function(*this, input, arguments);
+  if (function != nullptr) {
+    if (filter_depth_ == kMaxFilterDepth)
+      throw TemplateError(fmt::format("filters by name are nested deeper than {} levels", kMaxFilterDepth));
+    const DepthGuard guard(filter_depth_);
+    return function(*this, input, arguments);
+  }
   if (std::find(kKnownFilters.begin(), kKnownFilters.end(), name) != kKnownFilters.end())
     throw TemplateError(fmt::format("the filter '{}' is not supported in chat templates", name));
   throw TemplateError(fmt::format("No filter named '{}'.", shown(name)));

@@ -14,7 +14,7 @@ struct Limits {
   std::uint32_t max_depth = 400;                        // of nested evaluation, with calls of macros: bounds the stack
   std::size_t max_output_bytes = std::size_t{4} << 20;  // of a rendered prompt: as much as a frame has by default
   std::size_t max_value_bytes = std::size_t{64} << 20;  // memory of a rendering: values, work in progress, output
-  std::chrono::milliseconds max_time{1000};             // of one rendering
+  std::chrono::milliseconds max_time{1000};             // of one rendering (TimeBudget)
   std::uint64_t max_steps = UINT64_MAX;                 // for tests, which want the same end on every machine
 };
 

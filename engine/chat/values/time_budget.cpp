@@ -17,13 +17,15 @@ TimeBudget::TimeBudget(std::chrono::milliseconds elapsed, std::chrono::milliseco
       elapsed_(elapsed),
       processor_(processor),
       begin_(clock.elapsed()),
-      processor_begin_(processor < elapsed ? clock.processor() : Time()) {}
+      processor_begin_(clock.processor()) {}
 
 bool TimeBudget::is_used_up() {
+  constexpr int kLeastShare = 4;
   const Time elapsed = clock_.elapsed() - begin_;
   // A thread takes no more processor time than has gone by.
-  used_up_ = used_up_ || elapsed >= elapsed_ ||
-             (processor_ < elapsed_ && elapsed >= processor_ && clock_.processor() - processor_begin_ >= processor_);
+  if (used_up_ || elapsed < processor_) return used_up_;
+  const Time processor = clock_.processor() - processor_begin_;
+  used_up_ = processor >= processor_ || (elapsed >= elapsed_ && processor >= processor_ / kLeastShare);
   return used_up_;
 }
 

@@ -16,11 +16,13 @@ class TimeBudget {
   };
   static const Clock kSystem;
 
-  // elapsed: on a clock. processor: of the thread alone, so that busy neighbours do not count.
+  // processor: of the thread alone, so that busy neighbours do not count. elapsed: on a clock; it ends a thread that
+  // had the processor for a quarter of `processor` by then, as one that is starved does no harm and would be ended for
+  // what others do.
   TimeBudget(std::chrono::milliseconds elapsed, std::chrono::milliseconds processor, const Clock& clock = kSystem);
   explicit TimeBudget(std::chrono::milliseconds elapsed) : TimeBudget(elapsed, elapsed) {}
 
-  // Reads the clock: about 20 ns, and 200 ns where the processor time counts.
+  // Reads the clock: about 20 ns, and 200 ns more where the processor time counts.
   bool is_used_up();
   // What was_used_up() says stays; the bound is for a message.
   bool was_used_up() const { return used_up_; }

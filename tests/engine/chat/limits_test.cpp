@@ -52,6 +52,11 @@ TEST_CASE("each limit of a template is an error that names it") {
              Contains("its values take more than"));
   CHECK_THAT(limited("{{ 'x' * 9000000000000000000 }}", {}), Contains("take"));
   CHECK_THAT(limited("{{ range(100001) }}", {}), Contains("Range too big"));
+  CHECK_THAT(limited("{{ 'a' | map('map'" + repeated(", 'map'", 500) + ", 'string') | list }}", {}),
+             Contains("filters by name are nested deeper than 100 levels"));
+  CHECK_THAT(limited("{{ " + std::string(257, 'a') + " }}", {}), Contains("a name is longer than 256 bytes"));
+  CHECK_THAT(limited("{{ strftime_now('a' * 1025) }}", {}),
+             Contains("the format is longer than 1024 bytes") || Contains("no time was given"));
 }
 
 TEST_CASE("work that grows without end is stopped by the number of steps or by memory") {

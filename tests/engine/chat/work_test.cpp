@@ -28,7 +28,7 @@ struct MovedClock {
     sets_at = -1;
     flag = false;
     const std::chrono::milliseconds limit(milliseconds);
-    return {limit, limit, {elapsed, elapsed}};
+    return {limit, limit, {elapsed, [] { return TimeBudget::Time(std::chrono::milliseconds(looks)); }}};
   }
 };
 
@@ -220,7 +220,7 @@ TEST_CASE("memory is counted before it is taken, whatever takes it") {
   }
 }
 
-TEST_CASE("a budget of several renderings is used up once, by time or by the processor's") {
+TEST_CASE("a budget of time is used up once, by the processor's or by a clock's unless the thread was starved") {
   static std::int64_t elapsed, processor;
   const TimeBudget::Clock clock = {[]() -> TimeBudget::Time { return std::chrono::milliseconds(elapsed); },
                                    []() -> TimeBudget::Time { return std::chrono::milliseconds(processor); }};
@@ -234,7 +234,10 @@ TEST_CASE("a budget of several renderings is used up once, by time or by the pro
   CHECK(time.was_used_up());
   elapsed = processor = 5;
   TimeBudget other(std::chrono::milliseconds(1000), std::chrono::milliseconds(100), clock);
-  elapsed = 1005;
+  elapsed = 5000;
+  processor = 29;
+  CHECK_FALSE(other.is_used_up());
+  processor = 30;
   CHECK(other.is_used_up());
 }
 
