@@ -155,6 +155,7 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
   std::optional<Rejection> make_room_for(std::uint32_t uid);
   void turn_away_waiting();
   void stop_accepting();
+  void close_connections(std::function<void()> done);
   void reconfigure(const ServerOptions& options);
   void end_if_idle(std::chrono::milliseconds time, const std::function<void()>& done);
   void begin_drain(std::function<void()> done);
@@ -171,6 +172,7 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
   asio::executor_work_guard<asio::io_context::executor_type> work;
   std::thread thread;
   std::atomic<bool> draining{false};
+  asio::thread_pool files{1};  // changes the socket's file, as its disk may be slow; its jobs post back to io
   RefusedCallers refused{hub.io};
   // The last refusals sent, encoded: in a storm of connections they repeat.
   std::pair<Rejection, std::shared_ptr<const LastWords>> not_allowed_words;
@@ -344,7 +346,9 @@ void Server::Impl::reconfigure(const ServerOptions& options) {
   groups.forget();
   hub.options.http.border = options.http.border;
   if (door.is_open())
-    if (Status changed = listening.admit(guests); !changed) spdlog::warn("{}", changed.error().message);
+    asio::post(files, [this, guests = guests] {
+      if (Status changed = listening.admit(guests); !changed) spdlog::warn("{}", changed.error().message);
+    });
   for (const auto& connection : hub.all_connections())
     if (!connection->is_admitted(guests))
       connection->break_off(to_refusal({.code = Outcome::permission, .uid = connection->uid()}));
@@ -368,8 +372,10 @@ void Server::Impl::close_all() {
 void Server::Impl::end_if_idle(std::chrono::milliseconds time, const std::function<void()>& done) {
   if (!door.is_open() || !hub.connections.empty() || Clock::now() - hub.empty_since < time) return;
   stop_accepting();
-  listening.remove_file();
-  done();
+  asio::post(files, [this, done] {
+    listening.remove_file();
+    asio::post(hub.io, done);
+  });
 }
 
 // A socket of our own goes on listening, so that new clients are refused with `draining`. On an inherited one they wait
@@ -389,11 +395,18 @@ void Server::Impl::begin_drain(std::function<void()> done) {
 
 void Server::Impl::end_drain(std::function<void()> done) {
   const Doing doing(hub.activity, "ends the drain");
-  if (door.is_open()) {
+  if (!door.is_open()) return close_connections(std::move(done));
+  asio::post(files, [this, done = std::move(done)]() mutable {
     listening.remove_file();  // first: after it no new connection can be queued
-    turn_away_waiting();
-    stop_accepting();
-  }
+    asio::post(hub.io, [this, done = std::move(done)]() mutable {
+      if (door.is_open()) turn_away_waiting();
+      stop_accepting();
+      close_connections(std::move(done));
+    });
+  });
+}
+
+void Server::Impl::close_connections(std::function<void()> done) {
   if (hub.connections.empty()) return done();
   hub.on_empty = std::move(done);
   for (const auto& connection : hub.all_connections()) connection->close_when_flushed();
@@ -474,6 +487,7 @@ void Server::stop() {
     impl_->work.reset();
     impl_->thread.join();
   }
+  impl_->files.join();
   impl_->listening.remove_file();
 }
 

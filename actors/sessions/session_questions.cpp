@@ -61,7 +61,8 @@ void Sessions::ask(const SessionQuestion& question, OnAnswer done) {
 
 void Sessions::answer(const SessionQuestion& question, OnAnswer done) {
   if (draining_) return done(scheduler::server_drains());
-  if (const Status opened = open(); !opened) return done(session_refusal(Outcome::unsupported, opened.error().message));
+  if (const Status opened = status(); !opened)
+    return done(session_refusal(Outcome::unsupported, opened.error().message));
   if (!why_unreadable(question.tenant.id)) return answer_of_readable(question, std::move(done));
   post(Size::small, question.tenant.id, [this, question, done = std::move(done)] {
     if (draining_) return done(scheduler::server_drains());

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 
 #include "config/assert.h"
 #include "config/folders.h"
@@ -61,14 +60,13 @@ Sessions::Sessions(const SessionsPlace& place, const config::SessionLimits& limi
     status_ = Error{ErrorCode::unsupported,
                     "this server keeps no sessions (" +
                         (place.no_sessions_because.empty() ? "--sessions-dir off" : place.no_sessions_because) + ")"};
-  else if (std::filesystem::exists(std::filesystem::symlink_status(directory_)))
+  else
     (void)open();
 }
 
-// Opens the directory at its first use. A failure lasts: what is there is not known then.
+// A failure lasts: what is there is not known then.
 Status Sessions::open() {
   const std::lock_guard lock(mutex_);
-  if (files_ || !status_) return status_;
   auto store = SessionStore::open(directory_);
   if (!store) return status_ = store.error();
   std::vector<SessionProblem> problems;
@@ -187,7 +185,7 @@ void Sessions::when_idle(std::function<void()> done) {
 }
 
 Sessions::Begun Sessions::begin(const scheduler::Tenant& tenant, const std::string& name, bool recompute) {
-  if (const Status opened = open(); !opened) return session_refusal(Outcome::unsupported, opened.error().message);
+  if (const Status opened = status(); !opened) return session_refusal(Outcome::unsupported, opened.error().message);
   if (auto refused = why_unreadable(tenant.id)) {
     // The caller cannot wait for the disk: what is mended is found by the next one.
     read_again_later(tenant.id);

@@ -134,8 +134,9 @@ class SessionTurn : public std::enable_shared_from_this<SessionTurn> {
 class Sessions {
  public:
   using Log = std::function<void(const std::string&)>;
-  // Opens the directory if it is there, else at its first use. cpus: of its threads, as ThreadPool. log: gets what a
-  // guest is told without its folders, from any thread; may be empty. clock: measures the turns of tenants.
+  // Makes the directory, unless it is there, and reads it: callers of the other functions wait for no disk. cpus: of
+  // its threads, as ThreadPool. log: gets what a guest is told without its folders, from any thread; may be empty.
+  // clock: measures the turns of tenants.
   Sessions(const SessionsPlace& place, const config::SessionLimits& limits, const std::vector<int>& cpus, Log log = {},
            TurnThread::Clock clock = std::chrono::steady_clock::now);
   ~Sessions();  // as finish()

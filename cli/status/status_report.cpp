@@ -92,8 +92,7 @@ std::vector<std::pair<std::string, std::string>> lines_of(const client::ServerSt
        fmt::format("{} of prompts ({} cached, {:.1f} %), {} generated", count("prompt_tokens"), count("cached_tokens"),
                    prompt > 0 ? 100 * s.value("cached_tokens") / prompt : 0, count("generated_tokens"))},
   };
-  if (const std::string refused = refused_text(s, user_name); !refused.empty())
-    lines.emplace_back("refused most", refused);
+  if (const std::string refused = refused_text(s, user_name); !refused.empty()) lines.emplace_back("refused", refused);
   const bool any_failed = std::any_of(s.health.models.begin(), s.health.models.end(),
                                       [](const auto& model) { return !model.problem.empty(); });
   if (s.health.models.size() > 1 || any_failed)

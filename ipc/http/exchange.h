@@ -55,6 +55,7 @@ struct ReadContext {
   std::uint64_t max_prompt_bytes = 0;
   const actors::Gateway* gateway = nullptr;
   std::string* model = nullptr;  // set to the name of the model that is to answer; null: nothing is set
+  bool* streams = nullptr;       // likewise: whether its answer comes in pieces
 };
 
 // An endpoint. `read` checks the request on any thread, as a body of megabytes takes long; what it returns runs on the

@@ -114,6 +114,7 @@ void HttpConnection::submit(std::vector<actors::Request> requests, std::unique_p
   answering_->answer = std::move(answer);
   Streams::Stream& stream = *streams_.find(answering_->number);
   stream.implicit_credit = true;
+  if (answering_->streams) outbox_->push({answering_->number, StreamNote::silent});  // see write()
   std::uint32_t first_choice = 0;
   for (actors::Request& each : requests) {
     const std::uint32_t first = std::exchange(first_choice, first_choice + each.num_choices);
@@ -178,9 +179,25 @@ void HttpConnection::on_silence() {
   arm_silence();
 }
 
+void HttpConnection::end_silence_of_load() {
+  const Clock::time_point now = Clock::now();
+  answering_->silence.admitted(now);
+  if (now < *answering_->silence.due()) return;
+  answering_->silence.sent(now);
+  if (outbox_->bytes() > 0) return;  // the client does not read
+  std::string bytes;
+  if (!std::exchange(answering_->streams, true)) {
+    answering_->framing.keep_alive &= answering_->framing.is_http11;
+    bytes = stream_head(response_of(api::stream_answer_head()), answering_->framing);
+  }
+  append_chunk(bytes, api::passed_over_event(answering_->dialect), answering_->framing);
+  outbox_->push({0, EncodedAnswer{std::move(bytes)}});
+}
+
 void HttpConnection::write(api::AnswerOutput&& output, std::string& bytes) {
   if (output.head || !output.bytes.empty()) answering_->silence.sent(Clock::now());
-  if (output.head) {
+  // Where the head was sent while the model was loaded, on_silence() comes first: no answer has another head then.
+  if (output.head && !(answering_->streams && output.head->streams)) {
     if (output.head->streams) {
       answering_->streams = true;
       answering_->framing.keep_alive &= answering_->framing.is_http11;  // else its end is that of the connection
@@ -249,7 +266,9 @@ void HttpConnection::on_close() {
 void HttpConnection::close_when_flushed() {
   if (closing_) return;
   const Streams::Stream* const stream = answering_ ? streams_.find(answering_->number) : nullptr;
-  if (stream && stream->choices.empty())  // the process ends before its answer would come
+  if (answering_ && answering_->streams && !answering_->answer)  // its model has not been loaded
+    outbox_->push({stream ? answering_->number : 0, EncodedAnswer{last_words(scheduler::server_drains())}});
+  else if (stream && stream->choices.empty())  // the process ends before its answer would come
     outbox_->push({answering_->number,
                    EncodedAnswer{response_bytes(error_response(scheduler::server_drains(), answering_->dialect),
                                                 answering_->framing),

@@ -336,10 +336,14 @@ asio::awaitable<void> HttpConnection::fail_reading() {
   end_after_writing();
 }
 
-// Answers name the model and depend on its template, so they begin once it is there. Looks every kLoadInterval.
-asio::awaitable<void> HttpConnection::wait_until_loaded(std::string model) {
+// Answers name the model and depend on its template, so they begin once it is there. Looks every kLoadInterval: nothing
+// tells of a load's end, and a load takes longer.
+asio::awaitable<void> HttpConnection::wait_until_loaded(std::string model, bool streams) {
   held_back_ = true;
-  while (!closing_ && is_loading(*hub_.gateway, model)) co_await wait(kLoadInterval);
+  while (!closing_ && is_loading(*hub_.gateway, model)) {
+    if (streams) end_silence_of_load();
+    co_await wait(kLoadInterval);
+  }
   held_back_ = false;
 }
 
@@ -347,11 +351,13 @@ asio::awaitable<void> HttpConnection::on_request() {
   request_ended_ = true;
   Request request = reader_.take();
   std::string model;
+  bool streams = false;
   const ReadContext context{.tenant = tenant_,
                             .uid = caller_.peer.uid,
                             .max_prompt_bytes = max_prompt_bytes(hub_.options.limits.max_frame_bytes),
                             .gateway = hub_.gateway,
-                            .model = &model};
+                            .model = &model,
+                            .streams = &streams};
   Act act;
   if (request.body.size() <= kMaxInlineFrameBytes) {
     const Doing doing(hub_.activity, "checks a request for ", route_->path.data(), active_for());
@@ -359,7 +365,7 @@ asio::awaitable<void> HttpConnection::on_request() {
   } else {
     co_await elsewhere([&] { act = route_->read(std::move(request), context); });
   }
-  if (needs_model(route_->kind)) co_await wait_until_loaded(model);
+  if (needs_model(route_->kind)) co_await wait_until_loaded(model, streams);
   input_.shrink_to(0);
   if (closing_) co_return;
   answering_->model = std::move(model);

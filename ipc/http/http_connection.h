@@ -46,7 +46,7 @@ class HttpConnection final : public Connection, private Exchange {
     scheduler::Outcome outcome = scheduler::Outcome::eos;  // for the log: of the last part
     bool opened = false;                                   // it has a stream, and was counted
     std::unique_ptr<api::ApiAnswer> answer;                // of a request for the gateway
-    bool streams = false;                                  // the head of an answer in pieces has been written
+    bool streams = false;                                  // the head of an answer in pieces has been written, or waits
     api::StreamSilence silence;                            // of an answer in pieces
     std::size_t num_admitted = 0;                          // choices
   };
@@ -67,7 +67,9 @@ class HttpConnection final : public Connection, private Exchange {
   // The request is complete: begins to answer, and waits for the end of the answer.
   asio::awaitable<void> on_request();
   asio::awaitable<void> make_room_for_body();
-  asio::awaitable<void> wait_until_loaded(std::string model);
+  asio::awaitable<void> wait_until_loaded(std::string model, bool streams);
+  // The same of an answer in pieces that waits for its model: the head, then what clients pass over.
+  void end_silence_of_load();
   // Waits until bytes have come, an answer has ended, or the connection closes.
   asio::awaitable<void> something();
   void on_end_of_input(bool is_broken);

@@ -104,10 +104,10 @@ TEST_CASE("a backup of a server that serves is restored elsewhere, and conversat
   CHECK(json::parse(server.call(backup_turn("tea", " and then")).out)["text"] == next);
 }
 
-TEST_CASE("a server whose sessions have not begun yet holds its state, too") {
+TEST_CASE("a server that keeps no sessions holds its state, too") {
   const Kept kept;
   const TempFolder folder;
-  ServerProcess server(kept_in(folder.path("state")));
+  ServerProcess server({"--usage-db", folder.path("state/usage.db"), "--sessions-dir", "off"});
   REQUIRE(server.call({"run", "-n", "2", "Once"}).code == 0);
   REQUIRE(server.call({"usage"}).code == 0);
   const Finished busy = restored(folder.path("state"), {"--replace", kept.backup});

@@ -56,6 +56,12 @@ TEST_CASE("a conversation goes on on another server, and the commands show, fork
   CHECK(left[0]["name"] == "aside");
 }
 
+TEST_CASE("the directory of sessions is made at the start, so that the first session waits for no disk") {
+  const TempFolder folder;
+  ServerProcess server({"--sessions-dir", folder.path("state/sessions")});
+  CHECK(std::filesystem::is_directory(folder.path("state/sessions")));
+}
+
 TEST_CASE("what a client was told of is there after kill -9, whatever else was being written") {
   const TempFolder folder;
   std::vector<std::string> texts{"Once upon a time", " there was", " and so", " but then"};

@@ -228,6 +228,32 @@ TEST_CASE("a server whose I/O thread hangs says what it did, and ends with a cod
   CHECK_FALSE(std::filesystem::exists(socket));
 }
 
+TEST_CASE("a reload and a drain whose disk is slow keep no client waiting") {
+  if (!kCanInterpose) return;
+  for (const bool drains : {false, true}) {
+    INFO((drains ? "drain" : "reload"));
+    const TempFolder folder;
+    const std::string socket = folder.path("t.sock"), config = folder.write("troupe.toml", "log-level = \"info\"\n");
+    Gate gate(folder, drains ? "unlink" : "chmod", 1);
+    Process server(Spawn{.arguments = {"serve", "--socket", socket, "--config", config, "--sessions-dir", "off",
+                                       "--usage-db", "off", "--progress-timeout", "1s"},
+                         .environment = gate.environment()});
+    REQUIRE(server.wait_for_err("ready"));
+    folder.write("troupe.toml", "allow-uid = [" + std::to_string(::geteuid() + 1) + "]\n");
+    server.signal(drains ? SIGTERM : SIGHUP);
+    gate.wait();
+    // Its answer comes while the disk is waited for; a server whose I/O thread waits would be ended by force.
+    const Finished status = invoke({"status", "--socket", socket});
+    CHECK(status.code == (drains ? 75 : 0));
+    gate.open();
+    if (!drains) server.signal(SIGTERM);
+    const Finished ended = server.wait();
+    INFO(ended.err);
+    CHECK(ended.code == 0);
+    CHECK_FALSE(std::filesystem::exists(socket));
+  }
+}
+
 TEST_CASE("a second signal ends a server whose log is not read") {
   const TempFolder folder;
   const std::string socket = folder.path("t.sock");

@@ -85,8 +85,10 @@ class FakeGateway final : public actors::Gateway {
     return !stands_still_;
   }
   std::vector<actors::ModelHealth> health() const override {
-    std::vector<actors::ModelHealth> all{
-        {.name = "fake", .readiness = actors::Readiness::ready, .load_fraction = 1, .stalled = stands_still_}};
+    std::vector<actors::ModelHealth> all{{.name = "fake",
+                                          .readiness = loads_ ? actors::Readiness::loading : actors::Readiness::ready,
+                                          .load_fraction = loads_ ? 0.5 : 1,
+                                          .stalled = stands_still_}};
     all.insert(all.end(), not_loaded.begin(), not_loaded.end());
     return all;
   }
@@ -235,6 +237,7 @@ class FakeGateway final : public actors::Gateway {
     change([&] { return prompt_end_ = std::move(end); });
   }
   void stand_still() { stands_still_ = true; }
+  void set_loading(bool loads) { loads_ = loads; }
   // The next question for the status is answered by release_status() alone.
   void hold_status() {
     change([&] { return holds_status_ = true; });
@@ -272,7 +275,7 @@ class FakeGateway final : public actors::Gateway {
   std::string prompt_end_;
   std::function<void()> drained_;
   bool ends_on_cancel_ = true;
-  std::atomic<bool> stands_still_{false};
+  std::atomic<bool> stands_still_{false}, loads_{false};
   bool holds_status_ = false;
   std::function<void(actors::StatusSnapshot)> held_status_;
   std::size_t num_status_calls_ = 0;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <future>
+#include <thread>
 
 #include "tests/ipc/fixture.h"
 
@@ -29,6 +30,11 @@ mode_t mode_of(const std::string& path) {
   return status.st_mode & 07777;
 }
 
+// The file's mode is changed beside the io thread.
+void wait_for_mode(const std::string& path, mode_t mode) {
+  while (mode_of(path) != mode) std::this_thread::yield();
+}
+
 TEST_CASE("a user that is removed from the guests is served until then and told why it ended") {
   if (::geteuid() != 0) {
     WARN("skipped: only root can act as another user");
@@ -39,7 +45,7 @@ TEST_CASE("a user that is removed from the guests is served until then and told 
   REQUIRE(knock_as(23456, server.path()) == Knock::failed);  // the file's mode already says no
   REQUIRE(server.server->reconfigure({.allow_uids = {23456}}));
   settle(server);
-  REQUIRE(mode_of(server.path()) == 0666);
+  wait_for_mode(server.path(), 0666);
   REQUIRE(knock_as(23456, server.path()) == Knock::welcomed);
   REQUIRE(knock_as(34567, server.path()) == Knock::refused);
 
@@ -56,7 +62,7 @@ TEST_CASE("a user that is removed from the guests is served until then and told 
   REQUIRE(last.code() == v1::OUTCOME_PERMISSION);
   REQUIRE(last.message().find("uid 23456 may not use this server") != std::string::npos);
   REQUIRE(server.gateway.wait_cancelled(1).size() == 1);
-  REQUIRE(mode_of(server.path()) == 0600);
+  wait_for_mode(server.path(), 0600);
   REQUIRE(owner.send(generate_frame(1)));  // other users are not affected
   server.gateway.wait_submitted(1);
 }

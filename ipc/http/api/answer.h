@@ -73,6 +73,11 @@ class ApiAnswer {
 // For endpoints that generate or embed.
 [[nodiscard]] std::unique_ptr<ApiAnswer> make_answer(ApiCall call, AnswerFacts facts);
 
+// The head of an answer that streams, and an event that clients pass over: also for what waits before its answer is
+// made.
+[[nodiscard]] AnswerHead stream_answer_head();
+[[nodiscard]] std::string passed_over_event(Dialect dialect);
+
 // A whole answer: an error as JSON.
 [[nodiscard]] AnswerOutput error_answer(const ApiError& error, Dialect dialect, const std::string& request_id = {});
 

@@ -43,10 +43,6 @@ class MessagesAnswer final : public TextAnswer {
     event(out, "message_stop", [](JsonWriter&) {});
   }
 
-  void ping(std::string& out) override {
-    event(out, "ping", [](JsonWriter&) {});
-  }
-
   std::string body() override {
     std::string out;
     JsonWriter json(out);

@@ -86,10 +86,17 @@ ChoiceText TextAnswer::split(ChoiceState& choice, actors::TokenRun&& run) {
   return {std::move(parts.reasoning), std::move(parts.content), std::move(logprobs)};
 }
 
+AnswerHead stream_answer_head() { return {.content_type = kEventStream, .streams = true}; }
+
+// For OpenAI's clients a comment of server-sent events.
+std::string passed_over_event(Dialect dialect) {
+  return dialect == Dialect::anthropic ? "event: ping\ndata: {\"type\":\"ping\"}\n\n" : ": keep-alive\n\n";
+}
+
 void TextAnswer::start(AnswerOutput& out) {
   if (has_begun_) return;
   has_begun_ = true;
-  out.head = AnswerHead{.content_type = kEventStream, .streams = true};
+  out.head = stream_answer_head();
   begin(out.bytes);
 }
 
@@ -187,12 +194,9 @@ AnswerOutput TextAnswer::on_silence() {
   if (!call_.stream || finished_) return out;
   start(out);
   out.bytes += std::exchange(held_, {});
-  if (out.bytes.empty()) ping(out.bytes);
+  if (out.bytes.empty()) out.bytes = passed_over_event(info(call_.endpoint).dialect);
   return out;
 }
-
-// A comment of server-sent events.
-void TextAnswer::ping(std::string& out) { out += ": keep-alive\n\n"; }
 
 void TextAnswer::fail(std::string& out, const ApiError& error) {
   out += error_event(error, info(call_.endpoint).dialect);

@@ -52,7 +52,6 @@ class TextAnswer : public ApiAnswer {
   virtual void end_choice(std::string& out, std::uint32_t choice) = 0;
   virtual void end(std::string& out) = 0;
   virtual void fail(std::string& out, const ApiError& error);  // after begin()
-  virtual void ping(std::string& out);                         // likewise: says nothing
   [[nodiscard]] virtual std::string body() = 0;
 
   const ApiCall& call() const { return call_; }

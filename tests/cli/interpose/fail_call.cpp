@@ -10,6 +10,7 @@
 //   write    write, writev, pwrite, send, sendto, sendmsg                       EIO
 //   recv     recv, recvmsg                                                      EAGAIN
 //   madvise  pwrite  fsync                                                      EIO
+//   chmod  unlink  mkdir                                                        EIO; not in COUNT_CALLS
 //
 // What hwloc calls while it begins and looks at the machine is not counted: version 2.9 follows null pointers where an
 // allocation fails. A server asks it at its start, before the model takes memory.
@@ -25,6 +26,7 @@
 #include <sys/mman.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <sys/uio.h>
@@ -46,9 +48,26 @@ void* __libc_memalign(std::size_t, std::size_t);
 
 namespace {
 
-enum Kind { kMalloc, kMmap, kThread, kOpen, kSocket, kEvent, kWrite, kReceive, kMadvise, kPwrite, kFsync, kNumKinds };
-constexpr const char* kNames[kNumKinds] = {"malloc", "mmap", "thread",  "open",   "socket", "event",
-                                           "write",  "recv", "madvise", "pwrite", "fsync"};
+enum Kind {
+  kMalloc,
+  kMmap,
+  kThread,
+  kOpen,
+  kSocket,
+  kEvent,
+  kWrite,
+  kReceive,
+  kMadvise,
+  kPwrite,
+  kFsync,
+  kNumCounted,
+  kChmod = kNumCounted,
+  kUnlink,
+  kMkdir,
+  kNumKinds
+};
+constexpr const char* kNames[kNumKinds] = {"malloc", "mmap",    "thread", "open",  "socket", "event",  "write",
+                                           "recv",   "madvise", "pwrite", "fsync", "chmod",  "unlink", "mkdir"};
 
 std::atomic<bool> counting{false};
 thread_local bool in_hwloc = false;
@@ -110,7 +129,7 @@ __attribute__((destructor)) void write_counts() {
   const char* path = std::getenv("COUNT_CALLS");
   if (!path) return;
   const int fd = static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_TRUNC, 0600));
-  for (int kind = 0; kind < kNumKinds; ++kind) ::dprintf(fd, "%s %ld\n", kNames[kind], counts[kind].load());
+  for (int kind = 0; kind < kNumCounted; ++kind) ::dprintf(fd, "%s %ld\n", kNames[kind], counts[kind].load());
   ::close(fd);
 }
 
@@ -237,6 +256,18 @@ ssize_t pwrite64(int fd, const void* bytes, std::size_t count, off64_t offset) {
 int fsync(int fd) {
   static const auto real = next(&fsync, "fsync");
   return fails(kFsync, EIO) ? -1 : real(fd);
+}
+int chmod(const char* path, mode_t mode) noexcept {
+  static const auto real = next(&chmod, "chmod");
+  return fails(kChmod, EIO) ? -1 : real(path, mode);
+}
+int unlink(const char* path) noexcept {
+  static const auto real = next(&unlink, "unlink");
+  return fails(kUnlink, EIO) ? -1 : real(path);
+}
+int mkdirat(int folder, const char* path, mode_t mode) noexcept {
+  static const auto real = next(&mkdirat, "mkdirat");
+  return fails(kMkdir, EIO) ? -1 : real(folder, path, mode);
 }
 ssize_t send(int fd, const void* bytes, std::size_t count, int flags) {
   static const auto real = next(&send, "send");

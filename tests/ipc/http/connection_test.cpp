@@ -462,6 +462,69 @@ TEST_CASE("http: an admitted stream that says nothing sends its head, and then c
   }
 }
 
+TEST_CASE("http: a stream whose model is being loaded sends its head and comments until then, and goes on as any") {
+  std::optional<FakeServer> owned;
+  FakeServer& server = impatient(owned);
+  HttpClient client(server.path());
+  for (std::size_t i = 0; i < 2; ++i) {  // on a connection that is kept, too
+    server.gateway.set_loading(true);
+    client.post("/v1/completions", kCompletion);
+    const HttpResponse head = client.expect_head();
+    CHECK(head.status == 200);
+    CHECK(head.field("Content-Type") == "text/event-stream");
+    CHECK(head.field("X-Accel-Buffering") == "no");
+    for (int ping = 0; ping < 3; ++ping) CHECK(client.receive_chunk() == kPing);
+    server.gateway.set_loading(false);
+    const auto submitted = server.gateway.wait_submitted(i);
+    submitted.sink->admitted(0);
+    submitted.sink->tokens(run_of(0, {1}, "a"));
+    submitted.sink->end(end_of(Outcome::eos));
+    std::string rest;
+    std::optional<std::string> chunk;
+    while ((chunk = client.receive_chunk()) && !chunk->empty())
+      if (*chunk != kPing) rest += *chunk;
+    CHECK(chunk == "");
+    CHECK(has(rest, R"("text":"a")"));
+    CHECK_FALSE(has(rest, "HTTP/1.1"));
+    CHECK(rest.ends_with("data: [DONE]\n\n"));
+  }
+}
+
+TEST_CASE("http: what is refused after its model was loaded is an error in the stream that has begun, without an end") {
+  const std::string message =
+      R"({"model":"fake","max_tokens":4,"stream":true,"messages":[{"role":"user","content":"x"}]})";
+  const std::string ping = "event: ping\ndata: {\"type\":\"ping\"}\n\n";
+  std::optional<FakeServer> owned;
+  FakeServer& server = impatient(owned);
+  server.gateway.set_loading(true);
+  HttpClient client(server.path());
+  client.post("/v1/messages", message);
+  CHECK(client.expect_head().status == 200);
+  CHECK(client.receive_chunk() == ping);
+  server.gateway.set_loading(false);
+  server.gateway.wait_submitted(0).sink->end(end_of(Outcome::queue_full));
+  std::string rest;
+  std::optional<std::string> chunk;
+  while ((chunk = client.receive_chunk()) && !chunk->empty())
+    if (*chunk != ping) rest += *chunk;
+  CHECK_FALSE(chunk);
+  CHECK(has(rest, "event: error\ndata: {\"type\":\"error\""));
+  CHECK_FALSE(has(rest, "HTTP/1.1"));
+}
+
+TEST_CASE("http: an answer in one piece has no head while its model is loaded") {
+  std::optional<FakeServer> owned;
+  FakeServer& server = impatient(owned);
+  server.gateway.set_loading(true);
+  HttpClient client(server.path()), other(server.path());
+  client.post("/v1/completions", R"({"model":"fake","prompt":"x"})");
+  other.post("/v1/completions", kCompletion);
+  CHECK(other.expect_head().status == 200);  // by then the first would have had its head
+  server.gateway.set_loading(false);
+  for (std::size_t i = 0; i < 2; ++i) server.gateway.wait_submitted(i).sink->end(end_of(Outcome::queue_full));
+  CHECK(client.expect().status == 429);
+}
+
 TEST_CASE("http: a request that is not admitted has the status of its refusal, however long it waits") {
   std::optional<FakeServer> owned;
   FakeServer& server = impatient(owned);
