@@ -43,7 +43,7 @@ Status SessionFiles::link_contents(const SessionKey& from, const SessionKey& to,
 Status SessionFiles::remove(const Evicted& gone) {
   std::vector<FileDescriptor> freed;  // closed after the lock is given back
   const std::lock_guard lock(names_);
-  for (const SessionPart part : {SessionPart::tokens, SessionPart::contents}) {
+  for (const SessionPart part : {SessionPart::contents, SessionPart::tokens}) {
     const File file{gone.key, part};
     if ((part == SessionPart::tokens && !gone.whole) || is_newer(file, gone.number)) continue;
     auto unlinked = store_.unlink(gone.key, part);

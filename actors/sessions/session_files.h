@@ -34,8 +34,9 @@ class SessionFiles {
   // SessionStore::link_contents(). Not synced: a write of the tokens does that.
   Status link_contents(const SessionKey& from, const SessionKey& to, std::uint64_t number);
 
-  // Deletes the files, but those that were written by a later decision. The tokens first: if they cannot be deleted,
-  // the contents stay, too. Not synced: it may come back after a crash of the system, not after one of the process.
+  // Deletes the files, but those that were written by a later decision. The contents first: cut off in between, or if
+  // the tokens cannot be deleted, it is a session still, whose contents are computed again. Not synced: it may come
+  // back after a crash of the system, not after one of the process.
   Status remove(const Evicted& gone);
   [[nodiscard]] Status sync(TenantId tenant) const { return store_.sync(tenant); }
 

@@ -186,12 +186,18 @@ class Repair {
     const auto give_contents_up = [&](const std::string& why) {
       move_aside(directory, contents_name, folder, contents_name, why, tokens ? "; they are computed again" : "");
     };
-    if (!has_tokens) {
-      if (!contents_stay) give_contents_up("contents without tokens: what is left of a deletion, or of a first answer");
+    if (!has_tokens && !contents) {
+      if (!contents_stay) give_contents_up("contents without tokens, which cannot give them back: " + no_contents);
       return;
     }
-    bool is_whole = no_tokens.empty();
-    if (!is_whole) {
+    bool is_whole = has_tokens && no_tokens.empty();
+    if (!has_tokens) {
+      report(folder + "/" + contents_name, tokens_name + " is missing",
+             fmt::format("{} {} tokens from here", dry_run_ ? "the session would get" : "the session gets",
+                         contents->record().tokens.size()),
+             true);
+      is_whole = dry_run_ || restore(directory, folder, tokens_name, contents->record());
+    } else if (!is_whole) {
       const std::string more =
           contents ? fmt::format("; {} {} tokens from {}", dry_run_ ? "the session would get" : "the session gets",
                                  contents->record().tokens.size(), contents_name)

@@ -46,6 +46,19 @@ std::string wrong_with(const struct stat& info, SessionPart part) {
   return "";
 }
 
+// Contents without tokens are what is left of a session whose tokens were lost, or the first thing of one that no
+// client was told of: kept by another name, so that the session's is free. Returns what there is to say.
+std::string keep_lost(const PrivateDirectory& directory, const std::string& file) {
+  const std::string kept = file + ".lost";
+  if (::renameat(directory.fd(), file.c_str(), directory.fd(), kept.c_str()) != 0)
+    return system_error(directory.path_of(file) + ": has no tokens beside it, and cannot be renamed", errno).message;
+  return fmt::format(
+      "{}: has no tokens beside it; it is kept as {}. To have the session again, stop the server, give the file its "
+      "name "
+      "back and run `troupe session repair`; else delete it",
+      directory.path_of(file), kept);
+}
+
 }  // namespace
 
 std::string session_file_name(const std::string& session, SessionPart part) {
@@ -124,7 +137,15 @@ Result<std::vector<SessionStore::Found>> SessionStore::scan_tenant(TenantId tena
     if (name->is_temporary) {
       ::unlinkat(directory->fd(), file.c_str(), 0);
     } else if (name->part == SessionPart::contents) {
-      if (!entry_of(*directory, file_of(key, SessionPart::tokens))) remove_contents(key);
+      if (!info || entry_of(*directory, file_of(key, SessionPart::tokens))) continue;
+      if (info->st_nlink > 1)
+        remove_contents(key);  // of a fork that was cut off: the other session has them
+      else
+        problems.push_back({.tenant = tenant,
+                            .session = key.name,
+                            .part = SessionPart::contents,
+                            .message = keep_lost(*directory, file),
+                            .last_used = last_used_of(*info)});
     } else if (info) {
       const auto wrong = [&](SessionPart part, const std::string& what) {
         problems.push_back(
@@ -205,10 +226,10 @@ bool SessionStore::has(const SessionKey& key, SessionPart part) const {
 
 void SessionStore::remove_contents(const SessionKey& key) const { (void)unlink(key, SessionPart::contents); }
 
-// Tokens first: without them contents are not used, and the next scan deletes them.
+// Contents first: tokens without them are a session, contents without tokens look like one whose tokens were lost.
 void SessionStore::remove(const SessionKey& key) const {
-  (void)unlink(key, SessionPart::tokens);
   (void)unlink(key, SessionPart::contents);
+  (void)unlink(key, SessionPart::tokens);
 }
 
 Status SessionStore::sync(TenantId tenant) const {

@@ -49,7 +49,8 @@ class SessionStore {
     std::uint64_t last_used = 0;  // seconds since 1970
   };
   // All sessions on disk; problems, if it is given, gets what is in the way of others. Deletes what a killed server
-  // left: temporary files, and contents without tokens. Error: the directory itself cannot be read.
+  // left: temporary files, and contents of a fork without tokens. Renames other contents without tokens to
+  // NAME.kv.lost, a problem that leaves the name free. Error: the directory itself cannot be read.
   [[nodiscard]] Result<std::vector<Found>> scan(std::vector<SessionProblem>* problems = nullptr) const;
   // The sessions of one tenant. Error: its folder cannot be used.
   [[nodiscard]] Result<std::vector<Found>> scan_tenant(TenantId tenant, std::vector<SessionProblem>& problems) const;

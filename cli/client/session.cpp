@@ -87,7 +87,7 @@ std::string list_text(const std::vector<client::SessionInfo>& sessions) {
     text += fmt::format("{:<{}}  {:>8}  {:>8}  {:>10}  {}{}{}\n", Printable(session.name).text(), width, session.tokens,
                         session.computed, human_bytes(session.bytes), time_of(session.last_used),
                         session.in_use ? "  in use" : "",
-                        session.problem.empty() ? "" : "  " + Printable(session.problem).text());
+                        session.problem.empty() ? "" : "  " + Printable(session.problem, kMaxMessageBytes).text());
   return text;
 }
 

@@ -114,6 +114,28 @@ TEST_CASE("troupe session repair says what is wrong, keeps the rest, and waits f
   CHECK_THAT(invoke({"session", "list", "--dry-run"}).err, Contains("--dry-run belongs to repair"));
 }
 
+TEST_CASE("a conversation whose tokens were lost is kept, named once in the log, and repaired") {
+  const TempFolder folder;
+  const std::string directory = folder.path("sessions"), files = directory + "/" + std::to_string(::getuid());
+  {
+    ServerProcess server({"--sessions-dir", directory});
+    (void)session_ids(server.call(session_turn("talk", "Once upon a time")));
+    REQUIRE(server.call({"session", "save", "talk"}).code == 0);
+  }
+  std::filesystem::remove(files + "/talk.tokens");
+  for (const bool is_first : {true, false}) {
+    ServerProcess server({"--sessions-dir", directory});
+    CHECK(server.call({"session", "list"}).code == 0);
+    const Finished stopped = server.stop();
+    CHECK((stopped.err.find("talk.kv: has no tokens beside it; it is kept as talk.kv.lost") != std::string::npos) ==
+          is_first);
+  }
+  std::filesystem::rename(files + "/talk.kv.lost", files + "/talk.kv");
+  CHECK_THAT(invoke({"session", "repair", "--sessions-dir", directory}).out, Contains("talk.tokens is missing"));
+  ServerProcess server({"--sessions-dir", directory});
+  CHECK(session_ids(server.call(session_turn("talk", " and then"))).size() == 24);
+}
+
 TEST_CASE("wrong uses of troupe session say what is right") {
   for (const std::vector<std::string>& words :
        std::vector<std::vector<std::string>>{{}, {"show"}, {"list", "talk"}, {"fork", "talk"}, {"delete"}}) {

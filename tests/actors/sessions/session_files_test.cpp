@@ -68,14 +68,15 @@ TEST_CASE("files of an earlier server are older than any decision") {
   CHECK(f.files.remove({.key = kTalk, .whole = true, .number = 2}));  // nothing to delete is no error
 }
 
-TEST_CASE("tokens that cannot be deleted keep their contents, and it is said") {
+TEST_CASE("tokens that cannot be deleted stay a session without contents, and it is said") {
   Files f;
   f.write_contents(kTalk, 2);
   fs::create_directories(f.path_of(kTalk, SessionPart::tokens));
   const Status removed = f.files.remove({.key = kTalk, .whole = true, .number = 3});
   REQUIRE_FALSE(removed);
   CHECK(removed.error().message.find("talk.tokens") != std::string::npos);
-  CHECK(f.has(kTalk, SessionPart::contents));
+  CHECK(f.has(kTalk, SessionPart::tokens));
+  CHECK_FALSE(f.has(kTalk, SessionPart::contents));
 }
 
 // Decisions to write and to delete, carried out in any order that keeps writes of one file in theirs.

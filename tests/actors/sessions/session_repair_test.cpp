@@ -180,6 +180,28 @@ TEST_CASE("damaged tokens are restored from contents whose header is whole") {
   }
 }
 
+TEST_CASE("tokens that are missing are restored from contents, whose file stays") {
+  engine::LoadOptions options;
+  options.kernels = "scalar";
+  options.num_blocks = 8;
+  options.context = 128;
+  const auto model = engine::LoadedModel::load(std::string(TROUPE_TEST_DATA) + "/golden/llama.gguf", options);
+  REQUIRE(model);
+  const engine::SequenceImage image(**model, 3);
+  const Directory directory;
+  REQUIRE(SessionStore::open(directory.path)
+              ->write_contents({kAlice, "lone"}, {.numerics_id = "x", .model_hash = 1, .tokens = {5, 6, 7, 8}}, image));
+  const auto before = directory.everything();
+  CHECK(
+      says(directory.repair(true), "1000/lone.kv", "lone.tokens is missing: the session would get 4 tokens from here"));
+  CHECK(directory.everything() == before);
+  const SessionRepair repair = directory.repair();
+  CHECK(repair.is_well());
+  CHECK(repair.num_sessions == 5);
+  CHECK(directory.repair().findings.empty());
+  CHECK(SessionStore::open(directory.path)->open_tokens({kAlice, "lone"})->record().tokens.size() == 4);
+}
+
 TEST_CASE("contents of other tokens than the session's are moved") {
   engine::LoadOptions options;
   options.kernels = "scalar";

@@ -132,15 +132,39 @@ TEST_CASE("what a killed server left is deleted, and strange files are left alon
   const SessionStore store = opened(path);
   REQUIRE(store.write_tokens(kTalk, record_of(70)));
   spill(files / ".talk.tokens.tmp", "half");
-  spill(files / "gone.kv", "contents without tokens");
+  spill(files / "talk.kv", "contents");
+  REQUIRE(store.link_contents(kTalk, {kTalk.tenant, "gone"}));  // a fork that was cut off
   spill(files / "notes.txt", "someone's");
   spill(path / "README", "");
-  const auto found = store.scan();
+  std::vector<SessionProblem> problems;
+  const auto found = store.scan(&problems);
   REQUIRE(found);
+  CHECK(problems.empty());
   CHECK(found->size() == 1);
   CHECK_FALSE(fs::exists(files / ".talk.tokens.tmp"));
   CHECK_FALSE(fs::exists(files / "gone.kv"));
   CHECK(fs::exists(files / "notes.txt"));
+}
+
+TEST_CASE("contents whose tokens are lost are kept by another name, which is said once") {
+  const TempFolder folder;
+  const fs::path files = fs::path(folder.path("sessions")) / "1000";
+  const SessionStore store = opened(folder.path("sessions"));
+  REQUIRE(store.write_tokens(kTalk, record_of(70)));
+  spill(files / "lone.kv", "contents without tokens");
+  std::vector<SessionProblem> problems;
+  CHECK(store.scan(&problems)->size() == 1);
+  REQUIRE(problems.size() == 1);
+  CHECK(problems[0].part == SessionPart::contents);  // the name is free
+  CHECK(
+      problems[0].message ==
+      (files / "lone.kv").string() +
+          ": has no tokens beside it; it is kept as lone.kv.lost. To have the session again, stop the server, give the "
+          "file its name back and run `troupe session repair`; else delete it");
+  CHECK(slurp(files / "lone.kv.lost") == "contents without tokens");
+  problems.clear();
+  CHECK(store.scan(&problems)->size() == 1);
+  CHECK(problems.empty());
 }
 
 TEST_CASE("a fork shares the contents without a copy, and keeps them when the other one changes") {
