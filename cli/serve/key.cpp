@@ -1,5 +1,7 @@
 // troupe key: the keys of clients that come over TCP.
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <ctime>
@@ -16,6 +18,7 @@
 #include "config/printable.h"
 #include "ipc/keys/key_file.h"
 #include "ipc/keys/key_text.h"
+#include "ipc/sockets/listening_socket.h"
 #include "ipc/tenant_rules.h"
 
 namespace troupe::cli {
@@ -65,8 +68,23 @@ std::string list_text(const std::vector<ipc::KeyRow>& rows) {
   return text;
 }
 
-// Whether the server that reads the same configuration file has the tenant.
-Status check_tenant(const std::string& label, const config::Given& given) {
+// Of the file of keys, so the server's user; of one that is still to be made, ours.
+std::uint32_t owner_of(const std::string& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0 ? info.st_uid : ::geteuid();
+}
+
+// Whether the server that reads the same configuration file and file of keys takes keys of the tenant.
+Status check_tenant(const std::string& label, const std::string& path, const config::Given& given) {
+  if (const auto uid = ipc::uid_of_label(label)) {
+    if (ipc::is_owner(*uid) || *uid == owner_of(path))
+      return Error{ErrorCode::invalid_argument,
+                   fmt::format("--tenant: uid {} is the server's own user or root, and no key is theirs; without "
+                               "--tenant the key is a tenant of its own",
+                               *uid)};
+    if (std::to_string(*uid) != label)
+      return Error{ErrorCode::invalid_argument, fmt::format("--tenant: write uid {} as {}", label, *uid)};
+  }
   const auto named = std::ranges::find(given.tenants, label, &config::TenantRule::name);
   if (named != given.tenants.end() || ipc::uid_of_label(label)) return Ok{};
   std::vector<std::string> names;
@@ -100,15 +118,15 @@ Result<ipc::KeyLimits> limits_of(const config::KeyCommandOptions& options, const
   return limits;
 }
 
-Result<ipc::KeyRow> new_row(const std::string& name, const std::string& text, const config::KeyCommandOptions& options,
-                            const config::Given& given) {
+Result<ipc::KeyRow> new_row(const std::string& name, const std::string& text, const std::string& path,
+                            const config::KeyCommandOptions& options, const config::Given& given) {
   if (!ipc::is_key_name(name))
     return Error{ErrorCode::invalid_argument,
                  fmt::format("'{}' is no name of a key: it must begin with a letter and have at most {} letters, "
                              "digits, '.', '_', '-'",
                              Printable(name).text(), config::kMaxTenantNameBytes)};
   if (!options.key_tenant.empty())
-    if (const Status known = check_tenant(options.key_tenant, given); !known) return known.error();
+    if (const Status known = check_tenant(options.key_tenant, path, given); !known) return known.error();
   auto limits = limits_of(options, given);
   if (!limits) return limits.error();
   ipc::KeyRow row{.name = name, .tenant = options.key_tenant, .created = now(), .limits = std::move(*limits)};
@@ -126,7 +144,7 @@ Result<ipc::KeyRow> new_row(const std::string& name, const std::string& text, co
 Result<int> add(const std::string& name, const std::string& path, const config::KeyCommandOptions& options,
                 const config::Given& given) {
   std::string text = ipc::draw_key();
-  auto row = new_row(name, text, options, given);
+  auto row = new_row(name, text, path, options, given);
   if (!row) return row.error();
   auto file = ipc::KeyFile::open(path);
   if (!file) return file.error();

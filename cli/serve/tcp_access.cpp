@@ -55,15 +55,16 @@ Result<bool> needs_keys(const config::ServeOptions& options, const std::vector<i
 }
 
 Result<std::vector<ipc::ServedKey>> read_served_keys(const config::ServeOptions& options, const config::Given& given,
-                                                     const ipc::TenantRules& rules) {
+                                                     const ipc::TenantRules& rules,
+                                                     std::vector<std::string>* wrong = nullptr) {
   const auto path = ipc::keys_path(options.keys_file);
   if (!path && options.open && options.keys_file == "auto") return std::vector<ipc::ServedKey>();
   if (!path) return path.error();
   if (options.open && ::access(path->c_str(), F_OK) != 0 && errno == ENOENT)
     return std::vector<ipc::ServedKey>();  // the page alone has a key
-  const auto rows = ipc::read_keys(*path);
+  const auto rows = ipc::read_keys(*path, wrong);
   if (!rows) return rows.error();
-  return served_keys(*rows, rules, *path, given);
+  return served_keys(*rows, rules, *path, given, wrong);
 }
 
 // What is asked for and cannot be, before anything is read.
@@ -93,19 +94,26 @@ scheduler::Tenant guest_of_server(const ipc::TenantRules& rules) { return rules.
 }  // namespace
 
 Result<std::vector<ipc::ServedKey>> served_keys(const std::vector<ipc::KeyRow>& rows, const ipc::TenantRules& rules,
-                                                const std::string& path, const config::Given& given) {
+                                                const std::string& path, const config::Given& given,
+                                                std::vector<std::string>* wrong) {
   std::unordered_map<TenantId, std::string> labels;
   for (const ipc::TenantRule& rule : rules.rules())
     if (const std::string& name = rule.policy->name; !name.empty()) labels.emplace(scheduler::named_tenant(name), name);
   std::vector<ipc::ServedKey> keys;
   for (const ipc::KeyRow& row : rows) {
     auto tenant = tenant_of(row, rules, path, given);
-    if (!tenant) return tenant.error();
-    const auto [other, is_new] = labels.emplace(tenant->id, row.label());
-    if (!is_new && other->second != row.label())
-      return bad_key(path, row,
-                     fmt::format("its tenant {} has by chance the id of {}; give the key another name", row.label(),
-                                 other->second));
+    if (tenant) {
+      const auto [other, is_new] = labels.emplace(tenant->id, row.label());
+      if (!is_new && other->second != row.label())
+        tenant = bad_key(path, row,
+                         fmt::format("its tenant {} has by chance the id of {}; give the key another name", row.label(),
+                                     other->second));
+    }
+    if (!tenant && wrong == nullptr) return tenant.error();
+    if (!tenant) {
+      wrong->push_back(tenant.error().message);
+      continue;
+    }
     keys.push_back({.name = row.name,
                     .id = row.id,
                     .salt = row.salt,
@@ -179,8 +187,9 @@ const char* TcpAccess::clients_text() const {
 Status TcpAccess::reload(const config::ServeOptions& options, const config::Given& given,
                          const ipc::TenantRules& rules) {
   std::vector<ipc::ServedKey> keys;
+  std::vector<std::string> wrong;
   if (keys_) {
-    auto read = read_served_keys(options, given, rules);
+    auto read = read_served_keys(options, given, rules, &wrong);
     if (!read) return read.error();
     keys = std::move(*read);
   }
@@ -189,6 +198,8 @@ Status TcpAccess::reload(const config::ServeOptions& options, const config::Give
   if (!keys_) return Ok{};
   const std::size_t num_keys = keys.size();
   keys_->replace(std::move(keys), guest_of_server(rules));
+  // One that is wrong holds up no revocation of another.
+  for (const std::string& why : wrong) spdlog::error("reload: {}; this key is refused until that is mended", why);
   spdlog::info("reload: {} keys for clients over TCP", num_keys);  // after it: from now on they count
   return Ok{};
 }

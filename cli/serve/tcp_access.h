@@ -17,10 +17,12 @@
 namespace troupe::cli {
 
 // The keys with the tenants that these rules make of them; `path` is of the keys, for messages. Error: bad_config if a
-// key's tenant is none of the rules', or the server's own user or root, or two names have one id.
+// key's tenant is none of the rules', or the server's own user or root, or two names have one id. wrong: takes these
+// errors, and the other keys are returned.
 [[nodiscard]] Result<std::vector<ipc::ServedKey>> served_keys(const std::vector<ipc::KeyRow>& rows,
                                                               const ipc::TenantRules& rules, const std::string& path,
-                                                              const config::Given& given);
+                                                              const config::Given& given,
+                                                              std::vector<std::string>* wrong = nullptr);
 
 // Used by one thread.
 class TcpAccess {

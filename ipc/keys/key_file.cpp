@@ -65,7 +65,7 @@ Result<FileDescriptor> open_file(const std::string& path, int flags) {
   return failed(path, "be opened");
 }
 
-Result<std::vector<KeyRow>> read_from(int fd, const std::string& path) {
+Result<std::vector<KeyRow>> read_from(int fd, const std::string& path, std::vector<std::string>* wrong = nullptr) {
   std::string text;
   std::array<char, 16384> part{};
   while (text.size() <= kMaxKeyFileBytes) {  // it may have grown since it was examined
@@ -75,7 +75,7 @@ Result<std::vector<KeyRow>> read_from(int fd, const std::string& path) {
     if (got == 0) break;
     text.append(part.data(), static_cast<std::size_t>(got));
   }
-  return parse_keys(text, path);
+  return parse_keys(text, path, wrong);
 }
 
 Status write_all(int fd, std::string_view text, const std::string& path) {
@@ -125,11 +125,11 @@ Result<FileDescriptor> open_or_make(const std::string& path) {
 
 }  // namespace
 
-Result<std::vector<KeyRow>> read_keys(const std::string& path) {
+Result<std::vector<KeyRow>> read_keys(const std::string& path, std::vector<std::string>* wrong) {
   const auto fd = open_file(path, O_RDONLY);
   if (!fd) return fd.error();
   if (const Status good = check_file(fd->get(), path, Purpose::read); !good) return good.error();
-  return read_from(fd->get(), path);
+  return read_from(fd->get(), path, wrong);
 }
 
 Result<std::string> keys_path(const std::string& option) {

@@ -14,7 +14,8 @@ namespace troupe::ipc {
 // Reads the file. It must be a regular file of ours or root's that no other user can read; inside
 // $CREDENTIALS_DIRECTORY, where systemd decides, a group may. Errors: as parse_keys(); bad_config if there is none;
 // permission, with the remedy; io.
-[[nodiscard]] Result<std::vector<KeyRow>> read_keys(const std::string& path);
+// wrong: as of parse_keys().
+[[nodiscard]] Result<std::vector<KeyRow>> read_keys(const std::string& path, std::vector<std::string>* wrong = nullptr);
 
 // "auto": $CREDENTIALS_DIRECTORY/troupe-keys if it is there, else `keys` in the directory of state_path(). Anything
 // else is a path. Error: as there.

@@ -80,6 +80,10 @@ std::string read_field(std::string_view field, std::string_view value, KeyRow& r
 
 // Why the line is no key; empty: it is one.
 std::string read_line(std::string_view line, KeyRow& row) {
+  if (line.size() > kMaxKeyLineBytes) return fmt::format("a line has at most {} bytes", kMaxKeyLineBytes);
+  constexpr std::string_view kKey = "key ";
+  if (!line.starts_with(kKey)) return "a line begins with 'key '";
+  line.remove_prefix(kKey.size());
   std::set<std::string_view> seen;
   while (!line.empty()) {
     const std::string_view word = line.substr(0, line.find(' '));
@@ -132,7 +136,8 @@ Result<config::TenantRule> rule_of(const KeyLimits& limits) {
   return Error{ErrorCode::invalid_argument, why.substr(std::min(why.find(": ") + 2, why.size()))};
 }
 
-Result<std::vector<KeyRow>> parse_keys(std::string_view text, const std::string& path) {
+Result<std::vector<KeyRow>> parse_keys(std::string_view text, const std::string& path,
+                                       std::vector<std::string>* wrong) {
   const auto bad = [&](std::size_t line, const std::string& why) {
     return Error{ErrorCode::bad_config, fmt::format("{}:{}: {}", path, line, why)};
   };
@@ -144,22 +149,22 @@ Result<std::vector<KeyRow>> parse_keys(std::string_view text, const std::string&
   for (std::size_t number = 1; !text.empty(); ++number) {
     std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(line.size() + 1, text.size()));
-    if (line.size() > kMaxKeyLineBytes)
-      return bad(number, fmt::format("a line has at most {} bytes", kMaxKeyLineBytes));
-    if (line.empty() || line.front() == '#') continue;
+    if (line.empty() || (line.front() == '#' && line.size() <= kMaxKeyLineBytes)) continue;
     if (!std::exchange(has_begun, true)) {
       if (line == kFirstLine) continue;
       return bad(number, fmt::format("this is no file of keys: its first line is '{}'", kFirstLine));
     }
-    constexpr std::string_view kKey = "key ";
-    if (!line.starts_with(kKey)) return bad(number, "a line begins with 'key '");
-    line.remove_prefix(kKey.size());
     if (rows.size() == kMaxKeys) return bad(number, fmt::format("there may be at most {} keys", kMaxKeys));
     KeyRow row;
-    if (const std::string wrong = read_line(line, row); !wrong.empty()) return bad(number, wrong);
-    if (!names.insert(row.name).second) return bad(number, fmt::format("there is another key {}", row.name));
-    if (!ids.insert(row.id).second) return bad(number, fmt::format("key {} has the id of another one", row.name));
-    rows.push_back(std::move(row));
+    std::string why = read_line(line, row);
+    if (why.empty() && !names.insert(row.name).second) why = fmt::format("there is another key {}", row.name);
+    if (why.empty() && !ids.insert(row.id).second) why = fmt::format("key {} has the id of another one", row.name);
+    if (why.empty())
+      rows.push_back(std::move(row));
+    else if (wrong == nullptr)
+      return bad(number, why);
+    else
+      wrong->push_back(bad(number, why).message);
   }
   return rows;
 }

@@ -47,9 +47,11 @@ struct KeyRow {
 // Whether it can be a key's name.
 [[nodiscard]] bool is_key_name(std::string_view name);
 
-// Error: bad_config, "PATH:LINE: WHY": what is no such file, too many keys or bytes, a name or id twice. Never repeats
-// what stands in the line but a name.
-[[nodiscard]] Result<std::vector<KeyRow>> parse_keys(std::string_view text, const std::string& path);
+// Error: bad_config, "PATH:LINE: WHY": what is no such file, too many keys or bytes, a line that is no key, a name or
+// id twice. Never repeats what stands in the line but a name. wrong: takes what is wrong with single lines, and the
+// keys of the others are returned.
+[[nodiscard]] Result<std::vector<KeyRow>> parse_keys(std::string_view text, const std::string& path,
+                                                     std::vector<std::string>* wrong = nullptr);
 [[nodiscard]] std::string format_keys(const std::vector<KeyRow>& rows);
 
 }  // namespace troupe::ipc

@@ -1,4 +1,6 @@
 // troupe key: what it prints, what it keeps, and what it refuses.
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
@@ -77,6 +79,13 @@ TEST_CASE("troupe key: a tenant must be one of the configuration's, and the erro
   const Finished unknown = add({"--tenant", "wbe"});
   CHECK(unknown.code == 2);
   CHECK_THAT(unknown.err, Contains("'wbe'") && Contains("names web"));
+  CHECK_FALSE(std::filesystem::exists(folder.path("keys")));
+  for (const std::string& own : {std::string("0"), std::string("000"), std::to_string(::geteuid())}) {
+    const Finished refused = add({"--tenant", own});
+    CHECK(refused.code == 2);
+    CHECK_THAT(refused.err, Contains("is the server's own user or root, and no key is theirs"));
+  }
+  CHECK_THAT(add({"--tenant", "0" + std::to_string(::geteuid() + 1)}).err, Contains("write uid 0"));
   CHECK_FALSE(std::filesystem::exists(folder.path("keys")));
   const Finished both = add({"--tenant", "web", "--quota", "max-running=1"});
   CHECK(both.code == 2);

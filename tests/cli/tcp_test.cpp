@@ -130,10 +130,28 @@ TEST_CASE("serve --listen: keys are made and revoked while it serves, and no log
   server.process().signal(SIGHUP);
   REQUIRE(server.process().wait_for_err("reload: 1 keys"));
   CHECK_THAT(ask_models(port, first), StartsWith("HTTP/1.1 401"));
+  // A line that is wrong holds up neither a new key nor a revocation.
+  const std::string third = add_key(file, "third");
+  std::ifstream written(file);
+  const std::string rows{std::istreambuf_iterator<char>(written), {}};
   std::ofstream(file, std::ios::app) << "key of nothing\n";
   server.process().signal(SIGHUP);
+  REQUIRE(server.process().wait_for_err("keys:4: a field is FIELD=VALUE"));
+  REQUIRE(server.process().wait_for_err("reload: 2 keys"));
+  CHECK_THAT(ask_models(port, third), StartsWith("HTTP/1.1 200"));
+  std::string without_second = rows;
+  const std::size_t line = without_second.find("key name=second");
+  without_second.erase(line, without_second.find('\n', line) + 1 - line);
+  std::ofstream(file) << without_second << "key name=other tenant=0\n";
+  server.process().signal(SIGHUP);
+  REQUIRE(server.process().wait_for_err("keys:3: id is missing; this key is refused until that is mended"));
+  CHECK_THAT(ask_models(port, second), StartsWith("HTTP/1.1 401"));
+  CHECK_THAT(ask_models(port, third), StartsWith("HTTP/1.1 200"));
+  // What is no file of keys changes nothing.
+  std::ofstream(file) << "nonsense\n";
+  server.process().signal(SIGHUP);
   REQUIRE(server.process().wait_for_err("everything stays as it was"));
-  CHECK_THAT(ask_models(port, second), StartsWith("HTTP/1.1 200"));
+  CHECK_THAT(ask_models(port, third), StartsWith("HTTP/1.1 200"));
   const std::string log = server.stop().err;
   for (const std::string& key : {first, second}) CHECK_THAT(log, !Contains(key.substr(key.rfind('_') + 1)));
   CHECK_THAT(log, Contains("refused a key from 127.0.0.1"));

@@ -85,6 +85,21 @@ TEST_CASE("a line with anything that is not known is refused, and the message sa
   CHECK_THAT(why_not(file_of(kGoodKey + "\n" + changed("name=ci", "name=cd"))), Contains("id of another"));
 }
 
+TEST_CASE("keys of the other lines are read beside lines that are wrong, and each of those is told") {
+  std::vector<KeyRow> rows{{.name = "a", .id = "aaaaaaaaaa"}, {.name = "b", .id = "bbbbbbbbbb"}};
+  std::vector<std::string> wrong;
+  const auto read = parse_keys(format_keys(rows) + "key name=c\nnonsense\nkey name=a id=cccccccccc\n", "keys", &wrong);
+  REQUIRE(read);
+  REQUIRE(read->size() == 2);
+  CHECK(read->back().name == "b");
+  REQUIRE(wrong.size() == 3);
+  CHECK_THAT(wrong[0], Contains("keys:4: id is missing"));
+  CHECK_THAT(wrong[1], Contains("keys:5: a line begins with 'key '"));
+  wrong.clear();
+  CHECK_FALSE(parse_keys("nonsense\n", "keys", &wrong));
+  CHECK(wrong.empty());
+}
+
 TEST_CASE("no message repeats a hash") {
   for (const std::string& line : {kGoodKey + "0", changed("hash=", "hahs="), changed("hash=", "hash=="), kHashText})
     CHECK_THAT(why_not(file_of(line)), !Contains(kHashText.substr(1)));
