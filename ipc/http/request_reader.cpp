@@ -3,7 +3,6 @@
 #include <boost/beast/http/basic_parser.hpp>
 
 #include <algorithm>
-#include <bit>
 #include <limits>
 #include <utility>
 
@@ -29,6 +28,7 @@ class Parser final : public beast::http::basic_parser<true> {
   }
 
   Request request;
+  std::string_view unread;  // of the bytes that Beast was given, from the end of the last chunk on
   bool control_in_chunk = false;
   bool long_line = false;  // of a chunk
   bool has_trailer = false;
@@ -64,10 +64,11 @@ class Parser final : public beast::http::basic_parser<true> {
     request.body.append(bytes.data(), bytes.size());
     return bytes.size();
   }
-  void on_chunk_header_impl(std::uint64_t size, beast::string_view extension, error_code& error) override {
+  void on_chunk_header_impl(std::uint64_t, beast::string_view extension, error_code& error) override {
     error = {};
-    const auto num_digits = std::max<std::size_t>(1, (static_cast<std::size_t>(std::bit_width(size)) + 3) / 4);
-    long_line |= num_digits + extension.size() > kMaxChunkLineBytes;
+    // The whole line, with zeros before the size, which Beast passes over.
+    if (unread.starts_with("\r\n")) unread.remove_prefix(2);  // of the chunk before it
+    long_line |= unread.substr(0, unread.find("\r\n")).size() > kMaxChunkLineBytes;
     // Beast lets any byte pass within quotes.
     control_in_chunk |= std::any_of(extension.begin(), extension.end(), [](char c) {
       return (static_cast<unsigned char>(c) < 0x20 && c != '\t') || c == 0x7f;
@@ -75,6 +76,7 @@ class Parser final : public beast::http::basic_parser<true> {
     if (control_in_chunk || long_line) error = beast::http::error::bad_chunk_extension;
   }
   std::size_t on_chunk_body_impl(std::uint64_t, beast::string_view bytes, error_code& error) override {
+    unread.remove_prefix(static_cast<std::size_t>(bytes.data() + bytes.size() - unread.data()));
     return on_body_impl(bytes, error);
   }
   void on_finish_impl(error_code& error) override { error = {}; }
@@ -184,6 +186,7 @@ void RequestReader::Impl::read_head(std::size_t size) {
 
 void RequestReader::Impl::put(std::string_view bytes, std::size_t& used) {
   error_code code;
+  parser->unread = bytes;
   used = parser->put(boost::asio::buffer(bytes.data(), bytes.size()), code);
   if (parser->has_trailer)
     fail({400, "fields after a chunked body (trailers) are refused: a proxy might take them for the request's"});

@@ -167,16 +167,21 @@ TEST_CASE("what is above a limit is refused with the status that says so") {
   CHECK(status_of(post("Transfer-Encoding: chunked\r\n", "6\r\n012345\r\n5\r\n01234\r\n"), 10) == 413);
   CHECK(status_of(post("Transfer-Encoding: chunked\r\n", "1;" + std::string(kMaxChunkLineBytes, 'a'))) == 431);
   // A whole line, at once or byte by byte, up to the bound.
-  for (const std::size_t extension : {kMaxChunkLineBytes - 1, kMaxChunkLineBytes, kMaxChunkLineBytes + 9}) {
-    const std::string whole =
-        post("Transfer-Encoding: chunked\r\n", "1" + (";" + std::string(extension - 1, 'a')) + "\r\nx\r\n0\r\n\r\n");
-    INFO(extension);
-    const int wanted = 1 + extension > kMaxChunkLineBytes ? 431 : 200;
-    CHECK(status_of(whole) == wanted);
-    std::vector<std::string> bytes;
-    for (const char c : whole) bytes.emplace_back(1, c);
-    const ReadResult slow = read_all(bytes);
-    CHECK((slow.failed ? slow.error.status : 200) == wanted);
+  for (const std::size_t size : {kMaxChunkLineBytes, kMaxChunkLineBytes + 1, kMaxChunkLineBytes + 10}) {
+    for (const std::string& line :
+         {"1;" + std::string(size - 2, 'a'), std::string(size - 1, '0') + "1", std::string(size - 3, '0') + "1;a"}) {
+      const std::string whole =
+          post("Transfer-Encoding: chunked\r\n", "2\r\nyz\r\n" + line + "\r\nx\r\n" + line + "\r\nx\r\n0\r\n\r\n");
+      INFO(size << " bytes: " << line.substr(0, 2) << "..." << line.substr(size - 3));
+      const int wanted = size > kMaxChunkLineBytes ? 431 : 200;
+      CHECK(status_of(whole) == wanted);
+      for (const std::size_t piece : {std::size_t{1}, std::size_t{7}, kMaxChunkLineBytes}) {
+        std::vector<std::string> pieces;
+        for (std::size_t at = 0; at < whole.size(); at += piece) pieces.push_back(whole.substr(at, piece));
+        const ReadResult slow = read_all(pieces);
+        CHECK((slow.failed ? slow.error.status : 200) == wanted);
+      }
+    }
   }
   CHECK(status_of(post("Transfer-Encoding: chunked\r\n", "0\r\nX: " + std::string(kMaxChunkLineBytes, 'a'))) == 431);
 }
