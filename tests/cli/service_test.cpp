@@ -168,7 +168,7 @@ TEST_CASE("the watchdog is not fed while requests wait and no step ends for long
   manager.wait_for("READY=1");
   manager.wait_for("WATCHDOG=1");
   std::string prompt;
-  for (int i = 0; i < 30; ++i) prompt += "Once upon a time there was a dog. ";
+  for (int i = 0; i < 100; ++i) prompt += "Once upon a time there was a dog. ";
   const auto client = troupe::client::Client::connect({.socket = manager.socket()});
   REQUIRE(client);
   const auto ask = [&](const std::string& text) {
