@@ -54,8 +54,7 @@ std::string keep_lost(const PrivateDirectory& directory, const std::string& file
     return system_error(directory.path_of(file) + ": has no tokens beside it, and cannot be renamed", errno).message;
   return fmt::format(
       "{}: has no tokens beside it; it is kept as {}. To have the session again, stop the server, give the file its "
-      "name "
-      "back and run `troupe session repair`; else delete it",
+      "name back and run `troupe session repair`; else delete it",
       directory.path_of(file), kept);
 }
 

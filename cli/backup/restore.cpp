@@ -327,7 +327,11 @@ class Restore {
         if (::rename(part.path.c_str(), part.before.c_str()) != 0) return failed(part.path);
         if (::rename(fresh.c_str(), part.path.c_str()) != 0) return failed(part.path);
       } else if (::rename(fresh.c_str(), part.before.c_str()) != 0) {
-        return failed(fresh);
+        const Error why = failed(fresh);
+        // What was there must not stay where what is left over is taken away.
+        if (::renameat2(AT_FDCWD, fresh.c_str(), AT_FDCWD, part.path.c_str(), RENAME_EXCHANGE) != 0)
+          part.staged.clear();
+        return why;
       }
     } else if (::rename(fresh.c_str(), part.path.c_str()) != 0) {
       return failed(part.path);

@@ -7,8 +7,11 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
 
+#include "tests/cli/interposed.h"
 #include "tests/cli/process.h"
 #include "tests/support/skip.h"
 
@@ -65,6 +68,19 @@ std::vector<std::string> names_below(const std::string& folder) {
   std::vector<std::string> names;
   for (const auto& each : fs::directory_iterator(folder)) names.push_back(each.path().filename().string());
   return names;
+}
+
+// Paths and bytes, without those of a database, which changes as it is opened.
+std::map<std::string, std::string> files_below(const std::string& folder) {
+  std::map<std::string, std::string> files;
+  for (const auto& each : fs::recursive_directory_iterator(folder)) {
+    const std::string name = each.path().lexically_relative(folder).string();
+    if (name.ends_with("-wal") || name.ends_with("-shm")) continue;
+    std::ifstream file(each.path(), std::ios::binary);
+    const bool is_read = !each.is_directory() && !name.starts_with("usage.db");
+    files[name] = is_read ? std::string(std::istreambuf_iterator<char>(file), {}) : "";
+  }
+  return files;
 }
 
 }  // namespace
@@ -182,6 +198,33 @@ TEST_CASE("a restore refuses a state that is there, and --replace keeps it") {
   CHECK(fs::exists(kept.state + "/sessions/" + std::to_string(::getuid()) + "/tea.tokens"));
   CHECK(restored(kept.state, {"--force", kept.backup}).code == 0);
   CHECK(fs::exists(kept.state + "/sessions.before-restore.2"));
+}
+
+TEST_CASE("whichever file a restore cannot rename, what was there is whole, and nothing is left beside it") {
+  if (!kCanInterpose) return skip("a sanitizer wants the calls of the C library itself");
+  const Kept kept;
+  std::ofstream(kept.state + "/sessions/" + std::to_string(::getuid()) + "/tea.tokens", std::ios::app) << "newer";
+  const std::map<std::string, std::string> before = files_below(kept.state);
+  int num_failed = 0;
+  for (int number = 1; number <= 12; ++number) {
+    const std::string state = kept.folder.path("state" + std::to_string(number));
+    fs::copy(kept.state, state, fs::copy_options::recursive);
+    fs::permissions(state, fs::perms(0700));
+    const Finished ended =
+        run({.arguments = {"restore", "--state", state, "--keys", "--replace", kept.backup},
+             .environment = {{"LD_PRELOAD", fail_call_library()}, {"FAIL_CALL", "rename:" + std::to_string(number)}}});
+    INFO(number << ended.err);
+    CHECK_FALSE(ended.by_signal);
+    CHECK(usage_in(state)[0]["requests_done"] == 2);
+    if (ended.code == 0) {  // there was another way, or there were not so many
+      CHECK(files_below(state).size() > before.size());
+      continue;
+    }
+    ++num_failed;
+    CHECK(ended.code == 1);
+    CHECK(files_below(state) == before);
+  }
+  CHECK(num_failed >= 3);  // one of each part
 }
 
 TEST_CASE("keys are copied and restored where they are asked for alone") {

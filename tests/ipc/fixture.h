@@ -8,6 +8,7 @@
 #include <future>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "ipc/buffer_budget.h"
@@ -66,6 +67,15 @@ inline std::array<std::unique_ptr<RawClient>, 2> require_room_for_two(FakeServer
 // A share of a budget that is never full.
 inline std::unique_ptr<BufferShare> any_share() {
   return std::make_unique<BufferShare>(std::make_shared<BufferBudget>(1ull << 50), scheduler::Tenant{.is_owner = true});
+}
+
+// A reload changes the mode of the socket's file beside the io thread.
+inline void wait_for_mode(const std::string& path, mode_t mode) {
+  struct stat status {};
+  do {
+    REQUIRE(::stat(path.c_str(), &status) == 0);
+    std::this_thread::yield();
+  } while ((status.st_mode & 07777) != mode);
 }
 
 enum class Knock { welcomed, refused, failed };

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <future>
-#include <thread>
 
 #include "tests/ipc/fixture.h"
 
@@ -23,17 +22,6 @@ void settle(FakeServer& server) {
 // For this thread alone: the kernel notes a thread's effective uid at connect(), and seteuid() would change the
 // server's, too.
 void become(uid_t uid) { REQUIRE(::syscall(SYS_setresuid, -1, uid, -1) == 0); }
-
-mode_t mode_of(const std::string& path) {
-  struct stat status {};
-  REQUIRE(::stat(path.c_str(), &status) == 0);
-  return status.st_mode & 07777;
-}
-
-// The file's mode is changed beside the io thread.
-void wait_for_mode(const std::string& path, mode_t mode) {
-  while (mode_of(path) != mode) std::this_thread::yield();
-}
 
 TEST_CASE("a user that is removed from the guests is served until then and told why it ended") {
   if (::geteuid() != 0) {

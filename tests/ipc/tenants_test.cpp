@@ -220,7 +220,7 @@ TEST_CASE("a rule for a user does not let the user in") {
   REQUIRE(knock_as(23456, server.path()) == Knock::failed);  // the file's mode says no
   options.allow_uids = {23456};
   REQUIRE(server.server->reconfigure(options));
-  wait_for_io(server);
+  wait_for_mode(server.path(), 0666);
   const AsUser guest(23456);
   RawClient client(server.path());
   REQUIRE(client.hello().tenant() == "guests");

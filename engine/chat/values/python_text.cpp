@@ -395,25 +395,23 @@ Text title_words(const Text& text, Meter& meter) {
   });
 }
 
-bool is_lower(std::string_view text, Meter& meter) {
+namespace {
+
+// Whether a character is `wanted`, and none is `other`.
+bool has_case(std::string_view text, Meter& meter, bool (*wanted)(char32_t), bool (*other)(char32_t)) {
   bool any = false;
   return visit_characters(text, meter, 0,
                           [&](const Character& each, std::size_t) {
-                            any = any || is_cased_lower(each.code_point);
-                            return !is_cased_upper(each.code_point);
+                            any = any || wanted(each.code_point);
+                            return !other(each.code_point);
                           }) == text.size() &&
          any;
 }
 
-bool is_upper(std::string_view text, Meter& meter) {
-  bool any = false;
-  return visit_characters(text, meter, 0,
-                          [&](const Character& each, std::size_t) {
-                            any = any || is_cased_upper(each.code_point);
-                            return !is_cased_lower(each.code_point);
-                          }) == text.size() &&
-         any;
-}
+}  // namespace
+
+bool is_lower(std::string_view text, Meter& meter) { return has_case(text, meter, is_cased_lower, is_cased_upper); }
+bool is_upper(std::string_view text, Meter& meter) { return has_case(text, meter, is_cased_upper, is_cased_lower); }
 
 std::size_t count_words(std::string_view text, Meter& meter) {
   std::size_t count = 0;

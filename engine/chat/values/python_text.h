@@ -4,8 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
+#include "engine/chat/values/characters.h"
 #include "engine/chat/values/charged.h"
 #include "engine/chat/values/meter.h"
 #include "engine/chat/values/text.h"
@@ -67,5 +69,20 @@ bool is_printable(char32_t code_point);
 bool is_line_end(char32_t code_point);
 // How often the regular expression \w+ is found: letters, numbers and "_".
 std::size_t count_words(std::string_view text, Meter& meter);
+
+// Appends the text to `out`. escape(character) is what stands for a character; empty: itself.
+template <class Escape>
+void append_escaped(Text& out, const Text& text, Meter& meter, Escape escape) {
+  std::size_t plain = 0;  // where the bytes that need no escape begin
+  visit_characters(text.bytes(), meter, 0, [&](const Character& each, std::size_t at) {
+    const std::string escaped = escape(each);
+    if (escaped.empty()) return true;
+    out.append(text, plain, at, meter);
+    out.append(escaped, text.origin(at), meter);
+    plain = at + each.length;
+    return true;
+  });
+  out.append(text, plain, text.size(), meter);
+}
 
 }  // namespace troupe::engine::chat

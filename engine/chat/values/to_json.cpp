@@ -6,6 +6,7 @@
 
 #include "config/utf8.h"
 #include "engine/chat/values/characters.h"
+#include "engine/chat/values/python_text.h"
 #include "engine/chat/values/sorting.h"
 
 namespace troupe::engine::chat {
@@ -90,19 +91,9 @@ class JsonWriter {
   void add(std::string_view bytes, Origin origin) { out_.append(bytes, origin, meter_); }
 
   void write_text(const Text& text) {
-    const std::string_view bytes = text.bytes();
     const bool has_input = text.has_input();
     add("\"", has_input);
-    std::size_t plain = 0;  // where the bytes that need no escape begin
-    visit_characters(bytes, meter_, 0, [&](const Character& each, std::size_t at) {
-      const std::string escaped = json_escape(each, style_.ensure_ascii);
-      if (escaped.empty()) return true;
-      out_.append(text, plain, at, meter_);
-      add(escaped, text.origin(at));
-      plain = at + each.length;
-      return true;
-    });
-    out_.append(text, plain, bytes.size(), meter_);
+    append_escaped(out_, text, meter_, [&](const Character& each) { return json_escape(each, style_.ensure_ascii); });
     add("\"", has_input);
   }
 

@@ -88,16 +88,7 @@ class ReprWriter {
     const char quote = has_single && find_bytes(bytes, "\"", meter_) == std::string_view::npos ? '"' : '\'';
     const bool is_all_input = text.has_input() && text.is_all_input(meter_);
     add(std::string_view(&quote, 1), is_all_input);
-    std::size_t plain = 0;  // where the bytes that need no escape begin
-    visit_characters(bytes, meter_, 0, [&](const Character& each, std::size_t at) {
-      const std::string escaped = escape_for_repr(each, quote);
-      if (escaped.empty()) return true;
-      out_.append(text, plain, at, meter_);
-      add(escaped, text.origin(at));
-      plain = at + each.length;
-      return true;
-    });
-    out_.append(text, plain, bytes.size(), meter_);
+    append_escaped(out_, text, meter_, [&](const Character& each) { return escape_for_repr(each, quote); });
     add(std::string_view(&quote, 1), is_all_input);
   }
 

@@ -10,7 +10,7 @@
 //   write    write, writev, pwrite, send, sendto, sendmsg                       EIO
 //   recv     recv, recvmsg                                                      EAGAIN
 //   madvise  pwrite  fsync                                                      EIO
-//   chmod  unlink  mkdir                                                        EIO; not in COUNT_CALLS
+//   chmod  unlink  mkdir  rename                                                EIO; not in COUNT_CALLS
 //
 // What hwloc calls while it begins and looks at the machine is not counted: version 2.9 follows null pointers where an
 // allocation fails. A server asks it at its start, before the model takes memory.
@@ -64,10 +64,11 @@ enum Kind {
   kChmod = kNumCounted,
   kUnlink,
   kMkdir,
+  kRename,
   kNumKinds
 };
-constexpr const char* kNames[kNumKinds] = {"malloc", "mmap",    "thread", "open",  "socket", "event",  "write",
-                                           "recv",   "madvise", "pwrite", "fsync", "chmod",  "unlink", "mkdir"};
+constexpr const char* kNames[kNumKinds] = {"malloc",  "mmap",   "thread", "open",  "socket", "event", "write", "recv",
+                                           "madvise", "pwrite", "fsync",  "chmod", "unlink", "mkdir", "rename"};
 
 std::atomic<bool> counting{false};
 thread_local bool in_hwloc = false;
@@ -264,6 +265,14 @@ int chmod(const char* path, mode_t mode) noexcept {
 int unlink(const char* path) noexcept {
   static const auto real = next(&unlink, "unlink");
   return fails(kUnlink, EIO) ? -1 : real(path);
+}
+int rename(const char* from, const char* to) noexcept {
+  static const auto real = next(&rename, "rename");
+  return fails(kRename, EIO) ? -1 : real(from, to);
+}
+int renameat2(int from_folder, const char* from, int to_folder, const char* to, unsigned flags) noexcept {
+  static const auto real = next(&renameat2, "renameat2");
+  return fails(kRename, EIO) ? -1 : real(from_folder, from, to_folder, to, flags);
 }
 int mkdirat(int folder, const char* path, mode_t mode) noexcept {
   static const auto real = next(&mkdirat, "mkdirat");
