@@ -1,6 +1,7 @@
 // The driver against a real HTTP server (http_server.py), which answers and misbehaves as each request tells it.
 #include "bench/load/drivers/openai_driver.h"
 
+#include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <future>
@@ -259,7 +260,10 @@ TEST_CASE("a key that is revoked during the run ends it, and so does a server th
   CHECK(run->shut_out->why == "Invalid API Key");
   CHECK(run->interrupted);
   CHECK(run->records.size() < 20);
-  CHECK(run->records[4].kind == EndKind::done);
+  // The other client may be in the middle of a request when the key is found wrong; that one is cut off.
+  const auto done = std::count_if(run->records.begin(), run->records.begin() + 5,
+                                  [](const RequestRecord& record) { return record.kind == EndKind::done; });
+  CHECK(done >= 4);
 
   // Nothing listens there any more.
   PlanSpec spec;
