@@ -11,7 +11,7 @@ from typing import Any, Literal, Unpack, cast
 from . import sockets
 from . import troupe_pb2 as pb
 from .connection import PROTOCOL, Answer, Connection
-from .errors import Cancelled, ConnectionLost, Failed, ProtocolError, Refused, TroupeError
+from .errors import Cancelled, ConnectionLost, Failed, ProtocolError, Refused, TroupeError, pooling_name
 from .options import Options, Prompt, generate_frame
 from .retry import Backoff, RetryPolicy
 from .stream import Completion, Stream
@@ -129,9 +129,8 @@ class Client:
         answer = await self._ask("embed", body, "embeddings", timeout=None, cancels=True)
         if len(answer.vectors) != len(inputs):
             raise ProtocolError(f"the server sends {len(answer.vectors)} vectors for {len(inputs)} inputs")
-        name = pb.Pooling.Name(answer.pooling)
-        return Embeddings([list(vector.values) for vector in answer.vectors], str(name)[len("POOLING_"):].lower(),
-                          answer.usage, answer.receipt)
+        return Embeddings([list(vector.values) for vector in answer.vectors], pooling_name(answer.pooling), answer.usage,
+                          answer.receipt)
 
     async def models(self) -> list[pb.Models.Model]:
         """The models that are loaded."""
@@ -161,15 +160,15 @@ class Client:
 
     async def inspect_session(self, name: str) -> pb.Sessions.Session:
         """One of them, with its anchors."""
-        return (await self._session(inspect=pb.SessionRequest.Name(name=name)))[0]
+        return await self._one_session(inspect=pb.SessionRequest.Name(name=name))
 
     async def save_session(self, name: str) -> pb.Sessions.Session:
         """Waits until what the session has computed is on disk, if it is to be saved."""
-        return (await self._session(save=pb.SessionRequest.Name(name=name)))[0]
+        return await self._one_session(save=pb.SessionRequest.Name(name=name))
 
     async def fork_session(self, name: str, to: str) -> pb.Sessions.Session:
         """Makes a session with the same tokens."""
-        return (await self._session(fork=pb.SessionRequest.Fork(**{"from": name, "to": to})))[0]
+        return await self._one_session(fork=pb.SessionRequest.Fork(**{"from": name, "to": to}))
 
     async def delete_session(self, name: str) -> None:
         """Forgets a session."""
@@ -189,6 +188,12 @@ class Client:
     async def _session(self, **body: Any) -> list[pb.Sessions.Session]:
         return list((await self._ask("session_request", pb.SessionRequest(**body), "sessions")).sessions)
 
+    async def _one_session(self, **body: Any) -> pb.Sessions.Session:
+        sessions = await self._session(**body)
+        if len(sessions) != 1:
+            raise ProtocolError(f"the server tells of {len(sessions)} sessions where one was asked about")
+        return sessions[0]
+
     async def _ask(self, kind: str, body: Any, expected: str, timeout: float | None = -1.0, cancels: bool = False) -> Any:
         """Sends a request that one frame answers, as often as the policy says, and returns that frame."""
         backoff = Backoff(self._retry)
@@ -206,7 +211,7 @@ class Client:
         connection = await self._connected()
         if cancels:
             await connection.take_place()
-        answer = Answer()
+        answer = Answer(expected)
         stream = connection.request(body, kind, answer, holds_place=cancels)
         try:
             await connection.sent()
@@ -215,15 +220,13 @@ class Client:
             if cancels:
                 connection.cancel(stream)
             raise
-        if got == expected:
-            return frame
         if got == "refused":
             raise Refused(frame)
         if got == "failed":
             raise Failed(frame)
         if got == "done":
             raise Cancelled(frame.message or "the server ended the request: it stops")
-        raise ProtocolError(f"the server answers {kind} with {got or 'an unknown frame'}")
+        return frame
 
     async def _connected(self) -> Connection:
         if self._connection and not self._connection.lost:

@@ -16,13 +16,15 @@ PROTOCOL = 1
 _MOST_FRAME_BYTES = 16 << 20
 _FOR_QUESTIONS = 8
 """Streams of a connection that requests for answers leave to questions (health, cancels, ...)."""
+_MOST_FRAME_SECONDS = 60.0
+"""From a frame's first byte to its last."""
 
 
 class Receiver(Protocol):
     """A request that is not fully answered."""
 
     def receive(self, kind: str, body: Any) -> bool:
-        """Takes a frame. Whether it was the last one."""
+        """Takes a frame. Whether it was the last one. Raises ProtocolError for one that is no part of the answer."""
 
     def lose(self, error: Exception) -> None:
         """No further frame comes."""
@@ -40,7 +42,6 @@ class Connection:
         self._reader, self._writer = reader, writer
         self._receivers: dict[int, Receiver] = {}
         self._next_stream = 1
-        self._closing: Exception | None = None  # why the server is about to close
         self._places = asyncio.Semaphore(1)
         self._holders: set[int] = set()  # streams that have a place
         self._task: asyncio.Task[None] | None = None
@@ -81,10 +82,9 @@ class Connection:
             if self.lost:
                 raise self.lost
             stream = body.stream = self._next_stream
-            size = body.ByteSize() + 16
-            if size > self.welcome.limits.max_frame_bytes:
-                raise ValueError(f"the request has {size} bytes, above the server's max_frame_bytes, "
-                                 f"{self.welcome.limits.max_frame_bytes}")
+            size, most = body.ByteSize() + 16, self.welcome.limits.max_frame_bytes or _MOST_FRAME_BYTES
+            if size > most:
+                raise ValueError(f"the request has {size} bytes, above the server's max_frame_bytes, {most}")
         except BaseException:
             if holds_place:
                 self._places.release()
@@ -128,36 +128,46 @@ class Connection:
 
     async def _read_frame(self) -> tuple[str, Any]:
         try:
-            length = int.from_bytes(await self._reader.readexactly(4), "little")
-            if length > _MOST_FRAME_BYTES:
-                raise ProtocolError(f"the server at {self.path} sends a frame of {length} bytes")
-            frame = pb.ServerFrame.FromString(await self._reader.readexactly(length))
+            first = await self._reader.readexactly(1)
+            async with asyncio.timeout(_MOST_FRAME_SECONDS):
+                length = int.from_bytes(first + await self._reader.readexactly(3), "little")
+                if length > _MOST_FRAME_BYTES:
+                    raise ProtocolError(f"the server at {self.path} sends a frame of {length} bytes")
+                frame = pb.ServerFrame.FromString(await self._reader.readexactly(length))
         except asyncio.IncompleteReadError:
             raise ConnectionLost(f"the server at {self.path} has closed the connection") from None
+        except TimeoutError:
+            raise ConnectionLost(f"the server at {self.path} has sent a part of a frame, and not the rest within "
+                                 f"{_MOST_FRAME_SECONDS:g} s") from None
         except OSError as error:
             raise ConnectionLost(f"the connection to {self.path} broke: {error}") from None
         except DecodeError as error:
             raise ProtocolError(f"the server at {self.path} sends a damaged frame: {error}") from None
-        kind = frame.WhichOneof("body") or ""  # empty: of a newer server
-        return kind, getattr(frame, kind) if kind else None
+        kind = frame.WhichOneof("body")
+        if not kind:
+            raise ProtocolError(f"the server at {self.path} sends a frame of a kind that this package does not know")
+        return kind, getattr(frame, kind)
 
     async def _read(self) -> None:
         try:
             while True:
                 self._take(*await self._read_frame())
-        except (ConnectionLost, ProtocolError) as error:
-            self._lose(self._closing or error)
+        except Exception as error:  # of whatever kind: no request may wait for what is not read
+            self._lose(error)
 
     def _take(self, kind: str, body: Any) -> None:
         if kind == "draining":
             self.draining = True
-        elif kind == "refused" and not body.stream:
-            if body.closing:
-                self._closing = Refused(body)
-        elif body is not None:
-            receiver = self._receivers.get(body.stream)
-            if receiver and receiver.receive(kind, body):
-                self._end(body.stream)
+            return
+        stream: int = getattr(body, "stream", 0)
+        if kind == "refused" and (body.closing or not stream):
+            raise Refused(body)  # the connection itself; no frame of this package is about less
+        receiver = self._receivers.get(stream)
+        if not receiver:  # all that it asked for are there until their last frame, also when nothing waits any more
+            raise ProtocolError(f"the server at {self.path} sends {kind} for " +
+                                (f"stream {stream}, which is not open" if stream else "no request"))
+        if receiver.receive(kind, body):
+            self._end(stream)
 
     def _end(self, stream: int) -> None:
         del self._receivers[stream]
@@ -178,10 +188,13 @@ class Connection:
 class Answer:
     """Receives the one frame that answers a question."""
 
-    def __init__(self) -> None:
+    def __init__(self, expected: str) -> None:
         self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._expected = expected
 
     def receive(self, kind: str, body: Any) -> bool:
+        if kind not in (self._expected, "refused", "failed", "done") or getattr(body, "choice", 0):
+            raise ProtocolError(f"the server sends {kind} where {self._expected} is the answer")
         if not self.future.done():  # it is, where the task that waits was cancelled
             self.future.set_result((kind, body))
         return True

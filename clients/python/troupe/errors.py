@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from . import troupe_pb2 as pb
+from .printable import printable
 
 _PREFIX = len("OUTCOME_")
 
@@ -14,8 +15,19 @@ def outcome_name(number: int) -> str:
         return str(number)
 
 
+def pooling_name(number: int) -> str:
+    """As outcome_name(), of a pooling ("mean")."""
+    try:
+        return str(pb.Pooling.Name(number))[len("POOLING_"):].lower()
+    except ValueError:
+        return str(number)
+
+
 class TroupeError(Exception):
-    """Base of all exceptions of this package."""
+    """Base of all exceptions of this package. Control characters in a text of the server are escaped."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))
 
 
 class ConnectionLost(TroupeError, ConnectionError):
@@ -23,7 +35,7 @@ class ConnectionLost(TroupeError, ConnectionError):
 
 
 class ProtocolError(TroupeError):
-    """The server sent what the protocol does not allow."""
+    """The server sent what the protocol does not allow. The connection is closed, and all its requests end with this."""
 
 
 class UntrustedServer(TroupeError, PermissionError):
@@ -37,7 +49,7 @@ class Refused(TroupeError):
         super().__init__(frame.message)
         self.outcome = outcome_name(frame.code)
         """"queue_full", "invalid_argument", ..."""
-        self.field = frame.field
+        self.field = printable(frame.field)
         """Path of the field that is wrong, or name of the limit that was met."""
         self.limit: int | None = frame.limit if frame.HasField("limit") else None
         """The limit that was met."""

@@ -12,6 +12,7 @@ from . import troupe_pb2 as pb
 from .connection import Connection
 from .errors import Failed, ProtocolError, Refused, outcome_name
 from .options import CREDIT_WINDOW
+from .printable import printable
 from .retry import Backoff
 
 
@@ -66,14 +67,19 @@ class _Incoming:
     def over(self) -> bool:
         return self.error is not None or len(self.ends) == self._num_choices
 
+    @property
+    def has_begun(self) -> bool:
+        return any(self._next_index) or bool(self.ends)
+
     def receive(self, kind: str, body: Any) -> bool:
         if kind == "refused":
             self.error = Refused(body)
         elif kind not in ("tokens", "done", "failed") or body.choice >= self._num_choices or body.choice in self.ends:
-            self.error = ProtocolError(f"a {kind} frame is no part of this answer")
+            raise ProtocolError(f"the server sends {kind} that is no part of the answer")
         elif kind == "tokens":
             if body.first_index != self._next_index[body.choice]:
-                self.error = ProtocolError(f"tokens {self._next_index[body.choice]} to {body.first_index} are missing")
+                raise ProtocolError(f"the server sends tokens from {body.first_index} on, and "
+                                    f"{self._next_index[body.choice]} is next")
             self._next_index[body.choice] += len(body.ids)
             self.items.append(body)
         else:
@@ -124,7 +130,7 @@ class Stream:
             incoming = self._incoming or await self._begin()
             if incoming.items:
                 return self._taken(incoming.items.popleft())
-            if isinstance(incoming.error, Refused) and not self._cancelled:
+            if isinstance(incoming.error, Refused) and not self._cancelled and not incoming.has_begun:
                 delay = self._backoff.next(incoming.error)
                 if delay is None:
                     raise incoming.error
@@ -204,7 +210,7 @@ class Stream:
         for choice, end in incoming.ends.items():
             completion = self._completions[choice]
             completion.text = "".join(self._pieces[choice])
-            completion.message, completion.seed = end.message, end.seed
+            completion.message, completion.seed = printable(end.message), end.seed
             completion.usage, completion.receipt = end.usage, end.receipt
             if isinstance(end, pb.Failed):
                 completion.outcome = outcome_name(end.code)
