@@ -193,7 +193,7 @@ class Answer:
         self._expected = expected
 
     def receive(self, kind: str, body: Any) -> bool:
-        if kind not in (self._expected, "refused", "failed", "done") or getattr(body, "choice", 0):
+        if kind not in (self._expected, "refused", "failed", "done") or getattr(body, "choice", 0) != 0:
             raise ProtocolError(f"the server sends {kind} where {self._expected} is the answer")
         if not self.future.done():  # it is, where the task that waits was cancelled
             self.future.set_result((kind, body))
