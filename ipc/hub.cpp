@@ -184,7 +184,8 @@ void Hub::warn(LogQuota& kind, const std::function<std::string()>& line) {
 void Hub::arm_tick() {
   if (stopped_ || std::exchange(tick_armed_, true)) return;
   using std::chrono::milliseconds;
-  milliseconds shortest = std::min(options.limits.hello_timeout, options.limits.stall_timeout);
+  milliseconds shortest =
+      std::min({options.limits.hello_timeout, options.limits.stall_timeout, options.limits.body_timeout});
   if (options.limits.idle_timeout.count() > 0) shortest = std::min(shortest, options.limits.idle_timeout);
   tick_timer_.expires_after(std::clamp(shortest / 4, milliseconds(5), milliseconds(1000)));
   tick_timer_.async_wait([this](asio::error_code error) {

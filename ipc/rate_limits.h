@@ -95,6 +95,26 @@ class ReadPace {
   int crumbs_ = 0;  // of the unfinished frame
 };
 
+// How long one message of a client, a frame or the body of an HTTP request, may take to arrive.
+class MessageArrival {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+  // A message may take body_timeout, and a second more for each so many of its bytes that have come: a client that
+  // sends this fast is never cut off (as MinRate of Apache's RequestReadTimeout).
+  static constexpr std::uint64_t kMinBodyRate = 16u << 10;
+
+  void begin(TimePoint now) { since_ = now; }
+  // For so long the server itself did not read.
+  void excuse(TimePoint::duration time) { since_ += time; }
+  // Whether a message of which `bytes` have come is late at `now`.
+  [[nodiscard]] bool is_late(TimePoint now, std::uint64_t bytes, std::chrono::milliseconds body_timeout) const {
+    return now - since_ >= body_timeout + std::chrono::milliseconds(bytes * 1000 / kMinBodyRate);
+  }
+
+ private:
+  TimePoint since_{};
+};
+
 inline constexpr int kMaxLogLinesPerSecond = 5;
 
 // Bounds log lines per second, so that a client that is refused again and again cannot fill the log. One per kind of

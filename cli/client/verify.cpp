@@ -18,6 +18,7 @@
 #include "cli/client/client_options.h"
 #include "cli/client/comparison.h"
 #include "cli/client/receipts.h"
+#include "cli/client/verdict.h"
 #include "cli/model/model_options.h"
 #include "cli/subcommands.h"
 #include "cli/terminal/exit_code.h"
@@ -238,9 +239,9 @@ Status check_context(const Proof& proof, const VerifyingModel& model) {
 int unjudged(int code) { return code == kExitFailure || code == kExitOk ? kExitTryLater : code; }
 int unjudged(const Error& error) { return unjudged(client_exit_code(error.code)); }
 
-// What was found about one receipt: a line for people, and the exit code.
+// What was found about one receipt: lines for people, and the exit code.
 struct Finding {
-  std::string line;
+  std::vector<std::string> lines;
   int code = kExitOk;
 };
 
@@ -259,20 +260,24 @@ Result<Finding> verify_one(const Proof& proof, Verifier& verifier, const std::ve
   const scheduler::OutcomeInfo& how = scheduler::info(ending->outcome);
   if (!same.position()) {
     if (how.kind != scheduler::OutcomeKind::done || ending->outcome == scheduler::Outcome::cancelled)
-      return Finding{fmt::format("not verified: {} ({})", ending->message, how.name), unjudged(how.exit_code)};
+      return Finding{{fmt::format("not verified: {} ({})", ending->message, how.name)}, unjudged(how.exit_code)};
     same.end(ending->outcome, ending->stop);
   }
   const auto text_of = [&](TokenId id) { return verifier.text_of(id, *model); };
   const std::string where =
       model->numerics_id == proof.numerics_id ? "" : fmt::format(" (here with numerics {})", model->numerics_id);
-  if (!same.is_proved()) return Finding{fmt::format("differs{}: {}", where, same.difference(text_of)), kExitFailure};
+  if (!same.is_proved()) return Finding{{fmt::format("differs{}: {}", where, same.difference(text_of))}, kExitFailure};
   const bool is_cut = provable_end(proof) != proof.outcome;
-  return Finding{
-      fmt::format("proved{}: {} tokens{}, in {:.2f} s ({:.0f} tokens/s with the prompt's {})", where, proof.ids.size(),
-                  is_cut ? fmt::format("; its end, {}, was not the model's", scheduler::info(proof.outcome).name)
-                         : fmt::format(" and the end by {}", scheduler::info(proof.outcome).name),
-                  seconds, static_cast<double>(proof.prompt->size() + proof.ids.size()) / std::max(seconds, 1e-9),
-                  proof.prompt->size())};
+  Finding finding{
+      {fmt::format("proved{}: {} tokens{}, in {:.2f} s ({:.0f} tokens/s with the prompt's {})", where, proof.ids.size(),
+                   is_cut ? fmt::format("; its end, {}, was not the model's", scheduler::info(proof.outcome).name)
+                          : fmt::format(" and the end by {}", scheduler::info(proof.outcome).name),
+                   seconds, static_cast<double>(proof.prompt->size() + proof.ids.size()) / std::max(seconds, 1e-9),
+                   proof.prompt->size()),
+       "proved for " + proved_for(proof)}};
+  if (const std::string rest = not_proved(proof, model->name); !rest.empty())
+    finding.lines.push_back("not proved: " + rest);
+  return finding;
 }
 
 // A model named on the command line is loaded here; one of a variable or a file is the server's.
@@ -327,7 +332,8 @@ Result<int> verify_all(const config::VerifyOptions& options, const config::Given
   for (const auto& [name, proof] : proofs) {
     const auto finding = verify_one(proof, **verifier, *models, options.anyway);
     if (finding) {
-      std::cout << Printable(fmt::format("{}: {}", name, finding->line), kMaxMessageBytes).text() << std::endl;
+      for (const std::string& line : finding->lines)
+        std::cout << Printable(fmt::format("{}: {}", name, line), kMaxMessageBytes).text() << std::endl;
       add(finding->code);
     } else {
       complain("troupe verify", fmt::format("{}: {}", name, finding.error().message));

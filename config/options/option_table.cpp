@@ -211,6 +211,10 @@ std::span<const Option> option_table() {
        kReloads},
       {&ConnectionLimits::stall_timeout, "stall-timeout", "", kLimits, "TIME", within(1, 24 * kHours),
        "how long a client may read nothing before it is disconnected", kReloads},
+      {&ConnectionLimits::body_timeout, "body-timeout", "", kLimits, "TIME", within(1, 24 * kHours),
+       "how long one message or the body of an HTTP request may take to arrive, and a second more for each 16 KiB of "
+       "it",
+       kReloads},
       {&ConnectionLimits::hello_timeout, "hello-timeout", "", kLimits, "TIME", within(1, 24 * kHours),
        "how long a new connection may take to say hello", kReloads},
       {&ConnectionLimits::idle_timeout, "idle-timeout", "", kLimits, "TIME", within(0, 365 * 24 * kHours),

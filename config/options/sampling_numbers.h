@@ -13,14 +13,15 @@ struct SamplingNumber {
   std::string_view name;    // of the members, and in every protocol: "top_p"
   std::string_view option;  // "top-p"
   double min, max;
-  bool above_min = false;  // min itself is not allowed
-  std::string_view range;  // "above 0 and at most 1"
+  bool above_min = false;   // min itself is not allowed
+  std::string_view range;   // "above 0 and at most 1"
+  bool only_draws = false;  // no part in an answer of temperature 0
 };
 
 inline constexpr SamplingNumber kTemperature{"temperature", "temp", 0, 100, false, "from 0 (greedy) to 100"};
-inline constexpr SamplingNumber kTopK{"top_k", "top-k", -1, 2147483647, false, "-1 or 0 (all), or more"};
-inline constexpr SamplingNumber kTopP{"top_p", "top-p", 0, 1, true, "above 0 and at most 1"};
-inline constexpr SamplingNumber kMinP{"min_p", "min-p", 0, 1, false, "from 0 to 1"};
+inline constexpr SamplingNumber kTopK{"top_k", "top-k", -1, 2147483647, false, "-1 or 0 (all), or more", true};
+inline constexpr SamplingNumber kTopP{"top_p", "top-p", 0, 1, true, "above 0 and at most 1", true};
+inline constexpr SamplingNumber kMinP{"min_p", "min-p", 0, 1, false, "from 0 to 1", true};
 inline constexpr SamplingNumber kRepeatPenalty{"repeat_penalty",         "repeat-penalty", 0, 100, true,
                                                "above 0 and at most 100"};
 inline constexpr SamplingNumber kPresencePenalty{"presence_penalty", "presence-penalty", -100, 100, false,

@@ -65,6 +65,7 @@ struct ConnectionLimits {
   std::uint32_t max_refusals_per_second = 100;
   std::chrono::milliseconds hello_timeout{5'000};
   std::chrono::milliseconds stall_timeout{60'000};
+  std::chrono::milliseconds body_timeout{300'000};
   std::chrono::milliseconds idle_timeout{0};
   std::chrono::milliseconds keep_alive_timeout{75'000};
 };

@@ -19,8 +19,6 @@ namespace {
 // Logits are clamped to +-kMaxLogit, so that no later difference or product overflows; NaN counts as the smallest.
 // Excluded tokens get this value, below the range.
 constexpr float kExcluded = -2e30f;
-// Below this, 1 / temperature would make a softmax of one token anyway.
-constexpr float kMinTemperature = 1e-4f;
 
 float clamp_logit(float logit) {
   if (!(logit > -kMaxLogit)) return -kMaxLogit;  // also NaN
@@ -89,8 +87,8 @@ Sampler::Sampler(const kernels::KernelTable& kernels, SamplingParams params, std
 }
 
 bool Sampler::is_plain_greedy() const {
-  return params_.temperature < kMinTemperature && params_.num_logprobs < 0 && params_.logit_bias.empty() &&
-         !has_penalties_ && !params_.ignore_eos;
+  return params_.is_greedy() && params_.num_logprobs < 0 && params_.logit_bias.empty() && !has_penalties_ &&
+         !params_.ignore_eos;
 }
 
 void Sampler::reserve(std::size_t num_tokens) {
@@ -173,8 +171,7 @@ void Sampler::apply_penalties(std::span<float> logits) {
 }
 
 TokenId Sampler::choose(std::span<const float> logits, std::uint64_t position) {
-  if (params_.temperature < kMinTemperature)
-    return static_cast<TokenId>(kernels_->arg_max(logits.data(), logits.size()).index);
+  if (params_.is_greedy()) return static_cast<TokenId>(kernels_->arg_max(logits.data(), logits.size()).index);
   if (params_.top_k > 0)
     candidates_.assign_top_k(logits, static_cast<std::size_t>(params_.top_k));
   else

@@ -44,6 +44,11 @@ struct SamplingParams {
   std::optional<ReasoningBudget> reasoning_budget{};  // none: as long as the model likes
   std::int32_t num_logprobs = -1;                     // -1: none; n: of the chosen token and the n likeliest ones
   bool prompt_logprobs = false;                       // with num_logprobs >= 0: those of the prompt's tokens, too
+
+  // Below this, 1 / temperature would make a softmax of one token anyway.
+  static constexpr float kMinTemperature = 1e-4f;
+  // Nothing is drawn: seed, choice, top_k, top_p and min_p have no part in the answer.
+  [[nodiscard]] bool is_greedy() const { return temperature < kMinTemperature; }
 };
 
 inline constexpr std::int32_t kMaxLogprobs = 20;

@@ -59,6 +59,7 @@ asio::awaitable<void> FrameConnection::read_loop() {
       if (error == asio::error::would_block || error == asio::error::try_again) continue;
       if (error) break;  // end of stream: a client that has closed its side gets no more answers
       last_read_ = Clock::now();
+      if (!decoder_.mid_frame()) frame_arrival_.begin(last_read_);
       decoder_.append(std::string_view(hub_.scratch.data(), size));
     }
     const bool frame_ended = co_await take_frames();
@@ -102,9 +103,12 @@ asio::awaitable<bool> FrameConnection::take_frames() {
   streams_.pass_on_granted();
   decoder_.drop_taken();
   if (handled > 0) input_.shrink_to(0);  // the large frame, if there was one, has been handled
+  if (handled > 0) frame_arrival_.begin(Clock::now());
   if (decoder_.mid_frame()) hub_.arm_tick();
   if (const std::size_t bytes = decoder_.next_frame_bytes(); bytes > kSmallFrameBytes && input_.bytes() == 0) {
+    const Clock::time_point begun = Clock::now();
     co_await wait_for_room(bytes);
+    frame_arrival_.excuse(Clock::now() - begun);
     if (!closing_) decoder_.reserve_next_frame();
   }
   co_return handled > 0;
@@ -187,6 +191,13 @@ std::optional<Refusal> FrameConnection::overdue(Clock::time_point now) {
                      hello);
   if (awaits_rest_of_frame() && now - last_read_ >= stall)
     return stalled("a frame was begun and nothing more came", stall);
+  const std::chrono::milliseconds body = hub_.options.limits.body_timeout;
+  if (awaits_rest_of_frame() && frame_arrival_.is_late(now, decoder_.rest().size(), body))
+    return timed_out(Outcome::quota, "body_timeout",
+                     fmt::format("a frame was not complete after {} ms (body_timeout) and 1 s for each {} bytes that "
+                                 "had come; send it faster",
+                                 body.count(), MessageArrival::kMinBodyRate),
+                     body);
   if (idle.count() > 0 && welcomed_ && streams_.empty() && !decoding_ &&
       now - std::max(last_read_, streams_.last_end()) >= idle)
     return timed_out(

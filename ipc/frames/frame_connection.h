@@ -93,6 +93,7 @@ class FrameConnection final : public Connection {
 
   std::string acts_for_;  // the tenant that Hello names; empty: none
   FrameDecoder decoder_;
+  MessageArrival frame_arrival_;  // of the frame that is incomplete
   bool welcomed_ = false;
 };
 

@@ -26,8 +26,6 @@ using scheduler::Refusal;
 // Credit of a stream when the client sets none: how many tokens it may be ahead of what was written to the socket.
 inline constexpr std::uint64_t kImplicitCredit = 64;
 
-// The most ids of one Detokenize: the answer is several times as large as the request.
-
 // The largest prompt, as text or as 4 bytes per id: no larger than a frame can carry.
 [[nodiscard]] constexpr std::uint64_t max_prompt_bytes(std::uint64_t max_frame_bytes) {
   return std::min<std::uint64_t>(actors::kMaxPromptBytes, max_frame_bytes);

@@ -48,13 +48,7 @@ std::optional<ApiError> check_vectors(const ApiCall& call, const Exchange& excha
   const std::uint64_t bytes = model ? call.request.embed->count() * (model->info().dim * bytes_per_number + 64) : 0;
   const std::uint64_t most = exchange.options().limits.max_outbox_bytes;
   if (bytes <= most) return std::nullopt;
-  return api::api_error(scheduler::Refusal{
-      .outcome = scheduler::Outcome::too_long,
-      .message = fmt::format("the answer could have {} bytes, above the limit of {} (max_outbox_bytes); ask for "
-                             "fewer vectors at once, or for base64",
-                             bytes, most),
-      .field = "max_outbox_bytes",
-      .limit = most});
+  return too_large_an_answer(bytes, most, "ask for fewer vectors at once, or for base64");
 }
 
 // Whether the conversation's template can end a prompt within reasoning.

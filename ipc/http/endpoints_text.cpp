@@ -1,4 +1,8 @@
 // Texts and ids: /tokenize, /detokenize and /apply-template in llama-server's shape, /v1/messages/count_tokens.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
 #include <utility>
 
 #include "ipc/http/api/call.h"
@@ -31,12 +35,27 @@ Response tokenized(const std::vector<TokenId>& ids, const ApiCall& call, const a
   return {.body = api::tokenize_body(ids, pieces, model ? model->info().context : 0)};
 }
 
+// Refuses a text whose answer might not fit into an outbox, rather than encode it first. At worst each byte is a token
+// of its own, as tokenize_body() writes it: its id and a comma, or {"id":N,"piece":"\u0001"} and a comma.
+std::optional<ApiError> check_tokens(const ApiCall& call, const actors::ServedModel* model, std::uint64_t most) {
+  if (!model || !model->tokenizer()) return std::nullopt;  // the gateway refuses it
+  const std::uint64_t id_bytes = std::to_string(model->tokenizer()->size()).size() + 1;
+  const std::uint64_t token_bytes = id_bytes + (call.with_pieces ? 24 : 0), frame = 1024;
+  const std::uint64_t bytes = call.text.size() * token_bytes + frame;
+  if (bytes <= most) return std::nullopt;
+  return too_large_an_answer(
+      bytes, most,
+      fmt::format("send the text in parts of at most {} bytes", (most - std::min(most, frame)) / token_bytes));
+}
+
 void begin_tokenize(const std::shared_ptr<ApiCall>& call, Exchange& exchange) {
   const engine::EncodeOptions options{.add_special = call->request.add_special,
                                       .parse_special = call->request.parse_special};
   actors::Gateway& gateway = exchange.gateway();
-  auto done = [reply = exchange.reply_later(), call,
-               model = gateway.model(call->request.model)](actors::Tokenized answer) {
+  auto model = gateway.model(call->request.model);
+  if (const auto why = check_tokens(*call, model.get(), exchange.options().limits.max_outbox_bytes))
+    return exchange.respond(error_response(*why, api::Dialect::openai, scheduler::Outcome::too_long));
+  auto done = [reply = exchange.reply_later(), call, model = std::move(model)](actors::Tokenized answer) {
     if (const auto* end = std::get_if<actors::End>(&answer)) return reply(refused(*end));
     reply(tokenized(std::get<std::vector<TokenId>>(answer), *call, model.get()));
   };

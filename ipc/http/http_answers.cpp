@@ -32,6 +32,18 @@ Response response_of(const api::AnswerHead& head) {
   return response;
 }
 
+// What an Outbox counts for an answer beside its bytes, and something over.
+constexpr std::uint64_t kOutboxItemBytes = 512;
+
+// An answer that an outbox of `most` bytes could never hold is an error in its place: it would end the connection.
+EncodedAnswer to_answer(const Response& response, const Framing& framing, api::Dialect dialect, std::uint64_t most) {
+  EncodedAnswer answer{response_bytes(response, framing), response.outcome};
+  const std::uint64_t bytes = answer.frame.size() + kOutboxItemBytes;
+  if (bytes <= most) return answer;
+  const Response error = error_response(too_large_an_answer(bytes, most, "ask for less"), dialect, Outcome::too_long);
+  return {response_bytes(error, framing), error.outcome};
+}
+
 // An answer that is complete.
 Response whole_response(api::AnswerOutput&& output, Outcome outcome) {
   TROUPE_ASSERT(output.head && output.last);
@@ -92,8 +104,9 @@ void HttpConnection::render(const std::string& model, actors::ChatPrompt chat, s
 
 Reply HttpConnection::reply_later() {
   if (!answering_->opened) open_stream(1);
-  return [outbox = outbox_, number = answering_->number, framing = answering_->framing](const Response& response) {
-    outbox->push({number, EncodedAnswer{response_bytes(response, framing), response.outcome}});
+  return [outbox = outbox_, number = answering_->number, framing = answering_->framing,
+          dialect = answering_->dialect](const Response& response) {
+    outbox->push({number, to_answer(response, framing, dialect, outbox->max_bytes())});
   };
 }
 

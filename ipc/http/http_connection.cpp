@@ -151,8 +151,10 @@ asio::awaitable<void> HttpConnection::serve_loop() {
 asio::awaitable<void> HttpConnection::make_room_for_body() {
   const std::size_t bytes = reader_.body_bytes();
   if (bytes <= kSmallFrameBytes || bytes <= input_.bytes()) co_return;
+  const Clock::time_point begun = Clock::now();
   const bool has_room = co_await wait_for_room(std::min<std::uint64_t>(bytes * 2, hub_.options.limits.max_frame_bytes),
-                                               Clock::now() + hub_.options.limits.stall_timeout);
+                                               begun + hub_.options.limits.stall_timeout);
+  body_arrival_.excuse(Clock::now() - begun);
   if (has_room || closing_) co_return;
   reject(error_response(
       Refusal{.outcome = Outcome::queue_full,
@@ -205,6 +207,7 @@ asio::awaitable<void> HttpConnection::on_head() {
   reader_.read_body();
   body_mark_ = Clock::now();
   body_then_ = 0;
+  body_arrival_.begin(body_mark_);
   if (reader_.stage() != Stage::body) co_return;
   if (head.expects_continue && pending_.empty()) outbox_->push({0, EncodedAnswer{"HTTP/1.1 100 Continue\r\n\r\n"}});
   hub_.arm_tick();
@@ -413,6 +416,11 @@ bool HttpConnection::watch(Clock::time_point now) {
       if (now - body_mark_ >= options.limits.stall_timeout)
         return too_late(
             fmt::format("the request's body did not come on for {} ms", options.limits.stall_timeout.count()));
+      if (!held_back_ && body_arrival_.is_late(now, reader_.body_bytes(), options.limits.body_timeout))
+        return too_late(
+            fmt::format("the request's body was not complete after {} ms (body_timeout) and 1 s for each "
+                        "{} bytes that had come; send it faster, or in smaller requests",
+                        options.limits.body_timeout.count(), MessageArrival::kMinBodyRate));
       return true;
     default:
       break;

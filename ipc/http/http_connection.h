@@ -131,6 +131,7 @@ class HttpConnection final : public Connection, private Exchange {
   // The last time when enough of a body had come, and how much there was then.
   Clock::time_point body_mark_{};
   std::size_t body_then_ = 0;
+  MessageArrival body_arrival_;
   bool request_ended_ = false;  // since the last read
   bool input_ended_ = false;    // the client has closed its sending side
   bool end_after_writing_ = false;

@@ -38,6 +38,14 @@ Response error_response(const Refusal& refusal, api::Dialect dialect) {
   return error_response(api::api_error(refusal), dialect, refusal.outcome);
 }
 
+api::ApiError too_large_an_answer(std::uint64_t bytes, std::uint64_t limit, std::string_view instead) {
+  return {.status = 413,
+          .message = fmt::format("the answer could have {} bytes, above the limit of {} (max_outbox_bytes); {}", bytes,
+                                 limit, instead),
+          .param = "max_outbox_bytes",
+          .code = "answer_too_large"};
+}
+
 std::string refusal_bytes(const Refusal& refusal) {
   return response_bytes(error_response(refusal, api::Dialect::openai), {.keep_alive = false});
 }

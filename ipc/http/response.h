@@ -37,6 +37,10 @@ struct Framing {
 [[nodiscard]] Response error_response(const Refusal& refusal, api::Dialect dialect);
 [[nodiscard]] Response error_response(const BadRequest& bad);
 
+// Why an answer of `bytes`, or of at most so many, is not given by a connection whose answers may have `limit`
+// (max_outbox_bytes). instead: what to do, the end of the message.
+[[nodiscard]] api::ApiError too_large_an_answer(std::uint64_t bytes, std::uint64_t limit, std::string_view instead);
+
 // The whole answer to a connection that is refused.
 [[nodiscard]] std::string refusal_bytes(const Refusal& refusal);
 

@@ -71,7 +71,15 @@ TEST_CASE("verify: answers are proved by a server and by the model alone, whatev
   CHECK(by_server.code == 0);
   CHECK_THAT(by_server.out, Contains("0.json: proved: 60 tokens and the end by length, in ") &&
                                 Contains("6.json[2]: proved: 30 tokens") && Contains("end by stop_string") &&
-                                Contains("end by stop_id"));
+                                Contains("end by stop_id") && Contains("0.json: not proved: seed and choice") &&
+                                Contains("4.json: proved for the model ") &&
+                                Contains("logit_bias of 2 ids (300: -inf, 337: 3)") && Contains("seed 12, ") &&
+                                Contains("ignore_eos"));
+  json renamed = first;
+  renamed["model"]["name"] = "gpt-9";
+  const Finished other_name = server.call({"verify", folder.write("renamed.json", renamed.dump())});
+  CHECK_THAT(other_name.out, Contains("proved: ") && Contains("not proved: the name \"gpt-9\" (here the model with "
+                                                              "this hash is \"troupe tales 5M\")"));
   const Finished alone = invoke(joined({"verify", "-m", kModel}, paths));
   INFO(alone.out << alone.err);
   CHECK(alone.code == 0);

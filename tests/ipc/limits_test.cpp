@@ -335,6 +335,33 @@ TEST_CASE("a frame that is begun and not ended ends its connection after the sta
   REQUIRE(client.last_words().field() == "stall_timeout");
 }
 
+TEST_CASE("a frame that comes on, and is not complete after the body timeout, ends its connection") {
+  FakeServer server({.body_timeout = milliseconds(60)});
+  RawClient client(server.path());
+  client.hello();
+  REQUIRE(client.send_bytes(std::string("\x10\x00\x00\x00half", 8)));
+  REQUIRE(client.last_words().field() == "body_timeout");
+}
+
+TEST_CASE("a message may take the body timeout, and a second more for each 16 KiB that have come") {
+  using TimePoint = MessageArrival::TimePoint;
+  MessageArrival arrival;
+  const TimePoint begin = TimePoint() + std::chrono::hours(1);
+  const auto is_late = [&](milliseconds after, std::uint64_t bytes) {
+    return arrival.is_late(begin + after, bytes, milliseconds(300'000));
+  };
+  arrival.begin(begin);
+  CHECK_FALSE(is_late(milliseconds(299'999), 0));
+  CHECK(is_late(milliseconds(300'000), 0));
+  CHECK_FALSE(is_late(milliseconds(300'000), 16384));
+  CHECK(is_late(milliseconds(301'000), 16384));
+  CHECK_FALSE(is_late(milliseconds(555'999), 4u << 20));
+  CHECK(is_late(milliseconds(556'000), 4u << 20));
+  arrival.excuse(milliseconds(5'000));  // the server had no room
+  CHECK_FALSE(is_late(milliseconds(304'999), 0));
+  CHECK(is_late(milliseconds(305'000), 0));
+}
+
 // Asks `count` questions with long answers and reads none of them.
 void ask_without_reading(RawClient& client, int count) {
   v1::ClientFrame ask;

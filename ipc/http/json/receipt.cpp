@@ -140,7 +140,9 @@ class Members {
     const auto* const text = value->as<std::string>();
     const char* const end = text ? text->data() + text->size() : nullptr;
     const auto read = text ? std::from_chars(text->data(), end, out) : std::from_chars_result{};
-    if (!text || read.ec != std::errc() || read.ptr != end) wrong(name, "the digits of a number of 64 bits, as text");
+    // One way to write each: what is proved is the receipt as it is written.
+    if (!text || read.ec != std::errc() || read.ptr != end || *text != std::to_string(out))
+      wrong(name, "the digits of a number of 64 bits, as text, without zeros before them");
   }
   JsonArray* array(std::string_view name, std::size_t most) {
     JsonValue* const value = find(name);

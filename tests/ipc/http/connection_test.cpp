@@ -303,6 +303,18 @@ TEST_CASE("http: a body that comes in crumbs ends its connection, however long i
   SUCCEED();
 }
 
+TEST_CASE("http: a body that is not complete after the body timeout is refused") {
+  FakeServer server({.body_timeout = milliseconds(60)});
+  for (const std::string body : {"Content-Length: 16\r\n\r\n{", "Transfer-Encoding: chunked\r\n\r\n5\r\n{"}) {
+    HttpClient client(server.path());
+    client.send("POST /tokenize HTTP/1.1\r\nHost: localhost\r\n" + body);
+    const HttpResponse late = client.expect();
+    CHECK(late.status == 408);
+    CHECK(late.field("Connection") == "close");
+    CHECK(has(late.body, "body_timeout"));
+  }
+}
+
 TEST_CASE("http: a client that is refused at the door of the Unix socket is told so in HTTP") {
   ServerOptions options;
   options.limits.max_connections_per_uid = 1;

@@ -58,6 +58,27 @@ TEST_CASE("http: an answer has the tokens of the frames' answer, streamed or not
   CHECK(ask(server.path(), "/detokenize", {{"tokens", ids}})["content"] == expected.text);
 }
 
+TEST_CASE("http: a text whose ids might not fit into the outbox is refused before it is encoded") {
+  ipc::ServerOptions options;
+  options.limits.max_outbox_bytes = 64u << 10;
+  RealServer server(embedded_model(), options);
+  ask(server.path(), "/v1/completions", {{"prompt", "Once"}, {"max_tokens", 1}});  // waits for the model
+  HttpClient client(server.path());
+  const auto status_of = [&](std::size_t bytes, bool with_pieces) {
+    client.post("/tokenize", json{{"content", std::string(bytes, 'a')}, {"with_pieces", with_pieces}}.dump());
+    const HttpResponse answer = client.expect();
+    if (answer.status != 200)
+      CHECK_THAT(answer.body,
+                 Catch::Matchers::Contains("in parts of at most ") && Catch::Matchers::Contains("max_outbox_bytes"));
+    return answer.status;
+  };
+  // The vocabulary has four digits: 5 bytes for each id, 29 with its piece.
+  CHECK(status_of(((64u << 10) - 1024) / 5, false) == 200);
+  CHECK(status_of(((64u << 10) - 1024) / 5 + 1, false) == 413);
+  CHECK(status_of(((64u << 10) - 1024) / 29, true) == 200);
+  CHECK(status_of(((64u << 10) - 1024) / 29 + 1, true) == 413);
+}
+
 TEST_CASE("http: several prompts of one request get what each gets alone, or nothing if one is refused") {
   RealServer server;
   json body{{"prompt", {"Once upon a time", "One day, a little cat", "The dog"}},

@@ -140,6 +140,18 @@ TEST_CASE("http: texts become ids, and ids texts") {
   CHECK(client.expect().status == 503);
 }
 
+TEST_CASE("http: an answer that no outbox can hold is an error, and the connection goes on") {
+  FakeServer server({.max_outbox_bytes = 8192});
+  HttpClient client(server.path());
+  client.post("/tokenize", R"({"content":")" + std::string(5000, 'A') + "\"}");
+  const HttpResponse refused = client.expect();
+  CHECK(refused.status == 413);
+  CHECK(has(refused.body, "max_outbox_bytes"));
+  CHECK(has(refused.body, "ask for less"));
+  client.post("/tokenize", R"({"content":"AB"})");
+  CHECK(client.expect().status == 200);
+}
+
 TEST_CASE("http: a completion comes as one body") {
   FakeServer server;
   HttpClient client(server.path());

@@ -128,6 +128,7 @@ TEST_CASE("receipts: every field must be there, with a value that can be, and no
       {{"\"top_p\":1", "\"top_p\":\"1\""}, "sampling.top_p must be a number"},
       {{"\"seed\":\"18446744073709551615\"", "\"seed\":\"18446744073709551616\""}, "sampling.seed must be the digits"},
       {{"\"seed\":\"18446744073709551615\"", "\"seed\":7"}, "sampling.seed must be the digits"},
+      {{"\"seed\":\"18446744073709551615\"", "\"seed\":\"07\""}, "sampling.seed must be the digits"},
       {{"\"choice\":63", "\"choice\":64"}, "sampling.choice must be an integer from 0 to 63"},
       {{"\"max_tokens\":40", "\"max_tokens\":2"}, "at most sampling.max_tokens, 2, ids"},
       {{"\"max_tokens\":40", "\"max_tokens\":-1"}, "sampling.max_tokens must be an integer"},
