@@ -311,7 +311,7 @@ struct KernelTable {
 };
 
 // Raised whenever any recipe changes its bits; part of numerics_id.
-inline constexpr std::uint32_t kRecipeVersion = 7;
+inline constexpr std::uint32_t kRecipeVersion = 8;
 
 // Every built-in table, best last, and those that this CPU (and operating system) can run; then registered ones
 // (register_table.h). A span stays valid, without later additions.

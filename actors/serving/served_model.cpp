@@ -9,6 +9,7 @@
 #include "actors/serving/model_cache.h"
 #include "config/assert.h"
 #include "config/printable.h"
+#include "engine/chat/builtin_templates.h"
 #include "engine/drafting/model_drafter.h"
 #include "engine/model/hidden_states.h"
 #include "engine/tokenizers/reasoning_markers.h"
@@ -97,8 +98,14 @@ void ServedModel::find_reasoning(TimeBudget& time, const std::atomic<bool>* inte
 
 Status ServedModel::take_chat_template(const ChatTemplateChoice& choice, TimeBudget& time,
                                        const std::atomic<bool>* interrupt) {
-  const std::string kRemedy = "; start the server with --chat-template FILE or NAME, or send text";
   if (!model_) return Error{ErrorCode::invalid_argument, "an encoder has no use for a chat template"};
+  const std::string_view likely = engine::chat::likely_template(info().family, tokenizer().get());
+  const std::string remedy =
+      likely.empty() ? "; start the server with --chat-template FILE or NAME, or send text (/v1/completions)"
+                     : fmt::format(
+                           "; models of its kind were trained with the template {0}: start the server with "
+                           "--chat-template {0}, or send text (/v1/completions)",
+                           likely);
   if (!choice.source.empty()) {
     auto tried = tried_template(choice.source, choice.name, time, interrupt);
     if (!tried) return tried.error();
@@ -121,7 +128,7 @@ Status ServedModel::take_chat_template(const ChatTemplateChoice& choice, TimeBud
                       Printable(choice.name).text(),
                       names.empty() ? "none" : fmt::format("only {}", fmt::join(names, ", ")))};
     }
-    chat_problem_ = "this model has no chat template" + kRemedy;
+    chat_problem_ = "this model has no chat template" + remedy;
     return Ok{};
   }
   auto tried = tried_template(found->second, choice.name.empty() ? "default" : choice.name, time, interrupt);
@@ -130,7 +137,7 @@ Status ServedModel::take_chat_template(const ChatTemplateChoice& choice, TimeBud
   else if (!choice.name.empty())
     return tried.error();
   else
-    chat_problem_ = "the model's own chat template cannot be used (" + tried.error().message + ")" + kRemedy;
+    chat_problem_ = "the model's own chat template cannot be used (" + tried.error().message + ")" + remedy;
   return Ok{};
 }
 

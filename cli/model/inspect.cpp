@@ -15,6 +15,7 @@
 #include "cli/terminal/output.h"
 #include "cli/terminal/text.h"
 #include "config/printable.h"
+#include "engine/chat/builtin_templates.h"
 #include "engine/chat/template.h"
 #include "engine/formats/model_file.h"
 #include "engine/model.h"
@@ -213,6 +214,12 @@ Verdict verdict_on(const engine::ModelFile& file, const Cost& cost, std::uint32_
   if (auto end_ids = engine::find_end_ids(file, tokenizer->get(), std::numeric_limits<std::int32_t>::max()))
     verdict.end_ids = std::move(*end_ids);
   verdict.notes = engine::metadata_notes(file, tokenizer->get());
+  const std::string_view likely = engine::chat::likely_template(file, tokenizer->get());
+  if (const auto own = engine::find_chat_templates(file); own && own->empty() && !likely.empty())
+    verdict.notes.push_back(
+        fmt::format("it has no chat template; models of its kind were trained with {0} (serve "
+                    "--chat-template {0})",
+                    likely));
   return verdict;
 }
 

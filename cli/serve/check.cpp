@@ -17,6 +17,7 @@
 #include "cli/serve/tenant_rules.h"
 #include "config/printable.h"
 #include "config/system_error.h"
+#include "engine/chat/builtin_templates.h"
 #include "engine/chat/template.h"
 #include "engine/model/file_verdict.h"
 #include "engine/model/kernel_choice.h"
@@ -100,7 +101,8 @@ class Checker {
     if (options_.has_access_file()) note("", check_log_file(options_.access_log, "access-log"));
     found_.summary = fmt::format("{}: nothing to complain of: {} model{} ({}), {} tenant rules",
                                  given_.file.empty() ? "no configuration file" : given_.file, names_.size(),
-                                 names_.size() == 1 ? "" : "s", fmt::join(names_, ", "), given_.tenants.size());
+                                 names_.size() == 1 ? "" : "s", fmt::join(names_, ", "), given_.tenants.size()) +
+                     remarks_;
     return std::move(found_);
   }
 
@@ -144,7 +146,8 @@ class Checker {
     // What is free now says nothing of the start: a server that runs may hold it.
     const std::uint64_t known = source.load.memory != 0 ? source.load.memory : memory;
     const std::uint64_t budget = known != 0 ? known : std::numeric_limits<std::uint64_t>::max();
-    if (const auto judged = engine::judge_file(*entry.file, source.load, budget); !judged) return judged.error();
+    const auto judged = engine::judge_file(*entry.file, source.load, budget);
+    if (!judged) return judged.error();
     if (left_ && entry.demand.least() > *left_)
       return Error{ErrorCode::out_of_memory,
                    fmt::format("model {} needs {}, and the models before it leave {} of --memory {}; give the models "
@@ -153,14 +156,15 @@ class Checker {
                                human_bytes(options_.memory.count))};
     if (left_) *left_ -= entry.demand.least();
     if (entry.draft_file)
-      if (const auto judged = engine::judge_file(*entry.draft_file, {}, budget); !judged)
-        return Error{judged.error().code, "the draft model: " + judged.error().message};
+      if (const auto draft = engine::judge_file(*entry.draft_file, {}, budget); !draft)
+        return Error{draft.error().code, "the draft model: " + draft.error().message};
     if (Status found = check_template_name(*entry.file, source.chat_template); !found)
       return Error{found.error().code, fmt::format("{}: {}",
                                                    given_.origins.contains("chat-template")
                                                        ? place_of(given_, "chat-template") + ": chat-template"
                                                        : "chat-template",
                                                    found.error().message)};
+    note_missing_template(*entry.file, source.chat_template, judged->get());
     if (!engine::is_encoder(*entry.file))
       if (Status usable = check_templates(*entry.file, source.chat_template); !usable) return usable;
     if (!rules_) return Ok{};
@@ -170,6 +174,16 @@ class Checker {
     if (!blocks) return blocks.error();
     if (*blocks) note("", check_kept_blocks(given_, *rules_, **blocks));  // has file and line of the rule
     return Ok{};
+  }
+
+  // No problem: texts are served.
+  void note_missing_template(const engine::ModelFile& file, const actors::ChatTemplateChoice& choice,
+                             const engine::Tokenizer* vocabulary) {
+    const auto own = engine::find_chat_templates(file);
+    if (!choice.name.empty() || !own || !own->empty() || engine::is_encoder(file)) return;
+    const std::string_view likely = engine::chat::likely_template(file, vocabulary);
+    remarks_ += fmt::format("; {} has no chat template, so that conversations are refused{}", names_.back(),
+                            likely.empty() ? "" : fmt::format("; --chat-template {} is that of its kind", likely));
   }
 
   Status check_socket() const {
@@ -202,6 +216,7 @@ class Checker {
   std::optional<ipc::TenantRules> rules_;
   std::vector<std::string> names_;     // of models
   std::optional<std::uint64_t> left_;  // of the memory that several models share, after those that were judged
+  std::string remarks_;                // lines below the summary
   ServeCheck found_;
 };
 

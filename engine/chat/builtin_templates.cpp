@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
+#include <utility>
+#include <variant>
 
 namespace troupe::engine::chat {
 namespace {
@@ -115,11 +118,65 @@ constexpr std::array<BuiltinTemplate, 11> kTemplates = {{
     {"zephyr", kZephyr},
 }};
 
+constexpr std::array<TemplateFamily, 16> kFamilies = {{
+    {"gemma2", "gemma"},
+    {"gemma3", "gemma"},
+    {"llama3.1", "llama3"},
+    {"llama3.2", "llama3"},
+    {"llama3.3", "llama3"},
+    {"mixtral", "mistral"},
+    {"phi3.5", "phi3"},
+    {"qwen", "chatml"},
+    {"qwen2", "chatml"},
+    {"qwen2.5", "chatml"},
+    {"qwen2moe", "chatml"},
+    {"qwen3", "chatml"},
+    {"qwen3moe", "chatml"},
+    {"rwkv6", "rwkv"},
+    {"rwkv7", "rwkv"},
+    {"smollm2", "chatml"},
+}};
+
+// Control tokens that only models of one template have.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kMarks = {{
+    {"<start_of_turn>", "gemma"},
+    {"<|start_header_id|>", "llama3"},
+    {"<|im_start|>", "chatml"},
+    {"[INST]", "mistral"},
+    {"<\uff5cUser\uff5c>", "deepseek"},
+}};
+
+bool is_control_token(const Tokenizer& vocabulary, std::string_view text) {
+  const auto ids = vocabulary.encode(text, {.add_special = false, .parse_special = true});
+  return std::any_of(ids.begin(), ids.end(), [&](TokenId id) { return vocabulary.raw_piece(id) == text; });
+}
+
+std::string_view name_of_family(std::string_view family) {
+  const auto* const found =
+      std::find_if(kFamilies.begin(), kFamilies.end(), [&](const auto& each) { return each.family == family; });
+  return found == kFamilies.end() ? std::string_view() : found->name;
+}
+
 }  // namespace
 
 std::span<const BuiltinTemplate> builtin_templates() { return kTemplates; }
+std::span<const TemplateFamily> template_families() { return kFamilies; }
+
+std::string_view likely_template(std::string_view architecture, const Tokenizer* vocabulary) {
+  if (vocabulary)
+    for (const auto& [mark, name] : kMarks)
+      if (is_control_token(*vocabulary, mark)) return name;
+  return name_of_family(architecture);
+}
+
+std::string_view likely_template(const ModelFile& file, const Tokenizer* vocabulary) {
+  const auto* const value = file.find("general.architecture");
+  const auto* const architecture = value ? std::get_if<std::string>(value) : nullptr;
+  return likely_template(architecture ? *architecture : std::string_view(), vocabulary);
+}
 
 std::optional<std::string_view> find_builtin_template(std::string_view name) {
+  if (const std::string_view of_family = name_of_family(name); !of_family.empty()) name = of_family;
   const auto* const found =
       std::find_if(kTemplates.begin(), kTemplates.end(), [&](const auto& each) { return each.name == name; });
   if (found == kTemplates.end()) return std::nullopt;

@@ -204,7 +204,7 @@ void EncoderPass::feed_forward(const EncoderLayer& layer) {
       if (layer.gate) {
         kernels_.silu_mul(gate_.data() + (row + i) * ffn_dim, one, one, ffn_dim);
       } else {
-        kernels_.recurrent->map(kernels::Function::gelu, one, one, ffn_dim);
+        kernels_.recurrent->map(kernels::Function::gelu_erf, one, one, ffn_dim);
       }
     }
     input_.set_rows(row, count, x, ffn_dim);

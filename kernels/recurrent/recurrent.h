@@ -20,6 +20,7 @@ enum class Function : std::uint8_t {
   tanh,
   relu_squared,  // max(x, 0)^2
   gelu,          // x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))): Hendrycks and Gimpel's approximation
+  gelu_erf,      // x / 2 (1 + erf(x / sqrt(2))): theirs without approximation
 };
 // out[i] = function(x[i]). `out` may be `x`.
 using Map = void(Function function, const float* x, float* out, std::size_t count);

@@ -36,6 +36,8 @@ double formula(Function function, double x) {
       return std::tanh(x);
     case Function::relu_squared:
       return x > 0 ? x * x : 0;
+    case Function::gelu_erf:
+      return x / 2 * std::erfc(-x / std::sqrt(2.0));
     case Function::gelu:
       break;
   }
@@ -44,8 +46,8 @@ double formula(Function function, double x) {
 
 TEST_CASE("functions of one number match their formulas at every small length, also in place") {
   for (const KernelTable* table : variants_here())
-    for (const Function function :
-         {Function::sigmoid, Function::silu, Function::tanh, Function::relu_squared, Function::gelu})
+    for (const Function function : {Function::sigmoid, Function::silu, Function::tanh, Function::relu_squared,
+                                    Function::gelu, Function::gelu_erf})
       for (std::size_t count = 1; count <= 35; ++count) {
         std::vector<float> x = hard_numbers(count, count), out(count + 1, std::nanf(""));
         out[count] = kUntouched;
@@ -77,8 +79,8 @@ TEST_CASE("tanh loses no digits near 0") {
 
 TEST_CASE("NaN stays NaN") {
   for (const KernelTable* table : variants_here())
-    for (const Function function :
-         {Function::sigmoid, Function::silu, Function::tanh, Function::relu_squared, Function::gelu}) {
+    for (const Function function : {Function::sigmoid, Function::silu, Function::tanh, Function::relu_squared,
+                                    Function::gelu, Function::gelu_erf}) {
       std::vector<float> x(20, 1.0f);
       x[3] = x[18] = std::numeric_limits<float>::quiet_NaN();
       table->recurrent->map(function, x.data(), x.data(), x.size());
