@@ -46,6 +46,10 @@ struct EmbedInputs {
   std::variant<std::vector<std::string>, EmbedIds> texts;
   std::optional<engine::Pooling> pooling;  // none: the model's own
   bool normalise = true;
+  // Whether an input that has more tokens than the model reads, the tenant may send, or most_tokens says, is cut at its
+  // end (a special token that ends a text stays) instead of refused. None: as GatewayOptions::embed_truncate says.
+  std::optional<bool> truncate;
+  std::uint32_t most_tokens = std::numeric_limits<std::uint32_t>::max();  // at least 1; only where it is cut
 
   std::size_t count() const {
     return std::visit([](const auto& each) { return each.size(); }, texts);
@@ -133,6 +137,7 @@ inline constexpr std::size_t kMaxDetokenizeIds = 65'536;
 // Counts and times of an ended request: its receipt.
 struct Usage {
   std::uint32_t prompt_tokens = 0;
+  std::uint32_t truncated_tokens = 0;   // of an Embed: cut from its inputs, not in prompt_tokens
   std::uint32_t cached_tokens = 0;      // of the prompt, served from the prefix cache at first admission
   std::uint32_t completion_tokens = 0;  // emitted
   std::uint64_t computed_tokens = 0;    // prompt and answer, without cached ones; replayed ones and drafts count again

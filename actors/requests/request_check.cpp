@@ -75,7 +75,7 @@ std::optional<End> check_embed_for_model(const Request& request, const ServingLi
   for (std::size_t i = 0; i < inputs->size(); ++i) {
     if (auto wrong = check_ids((*inputs)[i], fmt::format("token_ids[{}]", i), limits.vocab_size)) return wrong;
   }
-  return check_lengths(request, *inputs, limits);
+  return request.embed->truncate.value_or(false) ? std::nullopt : check_lengths(request, *inputs, limits);
 }
 
 }  // namespace
@@ -162,25 +162,47 @@ std::optional<End> check_length(const Request& request, std::size_t prompt_token
   return std::nullopt;
 }
 
+std::uint32_t cut_inputs(const Request& request, EmbedIds& inputs, const ServingLimits& limits,
+                         std::optional<TokenId> end_token) {
+  if (!request.embed->truncate.value_or(false)) return 0;
+  const std::size_t most = std::min({request.embed->most_tokens, limits.max_embed_tokens,
+                                     request.tenant.limits().max_context.value_or(scheduler::kUnlimitedTokens)});
+  std::uint32_t cut = 0;
+  for (std::vector<TokenId>& ids : inputs) {
+    if (ids.size() <= most) continue;
+    cut += static_cast<std::uint32_t>(ids.size() - most);
+    const bool is_ended = end_token && ids.back() == *end_token;
+    ids.resize(most);
+    if (is_ended) ids.back() = *end_token;
+  }
+  return cut;
+}
+
 std::optional<End> check_lengths(const Request& request, const EmbedIds& inputs, const ServingLimits& limits) {
   const std::string field = embed_field(*request.embed);
   const std::uint32_t max_context = request.tenant.limits().max_context.value_or(scheduler::kUnlimitedTokens);
+  const std::size_t most = std::min(limits.max_embed_tokens, max_context);
+  constexpr std::size_t kMostNamed = 16;
+  std::string too_long;
+  std::size_t num_too_long = 0, longest = 0;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const std::string name = fmt::format("{}[{}]", field, i);
-    if (inputs[i].empty()) return wrong_argument(field, name + " has no tokens");
-    if (inputs[i].size() > limits.max_embed_tokens) {
-      return refusal(
-          Outcome::too_long, field,
-          fmt::format("{} has {} tokens; this model reads at most {}", name, inputs[i].size(), limits.max_embed_tokens),
-          limits.max_embed_tokens);
-    }
-    if (inputs[i].size() <= max_context) continue;
-    return refusal(Outcome::too_long, "max-context",
-                   fmt::format("{} has {} tokens, and this tenant's texts may have {} each (max-context); shorten it",
-                               name, inputs[i].size(), max_context),
-                   max_context);
+    if (inputs[i].empty()) return wrong_argument(field, fmt::format("{}[{}] has no tokens", field, i));
+    longest = std::max(longest, inputs[i].size());
+    if (inputs[i].size() <= most || ++num_too_long > kMostNamed) continue;
+    too_long += fmt::format("{}{}[{}] has {} tokens", too_long.empty() ? "" : ", ", field, i, inputs[i].size());
   }
-  return std::nullopt;
+  if (num_too_long == 0) return std::nullopt;
+  if (num_too_long > kMostNamed) too_long += fmt::format(", and {} more are too long", num_too_long - kMostNamed);
+  if (longest > limits.max_embed_tokens)
+    return refusal(Outcome::too_long, field,
+                   fmt::format("{}; this model reads at most {}: shorten them, or have them cut (truncate)", too_long,
+                               limits.max_embed_tokens),
+                   limits.max_embed_tokens);
+  return refusal(Outcome::too_long, "max-context",
+                 fmt::format("{}, and this tenant's texts may have {} each (max-context): shorten them, or have them "
+                             "cut (truncate)",
+                             too_long, max_context),
+                 max_context);
 }
 
 End unknown_model(const std::string& name, const std::vector<std::string>& known) {

@@ -40,7 +40,12 @@ struct ServingLimits {
 [[nodiscard]] std::optional<End> check_length(const Request& request, std::size_t prompt_tokens,
                                               const ServingLimits& limits);
 
-// Whether any of these inputs of an Embed is empty, or too long for the model or the tenant's max_context.
+// Cuts the inputs of an Embed that asks for it to what the model reads and the tenant may send, and returns how many
+// tokens were cut. end_token: of texts, kept as their last one; none: they have none.
+std::uint32_t cut_inputs(const Request& request, EmbedIds& inputs, const ServingLimits& limits,
+                         std::optional<TokenId> end_token);
+
+// Which of these inputs of an Embed are empty, or too long for the model or the tenant's max_context: all are named.
 [[nodiscard]] std::optional<End> check_lengths(const Request& request, const EmbedIds& inputs,
                                                const ServingLimits& limits);
 

@@ -264,8 +264,7 @@ Encoding::Encoding(std::shared_ptr<const Request> request, std::shared_ptr<const
 bool Encoding::complete() const {
   if (refusal_) return true;
   if (!request_->embed) return !ids_.empty();
-  const bool too_long = !ids_.empty() && ids_.back().size() > model_->vectors().max_tokens();
-  return too_long || ids_.size() == texts_of(*request_).size();
+  return ids_.size() == texts_of(*request_).size();
 }
 
 std::uint64_t Encoding::next_part() const {

@@ -54,7 +54,6 @@ namespace troupe::actors {
 // The encoding of all texts of one request, at once or in parts. For one thread at a time.
 class Encoding {
  public:
-  // Of an Embed it stops at the first text with more tokens than the model reads, since the request is refused then.
   // The model has a vocabulary, and for a conversation a chat template (asserted).
   Encoding(std::shared_ptr<const Request> request, std::shared_ptr<const ServedModel> model);
 

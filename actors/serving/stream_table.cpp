@@ -155,7 +155,7 @@ std::vector<AssignmentPtr> StreamTable::assign(RequestId id, std::vector<TokenId
   return all;
 }
 
-AssignmentPtr StreamTable::assign_inputs(RequestId id, std::shared_ptr<const EmbedIds> inputs) {
+AssignmentPtr StreamTable::assign_inputs(RequestId id, std::shared_ptr<const EmbedIds> inputs, std::uint32_t num_cut) {
   std::uint64_t tokens = 0;
   for (const auto& ids : *inputs) tokens += ids.size();
   const std::lock_guard lock(mutex_);
@@ -163,6 +163,7 @@ AssignmentPtr StreamTable::assign_inputs(RequestId id, std::shared_ptr<const Emb
   if (!record) return nullptr;
   record->inputs = std::move(inputs);
   record->prompt_tokens = static_cast<std::uint32_t>(tokens);
+  record->truncated_tokens = num_cut;
   move_to(*record, RequestState::queued);
   return assignment(*record);
 }
@@ -533,6 +534,7 @@ UsageEntry StreamTable::end_one(Record& record, End end, TimePoint now) {
   end.choice = record.request->sampling.choice;
   end.seed = record.request->sampling.seed;
   end.usage.prompt_tokens = record.prompt_tokens;
+  end.usage.truncated_tokens = record.truncated_tokens;
   end.usage.cached_tokens = record.cached_tokens;
   end.usage.completion_tokens = static_cast<std::uint32_t>(record.emitted.size());
   end.usage.preemptions = record.preemptions;

@@ -161,7 +161,7 @@ class StreamTable {
   // ended.
   std::vector<AssignmentPtr> assign(RequestId id, std::vector<TokenId> prompt, const ServedBy& served_by = {});
   // The same for an Embed. Null if the stream has ended.
-  AssignmentPtr assign_inputs(RequestId id, std::shared_ptr<const EmbedIds> inputs);
+  AssignmentPtr assign_inputs(RequestId id, std::shared_ptr<const EmbedIds> inputs, std::uint32_t num_cut);
   // Moves the unit's streams of this kind whose texts are encoded to `queued` under a new generation; returns their
   // assignments, oldest first.
   std::vector<AssignmentPtr> resume(UnitId unit, WorkKind kind);
@@ -268,6 +268,7 @@ class StreamTable {
     std::shared_ptr<const std::vector<TokenId>> prompt;  // null until it is encoded, and for an Embed
     std::shared_ptr<const EmbedIds> inputs;              // of an Embed; null until all are encoded
     std::uint32_t prompt_tokens = 0;                     // of the prompt, or of all inputs
+    std::uint32_t truncated_tokens = 0;                  // Usage
     std::vector<TokenId> emitted;
     std::uint64_t text_bytes = 0;
     std::uint64_t granted = 0;

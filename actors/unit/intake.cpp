@@ -127,11 +127,16 @@ void Intake::admit(RequestId request, const Request& body) {
   if (auto over = streams_.admit(request, now())) return end(request, refused(std::move(*over)));
   if (needs_encoding(body)) return encode(request, streams_.request(request));
   if (!body.embed) return load_session(request, body, std::get<std::vector<TokenId>>(body.prompt));
-  // Shares the ids of the request, which lives as long.
-  if (auto own = streams_.request(request)) {
-    const EmbedIds* const ids = &std::get<EmbedIds>(own->embed->texts);
-    assign(request, std::shared_ptr<const EmbedIds>(std::move(own), ids));
+  auto own = streams_.request(request);
+  if (!own) return;
+  const EmbedIds* const ids = &std::get<EmbedIds>(own->embed->texts);
+  if (own->embed->truncate.value_or(false)) {
+    auto shorter = std::make_shared<EmbedIds>(*ids);
+    const std::uint32_t cut = cut_inputs(*own, *shorter, limits_, std::nullopt);
+    if (auto wrong = check_lengths(*own, *shorter, limits_)) return end(request, *wrong);
+    return assign(request, std::move(shorter), cut);
   }
+  assign(request, std::shared_ptr<const EmbedIds>(std::move(own), ids), 0);  // the request lives as long
 }
 
 // Counts what the request, the ids of its texts and all its vectors take.
@@ -177,11 +182,13 @@ void Intake::encoded(RequestId request, std::shared_ptr<EmbedIds> ids) {
   encoding_.erase(request);
   streams_.clear_faults(request);
   if (!body->embed) return load_session(request, *body, std::move(ids->front()));
+  const auto end_token = body->add_special ? wiring_->model->tokenizer()->eos() : std::nullopt;
+  const std::uint32_t cut = cut_inputs(*body, *ids, limits_, end_token);
   if (auto wrong = check_lengths(*body, *ids, limits_)) return end(request, *wrong);
   std::uint64_t bytes = 0;
   for (const auto& each : *ids) bytes += each.size() * sizeof(TokenId);
   if (auto full = check_embed_bytes(request, *body, bytes)) return end(request, *full);
-  assign(request, std::move(ids));
+  assign(request, std::move(ids), cut);
 }
 
 // A request that continues a session has its tokens before its own.
@@ -215,11 +222,11 @@ void Intake::assign(RequestId request, const Request& body, std::vector<TokenId>
   }
 }
 
-void Intake::assign(RequestId request, std::shared_ptr<const EmbedIds> inputs) {
+void Intake::assign(RequestId request, std::shared_ptr<const EmbedIds> inputs, std::uint32_t num_cut) {
   std::uint64_t tokens = 0;
   for (const auto& ids : *inputs) tokens += ids.size();
   if (auto full = streams_.retake_queue_room(request, tokens, now())) return end(request, refused(*std::move(full)));
-  auto task = streams_.assign_inputs(request, std::move(inputs));
+  auto task = streams_.assign_inputs(request, std::move(inputs), num_cut);
   if (task && wiring_->embedder) send(wiring_->embedder, msg::Enqueue{std::move(task)});
 }
 

@@ -240,6 +240,9 @@ std::span<const Option> option_table() {
        "saved, and computed again"},
       {&TextLimits::tokenizer_threads, "tokenizer-threads", "", kLimits, "N", within(1, 64),
        "threads that turn long texts into tokens; one more is kept for texts up to 16 KiB"},
+      {&TextLimits::embed_truncate, "embed-truncate", "", kLimits, "", kAny,
+       "cut texts to embed that have more tokens than the model reads, where the request does not say `truncate`; else "
+       "they are refused"},
 
       {&LogOptions::log_format, "log-format", "", kLogging, "text|json", kAny,
        "one line of text, or of JSON, per event"},

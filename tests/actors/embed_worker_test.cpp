@@ -202,11 +202,13 @@ TEST_CASE("embed: inputs that cannot be embedded are refused by name") {
     CHECK(stage.run_all() == 0);
     return asked.end();
   };
-  const End long_text = refusal(of(Texts{"cat", std::string(1000, '!')}));
+  const End long_text = refusal(of(Texts{"cat", std::string(1000, '!'), "dog", std::string(321, '!')}));
   CHECK(long_text.outcome == Outcome::too_long);
   CHECK(long_text.field == "texts");
   CHECK(long_text.limit == 320);
-  CHECK(long_text.message.find("texts[1] has 1002 tokens") != std::string::npos);
+  CHECK(long_text.message.find("texts[1] has 1002 tokens, texts[3] has 323 tokens; this model reads at most 320") == 0);
+  const End longer = refusal(of(EmbedIds(20, std::vector<TokenId>(321, 7))));
+  CHECK(longer.message.find("token_ids[15] has 321 tokens, and 4 more are too long; ") != std::string::npos);
   CHECK(refusal(of(EmbedIds{{2}, {}})).message.find("token_ids[1] has no tokens") != std::string::npos);
   CHECK(refusal(of(EmbedIds{{2, -1}})).message.find("token_ids[0][1] is -1") != std::string::npos);
   CHECK(refusal(of(EmbedIds{{228}})).outcome == Outcome::invalid_argument);
@@ -224,6 +226,49 @@ TEST_CASE("embed: inputs that cannot be embedded are refused by name") {
   const End generated = refusal(request_for({.id = 0, .sink = {}, .prompt = {1, 2}, .drawn = false, .max_tokens = 4}));
   CHECK(generated.outcome == Outcome::unsupported);
   CHECK(generated.message.find("encoder") != std::string::npos);
+}
+
+TEST_CASE("embed: an input that is too long is cut at its end where that is asked for, and usage says by how much") {
+  EncoderStage stage;
+  const auto ask = [&](Request request, std::uint32_t most = scheduler::kUnlimitedTokens) {
+    request.embed->truncate = true;
+    request.embed->most_tokens = most;
+    auto asked = stage.ask(std::move(request));
+    stage.run_all();
+    return asked;
+  };
+  const auto cut_to = [](std::vector<TokenId> ids, std::size_t most, TokenId last) {
+    ids.resize(most);
+    ids.back() = last;
+    return ids;
+  };
+  const std::string text(1000, '!');
+  const std::vector<TokenId> ids = stage.encoder->tokenizer()->encode(text, {});
+  REQUIRE(ids.size() == 1002);
+  // A text keeps the token that ends it.
+  const auto of_texts = ask(of(Texts{"cat", text}));
+  const std::vector<TokenId> cat = stage.encoder->tokenizer()->encode("cat", {});
+  CHECK(of_texts.values() == directly(*stage.encoder, {cat, cut_to(ids, 320, ids.back())}));
+  CHECK(of_texts.end().usage.prompt_tokens == cat.size() + 320);
+  CHECK(of_texts.end().usage.truncated_tokens == 682);
+  const auto shorter = ask(of(Texts{text}), 10);
+  CHECK(shorter.values() == directly(*stage.encoder, {cut_to(ids, 10, ids.back())}));
+  CHECK(shorter.end().usage.truncated_tokens == 992);
+  // Ids are the caller's own.
+  const auto of_ids = ask(of(EmbedIds{ids}));
+  CHECK(of_ids.values() == directly(*stage.encoder, {cut_to(ids, 320, ids[319])}));
+  CHECK(of_ids.end().usage.truncated_tokens == 682);
+  // A tenant's own limit counts, too.
+  Request limited = of(Texts{text});
+  limited.tenant.policy = std::make_shared<const scheduler::TenantPolicy>(
+      scheduler::TenantPolicy{.name = {}, .limits = {.max_context = 100}});
+  CHECK(ask(std::move(limited)).end().usage.prompt_tokens == 100);
+  CHECK(ask(of(Texts{"cat"})).end().usage.truncated_tokens == 0);
+  Request refused = of(Texts{text});
+  refused.embed->truncate = false;
+  auto asked = stage.ask(std::move(refused));
+  stage.run_all();
+  CHECK(asked.end().outcome == Outcome::too_long);
 }
 
 TEST_CASE("embed: a request waits until the model is loaded, and is computed then") {

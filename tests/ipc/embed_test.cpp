@@ -2,10 +2,12 @@
 #include <cmath>
 #include <fstream>
 #include <future>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "tests/ipc/fixture.h"
+#include "tests/ipc/http/http_client.h"
 #include "tests/ipc/real_server.h"
 
 namespace troupe::ipc {
@@ -39,6 +41,13 @@ actors::GatewayOptions tiny_encoder() {
 }
 
 using Vectors = std::vector<std::vector<float>>;
+
+nlohmann::json posted(ipc::http::test::HttpClient& client, const nlohmann::json& body) {
+  client.post("/v1/embeddings", body.dump());
+  const auto answer = client.expect();
+  INFO(answer.body);
+  return nlohmann::json::parse(answer.body);
+}
 
 }  // namespace
 
@@ -214,6 +223,45 @@ TEST_CASE("a language model embeds with its hidden states, with the same bits wh
   const auto refused = client->embed({.inputs = too_long}, kPatience);
   REQUIRE_FALSE(refused);
   REQUIRE(client->status()->count("requests_running") == 0);
+}
+
+TEST_CASE("embed over HTTP: texts that are too long are cut where the request says so") {
+  RealServer server(tiny_encoder());
+  const auto native = server.connect();
+  while (native->health()->readiness != client::Readiness::ready) std::this_thread::yield();
+  http::test::HttpClient client(server.path());
+  const std::string text(1000, '!');
+  const nlohmann::json refused = posted(client, {{"input", {text, "cat", text}}});
+  CHECK_THAT(refused["error"]["message"].get<std::string>(),
+             Catch::Contains("[0] has 1002 tokens") && Catch::Contains("[2] has 1002 tokens"));
+  const nlohmann::json cut = posted(client, {{"input", {text, "cat"}}, {"truncate", true}});
+  CHECK(cut["usage"]["truncated_tokens"] == 682);
+  CHECK(cut["data"].size() == 2);
+  const nlohmann::json as_many = posted(client, {{"input", text}, {"truncate_prompt_tokens", -1}});
+  CHECK(as_many["data"][0]["embedding"] == cut["data"][0]["embedding"]);
+  const nlohmann::json ten = posted(client, {{"input", text}, {"truncate_prompt_tokens", 10}});
+  CHECK(ten["usage"]["prompt_tokens"] == 10);
+  CHECK_FALSE(posted(client, {{"input", "cat"}, {"truncate", true}})["usage"].contains("truncated_tokens"));
+  for (const nlohmann::json& wrong :
+       {nlohmann::json{{"input", text}, {"truncate_prompt_tokens", 0}},
+        nlohmann::json{{"input", text}, {"truncate_prompt_tokens", -2}},
+        nlohmann::json{{"input", text}, {"truncate_prompt_tokens", 5}, {"truncate", false}}})
+    CHECK(posted(client, wrong)["error"]["param"] == "truncate_prompt_tokens");
+}
+
+TEST_CASE("embed: a server that was started with --embed-truncate cuts texts, unless a request says otherwise") {
+  actors::GatewayOptions options = tiny_encoder();
+  options.embed_truncate = true;
+  RealServer server(std::move(options));
+  const auto native = server.connect();
+  while (native->health()->readiness != client::Readiness::ready) std::this_thread::yield();
+  const std::string text(1000, '!');
+  const auto cut = native->embed({.inputs = std::vector{text}}, kPatience);
+  REQUIRE(cut);
+  CHECK(cut->prompt_tokens == 320);
+  http::test::HttpClient client(server.path());
+  CHECK(posted(client, {{"input", text}})["usage"]["truncated_tokens"] == 682);
+  CHECK(posted(client, {{"input", text}, {"truncate", false}}).contains("error"));
 }
 
 TEST_CASE("draining finishes running Embeds, and stopping ends the rest: no client waits for ever") {

@@ -87,6 +87,12 @@ constexpr auto kFields = std::to_array<Field>({
     {kEmbed, "dimensions", kInteger, honoured, "", "must equal the width of the model's vectors: none are shortened"},
     {kEmbed, "pooling", kString, honoured, R"("mean"|"cls"|"last")", "of troupe; default: the model's own"},
     {kEmbed, "normalize", kBoolean, honoured, "", "of troupe; default true"},
+    {kEmbed, "truncate", kBoolean, honoured, "",
+     "of text-embeddings-inference and Ollama: texts that are too long are cut at their end, or refused; default: as "
+     "the "
+     "server was started (--embed-truncate); usage.truncated_tokens says how much"},
+    {kEmbed, "truncate_prompt_tokens", kInteger, honoured, "",
+     "of vLLM: texts are cut to so many tokens; -1: to as many as the model reads"},
 
     // How many answers, how long, and in which shape.
     {kChat | kText, "n", kInteger, honoured, "", "answers from one prefill, 1 to 64"},

@@ -333,8 +333,9 @@ class EmbeddingAnswer final : public ApiAnswer {
       json.end_object();
     }
     json.end_array().field("model", facts_.model).key("usage").begin_object();
-    json.field("prompt_tokens", usage.prompt_tokens).field("total_tokens", usage.prompt_tokens).end_object();
-    json.key("troupe").begin_object().field("queue_seconds", usage.queue_seconds);
+    json.field("prompt_tokens", usage.prompt_tokens).field("total_tokens", usage.prompt_tokens);
+    if (usage.truncated_tokens > 0) json.field("truncated_tokens", usage.truncated_tokens);
+    json.end_object().key("troupe").begin_object().field("queue_seconds", usage.queue_seconds);
     json.field("compute_seconds", usage.compute_seconds).field("cpu_seconds", usage.cpu_seconds);
     if (!call_.echoed.user.empty()) json.raw_field("user", call_.echoed.user);
     json.end_object().end_object();

@@ -78,6 +78,23 @@ void read_inputs(Parsing& at, actors::EmbedInputs& asked) {
   }
 }
 
+void read_truncation(Parsing& at, actors::EmbedInputs& asked) {
+  if (at.fields.has("truncate")) at.fields.read("truncate", asked.truncate.emplace());
+  if (!at.fields.has("truncate_prompt_tokens")) return;
+  std::int32_t most = 0;
+  at.fields.read("truncate_prompt_tokens", most);
+  if (most < -1 || most == 0)
+    return at.fields.refuse("truncate_prompt_tokens",
+                            fmt::format("truncate_prompt_tokens is {}; it must be a number of tokens from 1 on, or -1 "
+                                        "for as many as the model reads",
+                                        most));
+  if (asked.truncate == false)
+    return at.fields.refuse("truncate_prompt_tokens",
+                            "truncate_prompt_tokens says how texts are cut, and truncate that none is; leave one out");
+  asked.truncate = true;
+  if (most > 0) asked.most_tokens = static_cast<std::uint32_t>(most);
+}
+
 }  // namespace
 
 void parse_completion(Parsing& at) {
@@ -120,6 +137,7 @@ void parse_embedding(Parsing& at) {
   if (pooling == "cls") asked.pooling = engine::Pooling::cls;
   if (pooling == "last") asked.pooling = engine::Pooling::last;
   at.fields.read("normalize", asked.normalise);
+  read_truncation(at, asked);
   at.fields.read("parse_special", request.parse_special);
   if (!at.fields.has("dimensions")) return;
   std::uint32_t dimensions = 0;
