@@ -131,7 +131,7 @@ inline constexpr std::size_t kMaxStopStrings = 16;
 inline constexpr std::size_t kMaxStopStringBytes = 256;
 inline constexpr std::size_t kMaxScopeBytes = 64;
 inline constexpr std::uint32_t kMaxChoices = 64;
-inline constexpr std::size_t kMaxEmbedInputs = 256;
+inline constexpr std::size_t kMaxEmbedInputs = 2048;  // as OpenAI takes
 inline constexpr std::size_t kMaxDetokenizeIds = 65'536;
 
 // Counts and times of an ended request: its receipt.

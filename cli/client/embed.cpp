@@ -81,7 +81,8 @@ Result<int> embed(const config::EmbedOptions& options, const config::Given& give
   request.normalise = !options.no_normalise;
   request.add_special = !options.no_bos;
   request.parse_special = options.special;
-  const std::size_t at_once = std::max<std::size_t>(1, (*client)->server().max_embed_inputs / 4);
+  constexpr std::uint32_t kAtOnce = 64;  // their vectors fit into a frame
+  const std::size_t at_once = std::clamp((*client)->server().max_embed_inputs, 1u, kAtOnce);
   for (std::size_t begin = 0; begin < texts->size(); begin += at_once) {
     const auto first = static_cast<std::ptrdiff_t>(begin);
     const auto last = static_cast<std::ptrdiff_t>(std::min(begin + at_once, texts->size()));

@@ -249,6 +249,26 @@ TEST_CASE("embed over HTTP: texts that are too long are cut where the request sa
     CHECK(posted(client, wrong)["error"]["param"] == "truncate_prompt_tokens");
 }
 
+TEST_CASE("embed over HTTP: 2,048 texts of one request come back in their order") {
+  RealServer server(tiny_encoder());
+  const auto native = server.connect();
+  while (native->health()->readiness != client::Readiness::ready) std::this_thread::yield();
+  http::test::HttpClient client(server.path());
+  const std::vector<std::string> words{"cat", "dog", "sun", "moon", "star"};
+  std::vector<nlohmann::json> alone;
+  for (const std::string& word : words) alone.push_back(posted(client, {{"input", word}})["data"][0]["embedding"]);
+  nlohmann::json texts;
+  for (std::size_t i = 0; i < actors::kMaxEmbedInputs; ++i) texts.push_back(words[i * i % words.size()]);
+  const nlohmann::json answer = posted(client, {{"input", texts}});
+  REQUIRE(answer["data"].size() == 2048);
+  for (std::size_t i = 0; i < 2048; ++i) {
+    CHECK(answer["data"][i]["index"] == i);
+    CHECK(answer["data"][i]["embedding"] == alone[i * i % words.size()]);
+  }
+  texts.push_back("cat");
+  CHECK(posted(client, {{"input", texts}})["error"]["param"] == "input");
+}
+
 TEST_CASE("embed: a server that was started with --embed-truncate cuts texts, unless a request says otherwise") {
   actors::GatewayOptions options = tiny_encoder();
   options.embed_truncate = true;

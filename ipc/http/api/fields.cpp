@@ -82,7 +82,7 @@ constexpr auto kFields = std::to_array<Field>({
      "the prompt comes before each answer; with logprobs those of its tokens, too"},
     {kText, "best_of", kInteger, honoured, "", "must equal n: all answers are returned, none is chosen"},
     {kEmbed, "input", kString | kArray, honoured, "",
-     "a text, token ids, or an array of up to 256 texts or arrays of token ids"},
+     "a text, token ids, or an array of up to 2,048 texts or arrays of token ids"},
     {kEmbed, "encoding_format", kString, honoured, R"("float"|"base64")", "base64: little-endian float32"},
     {kEmbed, "dimensions", kInteger, honoured, "", "must equal the width of the model's vectors: none are shortened"},
     {kEmbed, "pooling", kString, honoured, R"("mean"|"cls"|"last")", "of troupe; default: the model's own"},
