@@ -159,6 +159,8 @@ void Hub::add_counts(v1::Status& status) {
   }
   MetricList metrics;
   metrics.gauge("num_connections", "Open connections.", connections.size(), {.key = "connections"});
+  metrics.gauge("num_connections_without_key", "Open connections over TCP that have shown no right key.",
+                strangers.connections);
   metrics.gauge("num_streams", "Open streams on all connections.", streams, {.key = "streams"});
   const auto ended = [&](const char* result, std::string_view key, std::uint64_t count) {
     metrics.counter("connections", "Connections by what became of them.", count,

@@ -36,6 +36,11 @@ bool is_loading(const actors::Gateway& gateway, const std::string& name) {
   return false;
 }
 
+// Large bodies wait for room that all share (max_buffer_bytes).
+BadRequest too_large_without_key() {
+  return {413, fmt::format("without a key a body has at most {} bytes", kSmallFrameBytes)};
+}
+
 bool needs_model(RequestKind kind) { return kind == RequestKind::generate || kind == RequestKind::embed; }
 
 }  // namespace
@@ -152,6 +157,7 @@ asio::awaitable<void> HttpConnection::serve_loop() {
 asio::awaitable<void> HttpConnection::make_room_for_body() {
   const std::size_t bytes = reader_.body_bytes();
   if (bytes <= kSmallFrameBytes || bytes <= input_.bytes()) co_return;
+  if (is_stranger()) co_return reject(error_response(too_large_without_key()));
   const bool has_room = co_await wait_for_room(std::min<std::uint64_t>(bytes * 2, hub_.options.limits.max_frame_bytes),
                                                Clock::now() + hub_.options.limits.stall_timeout);
   if (has_room || closing_) co_return;
@@ -199,6 +205,7 @@ asio::awaitable<void> HttpConnection::on_head() {
                 .retry_after = user_->questions.seconds_to_next(Clock::now())},
         route_->dialect));
   if (head.length.value_or(0) > kSmallFrameBytes) {
+    if (is_stranger()) co_return reject(error_response(too_large_without_key()));
     co_await wait_for_room(*head.length);
     if (!closing_) reader_.reserve_body();
   }

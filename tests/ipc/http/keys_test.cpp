@@ -201,6 +201,21 @@ TEST_CASE("keys: a connection is kept for the time to a greeting until it shows 
   CHECK(status_with(holder, web.text) == 200);
 }
 
+TEST_CASE("keys: without a right key no large body is read") {
+  const MadeKey web = key_named("web");
+  FakeServer server(with_keys({web.key}));
+  const TcpAddress address = server.server->tcp_addresses().at(0);
+  const std::string head = "POST /open HTTP/1.1\r\nHost: localhost\r\n";
+  HttpClient announced(address), in_chunks(address), holder(address);
+  announced.send(head + "Content-Length: 1000000\r\n\r\n");
+  CHECK(announced.expect().status == 413);
+  in_chunks.send(head + "Transfer-Encoding: chunked\r\n\r\n20000\r\n" + std::string(0x20000, 'x') + "\r\n");
+  CHECK(in_chunks.expect().status == 413);
+  holder.post("/v1/completions", R"({"model":"fake","prompt":")" + std::string(1'000'000, 'x') + "\"}",
+              "x-api-key: " + web.text + "\r\n");
+  server.gateway.wait_submitted(0);
+}
+
 TEST_CASE("keys: of connections that stay without a key all but a few end after a while") {
   const MadeKey web = key_named("web");
   ServerOptions options = with_keys({web.key});
