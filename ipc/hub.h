@@ -139,8 +139,9 @@ struct Hub {
   LogQuota broken_lines;                // connections ended by us
   // Why a connection that has shown a right key gets no place among those that have; nullopt: it has one now.
   std::function<std::optional<Refusal>(Connection&)> let_in;
-  User strangers;                  // connections over TCP that have shown no right key (strangers.h)
-  std::function<void()> on_empty;  // called when the last connection has closed; set while draining
+  User strangers;                           // connections over TCP that have shown no right key (keys/strangers.h)
+  std::uint32_t num_strangers_checked = 0;  // of these the ones whose key is being checked
+  std::function<void()> on_empty;           // called when the last connection has closed; set while draining
 
  private:
   void tick();

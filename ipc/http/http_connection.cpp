@@ -266,8 +266,11 @@ asio::awaitable<void> HttpConnection::wait_for_tenant(std::optional<api::ApiErro
           if (const auto self = weak.lock()) static_cast<HttpConnection&>(*self).event_.cancel();
         });
       });
+  const std::uint32_t one = is_stranger() ? 1 : 0;
   key_is_checked_ = true;
+  hub_.num_strangers_checked += one;
   while (!closing_ && !decision->has_value()) co_await something();
+  hub_.num_strangers_checked -= one;
   key_is_checked_ = false;
   if (closing_) co_return;
   if (auto* error = std::get_if<api::ApiError>(&**decision)) {

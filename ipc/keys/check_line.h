@@ -12,7 +12,7 @@
 
 namespace troupe::ipc {
 
-inline constexpr std::size_t kMaxWaitingKeys = 32;     // with an id that a key has, about 10 ms each
+inline constexpr std::size_t kMaxWaitingKeys = 64;     // with an id that a key has, about 10 ms each
 inline constexpr std::size_t kMaxWaitingGuesses = 16;  // with any other id
 
 struct KeyCheck {
