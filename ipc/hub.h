@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -138,7 +139,7 @@ struct Hub {
   LogQuota refused_lines;               // connections not accepted
   LogQuota broken_lines;                // connections ended by us
   // Why a connection that has shown a right key gets no place among those that have; nullopt: it has one now.
-  std::function<std::optional<Refusal>(Connection&)> let_in;
+  std::function<std::optional<scheduler::Refusal>(Connection&)> let_in;
   User strangers;                           // connections over TCP that have shown no right key (keys/strangers.h)
   std::uint32_t num_strangers_checked = 0;  // of these the ones whose key is being checked
   std::function<void()> on_empty;           // called when the last connection has closed; set while draining

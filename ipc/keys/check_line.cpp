@@ -14,8 +14,8 @@ bool are_one_pair(const KeyCheck& a, const KeyCheck& b) { return have_one_id(a, 
 
 std::optional<KeyCheck> CheckLine::push(KeyCheck check) {
   const bool has_id = check.has_id;
-  auto& [waiting, last_round] = lines_[has_id];
-  std::uint64_t round = last_round + 1;
+  std::vector<Waiting>& waiting = lines_[has_id].waiting;
+  std::uint64_t round = lines_[has_id].round + 1;
   for (const Waiting& each : waiting)
     if (are_one_pair(each.check, check)) round = std::max(round, each.round + 1);
   waiting.push_back({std::move(check), round});

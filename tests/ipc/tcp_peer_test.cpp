@@ -64,12 +64,15 @@ struct Listening {
   std::uint16_t port = 0;
 };
 
+// From a port that no other socket has: connect() alone may choose one that others have, too, and another socket could
+// not take it over then.
 FileDescriptor connect_v4(std::uint16_t port) {
   FileDescriptor fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
-  address.sin_port = htons(port);
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  REQUIRE(::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0);
+  address.sin_port = htons(port);
   REQUIRE(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0);
   return fd;
 }
