@@ -53,9 +53,16 @@ Caller named_tcp_caller(std::string address, std::optional<std::uint32_t> uid, s
 
 std::uint32_t user_of(const Caller& caller) { return caller.is_known ? caller.peer.uid : kTcpUser; }
 
+bool comes_as_stranger(const Hub& hub, const Caller& caller) {
+  const HttpOptions& http = hub.options.http;
+  return caller.is_tcp && !caller.is_known && http.authenticator && (!http.kernel_names || caller.refused);
+}
+
 scheduler::Tenant first_tenant(const Hub& hub, const Caller& caller) {
   scheduler::Tenant tenant = tenant_of(hub.options.tenants, caller.facts);
   if (!caller.is_known) tenant.is_owner = false;
+  // A name that no tenant has: what strangers are refused and leave unread is not counted for the server's own user.
+  if (comes_as_stranger(hub, caller)) tenant.id = scheduler::named_tenant("without a key");
   return tenant;
 }
 
@@ -65,7 +72,7 @@ Connection::Connection(Hub& hub, Caller caller, Socket&& socket)
       caller_(std::move(caller)),
       tenant_(first_tenant(hub, caller_)),
       tally_(hub.tally(tenant_.id)),
-      user_(hub.user(user_of(caller_))),
+      user_(comes_as_stranger(hub, caller_) ? &hub.strangers : &hub.user(user_of(caller_))),
       outbox_(std::make_shared<Outbox>(hub.options.limits.max_outbox_bytes,
                                        std::make_unique<BufferShare>(hub.answers, tenant_),
                                        [this, &io = hub.io] {
@@ -100,9 +107,9 @@ ActiveFor Connection::active_for() const {
 asio::awaitable<void> Connection::wait_for_leave() {
   before_wait();
   held_back_ = true;
-  while (!closing_ && outbox_->is_half_full()) co_await wait(kHangUpInterval);  // write_loop() ends this wait
-  while (!closing_ && !user_.frames.take(Clock::now())) {
-    const std::chrono::duration<double> to_next(user_.frames.seconds_to_next(Clock::now()));
+  while (!closing_ && outbox_is_full()) co_await wait(kHangUpInterval);  // write_loop() ends this wait
+  while (!closing_ && !user_->frames.take(Clock::now())) {
+    const std::chrono::duration<double> to_next(user_->frames.seconds_to_next(Clock::now()));
     co_await wait(std::max(kPaceInterval, std::chrono::ceil<std::chrono::milliseconds>(to_next)));
   }
   held_back_ = false;
@@ -219,7 +226,7 @@ asio::awaitable<void> Connection::write_loop() {
     bytes = std::string();  // frees the buffer, which may be as large as the largest frame
     outbox_->written();
     written();
-    if (held_back_ && !outbox_->is_half_full()) leave_.cancel();
+    if (held_back_ && !outbox_is_full()) leave_.cancel();
     streams_.pass_on_written();
   }
   if (socket_.is_open()) flushed();

@@ -17,6 +17,7 @@
 
 #include "ipc/frames/wire.h"
 #include "ipc/hub.h"
+#include "ipc/keys/strangers.h"
 #include "ipc/outbox.h"
 #include "ipc/rate_limits.h"
 #include "ipc/sockets/connected_socket.h"
@@ -46,8 +47,10 @@ struct Caller {
 // A client over TCP: the user that the kernel names; uid: nullopt where it names none.
 [[nodiscard]] Caller named_tcp_caller(std::string address, std::optional<std::uint32_t> uid,
                                       std::vector<std::uint32_t> gids);
-// The user that the caller's connections and rates are counted for.
+// The user that the caller's connections and rates are counted for, once it is no stranger.
 [[nodiscard]] std::uint32_t user_of(const Caller& caller);
+// Whether only a key can tell who the caller is.
+[[nodiscard]] bool comes_as_stranger(const Hub& hub, const Caller& caller);
 
 // The refusal of a client over TCP that has no uid here, and that no rule lets in.
 [[nodiscard]] Refusal unnamed_over_tcp();
@@ -82,7 +85,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Checks the timeouts; returns whether any is still running.
   bool tick(Clock::time_point now);
   std::uint32_t uid() const { return caller_.peer.uid; }
-  User& user() const { return user_; }
+  User& user() const { return *user_; }
+  // Counts for another user from now on; what is counted of connections is the caller's.
+  void set_user(User& user) { user_ = &user; }
+  // Over TCP, where keys are asked for, without a user that the kernel names: it has shown no right key, or a wrong one
+  // after it.
+  bool is_stranger() const { return user_ == &hub_.strangers; }
   bool is_admitted(const Guests& guests) {
     if (caller_.is_tcp) return !caller_.is_known || admitted(caller_.peer.uid, caller_.facts.gids, guests);
     return admitted(caller_.peer, socket_.native_handle(), guests);
@@ -91,6 +99,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::uint64_t outbox_bytes() const { return outbox_->bytes(); }
   // Since when it has been kept for a next request, of which nothing has come; nullopt: it is used, or was never.
   virtual std::optional<Clock::time_point> idle_since() { return std::nullopt; }
+  // Of one that is a stranger.
+  virtual Stranger stranger() { return {}; }
 
  protected:
   Connection(Hub& hub, Caller caller, Socket&& socket);
@@ -128,6 +138,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   asio::awaitable<void> elsewhere(std::function<void()> work);
 
   void set_tenant(scheduler::Tenant tenant);
+  // No request is read until the client has read more of its answers. Of a stranger's none waits beside another.
+  bool outbox_is_full() const { return is_stranger() ? outbox_->bytes() > 0 : outbox_->is_half_full(); }
   // The same as the public one, with the bytes that say it to the client; `why` is for the log.
   void break_off(const std::string& why, std::string last_bytes);
   // No more requests; the write loop sends what is queued, then flushed() is called, or close() after a while.
@@ -147,7 +159,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // one at its begin.
   scheduler::Tenant tenant_;
   std::shared_ptr<Tally> tally_;  // of tenant_; not null
-  User& user_;
+  User* user_;                    // not null
   const std::shared_ptr<Outbox> outbox_;
   BufferShare input_;  // of a large message, from its header until it is handled
   ReadPace pace_;

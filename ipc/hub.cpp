@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ipc/connection.h"
+#include "ipc/keys/guess_limits.h"
 
 namespace troupe::ipc {
 namespace {
@@ -13,6 +14,12 @@ namespace {
 constexpr std::size_t kReadBytes = 64u << 10;
 constexpr std::chrono::milliseconds kStatusInterval{50};
 constexpr std::size_t kMaxRememberedUsers = 4096;
+
+std::vector<Stranger> look_at(const std::vector<std::shared_ptr<Connection>>& connections) {
+  std::vector<Stranger> strangers;
+  for (const auto& connection : connections) strangers.push_back(connection->stranger());
+  return strangers;
+}
 
 }  // namespace
 
@@ -28,6 +35,7 @@ Hub::Hub(ServerOptions server_options)
       frames(std::make_shared<BufferBudget>(options.limits.max_buffer_bytes / 2)),
       answers(std::make_shared<BufferBudget>(options.limits.max_buffer_bytes / 2)),
       scratch(kReadBytes),
+      strangers(kTcpUser, options),
       tick_timer_(io),
       status_timer_(io) {}
 
@@ -40,6 +48,28 @@ void Hub::forget(const std::shared_ptr<Connection>& connection) {
   --connection->user().connections;
   if (connections.empty()) empty_since = Clock::now();
   if (connections.empty() && on_empty) std::exchange(on_empty, nullptr)();
+}
+
+void Hub::make_stranger(Connection& connection, bool is_stranger) {
+  User& to = is_stranger ? strangers : user(kTcpUser);
+  ++to.connections;
+  --connection.user().connections;
+  connection.set_user(to);
+}
+
+std::vector<std::shared_ptr<Connection>> Hub::all_strangers() const {
+  std::vector<std::shared_ptr<Connection>> all;
+  if (strangers.connections == 0) return all;
+  for (const auto& connection : connections)
+    if (connection->is_stranger()) all.push_back(connection);
+  return all;
+}
+
+bool Hub::close_stranger_for(const std::string& address) {
+  const auto all = all_strangers();
+  const auto goes = stranger_to_make_room(look_at(all), address.empty() ? address : guessing_peer(address));
+  if (goes) all[*goes]->close();
+  return goes.has_value();
 }
 
 User& Hub::user(std::uint32_t uid) {
@@ -63,10 +93,12 @@ std::shared_ptr<Tally> Hub::tally(TenantId tenant) {
 }
 
 void Hub::set_rates() {
-  for (auto& [uid, user] : users_) {
+  const auto set_rates_of = [this](User& user) {
     user.frames.set_rate(options.limits.max_frames_per_second);
     user.questions.set_rate(options.limits.max_questions_per_second);
-  }
+  };
+  for (auto& [uid, user] : users_) set_rates_of(user);
+  set_rates_of(strangers);
   for (auto& [tenant, tally] : tallies_) tally->refusals.set_rate(options.limits.max_refusals_per_second);
 }
 
@@ -127,6 +159,8 @@ void Hub::add_counts(v1::Status& status) {
   }
   MetricList metrics;
   metrics.gauge("num_connections", "Open connections.", connections.size(), {.key = "connections"});
+  metrics.gauge("num_connections_without_key", "Open connections over TCP that have shown no right key.",
+                strangers.connections);
   metrics.gauge("num_streams", "Open streams on all connections.", streams, {.key = "streams"});
   const auto ended = [&](const char* result, std::string_view key, std::uint64_t count) {
     metrics.counter("connections", "Connections by what became of them.", count,
@@ -205,6 +239,11 @@ void Hub::tick() {
   const Clock::time_point now = Clock::now();
   bool again = false;
   for (const std::shared_ptr<Connection>& connection : all_connections()) again |= connection->tick(now);
+  auto all = all_strangers();
+  while (const auto goes = stranger_beyond_part(look_at(all), options.limits.max_connections_per_uid, now)) {
+    all[*goes]->close();
+    all.erase(all.begin() + static_cast<std::ptrdiff_t>(*goes));
+  }
   if (again) arm_tick();
 }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -85,6 +86,11 @@ struct Hub {
   void stop_ticking();
   void remember(const std::shared_ptr<Connection>& connection);
   void forget(const std::shared_ptr<Connection>& connection);
+  // Closes the stranger that is to make room for a connection of this address (empty: for one that is no stranger);
+  // false: none can.
+  bool close_stranger_for(const std::string& address);
+  // Counts a connection for all strangers together, or for all clients over TCP.
+  void make_stranger(Connection& connection, bool is_stranger);
   // A copy of `connections`, for loops in which connections may close.
   std::vector<std::shared_ptr<Connection>> all_connections() const { return {connections.begin(), connections.end()}; }
   // The user with this uid; the reference is valid while the user has a connection. Users without one are kept for
@@ -132,10 +138,16 @@ struct Hub {
   std::uint64_t outbox_peak_bytes = 0;  // of all connections together, the maximum over all calls of add_counts()
   LogQuota refused_lines;               // connections not accepted
   LogQuota broken_lines;                // connections ended by us
-  std::function<void()> on_empty;       // called when the last connection has closed; set while draining
+  // Why a connection that has shown a right key gets no place among those that have; nullopt: it has one now.
+  std::function<std::optional<scheduler::Refusal>(Connection&)> let_in;
+  User strangers;                           // connections over TCP that have shown no right key (keys/strangers.h)
+  std::uint32_t num_strangers_checked = 0;  // of these the ones whose key is being checked
+  std::function<void()> on_empty;           // called when the last connection has closed; set while draining
 
  private:
   void tick();
+  // What close_stranger_for() and tick() choose from.
+  std::vector<std::shared_ptr<Connection>> all_strangers() const;
   void arm_status();
   void put_status_question();
 

@@ -139,7 +139,9 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
             hub.options.on_stuck),
         door(hub.io, AF_UNIX, listening.release(), [this](FileDescriptor fd) { welcome(std::move(fd)); }),
         groups(hub.io, hub.options.find_groups ? hub.options.find_groups : groups_of_user),
-        work(hub.io.get_executor()) {}
+        work(hub.io.get_executor()) {
+    hub.let_in = [this](Connection& connection) { return let_in(connection); };
+  }
 
   Status listen_on_tcp();
   void welcome(FileDescriptor connection);
@@ -149,10 +151,17 @@ struct Server::Impl : std::enable_shared_from_this<Server::Impl> {
   void serve_tcp(FileDescriptor connection, Caller caller);
   void turn_away_tcp(const FileDescriptor& connection, const Rejection& why);
   void turn_away(FileDescriptor connection, const Peer& peer, const Rejection& why);
-  std::optional<Rejection> no_room_for(std::uint32_t uid);
+  // Why this user may have no more connections, or no more may be in all.
+  std::optional<Rejection> has_enough(std::uint32_t uid);
+  std::optional<Rejection> are_enough(std::uint32_t uid);
   // As the above; of connections over HTTP that are kept for a next request the one that has waited for it longest is
-  // closed instead: the user's own, or, where there are too many in all, also one of a user with more of them.
+  // closed instead: the user's own, or, where there are too many in all, also one of a user with more of them, and a
+  // stranger before any other.
   std::optional<Rejection> make_room_for(std::uint32_t uid);
+  void close_idle_for(std::uint32_t uid, bool of_others);
+  std::optional<Rejection> make_room_for_stranger(const std::string& address);
+  // A stranger has shown a right key: see Hub::let_in.
+  std::optional<Refusal> let_in(Connection& connection);
   void turn_away_waiting();
   void stop_accepting();
   void close_connections(std::function<void()> done);
@@ -261,7 +270,9 @@ void Server::Impl::turn_away_tcp(const FileDescriptor& connection, const Rejecti
 
 void Server::Impl::serve_tcp(FileDescriptor connection, Caller caller) {
   const std::shared_ptr<http::TlsFront>& tls = hub.options.http.tls;
-  if (const auto why = make_room_for(user_of(caller))) return turn_away_tcp(connection, *why);
+  const auto why =
+      comes_as_stranger(hub, caller) ? make_room_for_stranger(caller.address) : make_room_for(user_of(caller));
+  if (why) return turn_away_tcp(connection, *why);
   if (tls) {
     auto decrypted = tls->wrap(std::move(connection));
     if (!decrypted) {
@@ -275,36 +286,64 @@ void Server::Impl::serve_tcp(FileDescriptor connection, Caller caller) {
   serve_http(hub, std::move(caller), connected_socket(hub.io, tls ? AF_UNIX : AF_INET, std::move(connection)));
 }
 
-std::optional<Rejection> Server::Impl::no_room_for(std::uint32_t uid) {
-  const ServerOptions& options = hub.options;
+std::optional<Rejection> Server::Impl::has_enough(std::uint32_t uid) {
+  const std::uint32_t most = hub.options.limits.max_connections_per_uid;
   const std::uint32_t own = hub.user(uid).connections + groups.num_waiting(uid);
-  if (own >= options.limits.max_connections_per_uid)
-    return Rejection{Outcome::quota, uid, false, own, options.limits.max_connections_per_uid};
+  if (own < most) return std::nullopt;
+  return Rejection{Outcome::quota, uid, false, own, most};
+}
+
+std::optional<Rejection> Server::Impl::are_enough(std::uint32_t uid) {
+  const std::uint32_t most = hub.options.limits.max_connections;
   const bool of_owner = uid != kTcpUser && is_owner(uid);
-  const std::uint64_t kept = of_owner ? 0 : scheduler::kept_for_owner_of(options.limits.max_connections);
-  const std::uint64_t limit = options.limits.max_connections - kept;
-  if (hub.connections.size() + groups.num_waiting() >= limit)
-    return Rejection{Outcome::queue_full, 0, kept == 0, 0, limit};
-  return std::nullopt;
+  const std::uint64_t kept = of_owner ? 0 : scheduler::kept_for_owner_of(most);
+  if (hub.connections.size() + groups.num_waiting() < most - kept) return std::nullopt;
+  return Rejection{Outcome::queue_full, 0, kept == 0, 0, most - kept};
 }
 
 std::optional<Rejection> Server::Impl::make_room_for(std::uint32_t uid) {
-  const auto why = no_room_for(uid);
-  if (!why) return why;
+  if (has_enough(uid)) close_idle_for(uid, /*of_others=*/false);
+  if (const auto why = has_enough(uid)) return why;
+  if (are_enough(uid) && !hub.close_stranger_for({})) close_idle_for(uid, /*of_others=*/true);
+  return are_enough(uid);
+}
+
+void Server::Impl::close_idle_for(std::uint32_t uid, bool of_others) {
   const User& own = hub.user(uid);
   std::shared_ptr<Connection> longest;
   std::optional<Clock::time_point> since;
   for (const auto& connection : hub.connections) {
     const User& other = connection->user();
-    const bool may_go = &other == &own || (why->code == Outcome::queue_full && other.connections > own.connections);
+    const bool may_go = &other == &own || (of_others && other.connections > own.connections);
     const auto idle = may_go ? connection->idle_since() : std::nullopt;
     if (!idle || (since && *since <= *idle)) continue;
     since = idle;
     longest = connection;
   }
-  if (!longest) return why;
-  longest->close();  // as after the keep-alive timeout
-  return no_room_for(uid);
+  if (longest) longest->close();  // as after the keep-alive timeout
+}
+
+std::optional<Rejection> Server::Impl::make_room_for_stranger(const std::string& address) {
+  const std::uint32_t most = hub.options.limits.max_connections_per_uid;
+  const auto why_not = [&]() -> std::optional<Rejection> {
+    // Those whose key is being checked are bounded by the line that they wait in, and take no place from others.
+    const std::uint32_t open = hub.strangers.connections - hub.num_strangers_checked;
+    if (open < most) return are_enough(kTcpUser);
+    return Rejection{Outcome::quota, kTcpUser, false, open, most};
+  };
+  // Several, where keys were checked meanwhile.
+  while (why_not() && hub.close_stranger_for(address)) {
+  }
+  if (why_not() && hub.strangers.connections == 0) close_idle_for(kTcpUser, /*of_others=*/true);
+  return why_not();
+}
+
+std::optional<Refusal> Server::Impl::let_in(Connection& connection) {
+  if (!connection.is_stranger()) return std::nullopt;
+  if (has_enough(kTcpUser)) close_idle_for(kTcpUser, /*of_others=*/false);
+  if (const auto why = has_enough(kTcpUser)) return to_refusal(*why);
+  hub.make_stranger(connection, false);
+  return std::nullopt;
 }
 
 // Refuses with a few system calls per connection, since there may be thousands a second.

@@ -87,7 +87,7 @@ asio::awaitable<bool> FrameConnection::take_frames() {
     if (!body->has_value()) break;
     if (handled > 0 && handled % kFramesPerTurn == 0)
       co_await asio::post(hub_.io, asio::use_awaitable);  // lets handlers of other connections run
-    if (outbox_->is_half_full() || !user_.frames.take(Clock::now())) co_await wait_for_leave();
+    if (outbox_->is_half_full() || !user_->frames.take(Clock::now())) co_await wait_for_leave();
     if (closing_) co_return true;
     const std::size_t size = (*body)->size();
     Decoded decoded;

@@ -233,7 +233,7 @@ Arrival FrameConnection::arrival_of(const std::string& model) const {
 
 Streams::Stream* FrameConnection::open_control(std::uint64_t number, RequestKind kind) {
   const Clock::time_point now = Clock::now();
-  if (user_.questions.take(now)) return open_stream(number, kind);
+  if (user_->questions.take(now)) return open_stream(number, kind);
   const std::uint32_t most = hub_.options.limits.max_questions_per_second;
   refuse(streams_.contains(number) ? 0 : number, kind,
          {.outcome = Outcome::quota,
@@ -243,7 +243,7 @@ Streams::Stream* FrameConnection::open_control(std::uint64_t number, RequestKind
               caller_.peer.uid, most),
           .field = "max_questions_per_second",
           .limit = most,
-          .retry_after = user_.questions.seconds_to_next(now)});
+          .retry_after = user_->questions.seconds_to_next(now)});
   return nullptr;
 }
 

@@ -12,6 +12,7 @@
 #include "ipc/http/border.h"
 #include "ipc/http/key_authenticator.h"
 #include "ipc/http/request_id.h"
+#include "ipc/keys/guess_limits.h"
 
 namespace troupe::ipc::http {
 namespace {
@@ -33,6 +34,11 @@ bool is_loading(const actors::Gateway& gateway, const std::string& name) {
   for (const actors::ModelHealth& each : gateway.health())
     if (name.empty() || each.name == name) return each.readiness == actors::Readiness::loading;
   return false;
+}
+
+// Large bodies wait for room that all share (max_buffer_bytes).
+BadRequest too_large_without_key() {
+  return {413, fmt::format("without a key a body has at most {} bytes", kSmallFrameBytes)};
 }
 
 bool needs_model(RequestKind kind) { return kind == RequestKind::generate || kind == RequestKind::embed; }
@@ -151,6 +157,7 @@ asio::awaitable<void> HttpConnection::serve_loop() {
 asio::awaitable<void> HttpConnection::make_room_for_body() {
   const std::size_t bytes = reader_.body_bytes();
   if (bytes <= kSmallFrameBytes || bytes <= input_.bytes()) co_return;
+  if (is_stranger()) co_return reject(error_response(too_large_without_key()));
   const Clock::time_point begun = Clock::now();
   const bool has_room = co_await wait_for_room(std::min<std::uint64_t>(bytes * 2, hub_.options.limits.max_frame_bytes),
                                                begun + hub_.options.limits.stall_timeout);
@@ -169,7 +176,7 @@ asio::awaitable<void> HttpConnection::make_room_for_body() {
 asio::awaitable<void> HttpConnection::on_head() {
   const RequestHead& head = reader_.head();
   begin_answering(head);
-  if (outbox_->is_half_full() || !user_.frames.take(Clock::now())) co_await wait_for_leave();
+  if (outbox_is_full() || !user_->frames.take(Clock::now())) co_await wait_for_leave();
   if (closing_) co_return;
   if (caller_.is_tcp) {
     if (const auto wrong = check_host(head, hub_.options.http.border)) co_return reject(error_response(*wrong));
@@ -189,7 +196,7 @@ asio::awaitable<void> HttpConnection::on_head() {
   if (closing_) co_return;
   if (misdirected) co_return reject(std::move(*misdirected));
   if (refused) co_return reject(error_response(*refused, route_->dialect, Outcome::permission));
-  if (route_->is_question && !user_.questions.take(Clock::now()))
+  if (route_->is_question && !user_->questions.take(Clock::now()))
     co_return reject(error_response(
         Refusal{.outcome = Outcome::quota,
                 .message =
@@ -197,9 +204,10 @@ asio::awaitable<void> HttpConnection::on_head() {
                                 hub_.options.limits.max_questions_per_second),
                 .field = "max_questions_per_second",
                 .limit = hub_.options.limits.max_questions_per_second,
-                .retry_after = user_.questions.seconds_to_next(Clock::now())},
+                .retry_after = user_->questions.seconds_to_next(Clock::now())},
         route_->dialect));
   if (head.length.value_or(0) > kSmallFrameBytes) {
+    if (is_stranger()) co_return reject(error_response(too_large_without_key()));
     co_await wait_for_room(*head.length);
     if (!closing_) reader_.reserve_body();
   }
@@ -261,12 +269,21 @@ asio::awaitable<void> HttpConnection::wait_for_tenant(std::optional<api::ApiErro
           if (const auto self = weak.lock()) static_cast<HttpConnection&>(*self).event_.cancel();
         });
       });
+  const std::uint32_t one = is_stranger() ? 1 : 0;
+  key_is_checked_ = true;
+  hub_.num_strangers_checked += one;
   while (!closing_ && !decision->has_value()) co_await something();
+  hub_.num_strangers_checked -= one;
+  key_is_checked_ = false;
   if (closing_) co_return;
-  if (auto* error = std::get_if<api::ApiError>(&**decision))
+  if (auto* error = std::get_if<api::ApiError>(&**decision)) {
+    if (comes_as_stranger(hub_, caller_)) hub_.make_stranger(*this, true);
     refused = std::move(*error);
-  else
+  } else if (const auto no_place = hub_.let_in(*this)) {
+    refused = api::api_error(*no_place);
+  } else {
     set_tenant(std::get<scheduler::Tenant>(std::move(**decision)));
+  }
 }
 
 void HttpConnection::begin_answering() { answering_.emplace(++number_, hub_.options.http.silence); }
@@ -390,6 +407,15 @@ std::optional<Clock::time_point> HttpConnection::idle_since() {
   return head_since_;
 }
 
+Stranger HttpConnection::stranger() {
+  Stranger self{.peer = guessing_peer(caller_.address)};
+  if (key_is_checked_) return self;
+  self.idle_since = head_since_;
+  char byte = 0;
+  self.has_unread = ::recv(socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+  return self;
+}
+
 bool HttpConnection::watch(Clock::time_point now) {
   const ServerOptions& options = hub_.options;
   const auto too_late = [&](const std::string& why) {
@@ -426,7 +452,10 @@ bool HttpConnection::watch(Clock::time_point now) {
       break;
   }
   if (answering_ || decoding_ || held_back_) return false;
-  const auto idle = number_ == 0 ? options.limits.hello_timeout : options.limits.keep_alive_timeout;
+  const auto& limits = options.limits;
+  const auto idle = number_ == 0    ? limits.hello_timeout
+                    : is_stranger() ? std::min(limits.hello_timeout, limits.keep_alive_timeout)
+                                    : limits.keep_alive_timeout;
   if (now - head_since_ < idle) return true;
   close();  // nothing is sent: a client would take it for the answer to its next request
   return false;

@@ -28,6 +28,7 @@ class HttpConnection final : public Connection, private Exchange {
   void start() override;
   void announce_draining() override {}  // each answer says that it is the connection's last
   std::optional<Clock::time_point> idle_since() override;
+  Stranger stranger() override;
   void close_when_flushed() override;
 
  private:
@@ -132,8 +133,9 @@ class HttpConnection final : public Connection, private Exchange {
   Clock::time_point body_mark_{};
   std::size_t body_then_ = 0;
   MessageArrival body_arrival_;
-  bool request_ended_ = false;  // since the last read
-  bool input_ended_ = false;    // the client has closed its sending side
+  bool key_is_checked_ = false;  // the request that is being answered waits for it
+  bool request_ended_ = false;   // since the last read
+  bool input_ended_ = false;     // the client has closed its sending side
   bool end_after_writing_ = false;
   bool must_linger_ = false;  // the client may still be sending what is not read
   bool lingering_ = false;    // the answer is sent and our side is closed: what comes is dropped

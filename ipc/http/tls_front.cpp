@@ -9,12 +9,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <asio.hpp>
 #include <asio/ssl.hpp>
 #include <cerrno>
 #include <condition_variable>
 #include <exception>
+#include <list>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -34,7 +36,6 @@ using Context = std::shared_ptr<asio::ssl::context>;
 constexpr std::size_t kBufferBytes = 16u << 10;         // the longest record of TLS
 constexpr std::size_t kMaxCertificateBytes = 1u << 20;  // with its chain
 constexpr int kPairBufferBytes = 32 << 10;              // that the kernel holds, each way; it doubles it
-constexpr std::chrono::seconds kGoodbyeTimeout{5};      // for the client to close, after the last byte
 constexpr std::chrono::seconds kFlushTime{2};
 
 // What a client gets that speaks HTTP without TLS, without it.
@@ -166,13 +167,28 @@ class Place {
   bool has_sent_ = false;
 };
 
+class TlsPipe;
+
+// The connections that wait for their clients to close, in the order in which they began to. On the tls thread.
+class Ending {
+ public:
+  Ending(std::size_t most, std::chrono::milliseconds its_time) : time(its_time), most_(most) {}
+  void add(const std::shared_ptr<TlsPipe>& pipe);
+  const std::chrono::milliseconds time;
+
+ private:
+  const std::size_t most_;
+  std::list<std::weak_ptr<TlsPipe>> pipes_;
+};
+
 // One connection: decrypts to one end of the pair, encrypts what comes from it. Lives as long as its loops.
 class TlsPipe : public std::enable_shared_from_this<TlsPipe> {
  public:
-  TlsPipe(asio::io_context& io, Context context, std::unique_ptr<Place> place, int family, FileDescriptor tcp,
-          FileDescriptor inner)
+  TlsPipe(asio::io_context& io, Context context, std::unique_ptr<Place> place, std::shared_ptr<Ending> ending,
+          int family, FileDescriptor tcp, FileDescriptor inner)
       : context_(std::move(context)),
         place_(std::move(place)),
+        ending_(std::move(ending)),
         tls_(connected_socket(io, family, std::move(tcp)), *context_),
         inner_(connected_socket(io, AF_UNIX, std::move(inner))),
         deadline_(io) {}
@@ -183,6 +199,13 @@ class TlsPipe : public std::enable_shared_from_this<TlsPipe> {
   void start(std::chrono::milliseconds handshake_timeout) {
     close_after(handshake_timeout);
     run(handshake());
+    run(watch_server());
+  }
+  void close() {
+    asio::error_code ignored;
+    deadline_.cancel();
+    tls_.next_layer().close(ignored);
+    inner_.close(ignored);
   }
 
  private:
@@ -203,8 +226,19 @@ class TlsPipe : public std::enable_shared_from_this<TlsPipe> {
     co_await tls_.async_handshake(asio::ssl::stream_base::server, asio::redirect_error(asio::use_awaitable, error));
     if (error) co_return close();
     deadline_.cancel();
+    has_shaken_hands_ = true;
+    inner_.cancel(error);
     run(decrypt());
     run(encrypt());
+  }
+
+  // Ends the connection if the server has closed its end before the handshake is done, with nothing to say.
+  asio::awaitable<void> watch_server() {
+    const auto self = shared_from_this();
+    asio::error_code error;
+    co_await inner_.async_wait(Socket::wait_read, asio::redirect_error(asio::use_awaitable, error));
+    char byte = 0;
+    if (!error && !has_shaken_hands_ && ::recv(inner_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0) close();
   }
 
   // What the client begins with, which stays in the socket; nullopt: nothing.
@@ -221,12 +255,12 @@ class TlsPipe : public std::enable_shared_from_this<TlsPipe> {
 
   asio::awaitable<void> answer_in_the_clear() {
     asio::error_code ignored;
-    inner_.close(ignored);  // the server sees that the client is gone
+    has_shaken_hands_ = true;  // there will be no handshake
+    inner_.close(ignored);     // the server sees that the client is gone
     const std::string answer = answer_without_tls();
     co_await asio::async_write(tls_.next_layer(), asio::buffer(answer),
                                asio::redirect_error(asio::use_awaitable, ignored));
-    place_->sent();
-    close_after(kGoodbyeTimeout);
+    say_goodbye();
     co_await drop_rest();
   }
 
@@ -266,13 +300,17 @@ class TlsPipe : public std::enable_shared_from_this<TlsPipe> {
       co_await asio::async_write(tls_, asio::buffer(buffer, size), asio::redirect_error(asio::use_awaitable, error));
       if (error) co_return close();
     }
-    place_->sent();
-    close_after(kGoodbyeTimeout);
+    say_goodbye();
     // "close notify", so that the client knows that nothing was cut off.
     co_await tls_.async_shutdown(asio::redirect_error(asio::use_awaitable, ignored));
     co_await drop_rest();
   }
 
+  void say_goodbye() {
+    place_->sent();
+    close_after(ending_->time);
+    ending_->add(shared_from_this());
+  }
   void close_after(std::chrono::milliseconds time) {
     deadline_.expires_after(time);
     deadline_.async_wait([weak = weak_from_this()](const asio::error_code& error) {
@@ -280,19 +318,23 @@ class TlsPipe : public std::enable_shared_from_this<TlsPipe> {
       if (const auto self = weak.lock()) self->close();
     });
   }
-  void close() {
-    asio::error_code ignored;
-    deadline_.cancel();
-    tls_.next_layer().close(ignored);
-    inner_.close(ignored);
-  }
 
   const Context context_;
   const std::unique_ptr<Place> place_;
+  const std::shared_ptr<Ending> ending_;
+  bool has_shaken_hands_ = false;
   asio::ssl::stream<Socket> tls_;
   Socket inner_;
   asio::steady_timer deadline_;
 };
+
+void Ending::add(const std::shared_ptr<TlsPipe>& pipe) {
+  std::erase_if(pipes_, [](const auto& each) { return each.expired(); });
+  pipes_.push_back(pipe);
+  if (pipes_.size() <= most_) return;
+  if (const auto longest = pipes_.front().lock()) longest->close();
+  pipes_.pop_front();
+}
 
 int family_of(int fd) {
   sockaddr_storage address{};
@@ -317,6 +359,8 @@ struct TlsFront::Impl {
 
   const TlsOptions options;
   const std::shared_ptr<Census> census = std::make_shared<Census>();
+  const std::shared_ptr<Ending> ending =
+      std::make_shared<Ending>(std::max<std::size_t>(options.max_connections / 2, 1), options.goodbye_timeout);
   std::mutex mutex;
   Context context;  // with the mutex: of the next connections
   asio::io_context io{1};
@@ -355,8 +399,8 @@ Result<FileDescriptor> TlsFront::wrap(FileDescriptor tcp) {
   }
   const int family = family_of(tcp.get());
   try {
-    const auto pipe = std::make_shared<TlsPipe>(impl_->io, std::move(context), std::move(place), family, std::move(tcp),
-                                                std::move(ends->second));
+    const auto pipe = std::make_shared<TlsPipe>(impl_->io, std::move(context), std::move(place), impl_->ending, family,
+                                                std::move(tcp), std::move(ends->second));
     asio::post(impl_->io, [pipe, timeout = impl_->options.handshake_timeout] { pipe->start(timeout); });
   } catch (const asio::system_error& error) {  // OpenSSL has no memory, or epoll takes no more
     return Error{ErrorCode::io, fmt::format("no TLS connection can be made: {}", error.what())};

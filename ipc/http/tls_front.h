@@ -22,7 +22,9 @@ struct TlsOptions {
   std::string certificate{};  // a PEM file: the server's certificate, then those that lead to a known authority
   std::string key{};  // a PEM file: its private key, without passphrase. Other users must not be able to read it
   std::chrono::milliseconds handshake_timeout{5000};  // from accept on
-  std::size_t max_connections = 512;                  // at once, those that are ending included
+  std::chrono::milliseconds goodbye_timeout{5000};    // for the client to close, after the last byte
+  // At once. Half of them may be ending: beyond that the one that has been ending longest is closed.
+  std::size_t max_connections = 512;
 };
 
 // Thread-safe.
@@ -38,8 +40,9 @@ class TlsFront {
 
   // Takes a connected, non-blocking TCP socket. Returns the other end of the pair, non-blocking: it reads as ended when
   // the client has closed, did not finish the handshake in time, or sent what is not TLS; plain HTTP is answered in the
-  // clear, with 400 and what to do. Closing it, or its sending side, ends the connection after what was written; what
-  // the client sends then is dropped, for 5 s at most. Errors: busy above max_connections; io.
+  // clear, with 400 and what to do. Closing it, or its sending side, ends the connection after what was written, or at
+  // once in the handshake; what the client sends then is dropped, for goodbye_timeout at most. Errors: busy above
+  // max_connections; io.
   [[nodiscard]] Result<FileDescriptor> wrap(FileDescriptor tcp);
 
   // Reads the files again, for the next connections. Errors as of start(): the old certificate stays in use.

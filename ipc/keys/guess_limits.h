@@ -1,4 +1,4 @@
-// How many keys each peer may try. Plain logic; times are seconds of any clock that only goes forward.
+// How many wrong keys each peer may send. Plain logic; times are seconds of any clock that only goes forward.
 #pragma once
 
 #include <cstddef>
@@ -14,16 +14,16 @@ inline constexpr double kMaxGuesses = 20;               // in a row
 inline constexpr double kGuessesPerSecond = 0.5;        // afterwards
 inline constexpr std::size_t kMaxGuessingPeers = 4096;  // remembered; further ones share one allowance
 
-// Whose guesses count together: the address in IPv4, its network of 64 bits in IPv6 (a host has one of those for
-// itself). An address that cannot be read is a peer of its own.
+// Whose guesses, and whose connections that have shown no right key, count together: the address in IPv4, its network
+// of 64 bits in IPv6 (a host has one of those for itself). An address that cannot be read is a peer of its own.
 [[nodiscard]] std::string guessing_peer(std::string_view address);
 
 // Not thread-safe.
 class GuessLimits {
  public:
-  // Takes a guess of the peer's. 0: it may be checked; else the seconds until the next one may be.
+  // Takes a guess of the peer's. 0: it was left; else the seconds until the next one is.
   [[nodiscard]] double take(const std::string& peer, double now);
-  // The guess was right: it does not count.
+  // The guess was not looked at: it does not count.
   void give_back(const std::string& peer, double now);
 
   [[nodiscard]] std::size_t num_peers() const { return peers_.size(); }

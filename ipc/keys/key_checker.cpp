@@ -30,7 +30,7 @@ KeyChecker::~KeyChecker() {
   }
   changed_.notify_one();
   thread_.join();
-  for (Job& job : jobs_) wipe(job.secret);
+  while (auto check = line_.pop()) wipe(check->secret);
 }
 
 void KeyChecker::replace(std::vector<ServedKey> keys) {
@@ -54,45 +54,53 @@ std::uint64_t KeyChecker::num_checked() const {
 }
 
 void KeyChecker::check(std::string_view address, std::string_view text, OnKeyVerdict done) {
-  std::optional<KeyVerdict> verdict;
+  std::optional<Told> told;
   {
     const std::lock_guard lock(mutex_);
-    verdict = verdict_now(address, text, done);
+    told = enter(address, text, std::move(done));
   }
-  if (verdict) return done(*verdict);
   changed_.notify_one();
+  if (!told) return;
+  for (const OnKeyVerdict& each : told->callers) each(told->verdict);
 }
 
-std::optional<KeyVerdict> KeyChecker::verdict_now(std::string_view address, std::string_view text, OnKeyVerdict& done) {
+std::optional<KeyChecker::Told> KeyChecker::enter(std::string_view address, std::string_view text, OnKeyVerdict done) {
   const double now = clock_().seconds;
   const auto parts = split_key(text);
   const Hash digest = keyed_hash(process_key_, text);
   const auto found = parts ? keys_.find(std::string(parts->id)) : keys_.end();
-  if (found != keys_.end() && found->second.digest && equal_in_constant_time(*found->second.digest, digest))
-    return verdict_of(found->second.key);
+  const bool has_id = found != keys_.end();
+  if (has_id && found->second.digest && equal_in_constant_time(*found->second.digest, digest))
+    return Told{{std::move(done)}, verdict_of(found->second.key)};
   if (const auto same = waiting_.find(digest); same != waiting_.end()) {
-    same->second.callers.push_back(std::move(done));
+    same->second.push_back(std::move(done));
     return std::nullopt;
   }
   std::string peer = guessing_peer(address);
-  if (const double wait = guesses_.take(peer, now); wait > 0)
-    return KeyVerdict{.kind = KeyVerdict::Kind::too_many, .retry_after_seconds = wait};
-  if (!parts) return KeyVerdict{};
-  if (waiting_.size() >= kMaxWaitingKeys) {
-    guesses_.give_back(peer, now);
-    return KeyVerdict{.kind = KeyVerdict::Kind::busy, .retry_after_seconds = kBusySeconds};
+  if (!has_id) {
+    const KeyVerdict wrong = wrong_key(peer, now);
+    if (!parts || wrong.kind == KeyVerdict::Kind::too_many) return Told{{std::move(done)}, wrong};
   }
-  const ServedKey& against = found == keys_.end() ? nobody_ : found->second.key;
-  Waiting& waiting = waiting_[digest];
-  waiting.peer = std::move(peer);
-  waiting.callers.push_back(std::move(done));
-  ++num_checked_;
-  jobs_.push_back({.secret = std::string(parts->secret),
-                   .salt = against.salt,
-                   .hash = against.hash,
-                   .digest = digest,
-                   .id = std::string(parts->id)});
-  return std::nullopt;
+  waiting_[digest].push_back(std::move(done));
+  const ServedKey& against = has_id ? found->second.key : nobody_;
+  auto lost = line_.push({.peer = std::move(peer),
+                          .id = std::string(parts->id),
+                          .has_id = has_id,
+                          .secret = std::string(parts->secret),
+                          .salt = against.salt,
+                          .hash = against.hash,
+                          .digest = digest});
+  if (!lost) return std::nullopt;
+  wipe(lost->secret);
+  if (!lost->has_id) guesses_.give_back(lost->peer, now);
+  return Told{std::move(waiting_.extract(lost->digest).mapped()),
+              {.kind = KeyVerdict::Kind::busy, .retry_after_seconds = kBusySeconds}};
+}
+
+KeyVerdict KeyChecker::wrong_key(const std::string& peer, double now) {
+  const double wait = guesses_.take(peer, now);
+  if (wait == 0) return {};
+  return {.kind = KeyVerdict::Kind::too_many, .retry_after_seconds = wait};
 }
 
 KeyVerdict KeyChecker::verdict_of(const ServedKey& key) const {
@@ -101,20 +109,21 @@ KeyVerdict KeyChecker::verdict_of(const ServedKey& key) const {
   return {.kind = KeyVerdict::Kind::accepted, .name = key.name, .tenant = key.tenant};
 }
 
-void KeyChecker::on_checked(const Job& job, bool right) {
+void KeyChecker::on_checked(const KeyCheck& check, bool right) {
   KeyVerdict verdict;
-  std::vector<OnKeyVerdict> callers;
+  Callers callers;
   {
     const std::lock_guard lock(mutex_);
-    auto waiting = waiting_.extract(job.digest);
+    auto waiting = waiting_.extract(check.digest);
     TROUPE_ASSERT(!waiting.empty());
-    callers = std::move(waiting.mapped().callers);
+    callers = std::move(waiting.mapped());
     // The key may have been revoked, or the file replaced, since it was asked for.
-    const auto found = keys_.find(job.id);
-    if (right && found != keys_.end() && equal_in_constant_time(found->second.key.hash, job.hash)) {
-      found->second.digest = job.digest;
+    const auto found = keys_.find(check.id);
+    if (right && found != keys_.end() && equal_in_constant_time(found->second.key.hash, check.hash)) {
+      found->second.digest = check.digest;
       verdict = verdict_of(found->second.key);
-      guesses_.give_back(waiting.mapped().peer, clock_().seconds);
+    } else if (check.has_id && !right) {
+      verdict = wrong_key(check.peer, clock_().seconds);
     }
   }
   for (const OnKeyVerdict& done : callers) done(verdict);
@@ -124,15 +133,15 @@ void KeyChecker::run() {
   ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNice);  // of this thread; it serves without, too
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return stops_ || !jobs_.empty(); });
+    changed_.wait(lock, [this] { return stops_ || !line_.empty(); });
     if (stops_) return;
-    Job job = std::move(jobs_.front());
-    jobs_.pop_front();
+    KeyCheck check = *line_.pop();
+    ++num_checked_;
     lock.unlock();
-    const auto hash = scrypt(job.secret, job.salt);
-    const bool right = hash && equal_in_constant_time(*hash, job.hash);
-    wipe(job.secret);
-    on_checked(job, right);
+    const auto hash = scrypt(check.secret, check.salt);
+    const bool right = hash && equal_in_constant_time(*hash, check.hash);
+    wipe(check.secret);
+    on_checked(check, right);
     lock.lock();
   }
 }

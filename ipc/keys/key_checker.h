@@ -1,15 +1,15 @@
 // Decides whose a key is. A key is checked with scrypt once, on a thread of its own, and then known by a keyed hash in
 // memory, so that a request costs a microsecond.
 //
-// What guessing learns: nothing. An id that is not there, a wrong secret and an expired key's wrong secret cost the
-// same scrypt and get the same answer; comparisons take constant time; guesses of a peer are limited (guess_limits.h),
-// before they cost anything, and the thread has a lower priority than those that compute. The right key of a peer that
-// has used up its guesses passes if it was checked before.
+// What guessing learns: nothing but whether an id of 60 random bits exists, which opens nothing. An id that is not
+// there, a wrong secret and an expired key's wrong secret cost the same scrypt and get the same answer; comparisons
+// take constant time; the thread has a lower priority than those that compute. A key whose id does not exist cannot be
+// right: those of a peer are limited (guess_limits.h) before they cost anything. One whose id exists may be right, so
+// it is checked, in its turn (check_line.h), whatever others have guessed; only when it is found wrong does it count.
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -20,14 +20,13 @@
 #include <unordered_map>
 #include <vector>
 
+#include "ipc/keys/check_line.h"
 #include "ipc/keys/guess_limits.h"
 #include "ipc/keys/key_text.h"
 #include "ipc/keys/secrets.h"
 #include "scheduler/shares/tenant.h"
 
 namespace troupe::ipc {
-
-inline constexpr std::size_t kMaxWaitingKeys = 64;  // that wait to be checked, about 10 ms each
 
 // A key of the file, with the tenant that the server's rules make of it.
 struct ServedKey {
@@ -44,8 +43,8 @@ struct KeyVerdict {
     accepted,
     wrong,     // there is no such key
     expired,   // it was right until it expired
-    too_many,  // guesses of this peer
-    busy,      // too many wait to be checked
+    too_many,  // it is wrong, and so were too many of this peer
+    busy,      // it was not checked: too many wait, most of them with its id and of its peer
   };
   Kind kind = Kind::wrong;
   std::string name{};              // of the accepted or expired key
@@ -75,7 +74,7 @@ class KeyChecker {
   // New keys, from now on. What was checked before is still known of keys with the same hash.
   void replace(std::vector<ServedKey> keys);
 
-  // How often scrypt was asked for, since the begin.
+  // How often scrypt was called, since the begin.
   [[nodiscard]] std::uint64_t num_checked() const;
 
  private:
@@ -83,24 +82,21 @@ class KeyChecker {
     ServedKey key;
     std::optional<Hash> digest;  // of the whole text, once it was checked
   };
-  struct Job {
-    std::string secret;
-    Salt salt{};
-    Hash hash{};
-    Hash digest{};
-    std::string id;
-  };
-  struct Waiting {
-    std::string peer;
-    std::vector<OnKeyVerdict> callers;
+  using Callers = std::vector<OnKeyVerdict>;
+  // A verdict that is known at once, and who waits for it.
+  struct Told {
+    Callers callers;
+    KeyVerdict verdict;
   };
 
   using Keys = std::unordered_map<std::string, Known>;  // by id
 
   void run();
-  // With the lock held: the verdict, or nullopt if `done` will be called later.
-  std::optional<KeyVerdict> verdict_now(std::string_view address, std::string_view text, OnKeyVerdict& done);
-  void on_checked(const Job& job, bool right);
+  // With the lock held: whom to tell what, once it is given back; nullopt if `done` will be called later.
+  std::optional<Told> enter(std::string_view address, std::string_view text, OnKeyVerdict done);
+  // Counts a key that is wrong: the verdict.
+  KeyVerdict wrong_key(const std::string& peer, double now);
+  void on_checked(const KeyCheck& check, bool right);
   KeyVerdict verdict_of(const ServedKey& key) const;
 
   const std::function<KeyClock()> clock_;
@@ -110,10 +106,10 @@ class KeyChecker {
   mutable std::mutex mutex_;  // of all below
   std::condition_variable changed_;
   Keys keys_;
-  std::map<Hash, Waiting> waiting_;  // by digest: a key is checked once for all that send it meanwhile
+  std::map<Hash, Callers> waiting_;  // by digest: a key is checked once for all that send it meanwhile
   GuessLimits guesses_;
   std::uint64_t num_checked_ = 0;
-  std::deque<Job> jobs_;
+  CheckLine line_;
   bool stops_ = false;
   std::thread thread_;
 };

@@ -4,6 +4,7 @@
 #include <linux/netlink.h>
 #include <linux/sock_diag.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -15,8 +16,6 @@
 namespace troupe::ipc {
 namespace {
 
-constexpr std::uint8_t kEstablished = 1;  // TCP_ESTABLISHED of the kernel's tcp_states.h
-
 // One end of a connection; IPv4 in the first word.
 struct End {
   std::array<std::uint32_t, 4> address{};
@@ -27,6 +26,7 @@ struct End {
 struct Ends {
   std::uint8_t family = AF_INET;
   End own, peer;
+  friend bool operator==(const Ends&, const Ends&) = default;
 };
 
 // IPv4 also where it is written as IPv6 (::ffff:127.0.0.1): the kernel finds both as IPv4.
@@ -116,22 +116,38 @@ std::optional<std::uint32_t> uid_in(const char* bytes, std::size_t size, const E
   const End own = end_of(answer.idiag_family, answer.id.idiag_src, answer.id.idiag_sport);
   const End peer = end_of(answer.idiag_family, answer.id.idiag_dst, answer.id.idiag_dport);
   // No inode: the process has closed the socket, and the kernel keeps it to send what is left.
-  if (answer.idiag_state != kEstablished || answer.idiag_inode == 0 || own != ends.peer || peer != ends.own)
+  if (answer.idiag_state != TCP_ESTABLISHED || answer.idiag_inode == 0 || own != ends.peer || peer != ends.own)
     return std::nullopt;
   return answer.idiag_uid;
 }
 
+// Whether the connection has existed all the time since its ends were read.
+//
+// As long as it does, every segment between these two ends reaches our socket, which answers no handshake: another
+// socket at the peer's end is not established before ours is reset. A socket that was reset or closed never comes back
+// to one of these states, so one that is in them now was in them when the kernel answered, and the answer was about its
+// peer. CLOSE_WAIT: the peer closed its sending side after the answer, which would have named no user otherwise.
+bool still_connected(int fd, const Ends& ends) {
+  tcp_info info{};
+  socklen_t size = sizeof(info);
+  if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return false;
+  return (info.tcpi_state == TCP_ESTABLISHED || info.tcpi_state == TCP_CLOSE_WAIT) && ends_of(fd) == ends;
+}
+
 }  // namespace
 
-std::optional<std::uint32_t> uid_of_tcp_peer(int fd) {
+std::optional<std::uint32_t> uid_of_tcp_peer(int fd, const std::function<void()>& before_answer) {
   const auto ends = ends_of(fd);
   if (!ends) return std::nullopt;
   const FileDescriptor netlink(::socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
+  if (before_answer) before_answer();
   if (netlink.get() < 0 || !ask(netlink.get(), *ends)) return std::nullopt;
   // The kernel has put the answer there before sendto() returned.
   alignas(nlmsghdr) char bytes[1024];
   const ssize_t size = ::recv(netlink.get(), bytes, sizeof(bytes), MSG_DONTWAIT);
-  return size < 0 ? std::nullopt : uid_in(bytes, static_cast<std::size_t>(size), *ends);
+  if (size < 0) return std::nullopt;
+  const auto uid = uid_in(bytes, static_cast<std::size_t>(size), *ends);
+  return uid && still_connected(fd, *ends) ? uid : std::nullopt;
 }
 
 }  // namespace troupe::ipc

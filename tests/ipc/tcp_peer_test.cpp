@@ -64,12 +64,15 @@ struct Listening {
   std::uint16_t port = 0;
 };
 
+// From a port that no other socket has: connect() alone may choose one that others have, too, and another socket could
+// not take it over then.
 FileDescriptor connect_v4(std::uint16_t port) {
   FileDescriptor fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
-  address.sin_port = htons(port);
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  REQUIRE(::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0);
+  address.sin_port = htons(port);
   REQUIRE(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0);
   return fd;
 }
@@ -162,6 +165,57 @@ TEST_CASE("tcp peer: a socket stays its maker's when another user's process has 
   REQUIRE(::waitpid(child, &status, 0) == child);
   REQUIRE(status == 0);
   CHECK(uid_of_tcp_peer(accepted.get()) == kAnn);
+}
+
+// Ends the connection at once and frees its port.
+void reset(std::optional<FileDescriptor>& client) {
+  const linger at_once{.l_onoff = 1, .l_linger = 0};
+  REQUIRE(::setsockopt(client->get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once)) == 0);
+  client.reset();
+}
+
+// A connection of another user, if this process can be one, from an address that another socket has left.
+FileDescriptor take_over(const sockaddr_in& own, std::uint16_t port) {
+  std::optional<AsUser> user;
+  if (::geteuid() == 0) user.emplace(kBen);
+  FileDescriptor fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int yes = 1;
+  REQUIRE(::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) == 0);
+  REQUIRE(::bind(fd.get(), reinterpret_cast<const sockaddr*>(&own), sizeof(own)) == 0);
+  sockaddr_in server = own;
+  server.sin_port = htons(port);
+  REQUIRE(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&server), sizeof(server)) == 0);
+  return fd;
+}
+
+TEST_CASE("tcp peer: another socket that takes over the port before the kernel answers is not the peer") {
+  const Listening listening(AF_INET);
+  for (const bool is_accepted : {false, true}) {
+    std::optional<FileDescriptor> client(connect_v4(listening.port));
+    sockaddr_in own{};
+    socklen_t size = sizeof(own);
+    REQUIRE(::getsockname(client->get(), reinterpret_cast<sockaddr*>(&own), &size) == 0);
+    const FileDescriptor accepted = listening.accept();
+    const char bytes[] = "what is to be run as somebody else";
+    REQUIRE(::send(client->get(), bytes, sizeof(bytes), 0) == sizeof(bytes));
+    std::optional<FileDescriptor> later, later_accepted;
+    const auto uid = uid_of_tcp_peer(accepted.get(), [&] {
+      reset(client);
+      later.emplace(take_over(own, listening.port));
+      if (is_accepted) later_accepted.emplace(listening.accept());
+    });
+    CHECK_FALSE(uid);
+    if (!is_accepted) later_accepted.emplace(listening.accept());
+    CHECK(uid_of_tcp_peer(later_accepted->get()) == (::geteuid() == 0 ? kBen : ::geteuid()));
+  }
+}
+
+TEST_CASE("tcp peer: one that resets before the kernel answers is nobody, one that stays is itself") {
+  const Listening listening(AF_INET);
+  std::optional<FileDescriptor> client(connect_v4(listening.port));
+  const FileDescriptor accepted = listening.accept();
+  CHECK(uid_of_tcp_peer(accepted.get(), [] {}) == ::geteuid());
+  CHECK_FALSE(uid_of_tcp_peer(accepted.get(), [&] { reset(client); }));
 }
 
 TEST_CASE("tcp peer: what is no connected TCP socket has none") {

@@ -9,6 +9,9 @@
 #include "tests/support/skip.h"
 #include "tests/support/temp_folder.h"
 
+#include <functional>
+#include <vector>
+
 using namespace troupe;
 using namespace troupe::ipc;
 using namespace troupe::ipc::test;
@@ -109,6 +112,145 @@ TEST_CASE("keys: an expired one and too many guesses are told apart from a wrong
   CHECK(last.status == 429);
   CHECK_FALSE(last.field("Retry-After").empty());
   CHECK(ask(good.text).status == 200);
+}
+
+// A request with this key: its status.
+int status_with(HttpClient& client, const std::string& key) {
+  client.get("/v1/models", "x-api-key: " + key + "\r\n");
+  return client.expect().status;
+}
+
+std::string with_wrong_secret(const MadeKey& key) {
+  return key.text.substr(0, key.text.size() - kKeySecretChars) + random_base62(kKeySecretChars);
+}
+
+TEST_CASE("keys: connections without a right key keep no place from those with one, whatever they do") {
+  constexpr std::uint32_t kPlaces = 8;
+  struct Kind {
+    const char* name;
+    std::function<void(HttpClient&)> act;
+  };
+  const Kind kinds[] = {
+      {"silent", [](HttpClient&) {}},
+      {"half a head", [](HttpClient& client) { client.send("GET / HTTP/1.1\r\nHost: "); }},
+      {"the page, and more", [](HttpClient& client) { client.get("/"), client.expect(); }},
+      {"the page, unread",
+       [](HttpClient& client) {
+         for (int i = 0; i < 100; ++i) client.get("/");
+       }},
+      {"a wrong key", [](HttpClient& client) { status_with(client, draw_key()); }},
+  };
+  for (const Kind& kind : kinds) {
+    INFO(kind.name);
+    const MadeKey web = key_named("web");
+    ServerOptions options = with_keys({web.key});
+    options.limits.max_connections_per_uid = kPlaces;
+    FakeServer server(std::move(options));
+    const TcpAddress address = server.server->tcp_addresses().at(0);
+    std::vector<std::unique_ptr<HttpClient>> strangers, holders;
+    const auto add_strangers = [&] {
+      for (std::uint32_t i = 0; i < 3 * kPlaces; ++i)
+        kind.act(*strangers.emplace_back(std::make_unique<HttpClient>(address)));
+    };
+    add_strangers();
+    for (std::uint32_t i = 0; i < kPlaces; ++i) {
+      holders.push_back(std::make_unique<HttpClient>(address));
+      REQUIRE(status_with(*holders.back(), web.text) == 200);
+    }
+    add_strangers();
+    for (const auto& holder : holders) REQUIRE(status_with(*holder, web.text) == 200);
+    // One more makes the one go that has waited longest, as on the Unix socket.
+    HttpClient more(address);
+    REQUIRE(status_with(more, web.text) == 200);
+    REQUIRE(holders.front()->rest().empty());
+  }
+}
+
+TEST_CASE("keys: questions without a key take nothing from the rate of those with one") {
+  const MadeKey web = key_named("web");
+  ServerOptions options = with_keys({web.key});
+  options.limits.max_questions_per_second = 1;
+  FakeServer server(std::move(options));
+  const TcpAddress address = server.server->tcp_addresses().at(0);
+  HttpClient stranger(address), holder(address);
+  int status = 200;
+  for (int i = 0; i < 20 && status == 200; ++i) {
+    stranger.get("/health");
+    status = stranger.expect().status;
+  }
+  CHECK(status == 429);
+  CHECK(status_with(holder, web.text) == 200);
+}
+
+TEST_CASE("keys: a connection is kept for the time to a greeting until it shows a right key, and after a wrong one") {
+  const MadeKey web = key_named("web");
+  ServerOptions options = with_keys({web.key});
+  options.limits.hello_timeout = std::chrono::seconds(1);
+  FakeServer server(std::move(options));
+  const TcpAddress address = server.server->tcp_addresses().at(0);
+  HttpClient holder(address);
+  CHECK(status_with(holder, web.text) == 200);
+  HttpClient stranger(address);
+  stranger.get("/health");
+  CHECK(stranger.expect().status == 200);
+  CHECK(stranger.rest().empty());  // reads to the end
+  HttpClient revoked(address);
+  CHECK(status_with(revoked, web.text) == 200);
+  CHECK(status_with(revoked, with_wrong_secret(web)) == 401);
+  CHECK(revoked.rest().empty());
+  CHECK(status_with(holder, web.text) == 200);
+}
+
+TEST_CASE("keys: without a right key no large body is read") {
+  const MadeKey web = key_named("web");
+  FakeServer server(with_keys({web.key}));
+  const TcpAddress address = server.server->tcp_addresses().at(0);
+  const std::string head = "POST /open HTTP/1.1\r\nHost: localhost\r\n";
+  HttpClient announced(address), in_chunks(address), holder(address);
+  announced.send(head + "Content-Length: 1000000\r\n\r\n");
+  CHECK(announced.expect().status == 413);
+  in_chunks.send(head + "Transfer-Encoding: chunked\r\n\r\n20000\r\n" + std::string(0x20000, 'x') + "\r\n");
+  CHECK(in_chunks.expect().status == 413);
+  holder.post("/v1/completions", R"({"model":"fake","prompt":")" + std::string(1'000'000, 'x') + "\"}",
+              "x-api-key: " + web.text + "\r\n");
+  server.gateway.wait_submitted(0);
+}
+
+TEST_CASE("keys: of connections that stay without a key all but a few end after a while") {
+  const MadeKey web = key_named("web");
+  ServerOptions options = with_keys({web.key});
+  options.limits.max_connections_per_uid = 2;
+  FakeServer server(std::move(options));
+  const TcpAddress address = server.server->tcp_addresses().at(0);
+  HttpClient first(address), second(address);
+  for (HttpClient* client : {&first, &second}) {
+    client->get("/health");
+    REQUIRE(client->expect().status == 200);
+  }
+  CHECK(first.rest().empty());  // before its keep-alive is over
+  second.get("/health");
+  CHECK(second.expect().status == 200);
+}
+
+TEST_CASE("keys: a right key is accepted at its first use while others guess from the same address") {
+  const MadeKey web = key_named("web"), ci = key_named("ci");
+  FakeServer server(with_keys({web.key, ci.key}));
+  const TcpAddress address = server.server->tcp_addresses().at(0);
+  HttpClient first(address);
+  int status = 401;
+  for (int i = 0; i < 2 * static_cast<int>(kMaxGuesses) && status == 401; ++i) status = status_with(first, "guess");
+  CHECK(status == 429);
+  std::vector<std::unique_ptr<HttpClient>> guessers;
+  for (const bool has_id : {false, true, false, true}) {
+    guessers.push_back(std::make_unique<HttpClient>(address));
+    for (int i = 0; i < 50; ++i)
+      guessers.back()->get("/v1/models", "x-api-key: " + (has_id ? with_wrong_secret(web) : draw_key()) + "\r\n");
+  }
+  for (const MadeKey& key : {web, ci}) {
+    HttpClient client(address);
+    CHECK(status_with(client, key.text) == 200);
+  }
+  CHECK(status_with(first, with_wrong_secret(ci)) == 429);
 }
 
 TEST_CASE("keys: beside the page's key alone, the kernel's word counts for clients without it") {

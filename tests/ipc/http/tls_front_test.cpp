@@ -289,3 +289,37 @@ TEST_CASE("connections are limited, places come back, and what was written is se
   reader.join();
   CHECK((got == answer));
 }
+
+TEST_CASE("a connection that the server ends during the handshake is closed at once") {
+  const auto* folder = certificates();
+  if (!folder) return;
+  const auto front = front_of(*folder, 600s);
+  Ends silent = connect_ends(), half = connect_ends();
+  wrapped(*front, std::move(silent.server));  // and closed
+  CHECK(read_all(silent.client).empty());
+  FileDescriptor of_half = wrapped(*front, std::move(half.server));
+  REQUIRE(write_all(half.client, std::string("\x16\x03\x01\x02\x00\x01\x00", 7)));  // the begin of a ClientHello
+  of_half = FileDescriptor(-1);
+  CHECK(read_all(half.client).empty());
+}
+
+TEST_CASE("clients that do not close leave places to others: the one that has been ending longest goes") {
+  const auto* folder = certificates();
+  if (!folder) return;
+  auto front = TlsFront::start({.certificate = folder->path("first.pem"),
+                                .key = folder->path("first.key"),
+                                .goodbye_timeout = 600s,
+                                .max_connections = 4});
+  REQUIRE(front);
+  std::vector<std::unique_ptr<TlsClient>> clients;
+  for (int i = 0; i < 20; ++i) {
+    while ((*front)->num_connections() > 3) std::this_thread::yield();  // for ever where none goes
+    Ends ends = connect_ends();
+    FileDescriptor inner = wrapped(**front, std::move(ends.server));
+    clients.push_back(std::make_unique<TlsClient>(std::move(ends.client)));
+    REQUIRE(clients.back()->is_connected());
+    REQUIRE(write_all(inner, "bye"));
+    inner = FileDescriptor(-1);
+    CHECK(clients.back()->read_to_end() == "bye");
+  }
+}

@@ -167,15 +167,47 @@ TEST_CASE("guesses of a peer are limited, its own known key and other peers are 
   CHECK(server.check(key.text).kind == Kind::accepted);
   for (int i = 0; i < kMaxGuesses; ++i) CHECK(server.check("guess" + std::to_string(i)).kind == Kind::wrong);
   const std::uint64_t hashed = server.checker.num_checked();
-  const KeyVerdict verdict = server.check(wrong_secret(key));
+  const KeyVerdict verdict = server.check(draw_key());
   CHECK(verdict.kind == Kind::too_many);
   CHECK(verdict.retry_after_seconds == Approx(1 / kGuessesPerSecond));
   CHECK(server.checker.num_checked() == hashed);  // costs nothing
+  CHECK(server.check(wrong_secret(key)).kind == Kind::too_many);
+  CHECK(server.checker.num_checked() == hashed + 1);  // it might have been right
   CHECK(server.check(key.text).kind == Kind::accepted);
   CHECK(server.check(wrong_secret(key), "192.0.2.2").kind == Kind::wrong);
   server.seconds = 50 + 1 / kGuessesPerSecond;
   CHECK(server.check(wrong_secret(key)).kind == Kind::wrong);
   CHECK(server.check(wrong_secret(key)).kind == Kind::too_many);
+}
+
+TEST_CASE("a right key is accepted at its first use, whatever was guessed from its address, also with its id") {
+  const NewKey key = new_key("ci"), other = new_key("web");
+  CheckerFixture server({key.key, other.key});
+  for (int i = 0; i < 2 * kMaxGuesses; ++i) server.check(i % 2 == 0 ? draw_key() : wrong_secret(key));
+  CHECK(server.check(draw_key()).kind == Kind::too_many);
+  CHECK(server.check(key.text).kind == Kind::accepted);
+  {
+    const auto held = server.hold();
+    for (std::size_t i = 0; i < 3 * kMaxWaitingKeys; ++i) server.ask(wrong_secret(key));
+    server.ask(other.text);
+  }
+  // Others of the first id were given up for it.
+  std::size_t accepted = 0;
+  for (const KeyVerdict& verdict : server.take(3 * kMaxWaitingKeys + 1))
+    accepted += verdict.kind == Kind::accepted ? 1u : 0u;
+  CHECK(accepted == 1);
+}
+
+TEST_CASE("the first use of a right key waits for two checks at most while others guess without an id") {
+  const NewKey key = new_key("ci");
+  CheckerFixture server({key.key});
+  {
+    const auto held = server.hold();
+    for (std::size_t i = 0; i < kMaxWaitingGuesses; ++i) server.ask(draw_key(), "192.0.2." + std::to_string(i));
+    server.ask(key.text);
+  }
+  const auto verdicts = server.take(kMaxWaitingGuesses + 1);
+  CHECK((verdicts[0].kind == Kind::accepted || verdicts[1].kind == Kind::accepted));
 }
 
 TEST_CASE("right keys that are checked for the first time do not use up guesses") {
@@ -205,12 +237,12 @@ TEST_CASE("only so many keys wait to be checked, and one of them does not count 
   CheckerFixture server({});
   {
     const auto held = server.hold();
-    for (std::size_t i = 0; i < kMaxWaitingKeys; ++i) server.ask(draw_key(), "192.0.2." + std::to_string(i));
+    for (std::size_t i = 0; i < kMaxWaitingGuesses; ++i) server.ask(draw_key(), "192.0.2." + std::to_string(i));
     CHECK(server.kinds_now().empty());
     for (int i = 0; i < kMaxGuesses + 1; ++i) server.ask(draw_key(), "192.0.2.200");
     CHECK(server.kinds_now() == std::vector<Kind>(kMaxGuesses + 1, Kind::busy));
   }
-  for (const KeyVerdict& verdict : server.take(kMaxWaitingKeys)) CHECK(verdict.kind == Kind::wrong);
+  for (const KeyVerdict& verdict : server.take(kMaxWaitingGuesses)) CHECK(verdict.kind == Kind::wrong);
 }
 
 TEST_CASE("peers behind one IPv6 network guess together, IPv4 addresses each for itself") {

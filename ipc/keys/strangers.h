@@ -1,0 +1,43 @@
+// Connections over TCP that have shown no right key, where keys are asked for: which of them goes first. Plain: time is
+// an argument.
+//
+// They have places of their own, as many as one user, and all of them may be used for a moment, by clients that open
+// many connections and then show their key on each. What stays without a key is kept to a small part.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe::ipc {
+
+struct Stranger {
+  std::string peer{};  // guessing_peer()
+  // Since when it has not begun a request, or still sends or reads the one it has begun; nullopt: its key is being
+  // checked, and it stays.
+  std::optional<std::chrono::steady_clock::time_point> idle_since{};
+  bool has_unread = false;  // it has sent what is not read yet
+};
+
+// After this time a connection without a right key counts as one that stays.
+inline constexpr std::chrono::milliseconds kStrangerGrace{1000};
+
+// Of `limit` places: the part of those that stay, and what one peer may have of it.
+[[nodiscard]] constexpr std::size_t strangers_part(std::size_t limit) { return limit < 8 ? 1 : limit / 4; }
+[[nodiscard]] constexpr std::size_t strangers_part_of_one(std::size_t limit) { return limit < 16 ? 1 : limit / 8; }
+
+// The index of the one that is to go because more stay than may: of the peer of which most stay the longest idle.
+[[nodiscard]] std::optional<std::size_t> stranger_beyond_part(const std::vector<Stranger>& strangers, std::size_t limit,
+                                                              std::chrono::steady_clock::time_point now);
+
+// The index of the one that is to go for a connection that comes now, of this peer (empty: one that is no stranger),
+// where no place is left: of those of the same peer, or of peers that have more, the longest idle of the peer that has
+// most; one that has sent nothing unread first.
+[[nodiscard]] std::optional<std::size_t> stranger_to_make_room(const std::vector<Stranger>& strangers,
+                                                               std::string_view newcomer);
+
+}  // namespace troupe::ipc
