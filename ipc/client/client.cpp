@@ -295,6 +295,7 @@ Result<Health::Model> Client::load_model(const ModelRequest& request) {
   body.set_memory(request.memory);
   body.set_pinned(request.pinned);
   body.set_weight(request.weight);
+  if (request.predict) body.set_predict(*request.predict);
   return impl_->change_model(frame, body);
 }
 

@@ -45,17 +45,19 @@ enum class StopScope : std::uint8_t { text, answer, behind_reasoning };
 /// How the next token is chosen. Absent fields are neutral: the model's own distribution. The server refuses values out
 /// of range with the field's name and its range.
 struct Sampling {
-  std::optional<float> temperature{};                   ///< 0: greedy; 1 if absent
-  std::optional<std::int32_t> top_k{};                  ///< keep the k likeliest; 0 or absent: all
-  std::optional<float> top_p{};                         ///< keep the smallest set with this probability
-  std::optional<float> min_p{};                         ///< drop tokens below min_p times the top probability
-  std::optional<float> repeat_penalty{};                ///< divides the logits of repeated tokens
-  std::optional<float> presence_penalty{};              ///< subtracted once from each token of the answer
-  std::optional<float> frequency_penalty{};             ///< subtracted for each time the answer has a token
-  std::optional<std::int32_t> repeat_last_n{};          ///< window of repeat_penalty in tokens; 64 if absent, -1: all
-  std::optional<std::uint64_t> seed{};                  ///< drawn by the server if absent; see Ended::seed
-  std::optional<std::uint32_t> max_tokens{};            ///< as many as the context holds if absent
-  bool ignore_eos = false;                              ///< never draw an end-of-generation token
+  std::optional<float> temperature{};           ///< 0: greedy; 1 if absent
+  std::optional<std::int32_t> top_k{};          ///< keep the k likeliest; 0 or absent: all
+  std::optional<float> top_p{};                 ///< keep the smallest set with this probability
+  std::optional<float> min_p{};                 ///< drop tokens below min_p times the top probability
+  std::optional<float> repeat_penalty{};        ///< divides the logits of repeated tokens
+  std::optional<float> presence_penalty{};      ///< subtracted once from each token of the answer
+  std::optional<float> frequency_penalty{};     ///< subtracted for each time the answer has a token
+  std::optional<std::int32_t> repeat_last_n{};  ///< window of repeat_penalty in tokens; 64 if absent, -1: all
+  std::optional<std::uint64_t> seed{};          ///< drawn by the server if absent; see Ended::seed
+  std::optional<std::uint32_t> max_tokens{};    ///< if absent as the server has it (--predict), or what fits
+  bool ignore_eos = false;                      ///< never draw an end-of-generation token
+  /// The answer does not end at an end-of-generation token, a stop id or a stop string before it has so many tokens.
+  std::uint32_t min_tokens = 0;
   std::vector<std::pair<TokenId, float>> logit_bias{};  ///< added to the logits of these tokens
   std::vector<TokenId> stop_ids{};                      ///< one of these ends the answer and is not part of it
 };
@@ -317,6 +319,7 @@ struct ModelRequest {
   std::uint64_t memory = 0;                  ///< bytes that it may take; 0: what it needs, and what is left
   bool pinned = false;                       ///< never unloaded to make room for another
   double weight = 1;                         ///< of its computing beside other models', 0.001 to 1000
+  std::optional<std::uint32_t> predict{};  ///< tokens of an answer where Sampling::max_tokens is absent; 2^32 - 1: any
 };
 
 /// The server's answer to Hello.

@@ -20,6 +20,7 @@ void fill(v1::Sampling& out, const Sampling& sampling) {
   if (sampling.seed) out.set_seed(*sampling.seed);
   if (sampling.max_tokens) out.set_max_tokens(*sampling.max_tokens);
   out.set_ignore_eos(sampling.ignore_eos);
+  out.set_min_tokens(sampling.min_tokens);
   for (const auto& [id, value] : sampling.logit_bias) {
     v1::LogitBias& bias = *out.add_logit_bias();
     bias.set_id(id);
@@ -46,6 +47,7 @@ Sampling to_sampling(const v1::Sampling& in) {
   sampling.seed = in.seed();
   if (in.has_max_tokens()) sampling.max_tokens = in.max_tokens();
   sampling.ignore_eos = in.ignore_eos();
+  sampling.min_tokens = in.min_tokens();
   for (const v1::LogitBias& bias : in.logit_bias()) sampling.logit_bias.emplace_back(bias.id(), bias.bias());
   sampling.stop_ids.assign(in.stop_ids().begin(), in.stop_ids().end());
   return sampling;
