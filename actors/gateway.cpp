@@ -334,6 +334,14 @@ GatewayImpl::~GatewayImpl() {
   system_.reset();
 }
 
+// For a request that does not say how long its answer may be.
+void set_length(Request& request, std::optional<std::uint32_t> of_model) {
+  const std::optional<std::uint32_t> of_tenant = request.tenant.policy ? request.tenant.policy->predict : std::nullopt;
+  const std::uint32_t length = of_tenant.value_or(of_model.value_or(scheduler::kUnlimitedTokens));
+  if (length != scheduler::kUnlimitedTokens)
+    request.sampling.max_tokens = std::max(length, request.sampling.min_tokens);
+}
+
 RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink) {
   if (!request.has_seed) {
     request.sampling.seed = draw_seed();
@@ -346,6 +354,7 @@ RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink)
   const std::string name = request.model;
   const auto unit = models_.find(name);
   if (unit) request.model = unit->name();
+  if (unit && !request.has_max_tokens) set_length(request, unit->predict());
   // Here and not in the intake: a client that asks again and again would else always have a stream that has not ended,
   // and the drain would not end.
   auto why_not = draining_                 ? std::optional(scheduler::server_drains())
@@ -378,7 +387,8 @@ void GatewayImpl::load_models(std::vector<std::pair<ModelRequest, OnModelChange>
                        .chat_template = std::move(request.chat_template),
                        .load = options_.load,
                        .weight = request.weight,
-                       .pinned = request.pinned};
+                       .pinned = request.pinned,
+                       .predict = request.predict ? request.predict : options_.predict};
     source.load.context = request.context.value_or(source.load.context);
     source.load.num_blocks = request.num_blocks.value_or(source.load.num_blocks);
     source.load.kv_type = request.kv_type.value_or(source.load.kv_type);

@@ -31,6 +31,9 @@ struct ModelSource {
   engine::LoadOptions load{};
   double weight = 1;    // of its computing beside other models' (scheduler/job_queue.h)
   bool pinned = false;  // never unloaded to make room for another
+  // Tokens of an answer where neither its request nor a rule for its tenant says how many; none: as the protocol has
+  // it.
+  std::optional<std::uint32_t> predict{};
 };
 
 inline constexpr std::size_t kMaxModels = 64;  // of one server
@@ -47,15 +50,17 @@ struct ModelRequest {
   std::uint64_t memory = 0;  // as ModelSource::load.memory
   double weight = 1;
   bool pinned = false;
+  std::optional<std::uint32_t> predict{};  // scheduler::kUnlimitedTokens: no limit
 };
 
 struct GatewayOptions : config::GatewayLimits, SessionsPlace {
-  std::vector<ModelSource> models;  // at most kMaxModels; the first one is the default
-  std::uint64_t memory = 0;         // bytes for all models together; 0: engine::default_memory_budget()
-  engine::LoadOptions load;         // of models that are loaded later (Gateway::load_model())
-  engine::Speculation speculation;  // of requests that do not choose another
-  bool verify_all_drafts = false;   // PlannerOptions::verify_all_drafts
-  std::uint32_t num_threads = 0;    // of the compute team; 0: engine::default_num_threads()
+  std::vector<ModelSource> models;         // at most kMaxModels; the first one is the default
+  std::uint64_t memory = 0;                // bytes for all models together; 0: engine::default_memory_budget()
+  engine::LoadOptions load;                // of models that are loaded later (Gateway::load_model())
+  std::optional<std::uint32_t> predict{};  // likewise, ModelSource::predict
+  engine::Speculation speculation;         // of requests that do not choose another
+  bool verify_all_drafts = false;          // PlannerOptions::verify_all_drafts
+  std::uint32_t num_threads = 0;           // of the compute team; 0: engine::default_num_threads()
   // Steps are measured for so long when the model is loaded, or for a twentieth of the loading if that is longer; 0:
   // not at all. Until then deadlines are not checked, and prompts not cut (batching/measure_steps.h).
   std::chrono::milliseconds max_measuring{200};

@@ -15,7 +15,9 @@ bool is_within(char32_t code, char32_t first, char32_t last) { return code >= fi
 bool is_control(char32_t code) { return code < 0x20 || is_within(code, 0x7f, 0x9f); }
 
 // Line and paragraph separators, and characters that change the direction in which text is displayed.
-bool reorders(char32_t code) { return is_within(code, 0x2028, 0x202e) || is_within(code, 0x2066, 0x2069); }
+bool reorders(char32_t code) {
+  return code == 0x61c || is_within(code, 0x2028, 0x202e) || is_within(code, 0x2066, 0x2069);
+}
 
 // Characters without width: text with them looks like text without them.
 bool is_invisible(char32_t code) { return is_within(code, 0x200b, 0x200f) || code == 0x2060 || code == 0xfeff; }

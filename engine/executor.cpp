@@ -463,8 +463,9 @@ void Executor::State::score(const Sequence& sequence, std::uint32_t first, std::
 
 // Rows to be sampled are multiplied together. If all of them are greedy, their logits are never written.
 void Executor::State::draw_all(const StepBatch& batch, const float* sampled, StepResult& result) {
-  all_greedy = std::all_of(draws.begin(), draws.end(),
-                           [](const Draw& draw) { return draw.sequence->sampler.is_plain_greedy(); });
+  all_greedy = std::all_of(draws.begin(), draws.end(), [](const Draw& draw) {
+    return draw.sequence->sampler.is_plain_greedy(draw.sequence->num_known());
+  });
   if (!draws.empty() && all_greedy) {
     largest.resize(num_sampled_rows);
     model.model().head_greedy(team, sampled, num_sampled_rows, workspace, largest.data());
@@ -593,7 +594,7 @@ Finish Executor::State::take(Sequence& sequence, SampledToken token, std::vector
     return std::find(ids.begin(), ids.end(), token.id) != ids.end();
   };
   if (is_in(params.stop_ids)) return Finish::stop_id;
-  if (is_in(model.end_ids())) return Finish::eos;  // never drawn with ignore_eos
+  if (is_in(model.end_ids())) return Finish::eos;  // never drawn with ignore_eos, nor before min_tokens
   sequence.tokens.push_back(token.id);
   sequence.sampler.accept(token.id);
   out.push_back(std::move(token));

@@ -15,7 +15,8 @@ struct Batch::Live final : scheduler::ServingRequest {
   Live(AssignmentPtr assignment, const std::shared_ptr<const engine::Tokenizer>& tokenizer,
        const engine::ReasoningMarkers& markers)
       : task(std::move(assignment)),
-        answer(tokenizer, task->body->stop_strings, markers.control_ids, searched(*task, tokenizer.get(), markers)) {}
+        answer(tokenizer, task->body->stop_strings, markers.control_ids, searched(*task, tokenizer.get(), markers),
+               task->body->sampling.min_tokens) {}
 
   // Behind which reasoning stop strings are looked for.
   static std::optional<AnswerText::Behind> searched(const Assignment& task, const engine::Tokenizer* tokenizer,

@@ -96,7 +96,10 @@ struct Request {
   // then.
   std::optional<EmbedInputs> embed;
   engine::SamplingParams sampling;
-  bool has_seed = false;                  // else the gateway draws one and reports it
+  bool has_seed = false;  // else the gateway draws one and reports it
+  // Whether the request says how long its answer may be; else a default of its tenant, of the model or of the server is
+  // taken where there is one.
+  bool has_max_tokens = false;
   std::uint32_t first_choice = 0;         // answer i draws as choice first_choice + i of a request for several
   engine::SpeculationChoice speculation;  // never changes the answer
   // What the caller believes to be the answer, or its beginning: as long as it is, steps verify its tokens instead of a

@@ -6,13 +6,16 @@
 namespace troupe::actors {
 
 AnswerText::AnswerText(std::shared_ptr<const engine::Tokenizer> tokenizer, std::vector<std::string> stop_strings,
-                       std::vector<TokenId> shown, std::optional<Behind> behind)
-    : stop_strings_(stop_strings), stops_(std::move(stop_strings)) {
+                       std::vector<TokenId> shown, std::optional<Behind> behind, std::uint32_t min_tokens)
+    : stop_strings_(stop_strings), stops_(std::move(stop_strings)), min_tokens_(min_tokens) {
   if (behind && !stop_strings_.empty()) reasoning_.emplace(std::move(behind->markers), behind->begins_open);
   if (tokenizer) detokenizer_.emplace(std::move(tokenizer), std::move(shown));
 }
 
-AnswerText::Piece AnswerText::push(TokenId id) { return detokenizer_ ? pass(detokenizer_->push(id)) : Piece{}; }
+AnswerText::Piece AnswerText::push(TokenId id) {
+  ++num_pushed_;
+  return detokenizer_ ? pass(detokenizer_->push(id)) : Piece{};
+}
 
 AnswerText::Piece AnswerText::finish() {
   if (!detokenizer_) return {};
@@ -51,7 +54,7 @@ AnswerText::Piece AnswerText::pass(const std::string& text) {
 
 // before: text that is not searched.
 AnswerText::Piece AnswerText::search(std::string before, const std::string& text) {
-  StopMatcher::Found found = stops_.push(text);
+  StopMatcher::Found found = stops_.push(text, num_pushed_ > min_tokens_);
   Piece piece{std::move(before) + found.text, std::nullopt};
   text_bytes_ += piece.text.size();
   if (found.stop) piece.stop = stop_strings_[*found.stop];

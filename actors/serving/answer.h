@@ -26,9 +26,10 @@ class AnswerText {
   };
 
   // tokenizer: null for a model without a vocabulary; the text is then always empty. shown: as Detokenizer's. behind:
-  // none: stop strings are looked for in all of the text.
+  // none: stop strings are looked for in all of the text. min_tokens: none is looked for before more ids were pushed.
   AnswerText(std::shared_ptr<const engine::Tokenizer> tokenizer, std::vector<std::string> stop_strings,
-             std::vector<TokenId> shown = {}, std::optional<Behind> behind = std::nullopt);
+             std::vector<TokenId> shown = {}, std::optional<Behind> behind = std::nullopt,
+             std::uint32_t min_tokens = 0);
 
   struct Piece {
     std::string text;                 // whole UTF-8 characters that may be sent
@@ -51,6 +52,8 @@ class AnswerText {
   std::optional<engine::ReasoningSplitter> reasoning_;  // until the text is behind the reasoning
   std::string undecided_;                               // text that may be reasoning, or not
   std::uint64_t text_bytes_ = 0;
+  const std::uint32_t min_tokens_;
+  std::uint64_t num_pushed_ = 0;
 };
 
 }  // namespace troupe::actors

@@ -11,12 +11,12 @@ StopMatcher::StopMatcher(std::vector<std::string> stop_strings) : stops_(std::mo
   for (const std::string& stop : stops_) TROUPE_ASSERT(!stop.empty());
 }
 
-StopMatcher::Found StopMatcher::push(const std::string& text) {
+StopMatcher::Found StopMatcher::push(const std::string& text, bool may_match) {
   if (stops_.empty()) return {text, std::nullopt};
   held_ += text;
   std::size_t first = std::string::npos;
   std::optional<std::size_t> which;
-  for (std::size_t i = 0; i < stops_.size(); ++i) {
+  for (std::size_t i = 0; may_match && i < stops_.size(); ++i) {
     const std::size_t at = held_.find(stops_[i]);
     if (at < first) {
       first = at;

@@ -18,9 +18,9 @@ class StopMatcher {
     std::optional<std::size_t> stop;  // index of the stop string that matched; `text` ends before it
   };
   // Adds the next piece of the text. A match may span pieces; the earliest one wins, among those that begin at the same
-  // byte the stop string listed first. Not to be called after a match.
+  // byte the stop string listed first. Not to be called after a match. may_match: false: none may end in this piece.
   // O((held + text) x stop strings x their length) at worst; held is shorter than the longest of them.
-  [[nodiscard]] Found push(const std::string& text);
+  [[nodiscard]] Found push(const std::string& text, bool may_match = true);
   // Returns the text still held back, when the stream ends without a match.
   [[nodiscard]] std::string flush();
 

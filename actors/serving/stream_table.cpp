@@ -514,6 +514,7 @@ void StreamTable::add_proof(Record& record, End& end) {
   proof.sampling = request.sampling;
   proof.sampling.choice += request.first_choice;
   if (end.max_tokens) proof.sampling.max_tokens = *end.max_tokens;
+  proof.sampling.min_tokens = std::min(proof.sampling.min_tokens, proof.sampling.max_tokens);
   proof.stop_strings = request.stop_strings;
   proof.stop_scope = request.stop_scope;
   proof.ids = record.emitted;

@@ -54,8 +54,8 @@ Result<client::ModelDescription> find_model(client::Client& client, const std::s
 class Chat {
  public:
   // is_answering: whether a signal stops an answer.
-  Chat(const config::ChatOptions& options, client::Client& client, EventQueue& events, std::atomic<bool>& is_answering,
-       client::ModelDescription model)
+  Chat(const config::ChatOptions& options, const config::Given& given, client::Client& client, EventQueue& events,
+       std::atomic<bool>& is_answering, client::ModelDescription model)
       : options_(options),
         client_(client),
         events_(events),
@@ -63,7 +63,8 @@ class Chat {
         model_(std::move(model)),
         has_template_(!model_.chat_template.empty()) {
     settings_.sampling = sampling_of(options);
-    if (options.predict >= 0) settings_.sampling.max_tokens = static_cast<std::uint32_t>(options.predict);
+    // Left out, it is as the server has it.
+    if (given.origins.contains("predict")) settings_.sampling.max_tokens = config::answer_length(options.predict);
     if (options.reasoning_budget >= 0)
       settings_.reasoning_budget = static_cast<std::uint32_t>(options.reasoning_budget);
     history_.system = options.system;
@@ -395,7 +396,7 @@ class Chat {
 
 }  // namespace
 
-Result<int> chat(const config::ChatOptions& options, const config::Given&) {
+Result<int> chat(const config::ChatOptions& options, const config::Given& given) {
   if (!options.session.empty()) {
     if (const auto path = session_file(options.session); !path) return path.error();  // before anything is asked
   }
@@ -411,7 +412,7 @@ Result<int> chat(const config::ChatOptions& options, const config::Given&) {
   if (!client) return client.error();
   auto model = find_model(**client, options.model_name);
   if (!model) return model.error();
-  Chat chat(options, **client, events, is_answering, *std::move(model));
+  Chat chat(options, given, **client, events, is_answering, *std::move(model));
   if (!options.session.empty()) {
     if (const Status kept = chat.keep_as(options.session); !kept) return kept.error();
   }

@@ -38,6 +38,7 @@ actors::Proof proof_of(const client::Proof& from) {
   sampling.choice = from.choice;
   sampling.max_tokens = from.sampling.max_tokens.value_or(scheduler::kUnlimitedTokens);
   sampling.ignore_eos = from.sampling.ignore_eos;
+  sampling.min_tokens = from.sampling.min_tokens;
   sampling.logit_bias = from.sampling.logit_bias;
   sampling.stop_ids = from.sampling.stop_ids;
   if (from.reasoning_budget) sampling.reasoning_budget = engine::ReasoningBudget{.num_tokens = *from.reasoning_budget};
@@ -92,8 +93,9 @@ client::Request request_of(const actors::Proof& proof) {
   config::for_each_sampling_number([](const config::SamplingNumber&, auto& to, const auto& value) { to = value; },
                                    sampling, from);
   sampling.seed = from.seed;
-  if (from.max_tokens != scheduler::kUnlimitedTokens) sampling.max_tokens = from.max_tokens;
+  sampling.max_tokens = from.max_tokens;  // also without a limit: the server may have one where nothing is said
   sampling.ignore_eos = from.ignore_eos;
+  sampling.min_tokens = from.min_tokens;
   sampling.logit_bias = from.logit_bias;
   sampling.stop_ids = from.stop_ids;
   if (from.reasoning_budget) request.reasoning_budget = from.reasoning_budget->num_tokens;

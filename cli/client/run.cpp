@@ -113,7 +113,8 @@ Result<client::Request> make_request(const config::RunOptions& options, const co
   client::Sampling& sampling = request.sampling;
   sampling.ignore_eos = options.ignore_eos;
   sampling.stop_ids.assign(options.stop_id.begin(), options.stop_id.end());
-  if (options.predict >= 0) sampling.max_tokens = static_cast<std::uint32_t>(options.predict);
+  // Left out, it is as the server has it.
+  if (given.origins.contains("predict")) sampling.max_tokens = config::answer_length(options.predict);
   for (const std::string& bias : options.logit_bias) {
     auto entry = parse_logit_bias(bias);
     if (!entry) return entry.error();

@@ -63,6 +63,7 @@ std::string proved_for(const actors::Proof& proof) {
       },
       sampling, neutral);
   if (sampling.ignore_eos) parts.push_back("ignore_eos");
+  if (sampling.min_tokens > 0) parts.push_back(fmt::format("min_tokens {}", sampling.min_tokens));
   if (sampling.reasoning_budget)
     parts.push_back(fmt::format("reasoning_budget {}", sampling.reasoning_budget->num_tokens));
   if (!sampling.logit_bias.empty())

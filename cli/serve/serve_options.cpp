@@ -15,6 +15,7 @@
 #include "cli/terminal/accounts.h"
 #include "cli/terminal/logging.h"
 #include "cli/terminal/text.h"
+#include "config/options/values.h"
 #include "config/plain_file.h"
 #include "config/printable.h"
 #include "config/state_directory.h"
@@ -246,6 +247,8 @@ actors::ModelSource model_source(const config::ModelTable& table, bool is_first,
   source.pinned = table.pinned;
   source.load.memory = table.memory.count;
   if (!table.kv_type.empty() && !beats_file(given, "kv-type")) source.load.kv_type = kv_type_of(table.kv_type);
+  source.predict =
+      config::answer_length(beats_file(given, "predict") ? options.predict : table.predict.value_or(options.predict));
   source.load.context = static_cast<std::uint32_t>(
       beats_file(given, "ctx-size") ? options.ctx_size : table.ctx_size.value_or(options.ctx_size));
   source.load.num_blocks = static_cast<std::uint32_t>(
@@ -284,6 +287,9 @@ Result<actors::GatewayOptions> gateway_options(const config::ServeOptions& optio
   gateway.load = *load;
   gateway.load.context = static_cast<std::uint32_t>(options.ctx_size);
   gateway.load.num_blocks = static_cast<std::uint32_t>(options.kv_blocks);
+  if (options.predict == 0)
+    return config::bad_value(given, "predict", "an answer has at least one token; -1 is no limit");
+  gateway.predict = config::answer_length(options.predict);
   for (const config::ModelTable& table : *tables) {
     std::optional<Error> problem;
     gateway.models.push_back(model_source(table, gateway.models.empty(), options, given, *load, problem));
@@ -316,6 +322,7 @@ Result<actors::ModelRequest> model_request(const config::ModelTable& table) {
                                .weight = table.weight,
                                .pinned = table.pinned};
   if (table.ctx_size) request.context = static_cast<std::uint32_t>(*table.ctx_size);
+  if (table.predict) request.predict = config::answer_length(*table.predict);
   if (table.kv_blocks) request.num_blocks = static_cast<std::uint32_t>(*table.kv_blocks);
   if (!table.kv_type.empty()) request.kv_type = kv_type_of(table.kv_type);
   return request;

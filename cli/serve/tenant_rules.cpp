@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cli/terminal/accounts.h"
+#include "config/options/values.h"
 #include "ipc/sockets/peer_facts.h"
 
 namespace troupe::cli {
@@ -54,7 +55,8 @@ scheduler::TenantPolicy policy_of(const config::TenantRule& rule) {
                      .min_kv_blocks = limit_of<std::uint32_t>(rule.min_kv_blocks),
                      .max_kv_blocks = limit_of<std::uint32_t>(rule.max_kv_blocks),
                      .max_context = limit_of<std::uint32_t>(rule.max_context),
-                     .max_choices = limit_of<std::uint32_t>(rule.max_choices)}};
+                     .max_choices = limit_of<std::uint32_t>(rule.max_choices)},
+          .predict = rule.predict ? std::optional(config::answer_length(*rule.predict)) : std::nullopt};
 }
 
 Status check_cgroup_rules(const config::Given& given, std::string_view own_cgroups) {

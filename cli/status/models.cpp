@@ -18,6 +18,7 @@
 #include "cli/terminal/status_line.h"
 #include "cli/terminal/text.h"
 #include "config/options/model_tables.h"
+#include "config/options/values.h"
 #include "config/plain_file.h"
 #include "config/printable.h"
 #include "engine/chat/values/limits.h"
@@ -116,6 +117,7 @@ Result<client::ModelRequest> to_request(std::span<const std::string> words) {
                                .weight = table->weight};
   if (!table->draft.empty()) request.draft = std::filesystem::absolute(table->draft).lexically_normal().string();
   if (table->ctx_size) request.ctx_size = static_cast<std::uint32_t>(*table->ctx_size);
+  if (table->predict) request.predict = config::answer_length(*table->predict);
   if (table->kv_blocks) request.kv_blocks = static_cast<std::uint32_t>(*table->kv_blocks);
   if (!table->chat_template.empty())
     if (Status added = add_chat_template(table->chat_template, request); !added) return added.error();

@@ -22,6 +22,7 @@ const TableKey<ModelTable> kModelKeys[] = {
     {"ctx-size", &ModelTable::ctx_size, 0, kMaxContext},
     {"kv-type", &ModelTable::kv_type},
     {"kv-blocks", &ModelTable::kv_blocks, 0, kMaxBlocks},
+    {"predict", &ModelTable::predict, -1, kMaxContext},
     {"chat-template", &ModelTable::chat_template},
     {"draft", &ModelTable::draft},
     {"memory", &ModelTable::memory, 0, kMaxBytes},
@@ -35,6 +36,7 @@ std::string problem_of(std::span<const ModelTable> tables) {
   if (last.path.empty()) return "this model has no path: path = \"FILE.gguf\"";
   if (!last.kv_type.empty() && std::ranges::find(kKvTypes, last.kv_type) == std::end(kKvTypes))
     return fmt::format("kv-type is '{}'; it may be {}", last.kv_type, fmt::join(kKvTypes, ", "));
+  if (last.predict == 0) return "predict is 0; an answer has at least one token, and -1 is no limit";
   if (std::string problem = problem_of_model_name(last.name); !problem.empty()) return "name: " + problem;
   for (const ModelTable& other : tables.first(tables.size() - 1))
     if (!last.name.empty() && other.name == last.name)

@@ -24,6 +24,7 @@ struct ModelTable {
   std::optional<std::int64_t> ctx_size{};   // what is absent is as the option of that name says
   std::string kv_type{};                    // likewise if empty
   std::optional<std::int64_t> kv_blocks{};  // likewise
+  std::optional<std::int64_t> predict{};    // likewise
   std::string chat_template{};              // likewise
   std::string draft{};                      // a draft model; empty: none
   Bytes memory{};                           // of --memory, for this model; 0: what it needs and a share of the rest

@@ -260,7 +260,8 @@ std::span<const Option> option_table() {
        kReloads},
 
       {&LengthOptions::predict, "predict", "-n --n-predict --max-tokens", kRequest, "TOKENS", within(-1, 1 << 24),
-       "longest answer; -1: until the model ends or the context is full. run says it if the context was full before",
+       "longest answer; -1: until the model ends or the context is full, of run and chat where nothing is said: as the "
+       "server has it. run says it if the context was full before. serve: for requests that name no length",
        kPerRequest},
       {&AnswerOptions::choices, "choices", "--n-choices --num-return-sequences", kRequest, "N", within(1, 64),
        "answers to one prompt, which is computed once; each is drawn by itself (with --temp 0 all are the same). "

@@ -164,7 +164,7 @@ struct LogOptions {
   [[nodiscard]] bool has_access_file() const { return has_access_log() && access_log != "log"; }
 };
 
-struct LengthOptions {  // run, chat
+struct LengthOptions {  // run, chat; of serve for requests that do not say
   std::int64_t predict = -1;
 };
 
@@ -371,7 +371,7 @@ using Configured = OptionSet<ConfigOptions, HelpOptions, Groups...>;
 
 using ServeOptions = Configured<EngineOptions, SpeculationOptions, ContextOptions, ProfileOptions, SocketOptions,
                                 UsageFileOptions, KeysFileOptions, TcpOptions, SessionsDirOptions, ServerOptions,
-                                GatewayLimits, ConnectionLimits, LogOptions>;
+                                LengthOptions, GatewayLimits, ConnectionLimits, LogOptions>;
 using RunOptions = Configured<SocketOptions, RequestOptions, SpeculationOptions, AnswerOptions, ConversationOptions,
                               ChatFlagOptions, VerboseOptions, TokenTextOptions, RawOptions, JsonOptions>;
 using BenchOptions = Configured<EngineOptions, ContextOptions, ProfileOptions, CaseOptions, FormatOptions>;

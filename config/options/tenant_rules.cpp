@@ -34,6 +34,7 @@ const TableKey<TenantRule> kRuleKeys[] = {
     {"max-kv-blocks", &TenantRule::max_kv_blocks, 1, kMaxCount},
     {"max-context", &TenantRule::max_context, 2, kMaxCount},
     {"max-choices", &TenantRule::max_choices, 1, 64},
+    {"predict", &TenantRule::predict, -1, kMaxCount},
     {"trusted-proxy", &TenantRule::trusted_proxy},
     {"tcp", &TenantRule::tcp},
 };
@@ -56,6 +57,7 @@ std::string problem_of(const TenantRule& rule) {
   const bool has_criterion = names_users(rule) || names_others(rule);
   if (!has_criterion && !rule.is_default && !rule.tcp)
     return "this rule matches nothing: give it uid, user, gid, group, cgroup, default = true, or tcp = true";
+  if (rule.predict == 0) return "predict is 0; an answer has at least one token, and -1 is no limit";
   if (has_criterion && rule.is_default)
     return "default = true matches all users: leave it out, or leave the others out (uid, user, gid, group, cgroup)";
   if (rule.tcp && rule.name.empty())

@@ -41,7 +41,8 @@ struct TenantRule {
   std::optional<std::int64_t> max_kv_blocks{};
   std::optional<std::int64_t> max_context{};
   std::optional<std::int64_t> max_choices{};
-  bool trusted_proxy = false;  // its connections may say for which tenant they act
+  std::optional<std::int64_t> predict{};  // tokens of an answer to a request that names no length; -1: no limit
+  bool trusted_proxy = false;             // its connections may say for which tenant they act
 };
 
 // The rules of these tables, in their order. Error: bad_config, "LINE: WHY": an unknown key (with the nearest name), a

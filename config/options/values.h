@@ -53,4 +53,9 @@ namespace troupe::config {
 // O(sum of lengths x name.size()).
 [[nodiscard]] std::optional<std::string> nearest(std::string_view name, std::span<const std::string> names);
 
+// The value of --predict as a request has its length: the largest number for -1, which is no limit.
+[[nodiscard]] constexpr std::uint32_t answer_length(std::int64_t predict) {
+  return static_cast<std::uint32_t>(predict);
+}
+
 }  // namespace troupe::config

@@ -75,6 +75,8 @@ std::optional<FieldError> validate(const SamplingParams& params, std::uint32_t v
       params);
   if (wrong) return wrong;
   if (params.max_tokens == 0) return out_of_range("max_tokens", params.max_tokens, "at least 1");
+  if (params.min_tokens > params.max_tokens)
+    return out_of_range("min_tokens", params.min_tokens, fmt::format("at most max_tokens, {}", params.max_tokens));
   if (params.num_logprobs < -1 || params.num_logprobs > kMaxLogprobs)
     return out_of_range("num_logprobs", params.num_logprobs, "from -1 (none) to 20");
   return validate_ids(params, vocab_size);
@@ -86,9 +88,9 @@ Sampler::Sampler(const kernels::KernelTable& kernels, SamplingParams params, std
   has_penalties_ = has_repeat_penalty_ || params_.presence_penalty != 0 || params_.frequency_penalty != 0;
 }
 
-bool Sampler::is_plain_greedy() const {
+bool Sampler::is_plain_greedy(std::uint64_t position) const {
   return params_.is_greedy() && params_.num_logprobs < 0 && params_.logit_bias.empty() && !has_penalties_ &&
-         !params_.ignore_eos;
+         !params_.ignore_eos && !is_too_short(position);
 }
 
 void Sampler::reserve(std::size_t num_tokens) {
@@ -113,8 +115,9 @@ SampledToken Sampler::sample(std::span<float> logits, std::uint64_t position) {
 
   apply_bias(logits);
   apply_penalties(logits);
-  if (params_.ignore_eos)
-    for (const TokenId id : end_ids_) logits[static_cast<std::size_t>(id)] = kExcluded;
+  const bool too_short = is_too_short(position);
+  if (too_short || params_.ignore_eos) exclude(end_ids_, logits);
+  if (too_short) exclude(params_.stop_ids, logits);
 
   SampledToken token;
   token.id = forced_ ? *forced_ : choose(logits, position);
@@ -128,6 +131,10 @@ SampledToken Sampler::score(std::span<float> logits, TokenId id) const {
   token.id = id;
   add_logprobs(logits, token);
   return token;
+}
+
+void Sampler::exclude(const std::vector<TokenId>& ids, std::span<float> logits) const {
+  for (const TokenId id : ids) logits[static_cast<std::size_t>(id)] = kExcluded;
 }
 
 void Sampler::apply_bias(std::span<float> logits) const {

@@ -39,8 +39,9 @@ struct SamplingParams {
   std::uint64_t seed = 0;    // key of the draws; the caller draws one if the request has none
   std::uint32_t choice = 0;  // index among the n answers to one request: each has different draws
   std::uint32_t max_tokens = std::numeric_limits<std::uint32_t>::max();
-  std::vector<TokenId> stop_ids = {};                 // a sampled one ends the sequence; it is not emitted
-  bool ignore_eos = false;                            // end-of-generation tokens are never drawn
+  std::vector<TokenId> stop_ids = {};  // a sampled one ends the sequence; it is not emitted
+  bool ignore_eos = false;             // end-of-generation tokens are never drawn
+  std::uint32_t min_tokens = 0;  // end-of-generation tokens and stop_ids are not drawn before the answer has so many
   std::optional<ReasoningBudget> reasoning_budget{};  // none: as long as the model likes
   std::int32_t num_logprobs = -1;                     // -1: none; n: of the chosen token and the n likeliest ones
   bool prompt_logprobs = false;                       // with num_logprobs >= 0: those of the prompt's tokens, too
@@ -90,7 +91,7 @@ class Sampler {
 
   // Makes room for the history of a sequence of `num_tokens` tokens, if penalties need one.
   void reserve(std::size_t num_tokens);
-  // The first `num_tokens` tokens of the history are the prompt, which presence and frequency penalties leave out.
+  // The first `num_tokens` tokens are the prompt, which presence and frequency penalties and min_tokens leave out.
   void set_prompt(std::size_t num_tokens) { num_prompt_ = num_tokens; }
   // Adds a token of the sequence to the history: prompt and sampled ones, in order.
   void accept(TokenId id);
@@ -110,11 +111,15 @@ class Sampler {
   [[nodiscard]] SampledToken score(std::span<float> logits, TokenId id) const;
 
   const SamplingParams& params() const { return params_; }
-  // Whether the token is just the argmax of the raw logits, without logprobs: then sample() need not be called.
-  bool is_plain_greedy() const;
+  // Whether the tokens from this position on are just the argmax of the raw logits, without logprobs: then sample()
+  // need not be called.
+  bool is_plain_greedy(std::uint64_t position) const;
 
  private:
+  // Whether the answer must not end at this position.
+  bool is_too_short(std::uint64_t position) const { return position < num_prompt_ + std::uint64_t{params_.min_tokens}; }
   void apply_bias(std::span<float> logits) const;
+  void exclude(const std::vector<TokenId>& ids, std::span<float> logits) const;
   void apply_penalties(std::span<float> logits);
   template <class Change>
   void for_each_count(std::span<const TokenId> tokens, std::span<float> logits, Change change);

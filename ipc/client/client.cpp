@@ -19,6 +19,18 @@ namespace {
 // Bound for choices; servers allow fewer.
 constexpr std::uint32_t kMostChoices = 1u << 16;
 
+constexpr std::string_view kOtherAnswer = "its answer is of another kind";
+
+std::size_t num_inputs(const EmbedRequest& request) {
+  return std::visit([](const auto& inputs) { return inputs.size(); }, request.inputs);
+}
+
+// How the answer to so many inputs breaks the protocol; empty: it does not.
+std::string what_is_wrong(const v1::Embeddings& answer, std::size_t count) {
+  if (static_cast<std::size_t>(answer.vectors_size()) == count) return "";
+  return fmt::format("it sends {} vectors for {} inputs", answer.vectors_size(), count);
+}
+
 // SplitMix64 (Steele, Lea, Flood 2014), so that the delays between retries are the same with every standard library.
 std::uint64_t split_mix(std::uint64_t& state) {
   std::uint64_t z = state += 0x9e3779b97f4a7c15ull;
@@ -35,22 +47,18 @@ struct Client::Impl {
   template <class Body>
   Result<v1::ServerFrame> ask(v1::ClientFrame& frame, Body& body, v1::ServerFrame::BodyCase expected) {
     body.set_stream(connection->next_stream());
-    auto answer = exchange(body.stream(), frame, request_timeout, /*cancels=*/false);
-    if (answer && answer->body_case() != expected)
-      return Error{ErrorCode::protocol, "the server breaks the protocol: its answer is of another kind"};
-    return answer;
+    return exchange(body.stream(), frame, expected, request_timeout, /*cancels=*/false);
   }
   // The same for a frame with the number of its stream. `timeout`: absent: none; `cancels`: cancels the request then.
   Result<v1::ServerFrame> exchange(std::uint64_t stream, const v1::ClientFrame& frame,
-                                   std::optional<std::chrono::milliseconds> timeout, bool cancels) const;
+                                   v1::ServerFrame::BodyCase expected, std::optional<std::chrono::milliseconds> timeout,
+                                   bool cancels) const;
   Result<SessionInfo> ask_session(v1::ClientFrame& frame);
   template <class Body>
   Result<Health::Model> change_model(v1::ClientFrame& frame, Body& body) {
     body.set_stream(connection->next_stream());
-    const auto answer = exchange(body.stream(), frame, std::nullopt, /*cancels=*/false);
+    const auto answer = exchange(body.stream(), frame, v1::ServerFrame::kModelChanged, std::nullopt, /*cancels=*/false);
     if (!answer) return answer.error();
-    if (!answer->has_model_changed())
-      return Error{ErrorCode::protocol, "the server breaks the protocol: its answer is of another kind"};
     return to_model_health(answer->model_changed().model());
   }
   // One attempt of complete_all().
@@ -63,6 +71,7 @@ struct Client::Impl {
 };
 
 Result<v1::ServerFrame> Client::Impl::exchange(std::uint64_t stream, const v1::ClientFrame& frame,
+                                               v1::ServerFrame::BodyCase expected,
                                                std::optional<std::chrono::milliseconds> timeout, bool cancels) const {
   if (connection->on_reader()) return inside_callback();
   const auto question = std::make_shared<Question>();
@@ -73,8 +82,9 @@ Result<v1::ServerFrame> Client::Impl::exchange(std::uint64_t stream, const v1::C
     return Error{ErrorCode::io, fmt::format("the server did not answer within {} ms", timeout->count())};
   }
   auto answer = future.get();
-  if (answer && answer->has_failed()) return Error{ErrorCode::io, answer->failed().message()};
+  if (answer && answer->has_failed()) return Error{ErrorCode::io, printable(answer->failed().message())};
   if (answer && answer->has_done()) return Error{ErrorCode::io, "the server ended the request: it stops"};
+  if (answer && answer->body_case() != expected) return breach(*connection, std::string(kOtherAnswer));
   return answer;
 }
 
@@ -118,8 +128,8 @@ Result<Stream> Client::generate(const Request& request, Callbacks callbacks) {
   if (Status checked = check_text(request); !checked) return checked.error();
   const std::uint32_t num_choices = std::clamp<std::uint32_t>(request.n, 1, kMostChoices);  // more is refused
   const std::uint64_t stream = impl_->connection->next_stream();
-  const auto state = std::make_shared<Stream::State>(impl_->connection, stream, std::move(callbacks), num_choices,
-                                                     !request.credit.has_value());
+  const auto state =
+      std::make_shared<Stream::State>(impl_->connection, stream, std::move(callbacks), num_choices, request);
   if (Status sent = impl_->connection->request(stream, to_frame(stream, request), state); !sent) return sent.error();
   return Stream(state);
 }
@@ -221,21 +231,23 @@ Result<std::string> Client::detokenize(const std::vector<TokenId>& ids, const st
 Result<Embeddings> Client::embed(const EmbedRequest& request, std::optional<std::chrono::milliseconds> timeout) {
   if (Status checked = check_text(request); !checked) return checked.error();
   const std::uint64_t stream = impl_->connection->next_stream();
-  const auto answer = impl_->exchange(stream, to_frame(stream, request), timeout, /*cancels=*/true);
+  const auto answer = impl_->exchange(stream, to_frame(stream, request), v1::ServerFrame::kEmbeddings, timeout,
+                                      /*cancels=*/true);
   if (!answer) return answer.error();
-  const std::size_t num_inputs = std::visit([](const auto& inputs) { return inputs.size(); }, request.inputs);
-  const int num_vectors = answer->embeddings().vectors_size();
-  if (static_cast<std::size_t>(num_vectors) != num_inputs)
-    return Error{ErrorCode::protocol, fmt::format("the server breaks the protocol: it sends {} vectors for {} inputs",
-                                                  num_vectors, num_inputs)};
+  if (const std::string wrong = what_is_wrong(answer->embeddings(), num_inputs(request)); !wrong.empty())
+    return breach(*impl_->connection, wrong);
   return to_embeddings(answer->embeddings());
 }
 
 Status Client::embed(const EmbedRequest& request, std::function<void(const Result<Ended>&, const Embeddings&)> on_end) {
   if (Status checked = check_text(request); !checked) return checked;
   const std::uint64_t stream = impl_->connection->next_stream();
-  auto reply =
-      std::make_shared<Reply>([on_end = std::move(on_end)](const Result<Ended>& ended, v1::ServerFrame& frame) {
+  auto reply = std::make_shared<Reply>(
+      impl_->connection,
+      [count = num_inputs(request)](const v1::ServerFrame& frame) {
+        return frame.has_embeddings() ? what_is_wrong(frame.embeddings(), count) : std::string(kOtherAnswer);
+      },
+      [on_end = std::move(on_end)](const Result<Ended>& ended, v1::ServerFrame& frame) {
         on_end(ended, frame.has_embeddings() ? to_embeddings(frame.embeddings()) : Embeddings{});
       });
   return impl_->connection->request(stream, to_frame(stream, request), std::move(reply));
@@ -249,8 +261,10 @@ Status Client::tokenize(const std::string& text, const std::string& model,
   body.set_stream(impl_->connection->next_stream());
   body.set_model(model);
   body.set_text(text);
-  auto reply =
-      std::make_shared<Reply>([on_end = std::move(on_end)](const Result<Ended>& ended, v1::ServerFrame& answer) {
+  auto reply = std::make_shared<Reply>(
+      impl_->connection,
+      [](const v1::ServerFrame& answer) { return std::string(answer.has_tokenized() ? "" : kOtherAnswer); },
+      [on_end = std::move(on_end)](const Result<Ended>& ended, v1::ServerFrame& answer) {
         const auto& ids = answer.tokenized().ids();
         on_end(ended, {ids.begin(), ids.end()});
       });
@@ -281,6 +295,7 @@ Result<Health::Model> Client::load_model(const ModelRequest& request) {
   body.set_memory(request.memory);
   body.set_pinned(request.pinned);
   body.set_weight(request.weight);
+  if (request.predict) body.set_predict(*request.predict);
   return impl_->change_model(frame, body);
 }
 
@@ -359,7 +374,7 @@ Status Client::delete_session(const std::string& name) {
   const auto answer = impl_->ask(frame, *frame.mutable_session_request(), v1::ServerFrame::kSessions);
   if (!answer) return answer.error();
   if (answer->sessions().sessions_size() == 0) return Ok{};
-  return Error{ErrorCode::protocol, "the server breaks the protocol: it tells of a session that it was to delete"};
+  return breach(*impl_->connection, "it tells of a session that it was to delete");
 }
 
 // Asks about one session.
@@ -372,8 +387,7 @@ Result<SessionInfo> Client::Impl::ask_session(v1::ClientFrame& frame) {
   if (!answer) return answer.error();
   auto all = to_sessions(answer->sessions());
   if (all.size() == 1) return std::move(all.front());
-  return Error{ErrorCode::protocol,
-               fmt::format("the server breaks the protocol: it tells of {} sessions, not one", all.size())};
+  return breach(*connection, fmt::format("it tells of {} sessions, not one", all.size()));
 }
 
 Result<Health> Client::health() {

@@ -8,6 +8,12 @@
 ///
 /// A failure between client and server is an Error of the call (troupe::Result); how a request ended, refusals
 /// included, is the Outcome in its Ended. docs/protocol.md describes the protocol.
+///
+/// The server is not trusted: what breaks the protocol ends the connection, and every call and stream that waits on it
+/// with ErrorCode::protocol; a part of a frame is waited for for a minute. Error::message, Ended::message and
+/// Ended::field are one line of at most 8 KiB without control characters and overrides of the writing direction: they
+/// can be printed whatever the server sends. Every other text (an answer's, names, Health::Model::problem,
+/// UsageReport::note) is as it came, UTF-8 with any characters: escape it before a terminal shows it.
 #pragma once
 
 #include <chrono>
@@ -39,17 +45,19 @@ enum class StopScope : std::uint8_t { text, answer, behind_reasoning };
 /// How the next token is chosen. Absent fields are neutral: the model's own distribution. The server refuses values out
 /// of range with the field's name and its range.
 struct Sampling {
-  std::optional<float> temperature{};                   ///< 0: greedy; 1 if absent
-  std::optional<std::int32_t> top_k{};                  ///< keep the k likeliest; 0 or absent: all
-  std::optional<float> top_p{};                         ///< keep the smallest set with this probability
-  std::optional<float> min_p{};                         ///< drop tokens below min_p times the top probability
-  std::optional<float> repeat_penalty{};                ///< divides the logits of repeated tokens
-  std::optional<float> presence_penalty{};              ///< subtracted once from each token of the answer
-  std::optional<float> frequency_penalty{};             ///< subtracted for each time the answer has a token
-  std::optional<std::int32_t> repeat_last_n{};          ///< window of repeat_penalty in tokens; 64 if absent, -1: all
-  std::optional<std::uint64_t> seed{};                  ///< drawn by the server if absent; see Ended::seed
-  std::optional<std::uint32_t> max_tokens{};            ///< as many as the context holds if absent
-  bool ignore_eos = false;                              ///< never draw an end-of-generation token
+  std::optional<float> temperature{};           ///< 0: greedy; 1 if absent
+  std::optional<std::int32_t> top_k{};          ///< keep the k likeliest; 0 or absent: all
+  std::optional<float> top_p{};                 ///< keep the smallest set with this probability
+  std::optional<float> min_p{};                 ///< drop tokens below min_p times the top probability
+  std::optional<float> repeat_penalty{};        ///< divides the logits of repeated tokens
+  std::optional<float> presence_penalty{};      ///< subtracted once from each token of the answer
+  std::optional<float> frequency_penalty{};     ///< subtracted for each time the answer has a token
+  std::optional<std::int32_t> repeat_last_n{};  ///< window of repeat_penalty in tokens; 64 if absent, -1: all
+  std::optional<std::uint64_t> seed{};          ///< drawn by the server if absent; see Ended::seed
+  std::optional<std::uint32_t> max_tokens{};    ///< if absent as the server has it (--predict), or what fits
+  bool ignore_eos = false;                      ///< never draw an end-of-generation token
+  /// The answer does not end at an end-of-generation token, a stop id or a stop string before it has so many tokens.
+  std::uint32_t min_tokens = 0;
   std::vector<std::pair<TokenId, float>> logit_bias{};  ///< added to the logits of these tokens
   std::vector<TokenId> stop_ids{};                      ///< one of these ends the answer and is not part of it
 };
@@ -192,7 +200,7 @@ struct Ended {
   Outcome outcome = Outcome::internal;   ///< scheduler::info() returns its kind, name and exit code
   std::string message{};                 ///< refused, failed or stalled: what is wrong and what to do
   std::string field{};                   ///< refused: path of the offending field, or a limit's name
-  std::string stop{};                    ///< the stop string that matched
+  std::string stop{};                    ///< the stop string that matched, as the server sends it
   std::optional<std::uint64_t> limit{};  ///< refused: the limit that was met
   std::optional<std::chrono::milliseconds> retry_after{};  ///< refused: a retry may succeed after this time
   /// Refused as deadline_unmeetable: when the first and the last token would have come, from the refusal on.
@@ -245,7 +253,8 @@ struct Callbacks {
   std::function<void(const Tokens&)> on_tokens{};  ///< may be empty
   /// Called exactly once for each choice, after its last on_tokens, with how it ended. But only once for all open
   /// choices if the request was refused, with io if the connection was lost, or with protocol if the server breaks the
-  /// protocol: a gap in the tokens, a choice that was not requested. May be empty.
+  /// protocol: a gap in the tokens, a choice that was not requested, more tokens than Sampling::max_tokens or than
+  /// there is credit for, another number of logprobs than of ids. May be empty.
   std::function<void(const Result<Ended>&)> on_end{};
 };
 
@@ -259,8 +268,9 @@ class Stream {
   void cancel() const;
   /// Grants credit for `tokens` more tokens of a choice (only with Request::credit).
   void credit(std::uint64_t tokens, std::uint32_t choice = 0) const;
-  /// Waits for the end of every choice, and returns that of the last to end. Error: io when the connection
-  /// is lost; invalid_argument inside a callback.
+  /// Waits for the end of every choice, and returns that of the last to end. Errors: io when the connection
+  /// is lost; protocol, permission, busy or unsupported when the server breaks the protocol or ends the connection with
+  /// a refusal; invalid_argument inside a callback.
   Result<Ended> wait() const;
   /// As wait(), but returns nullopt after `timeout`; the stream goes on.
   std::optional<Result<Ended>> wait_for(std::chrono::milliseconds timeout) const;
@@ -309,6 +319,7 @@ struct ModelRequest {
   std::uint64_t memory = 0;                  ///< bytes that it may take; 0: what it needs, and what is left
   bool pinned = false;                       ///< never unloaded to make room for another
   double weight = 1;                         ///< of its computing beside other models', 0.001 to 1000
+  std::optional<std::uint32_t> predict{};  ///< tokens of an answer where Sampling::max_tokens is absent; 2^32 - 1: any
 };
 
 /// The server's answer to Hello.
@@ -588,7 +599,7 @@ class Client {
                                                std::optional<std::chrono::milliseconds> timeout = std::nullopt,
                                                const RetryPolicy& retry = {});
 
-  /// Token ids of `text`. Waits, not in a callback. Errors: io, or the server's refusal.
+  /// Token ids of `text`. Waits, not in a callback. Errors: io, protocol, or the server's refusal.
   Result<std::vector<TokenId>> tokenize(const std::string& text, bool add_special = true, bool parse_special = false,
                                         const std::string& model = {});
   /// The bytes of `ids`, at most 65,536 of them; may be invalid UTF-8. Waits, not in a callback. Errors as tokenize().
@@ -642,7 +653,8 @@ class Client {
   /// Whether the server can answer. Waits, not in a callback. Errors as tokenize().
   Result<Health> health();
 
-  /// Received frames for unknown or ended streams; above 0 the server is faulty. For tests of the server.
+  /// Received frames for unknown or ended streams; above 0 the server is faulty, and the connection has ended. For
+  /// tests of the server.
   [[nodiscard]] std::uint64_t stray_frames() const;
   /// Whether the server has sent Draining.
   [[nodiscard]] bool draining() const;

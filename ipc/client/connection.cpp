@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "config/system_error.h"
+#include "ipc/client/conversions.h"
 #include "ipc/frames/framing.h"
 #include "ipc/frames/unserved.h"
 #include "ipc/sockets/strict_modes.h"
@@ -30,6 +31,8 @@ constexpr std::uint32_t kProtocol = 1;
 constexpr std::size_t kReadBytes = 64u << 10;
 // A server that reads nothing for this long is considered stuck.
 constexpr std::chrono::seconds kSendTimeout{30};
+// A server that has sent a part of a frame and then nothing for this long, too.
+constexpr std::chrono::seconds kFrameTimeout{60};
 
 std::string reason(int error) { return std::string(": ") + std::strerror(error); }
 
@@ -107,7 +110,7 @@ Error closing_error(const v1::Refused& refused) {
   if (why == v1::OUTCOME_PERMISSION) code = ErrorCode::permission;
   if (why == v1::OUTCOME_UNSUPPORTED) code = ErrorCode::unsupported;
   if (why == v1::OUTCOME_QUEUE_FULL || why == v1::OUTCOME_QUOTA || why == v1::OUTCOME_DRAINING) code = ErrorCode::busy;
-  return Error{code, "the server ended the connection: " + refused.message()};
+  return Error{code, "the server ended the connection: " + printable(refused.message())};
 }
 
 }  // namespace
@@ -137,7 +140,8 @@ Connection::~Connection() {
 void Connection::close() {
   {
     const std::lock_guard lock(mutex_);
-    if (!lost_) farewell_ = lost_ = Error{ErrorCode::io, "the connection was closed by this client"};
+    if (!farewell_) farewell_ = Error{ErrorCode::io, "the connection was closed by this client"};
+    if (!lost_) lost_ = farewell_;
     lost_changed_.notify_all();
   }
   ::shutdown(fd_, SHUT_RDWR);  // wakes the reader, which calls on_lost() of the receivers
@@ -153,23 +157,21 @@ Status Connection::greet(const ConnectOptions& options, Deadline deadline) {
   frame.mutable_hello()->set_tenant(options.tenant);
   // A server that refuses us may have closed already: its refusal can still be read.
   const Status sent = send(frame);
-  for (;;) {
-    const Result<std::string_view> body = receive(deadline);
-    if (!body) return sent ? Status(body.error()) : sent;
-    v1::ServerFrame answer;
-    if (!answer.ParseFromArray(body->data(), static_cast<int>(body->size())))
-      return Error{ErrorCode::protocol, "what listens on " + path_ + " is not a troupe server"};
-    if (answer.has_refused()) return closing_error(answer.refused());
-    if (!answer.has_welcome()) continue;
-    welcome_ = answer.welcome();
-    // A server from before tenants passes over what it does not know in Hello.
-    if (!options.tenant.empty() && welcome_.tenant().empty())
-      return Error{ErrorCode::unsupported, "the server at " + path_ + " knows no tenants to act for"};
-    if (welcome_.protocol() == kProtocol) return Ok{};
-    return Error{ErrorCode::unsupported,
-                 fmt::format("the server wants to speak protocol version {}; this library speaks version 1",
-                             welcome_.protocol())};
-  }
+  const Result<std::string_view> body = receive(deadline);
+  if (!body) return sent ? Status(body.error()) : sent;
+  v1::ServerFrame answer;
+  const bool is_frame = answer.ParseFromArray(body->data(), static_cast<int>(body->size()));
+  if (is_frame && answer.has_refused()) return closing_error(answer.refused());
+  if (!is_frame || !answer.has_welcome())
+    return Error{ErrorCode::protocol, "what listens on " + path_ + " is not a troupe server"};
+  welcome_ = answer.welcome();
+  // A server from before tenants passes over what it does not know in Hello.
+  if (!options.tenant.empty() && welcome_.tenant().empty())
+    return Error{ErrorCode::unsupported, "the server at " + path_ + " knows no tenants to act for"};
+  if (welcome_.protocol() == kProtocol) return Ok{};
+  return Error{
+      ErrorCode::unsupported,
+      fmt::format("the server wants to speak protocol version {}; this library speaks version 1", welcome_.protocol())};
 }
 
 Result<std::string_view> Connection::receive(Deadline deadline) {
@@ -177,7 +179,8 @@ Result<std::string_view> Connection::receive(Deadline deadline) {
     const auto body = decoder_.next();
     if (!body) return body.error();
     if (*body) return **body;
-    if (!wait_for(fd_, POLLIN, deadline))
+    const Deadline until = decoder_.mid_frame() ? std::min(deadline, SteadyClock::now() + kFrameTimeout) : deadline;
+    if (!wait_for(fd_, POLLIN, until))
       return Error{ErrorCode::io, "the server at " + path_ + " did not answer in time"};
     const ssize_t size = ::recv(fd_, scratch_.data(), scratch_.size(), MSG_DONTWAIT);
     if (size == 0) return Error{ErrorCode::io, "the server at " + path_ + " closed the connection"};
@@ -266,26 +269,37 @@ Error Connection::read_frames() {
     if (!frame.ParseFromArray(body->data(), static_cast<int>(body->size())))
       return Error{ErrorCode::protocol, "the server at " + path_ + " sent a damaged frame"};
     dispatch(frame);
+    const std::lock_guard lock(mutex_);
+    if (farewell_) return *farewell_;
   }
 }
 
-void Connection::dispatch(v1::ServerFrame& frame) {
-  if (frame.has_draining()) draining_ = true;
-  const std::uint64_t stream = ipc::stream_of(frame);
-  if (frame.has_refused() && frame.refused().closing()) {
+void Connection::break_off(const Error& why) {
+  {
     const std::lock_guard lock(mutex_);
-    farewell_ = closing_error(frame.refused());
+    if (!farewell_) farewell_ = why;
+  }
+  ::shutdown(fd_, SHUT_RDWR);
+}
+
+void Connection::dispatch(v1::ServerFrame& frame) {
+  if (frame.has_draining()) {
+    draining_ = true;
     return;
   }
+  const std::uint64_t stream = ipc::stream_of(frame);
+  // About the connection itself: this library sends no frame of which a refusal without a stream could tell less.
+  if (frame.has_refused() && (frame.refused().closing() || stream == 0))
+    return break_off(closing_error(frame.refused()));
   std::shared_ptr<Receiver> receiver;
   {
     const std::lock_guard lock(mutex_);
-    const auto found = receivers_.find(stream);
-    if (found == receivers_.end()) {
-      if (stream != 0) ++stray_frames_;
-      return;
-    }
-    receiver = found->second;
+    if (const auto found = receivers_.find(stream); found != receivers_.end()) receiver = found->second;
+  }
+  if (!receiver) {
+    if (stream != 0) ++stray_frames_;
+    const std::string which = stream == 0 ? "of no request" : fmt::format("of stream {}, which is not open", stream);
+    return break_off({ErrorCode::protocol, "the server breaks the protocol: it sends a frame " + which});
   }
   // Not under the lock: on_frame() may send.
   if (!receiver->on_frame(frame)) return;

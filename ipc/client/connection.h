@@ -52,6 +52,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Sends a frame that has no answer. A lost connection is reported to the receivers, not here.
   void tell(const v1::ClientFrame& frame);
 
+  // Ends the connection, and every request on it with `why`, unless it has ended already.
+  void break_off(const Error& why);
+
   // Waits for `time`, or until the connection is lost; then returns the error.
   std::optional<Error> wait_lost(std::chrono::milliseconds time);
 
@@ -94,7 +97,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::unordered_map<std::uint64_t, std::shared_ptr<Receiver>> receivers_;
   std::optional<Error> lost_;
   std::condition_variable lost_changed_;
-  std::optional<Error> farewell_;  // the server's closing refusal, or close() by this client; preferred to lost_
+  // Why the connection is over, where the reader's own error does not say: break_off(), or close() by this client.
+  std::optional<Error> farewell_;
 };
 
 }  // namespace troupe::client

@@ -4,6 +4,7 @@
 #include <utility>
 #include <variant>
 
+#include "config/printable.h"
 #include "config/utf8.h"
 #include "ipc/frames/sampling_message.h"
 
@@ -19,6 +20,7 @@ void fill(v1::Sampling& out, const Sampling& sampling) {
   if (sampling.seed) out.set_seed(*sampling.seed);
   if (sampling.max_tokens) out.set_max_tokens(*sampling.max_tokens);
   out.set_ignore_eos(sampling.ignore_eos);
+  out.set_min_tokens(sampling.min_tokens);
   for (const auto& [id, value] : sampling.logit_bias) {
     v1::LogitBias& bias = *out.add_logit_bias();
     bias.set_id(id);
@@ -45,6 +47,7 @@ Sampling to_sampling(const v1::Sampling& in) {
   sampling.seed = in.seed();
   if (in.has_max_tokens()) sampling.max_tokens = in.max_tokens();
   sampling.ignore_eos = in.ignore_eos();
+  sampling.min_tokens = in.min_tokens();
   for (const v1::LogitBias& bias : in.logit_bias()) sampling.logit_bias.emplace_back(bias.id(), bias.bias());
   sampling.stop_ids.assign(in.stop_ids().begin(), in.stop_ids().end());
   return sampling;
@@ -164,6 +167,8 @@ Readiness to_readiness(v1::Readiness readiness) {
 
 }  // namespace
 
+std::string printable(const std::string& text) { return Printable(text, kMaxMessageBytes).text(); }
+
 Error not_utf8(const std::string& what) {
   return {ErrorCode::invalid_argument, what + " is not valid UTF-8; send exact bytes as token ids"};
 }
@@ -265,7 +270,7 @@ Ended to_ended(const v1::ServerFrame& frame) {
     const v1::Done& done = frame.done();
     ended.choice = done.choice();
     ended.outcome = to_outcome(done.reason());
-    ended.message = done.message();
+    ended.message = printable(done.message());
     ended.stop = done.stop();
     ended.seed = done.seed();
     ended.usage = to_usage(done.usage(), done.timings());
@@ -273,8 +278,8 @@ Ended to_ended(const v1::ServerFrame& frame) {
   } else if (frame.has_refused()) {
     const v1::Refused& refused = frame.refused();
     ended.outcome = to_outcome(refused.code());
-    ended.message = refused.message();
-    ended.field = refused.field();
+    ended.message = printable(refused.message());
+    ended.field = printable(refused.field());
     if (refused.has_limit()) ended.limit = refused.limit();
     if (refused.has_retry_after_ms()) ended.retry_after = to_ms(refused.retry_after_ms());
     if (refused.has_predicted_first_ms()) ended.predicted_first = to_ms(refused.predicted_first_ms());
@@ -283,7 +288,7 @@ Ended to_ended(const v1::ServerFrame& frame) {
     const v1::Failed& failed = frame.failed();
     ended.choice = failed.choice();
     ended.outcome = to_outcome(failed.code());
-    ended.message = failed.message();
+    ended.message = printable(failed.message());
     ended.seed = failed.seed();
     ended.usage = to_usage(failed.usage(), {});
     ended.receipt = receipt_of(failed);
@@ -292,25 +297,26 @@ Ended to_ended(const v1::ServerFrame& frame) {
 }
 
 Error to_error(const v1::Refused& refused) {
+  std::string message = printable(refused.message());
   switch (to_outcome(refused.code())) {
     case Outcome::invalid_argument:
     case Outcome::too_long:
     case Outcome::never_fits:
-      return {ErrorCode::invalid_argument, refused.message()};
+      return {ErrorCode::invalid_argument, std::move(message)};
     case Outcome::unknown_model:
-      return {ErrorCode::model_missing, refused.message()};
+      return {ErrorCode::model_missing, std::move(message)};
     case Outcome::permission:
-      return {ErrorCode::permission, refused.message()};
+      return {ErrorCode::permission, std::move(message)};
     case Outcome::unsupported:
-      return {ErrorCode::unsupported, refused.message()};
+      return {ErrorCode::unsupported, std::move(message)};
     case Outcome::loading:
     case Outcome::draining:
     case Outcome::queue_full:
     case Outcome::quota:
     case Outcome::deadline_unmeetable:
-      return {ErrorCode::busy, refused.message()};
+      return {ErrorCode::busy, std::move(message)};
     default:
-      return {ErrorCode::io, refused.message()};
+      return {ErrorCode::io, std::move(message)};
   }
 }
 

@@ -20,6 +20,9 @@ std::chrono::milliseconds to_ms(Number count) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(count));
 }
 
+// A text of the server as an error shows it: one line of at most kMaxMessageBytes that no terminal obeys.
+[[nodiscard]] std::string printable(const std::string& text);
+
 // Strings must be valid UTF-8: otherwise the server would end the whole connection. Errors: invalid_argument.
 [[nodiscard]] Error not_utf8(const std::string& what);
 [[nodiscard]] Status check_text(const Request& request);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <limits>
 #include <utility>
 
 #include "ipc/client/conversions.h"
@@ -11,6 +12,11 @@ namespace {
 
 // Servers ask for seconds; a much larger retry_after, or one that overflows, is a protocol error.
 constexpr std::uint64_t kMaxRetryAfterMs = 3'600'000;
+// A token has at most 4096 bytes; those that are no UTF-8 become characters of three.
+constexpr std::uint64_t kMaxTokenBytes = 16u << 10;
+constexpr std::uint64_t kMostTokens = std::numeric_limits<std::uint64_t>::max();
+
+std::uint64_t saturating_sum(std::uint64_t a, std::uint64_t b) { return a > kMostTokens - b ? kMostTokens : a + b; }
 
 }  // namespace
 
@@ -24,6 +30,12 @@ void send_cancel(Connection& connection, std::uint64_t stream) {
   connection.tell(frame);
 }
 
+Error breach(Connection& connection, const std::string& how) {
+  Error error{ErrorCode::protocol, "the server breaks the protocol: " + how};
+  connection.break_off(error);
+  return error;
+}
+
 bool Question::on_frame(v1::ServerFrame& frame) {
   answer_.set_value(frame.has_refused() ? Result<v1::ServerFrame>(to_error(frame.refused())) : std::move(frame));
   return true;
@@ -33,12 +45,13 @@ bool Reply::on_frame(v1::ServerFrame& frame) {
   Result<Ended> ended = Ended{};
   if (frame.has_refused() || frame.has_done() || frame.has_failed()) {
     ended = to_ended(frame);
-  } else if (frame.has_embeddings() || frame.has_tokenized()) {
+  } else if (const std::string wrong = check_(frame); !wrong.empty()) {
+    ended = breach(*connection_, wrong);
+    frame.Clear();
+  } else {
     ended->outcome = Outcome::eos;
     ended->usage.prompt_tokens = frame.has_embeddings() ? frame.embeddings().usage().prompt_tokens()
                                                         : static_cast<std::uint32_t>(frame.tokenized().ids_size());
-  } else {
-    ended = Error{ErrorCode::protocol, "the server breaks the protocol: it answers with another message"};
   }
   on_end_(ended, frame);
   return true;
@@ -51,10 +64,21 @@ void Reply::on_lost(const Error& error) {
 
 bool Ended::done() const { return scheduler::info(outcome).kind == scheduler::OutcomeKind::done; }
 
+Stream::State::State(std::shared_ptr<Connection> stream_connection, std::uint64_t number, Callbacks stream_callbacks,
+                     std::uint32_t num_choices, const Request& request)
+    : connection(std::move(stream_connection)),
+      id(number),
+      callbacks(std::move(stream_callbacks)),
+      automatic(!request.credit.has_value()),
+      logprobs(request.logprobs.has_value()),
+      most(request.sampling.max_tokens.value_or(kMostTokens)),
+      open(num_choices),
+      choices(num_choices),
+      granted(num_choices, request.credit.value_or(kCreditWindow)) {}
+
 bool Stream::State::on_frame(v1::ServerFrame& frame) {
   if (const std::string wrong = what_is_wrong(frame); !wrong.empty()) {
-    finish(Error{ErrorCode::protocol, "the server breaks the protocol: " + wrong});
-    send_cancel(*connection, id);
+    finish(breach(*connection, wrong));
     return true;
   }
   if (!frame.has_tokens()) {
@@ -72,13 +96,14 @@ bool Stream::State::on_frame(v1::ServerFrame& frame) {
   tokens.received_at = connection->read_at();
   Choice& choice = choices[tokens.choice];
   choice.next_index += tokens.ids.size();
+  choice.text_bytes += tokens.text.size();
   choice.since_grant += tokens.ids.size();
   if (callbacks.on_tokens) callbacks.on_tokens(tokens);
   if (automatic && choice.since_grant >= kCreditWindow / 2) grant(std::exchange(choice.since_grant, 0), tokens.choice);
   return false;
 }
 
-std::string Stream::State::what_is_wrong(const v1::ServerFrame& frame) const {
+std::string Stream::State::what_is_wrong(const v1::ServerFrame& frame) {
   if (frame.has_refused()) {
     const std::uint64_t ms = frame.refused().retry_after_ms();
     return ms <= kMaxRetryAfterMs
@@ -92,13 +117,32 @@ std::string Stream::State::what_is_wrong(const v1::ServerFrame& frame) const {
                                                   : frame.failed().choice();
   if (choice >= choices.size()) return fmt::format("it sends choice {} of a request for {}", choice, choices.size());
   if (choices[choice].ended) return fmt::format("it sends more of choice {}, which has ended", choice);
-  if (frame.has_tokens() && frame.tokens().first_index() != choices[choice].next_index)
-    return fmt::format("it sends tokens of choice {} from {} on, and {} is next", choice, frame.tokens().first_index(),
-                       choices[choice].next_index);
+  return frame.has_tokens() ? what_is_wrong(frame.tokens()) : "";
+}
+
+std::string Stream::State::what_is_wrong(const v1::Tokens& tokens) {
+  const Choice& choice = choices[tokens.choice()];
+  if (tokens.first_index() != choice.next_index)
+    return fmt::format("it sends tokens of choice {} from {} on, and {} is next", tokens.choice(), tokens.first_index(),
+                       choice.next_index);
+  if (tokens.ids().empty() && tokens.text().empty()) return "it sends neither a token nor text of one";
+  if (const int expected = logprobs ? tokens.ids_size() : 0; tokens.logprobs_size() != expected)
+    return fmt::format("it sends logprobs of {} tokens, not of {}", tokens.logprobs_size(), expected);
+  const std::uint64_t num_tokens = choice.next_index + static_cast<std::uint64_t>(tokens.ids_size());
+  if (num_tokens > most) return fmt::format("it sends {} tokens of an answer of at most {}", num_tokens, most);
+  if (const std::uint64_t bytes = choice.text_bytes + tokens.text().size(); bytes > (num_tokens + 1) * kMaxTokenBytes)
+    return fmt::format("it sends {} bytes of text for {} tokens", bytes, num_tokens);
+  const std::lock_guard lock(mutex);
+  if (num_tokens > granted[tokens.choice()])
+    return fmt::format("it sends {} tokens with credit for {}", num_tokens, granted[tokens.choice()]);
   return "";
 }
 
 void Stream::State::grant(std::uint64_t tokens, std::uint32_t choice) {
+  {
+    const std::lock_guard lock(mutex);
+    if (choice < granted.size()) granted[choice] = saturating_sum(granted[choice], tokens);
+  }
   v1::ClientFrame frame;
   frame.mutable_credit()->set_stream(id);
   frame.mutable_credit()->set_tokens(tokens);

@@ -6,6 +6,7 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,9 @@ namespace troupe::client {
 
 void send_cancel(Connection& connection, std::uint64_t stream);
 
+// Ends the connection, since the server breaks the protocol like this.
+Error breach(Connection& connection, const std::string& how);
+
 // Receives the one frame that answers a request.
 class Question final : public Receiver {
  public:
@@ -31,34 +35,35 @@ class Question final : public Receiver {
   std::promise<Result<v1::ServerFrame>> answer_;
 };
 
-// Receives the one frame that answers a request, and passes it on at once with how the request ended.
+// Receives the one frame that answers a request, and passes it on at once with how the request ended. An answer that is
+// no such one ends the connection.
 class Reply final : public Receiver {
  public:
   using OnEnd = std::function<void(const Result<Ended>&, v1::ServerFrame&)>;
-  explicit Reply(OnEnd on_end) : on_end_(std::move(on_end)) {}
+  // `check`: how an answer breaks the protocol; empty: it does not.
+  using Check = std::function<std::string(const v1::ServerFrame&)>;
+  Reply(std::shared_ptr<Connection> connection, Check check, OnEnd on_end)
+      : connection_(std::move(connection)), check_(std::move(check)), on_end_(std::move(on_end)) {}
   bool on_frame(v1::ServerFrame& frame) override;
   void on_lost(const Error& error) override;
 
  private:
-  OnEnd on_end_;
+  const std::shared_ptr<Connection> connection_;
+  const Check check_;
+  const OnEnd on_end_;
 };
 
 // The state of one stream: updated by the reader thread; any thread may wait for its end.
 struct Stream::State final : Receiver {
   State(std::shared_ptr<Connection> stream_connection, std::uint64_t number, Callbacks stream_callbacks,
-        std::uint32_t num_choices, bool grants_credit)
-      : connection(std::move(stream_connection)),
-        id(number),
-        callbacks(std::move(stream_callbacks)),
-        automatic(grants_credit),
-        open(num_choices),
-        choices(num_choices) {}
+        std::uint32_t num_choices, const Request& request);
 
   bool on_frame(v1::ServerFrame& frame) override;
   void on_lost(const Error& error) override { finish(error); }
   void grant(std::uint64_t tokens, std::uint32_t choice);
   // How the frame breaks the protocol; empty: it does not.
-  std::string what_is_wrong(const v1::ServerFrame& frame) const;
+  std::string what_is_wrong(const v1::ServerFrame& frame);
+  std::string what_is_wrong(const v1::Tokens& tokens);
   // Calls on_end before it wakes waiters, so that a thread returning from wait() sees its effects.
   void finish(const Result<Ended>& result);
 
@@ -66,14 +71,19 @@ struct Stream::State final : Receiver {
   const std::uint64_t id;
   // Used by the reader thread only, up to `choices`.
   Callbacks callbacks;
-  const bool automatic;  // the library grants the credit
-  std::uint32_t open;    // choices that have not ended
+  const bool automatic;      // the library grants the credit
+  const bool logprobs;       // were asked for
+  const std::uint64_t most;  // tokens that were asked for
+  std::uint32_t open;        // choices that have not ended
   struct Choice {
     std::uint64_t next_index = 0;   // of the next token
+    std::uint64_t text_bytes = 0;   // so far
     std::uint64_t since_grant = 0;  // tokens since the last grant of credit
     bool ended = false;
   };
   std::vector<Choice> choices;
+  std::mutex mutex;                    // protects `granted`: any thread may grant
+  std::vector<std::uint64_t> granted;  // by choice: tokens that it was given credit for, from the first one on
   std::promise<Result<Ended>> end;
   const std::shared_future<Result<Ended>> ended = end.get_future().share();
 };

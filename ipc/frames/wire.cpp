@@ -63,6 +63,7 @@ engine::SamplingParams to_params(const v1::Sampling& sampling) {
   if (sampling.has_seed()) params.seed = sampling.seed();
   if (sampling.has_max_tokens()) params.max_tokens = sampling.max_tokens();
   params.ignore_eos = sampling.ignore_eos();
+  params.min_tokens = sampling.min_tokens();
   for (const v1::LogitBias& bias : sampling.logit_bias()) params.logit_bias.emplace_back(bias.id(), bias.bias());
   params.stop_ids.assign(sampling.stop_ids().begin(), sampling.stop_ids().end());
   return params;
@@ -116,6 +117,7 @@ void fill(v1::Sampling& out, const engine::SamplingParams& params) {
   out.set_seed(params.seed);
   if (params.max_tokens != scheduler::kUnlimitedTokens) out.set_max_tokens(params.max_tokens);
   out.set_ignore_eos(params.ignore_eos);
+  out.set_min_tokens(params.min_tokens);
   for (const auto& [id, value] : params.logit_bias) {
     v1::LogitBias& bias = *out.add_logit_bias();
     bias.set_id(id);
@@ -268,6 +270,7 @@ RequestOrRefusal to_request(v1::Generate& generate, const scheduler::Tenant& ten
   request.sampling = to_params(generate.sampling());
   request.sampling.num_logprobs = generate.has_logprobs() ? clamped<std::int32_t>(generate.logprobs()) : -1;
   request.has_seed = generate.sampling().has_seed();
+  request.has_max_tokens = generate.sampling().has_max_tokens();
   request.stop_strings.assign(generate.stop().begin(), generate.stop().end());
   if (!v1::StopScope_IsValid(generate.stop_scope()))
     return scheduler::invalid("stop_scope",
@@ -426,6 +429,10 @@ std::variant<actors::ModelRequest, Refusal> to_model_request(v1::LoadModel& aske
     return scheduler::invalid("weight", fmt::format("{} is not from {} to {}", request.weight, config::kMinModelWeight,
                                                     config::kMaxModelWeight));
   request.pinned = asked.pinned();
+  if (asked.has_predict()) {
+    if (asked.predict() == 0) return scheduler::invalid("predict", "an answer has at least one token");
+    request.predict = asked.predict();
+  }
   return request;
 }
 

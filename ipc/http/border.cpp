@@ -50,7 +50,8 @@ std::vector<Field> cors_fields(const RequestHead& head, const BorderRules& rules
   const std::string* origin = head.find("origin");
   if (!origin || !is_listed(*origin, rules)) return fields;
   fields.push_back({"Access-Control-Allow-Origin", *origin});
-  fields.push_back({"Access-Control-Expose-Headers", "Retry-After, retry-after-ms, x-should-retry, X-Request-Id"});
+  fields.push_back(
+      {"Access-Control-Expose-Headers", "Retry-After, retry-after-ms, x-should-retry, X-Request-Id, x-troupe-ignored"});
   if (head.method != "OPTIONS") return fields;
   fields.push_back({"Access-Control-Allow-Methods", "GET, POST, OPTIONS"});
   if (const std::string* asked = head.find("access-control-request-headers"))

@@ -20,6 +20,7 @@ constexpr std::array kRoutes{
     Route{"GET", "/v1/models/*", models, true, Dialect::openai, read_model},
     Route{"POST", "/tokenize", tokenize, false, Dialect::openai, read_tokenize},
     Route{"POST", "/detokenize", detokenize, false, Dialect::openai, read_detokenize},
+    Route{"GET", "/tokenizer_info", tokenize, true, Dialect::openai, read_tokenizer_info},
     Route{"POST", "/apply-template", other, false, Dialect::openai, read_apply_template},
     Route{"POST", "/v1/chat/completions", generate, false, Dialect::openai, read_chat_completions},
     Route{"POST", "/v1/responses", generate, false, Dialect::openai, read_responses},

@@ -22,6 +22,7 @@ namespace troupe::ipc::http {
 // endpoints_text.cpp
 [[nodiscard]] Act read_tokenize(Request&& request, const ReadContext& context);
 [[nodiscard]] Act read_detokenize(Request&& request, const ReadContext& context);
+[[nodiscard]] Act read_tokenizer_info(Request&& request, const ReadContext& context);
 
 // Also in endpoints_text.cpp: conversations as prompts.
 [[nodiscard]] Act read_apply_template(Request&& request, const ReadContext& context);

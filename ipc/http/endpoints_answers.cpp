@@ -112,6 +112,8 @@ Act read_answer(api::Endpoint endpoint, const Request& request, const ReadContex
   auto parsed = api::parse_call(endpoint, request.body, api_context(context));
   if (auto* error = std::get_if<ApiError>(&parsed)) return refuse_with(std::move(*error), dialect);
   if (context.model != nullptr) *context.model = std::get<ApiCall>(parsed).request.model;
+  if (context.ignored != nullptr)
+    *context.ignored = fmt::format("{}", fmt::join(std::get<ApiCall>(parsed).ignored, ", "));
   if (context.streams != nullptr) *context.streams = std::get<ApiCall>(parsed).stream;
   return [call = std::make_shared<ApiCall>(std::get<ApiCall>(std::move(parsed)))](Exchange& exchange) {
     begin_answer(call, exchange);

@@ -1,10 +1,13 @@
-// Texts and ids: /tokenize, /detokenize and /apply-template in llama-server's shape, /v1/messages/count_tokens.
+// Texts and ids: /tokenize and /detokenize in llama-server's shape and in vLLM's, /tokenizer_info in vLLM's,
+// /apply-template in llama-server's, /v1/messages/count_tokens.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
+#include "config/utf8.h"
 #include "ipc/http/api/call.h"
 #include "ipc/http/endpoints.h"
 
@@ -108,6 +111,30 @@ Act read_tokenize(Request&& request, const ReadContext& context) {
 
 Act read_detokenize(Request&& request, const ReadContext& context) {
   return read_text(api::Endpoint::detokenize, request, context, begin_detokenize);
+}
+
+Act read_tokenizer_info(Request&&, const ReadContext&) {
+  return [](Exchange& exchange) {
+    const auto model = exchange.gateway().model({});
+    if (!model || !model->tokenizer())
+      return exchange.respond(
+          error_response(Refusal{.outcome = scheduler::Outcome::unsupported,
+                                 .message = "the default model has no vocabulary, or is not loaded"},
+                         api::Dialect::openai));
+    const engine::Tokenizer& tokenizer = *model->tokenizer();
+    const auto text = [&](std::optional<TokenId> id) {
+      return id ? std::optional(valid_utf8(tokenizer.raw_piece(*id))) : std::nullopt;
+    };
+    const auto names = exchange.gateway().models();
+    api::TokenizerFacts facts{.model = names.empty() ? "" : valid_utf8(names.front().name),
+                              .bos = text(tokenizer.bos()),
+                              .eos = text(tokenizer.eos()),
+                              .unknown = text(tokenizer.unknown()),
+                              .adds_bos = tokenizer.adds_bos(),
+                              .max_context = model->info().context};
+    if (model->chat_template()) facts.chat_template = valid_utf8(model->chat_template()->source());
+    exchange.respond({.body = api::tokenizer_info_body(facts)});
+  };
 }
 
 Act read_apply_template(Request&& request, const ReadContext& context) {

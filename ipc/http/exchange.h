@@ -54,8 +54,9 @@ struct ReadContext {
   std::uint32_t uid = 0;
   std::uint64_t max_prompt_bytes = 0;
   const actors::Gateway* gateway = nullptr;
-  std::string* model = nullptr;  // set to the name of the model that is to answer; null: nothing is set
-  bool* streams = nullptr;       // likewise: whether its answer comes in pieces
+  std::string* model = nullptr;    // set to the name of the model that is to answer; null: nothing is set
+  bool* streams = nullptr;         // likewise: whether its answer comes in pieces
+  std::string* ignored = nullptr;  // likewise: fields of the body that are passed over, with ", " between them
 };
 
 // An endpoint. `read` checks the request on any thread, as a body of megabytes takes long; what it returns runs on the

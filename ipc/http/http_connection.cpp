@@ -370,14 +370,15 @@ asio::awaitable<void> HttpConnection::wait_until_loaded(std::string model, bool 
 asio::awaitable<void> HttpConnection::on_request() {
   request_ended_ = true;
   Request request = reader_.take();
-  std::string model;
+  std::string model, ignored;
   bool streams = false;
   const ReadContext context{.tenant = tenant_,
                             .uid = caller_.peer.uid,
                             .max_prompt_bytes = max_prompt_bytes(hub_.options.limits.max_frame_bytes),
                             .gateway = hub_.gateway,
                             .model = &model,
-                            .streams = &streams};
+                            .streams = &streams,
+                            .ignored = &ignored};
   Act act;
   if (request.body.size() <= kMaxInlineFrameBytes) {
     const Doing doing(hub_.activity, "checks a request for ", route_->path.data(), active_for());
@@ -385,6 +386,7 @@ asio::awaitable<void> HttpConnection::on_request() {
   } else {
     co_await elsewhere([&] { act = route_->read(std::move(request), context); });
   }
+  if (!ignored.empty()) answering_->framing.fields.push_back({"x-troupe-ignored", std::move(ignored)});
   if (needs_model(route_->kind)) co_await wait_until_loaded(model, streams);
   input_.shrink_to(0);
   if (closing_) co_return;

@@ -34,6 +34,7 @@ struct TenantPolicy {
   std::int32_t most_urgent_priority = -1000;  // lower numbers, which are more urgent, are raised to this
   bool public_cache = false;                  // requests that name no cache scope share prefixes with all tenants
   TenantLimits limits{};
+  std::optional<std::uint32_t> predict{};  // tokens of an answer where its request says nothing; absent: the model's
 };
 
 struct Tenant {

@@ -106,6 +106,66 @@ TEST_CASE("gateway: several answers come from one prefill, and the first equals 
   CHECK(again->wait()[2].ids == answers[2].ids);
 }
 
+TEST_CASE("gateway: before min_tokens nothing but the context ends an answer, and its proof says so") {
+  const auto gateway = start();
+  Request request = greedy(kPrompt, 40);
+  request.sampling.ignore_eos = true;
+  request.wants_proof = true;
+  const Answered whole = run(*gateway, request);
+  REQUIRE(whole.ids.size() == 40);
+  const std::vector<TokenId> early{whole.ids[3], whole.ids[5]};
+  request.sampling.stop_ids = early;
+  CHECK(run(*gateway, request).ids.size() == 3);
+  request.sampling.min_tokens = 12;
+  const Answered later = run(*gateway, request);
+  CHECK(later.ids.size() >= 12);
+  for (const TokenId id : later.ids) CHECK(std::ranges::find(early, id) == early.end());
+  REQUIRE(later.end.proof);
+  CHECK(later.end.proof->sampling.min_tokens == 12);
+  CHECK(run(*gateway, request).ids == later.ids);
+  // A text that the first tokens have.
+  request.sampling.stop_ids.clear();
+  request.sampling.min_tokens = 0;
+  request.stop_strings = {gateway->model()->tokenizer()->piece(whole.ids[2])};
+  CHECK(run(*gateway, request).ids.size() <= 3);
+  request.sampling.min_tokens = 40;
+  const Answered to_its_length = run(*gateway, request);
+  CHECK(to_its_length.ids == whole.ids);
+  CHECK(to_its_length.text == whole.text);
+  CHECK(to_its_length.end.outcome == Outcome::length);
+  // A context that has no room for so many.
+  request.stop_strings.clear();
+  request.sampling.max_tokens = request.sampling.min_tokens = 100'000;
+  const Answered full = run(*gateway, request);
+  CHECK(full.end.outcome == Outcome::length);
+  CHECK(full.end.proof->sampling.min_tokens == full.ids.size());
+  request.sampling.max_tokens = 40;
+  const Answered refused = run(*gateway, request);
+  CHECK(refused.end.outcome == Outcome::invalid_argument);
+  CHECK(refused.end.field == "sampling.min_tokens");
+}
+
+TEST_CASE("gateway: where a request names no length its tenant's is taken, else the model's, which min_tokens raises") {
+  GatewayOptions options = embedded_model();
+  options.model().predict = 5;
+  const auto gateway = start(options);
+  Request request = greedy(kPrompt, 40);
+  request.sampling.ignore_eos = true;
+  CHECK(run(*gateway, request).ids.size() == 5);
+  request.has_max_tokens = true;
+  CHECK(run(*gateway, request).ids.size() == 40);
+  request.has_max_tokens = false;
+  request.sampling.min_tokens = 7;
+  CHECK(run(*gateway, request).ids.size() == 7);
+  request.sampling.min_tokens = 0;
+  scheduler::TenantPolicy policy{.name = "a", .predict = 3};
+  request.tenant.policy = std::make_shared<scheduler::TenantPolicy>(policy);
+  CHECK(run(*gateway, request).ids.size() == 3);
+  policy.predict = scheduler::kUnlimitedTokens;  // no default: what the protocol has
+  request.tenant.policy = std::make_shared<scheduler::TenantPolicy>(policy);
+  CHECK(run(*gateway, request).ids.size() == 40);
+}
+
 TEST_CASE("gateway: greedy choices are all equal, and go on when the first is cancelled") {
   const auto gateway = start();
   const Answered expected = run(*gateway, greedy(kPrompt, 30));

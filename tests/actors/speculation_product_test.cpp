@@ -25,7 +25,7 @@ constexpr std::uint32_t kAnswer = 48;
 // right, wrong: the request proposes its answer, or one that is right for four tokens.
 constexpr std::array kDrafters{"draft", "ngram", "suffix", "right", "wrong"};
 constexpr std::array kLengths{"0", "1", "3", "8", "dynamic"};
-constexpr std::array kSamplings{"greedy", "seeded", "penalties", "stops"};
+constexpr std::array kSamplings{"greedy", "seeded", "penalties", "stops", "late stops"};
 constexpr std::array kStreams{1, 16};
 constexpr std::array kFamilies{"llama", "bitnet", "qwen2", "gemma2", "gemma3", "mamba", "rwkv7", "falcon-h1", "tales"};
 
@@ -94,7 +94,7 @@ std::vector<Request> requests_of(const engine::LoadedModel& model, const std::st
     for (int place = 1; place < length; ++place)
       prompt.push_back(static_cast<TokenId>((place % period * 37 + 5 + i) % static_cast<int>(model.info().vocab_size)));
     request.prompt = std::move(prompt);
-    request.sampling.temperature = sampling == "greedy" || sampling == "stops" ? 0.f : 0.8f;
+    request.sampling.temperature = sampling == "seeded" || sampling == "penalties" ? 0.8f : 0.f;
     request.sampling.seed = 11 + static_cast<std::uint64_t>(i);
     request.sampling.max_tokens = kAnswer;
     request.sampling.ignore_eos = true;
@@ -196,16 +196,19 @@ class Product {
       plain.answers = answer(stage, plain.requests);
     };
     whole();
-    if (sampling != "stops") return plain;
-    // At what the answers have somewhere in the middle.
+    if (sampling != "stops" && sampling != "late stops") return plain;
+    // At what the answers have somewhere in the middle; late: where min_tokens ends between what they have.
     for (std::size_t i = 0; i < plain.requests.size(); ++i) {
       const Answer& got = *plain.answers[i];
+      if (sampling == "late stops") plain.requests[i].sampling.min_tokens = kAnswer * 5 / 8;
       if (family == "tales")
         plain.requests[i].stop_strings = {got.text.substr(got.text.size() / 2, 4)};
       else
         plain.requests[i].sampling.stop_ids = {got.ids[kAnswer / 2]};
     }
     whole();
+    for (const auto& each : plain.answers)
+      if (sampling == "late stops") CHECK(each->ids.size() >= kAnswer * 5 / 8);
     return plain;
   }
 

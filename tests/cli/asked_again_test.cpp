@@ -212,7 +212,8 @@ std::string posted(const std::string& path, const std::string& body) {
 
 std::vector<std::string> http_requests() {
   std::vector<std::string> all;
-  for (const char* path : {"/", "/health", "/version", "/metrics", "/openapi.json", "/v1/models", "/v1/models/tales"})
+  for (const char* path :
+       {"/", "/health", "/version", "/metrics", "/openapi.json", "/v1/models", "/v1/models/tales", "/tokenizer_info"})
     all.push_back("GET " + std::string(path) + " HTTP/1.1\r\nHost: localhost\r\n\r\n");
   const std::string text(5000, 'q');  // for the text threads
   const std::string talk = R"("messages":[{"role":"user","content":"Once upon a time"}])";

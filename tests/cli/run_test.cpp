@@ -105,6 +105,39 @@ TEST_CASE("run: more answers than the tenant may ever ask for are a usage error"
   CHECK(server.call({"run", "--choices", "2", "-n", "2", "Once"}).code == 0);
 }
 
+TEST_CASE("serve --predict is the length of an answer whose request names none; a table beats it, and a request all") {
+  const TempFolder folder;
+  const auto length = [](ServerProcess& server, const std::vector<std::string>& more = {}) {
+    const std::vector<std::string> ask{"run", "--json", "--temp", "0", "--ignore-eos", "Once upon a time"};
+    const Finished finished = server.call(with(ask, more));
+    INFO(finished.err);
+    REQUIRE(finished.code == 0);
+    return json::parse(finished.out)["ids"].size();
+  };
+  {
+    ServerProcess server({"-n", "6", "-c", "64"});
+    CHECK(length(server) == 6);
+    CHECK(length(server, {"-n", "9"}) == 9);
+    CHECK(length(server, {"-n", "-1"}) > 20);
+  }
+  {
+    ServerProcess server({"-n", "6", "--config", folder.write("t.toml", "[[tenant]]\ndefault = true\npredict = 3\n")});
+    CHECK(length(server) == 3);
+  }
+  const std::string model =
+      folder.write("m.toml", "predict = 5\n[[model]]\npath = \"" TROUPE_MODELS "/tales-5m-tq2_0.gguf\"\npredict = 4\n");
+  {
+    ServerProcess server({"--config", model});
+    CHECK(length(server) == 4);
+    const Finished loaded = server.call({"model", "load", "twin=" TROUPE_MODELS "/tales-5m-tq2_0.gguf", "predict=2"});
+    INFO(loaded.err);
+    CHECK(loaded.code == 0);
+    CHECK(length(server, {"--model-name", "twin"}) == 2);
+  }
+  ServerProcess flag({"--config", model, "-n", "6"});
+  CHECK(length(flag) == 6);
+}
+
 TEST_CASE("run: an answer that the context ends before -n says so, once for all answers") {
   ServerProcess server({"-c", "64"});
   const std::vector<std::string> ask{"run", "--temp", "0", "--ignore-eos", "Once upon a time"};

@@ -1,6 +1,7 @@
 """A server that breaks the protocol, as tests/data/hostile_servers.json says, on a Unix socket of its own."""
 import json
 import os
+import re
 import socket
 import tempfile
 import threading
@@ -32,6 +33,8 @@ def wire(row, stream):
     """The bytes that a row sends."""
     escapes = "".join(f"\\{byte:03o}" for byte in ESCAPES.encode())
     texts = [text.replace("STREAM", str(stream)).replace("ESCAPES", escapes) for text in row["sends"]]
+    texts = [re.sub(r"(\d+)_IDS", lambda count: ",".join(["7"] * int(count[1])), text) for text in texts]
+    texts = [re.sub(r"(\d+)_KIB", lambda count: "x" * 1024 * int(count[1]), text) for text in texts]
     return b"".join(bytes.fromhex(text[2:]) if text.startswith("0x") else framed(text_format.Parse(text, pb.ServerFrame()))
                     for text in texts)
 

@@ -36,6 +36,7 @@ name = "llama3"
 ctx-size = 8192
 kv-type = "int8"
 kv-blocks = 512
+predict = 400
 chat-template = "chatml"
 draft = "/models/small.gguf"
 memory = "8GiB"
@@ -61,6 +62,7 @@ TEST_CASE("models: a table for each, in their order, with every key") {
   CHECK(first.ctx_size == 8192);
   CHECK(first.kv_type == "int8");
   CHECK(first.kv_blocks == 512);
+  CHECK(first.predict == 400);
   CHECK(first.chat_template == "chatml");
   CHECK(first.draft == "/models/small.gguf");
   CHECK(first.memory.count == std::uint64_t{8} << 30);
@@ -153,5 +155,5 @@ TEST_CASE("models: `troupe model --help` names every key that load takes") {
     INFO(key);
     CHECK_THAT(std::string(told), Contains(key));
   }
-  CHECK(num_keys == 8);
+  CHECK(num_keys == 9);
 }

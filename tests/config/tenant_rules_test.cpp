@@ -55,6 +55,7 @@ min-kv-blocks = 64
 max-kv-blocks = 512
 max-context = 4096
 max-choices = 4
+predict = 100
 trusted-proxy = true
 
 # the others
@@ -87,8 +88,9 @@ TEST_CASE("tenant rules are read with all keys, in their order, with their lines
   CHECK(web.max_kv_blocks == 512);
   CHECK(web.max_context == 4096);
   CHECK(web.max_choices == 4);
+  CHECK(web.predict == 100);
   CHECK(web.trusted_proxy);
-  CHECK(rules[1].line == 24);
+  CHECK(rules[1].line == 25);
   CHECK(rules[1].is_default);
   CHECK(rules[1].most_urgent_priority == 0);
   CHECK(rules[1].cache_scope == "own");
@@ -162,6 +164,8 @@ TEST_CASE("values of a rule that are out of range or of the wrong type are refus
   CHECK_THAT(with_uid("max-running = 0"), Contains("3: max-running is 0; it may be from 1"));
   CHECK_THAT(with_uid("max-running = 1.5"), Contains("3: max-running takes a whole number"));
   CHECK_THAT(with_uid("max-choices = 65"), Contains("3: max-choices is 65; it may be from 1 to 64"));
+  CHECK_THAT(with_uid("predict = 0"), Contains("1: predict is 0; an answer has at least one token"));
+  CHECK_THAT(with_uid("predict = -2"), Contains("3: predict is -2; it may be from -1"));
   CHECK_THAT(with_uid("cache-scope = 'all'"), Contains("1: cache-scope is 'all'"));
 }
 

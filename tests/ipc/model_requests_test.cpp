@@ -36,7 +36,8 @@ TEST_CASE("the owner loads a model with all its values, and unloads one") {
                                              .kv_type = "int8",
                                              .memory = 1u << 30,
                                              .pinned = true,
-                                             .weight = 2.5});
+                                             .weight = 2.5,
+                                             .predict = 9});
   REQUIRE(loaded);
   CHECK(loaded->name == "a");
   CHECK(loaded->readiness == client::Readiness::ready);
@@ -52,9 +53,12 @@ TEST_CASE("the owner loads a model with all its values, and unloads one") {
   CHECK(asked[0].memory == 1u << 30);
   CHECK(asked[0].pinned);
   CHECK(asked[0].weight == 2.5);
+  CHECK(asked[0].predict == 9);
   REQUIRE((*client)->load_model({.path = "/models/b.gguf"}));
   CHECK_FALSE(server.gateway.asked_models()[1].context);
   CHECK_FALSE(server.gateway.asked_models()[1].kv_type);
+  CHECK_FALSE(server.gateway.asked_models()[1].predict);
+  CHECK((*client)->load_model({.path = "/models/b.gguf", .predict = 0}).error().code == ErrorCode::invalid_argument);
 
   const auto unloaded = (*client)->unload_model("here");
   REQUIRE(unloaded);

@@ -54,6 +54,7 @@ class Options(TypedDict, total=False):
     repeat_last_n: int
     seed: int
     max_tokens: int
+    min_tokens: int
     ignore_eos: bool
     logit_bias: Mapping[int, float]
     stop_ids: Iterable[int]

@@ -16,6 +16,9 @@ from .printable import printable
 from .retry import Backoff
 
 
+_MOST_TOKEN_TEXT = 16 << 10
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tokens:
     """Consecutive tokens of an answer."""
@@ -55,12 +58,15 @@ class Completion:
 class _Incoming:
     """What has come of one attempt. The connection knows this, and not the Stream, which may be dropped unread."""
 
-    def __init__(self, num_choices: int) -> None:
+    def __init__(self, num_choices: int, frame: pb.Generate) -> None:
         self.items: deque[pb.Tokens] = deque()
         self.ends: dict[int, pb.Done | pb.Failed] = {}
         self.error: Exception | None = None
+        self.granted = [frame.credit] * num_choices
+        self._frame = frame
         self._num_choices = num_choices
         self._next_index = [0] * num_choices
+        self._text_size = [0] * num_choices
         self._waiter: asyncio.Future[None] | None = None
 
     @property
@@ -77,15 +83,29 @@ class _Incoming:
         elif kind not in ("tokens", "done", "failed") or body.choice >= self._num_choices or body.choice in self.ends:
             raise ProtocolError(f"the server sends {kind} that is no part of the answer")
         elif kind == "tokens":
-            if body.first_index != self._next_index[body.choice]:
-                raise ProtocolError(f"the server sends tokens from {body.first_index} on, and "
-                                    f"{self._next_index[body.choice]} is next")
-            self._next_index[body.choice] += len(body.ids)
-            self.items.append(body)
+            self._receive_tokens(body)
         else:
             self.ends[body.choice] = body
         self._wake()
         return self.over
+
+    def _receive_tokens(self, body: pb.Tokens) -> None:
+        begin, end = self._next_index[body.choice], self._next_index[body.choice] + len(body.ids)
+        text_size = self._text_size[body.choice] + len(body.text)
+        most = self._frame.sampling.max_tokens if self._frame.sampling.HasField("max_tokens") else end
+        num_logprobs = len(body.ids) if self._frame.HasField("logprobs") else 0
+        if body.first_index != begin:
+            raise ProtocolError(f"the server sends tokens from {body.first_index} on, and {begin} is next")
+        if not body.ids and not body.text:
+            raise ProtocolError("the server sends neither a token nor text of one")
+        if len(body.logprobs) != num_logprobs:
+            raise ProtocolError(f"the server sends logprobs of {len(body.logprobs)} tokens, not of {num_logprobs}")
+        if end > min(most, self.granted[body.choice]):
+            raise ProtocolError(f"the server sends {end} tokens, and {min(most, self.granted[body.choice])} are allowed")
+        if text_size > (end + 1) * _MOST_TOKEN_TEXT:
+            raise ProtocolError(f"the server sends {text_size} characters of text for {end} tokens")
+        self._next_index[body.choice], self._text_size[body.choice] = end, text_size
+        self.items.append(body)
 
     def lose(self, error: Exception) -> None:
         self.error = error
@@ -163,6 +183,8 @@ class Stream:
     def grant(self, tokens: int, choice: int = 0) -> None:
         """Lets so many more tokens of a choice come; only with the option `credit`."""
         if self._connection and self._number:
+            if self._incoming and choice < self._num_choices:
+                self._incoming.granted[choice] += tokens
             self._connection.grant(self._number, tokens, choice)
 
     async def __aenter__(self) -> Stream:
@@ -178,7 +200,7 @@ class Stream:
             self._connection.cancel_from_any_thread(self._number)
 
     async def _begin(self) -> _Incoming:
-        incoming = _Incoming(self._num_choices)
+        incoming = _Incoming(self._num_choices, self._frame)
         if self._cancelled:  # before it was sent
             for choice in range(self._num_choices):
                 incoming.ends[choice] = pb.Done(choice=choice, reason=pb.OUTCOME_CANCELLED)

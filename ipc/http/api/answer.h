@@ -87,6 +87,16 @@ class ApiAnswer {
 [[nodiscard]] std::string tokenize_body(std::span<const TokenId> ids, std::span<const std::string> pieces,
                                         std::uint32_t max_context);
 [[nodiscard]] std::string detokenize_body(std::string_view text);
+
+// What programs ask a vocabulary for, in the names of tokenizer_config.json. Absent: it has no such token.
+struct TokenizerFacts {
+  std::string model;
+  std::optional<std::string> bos, eos, unknown;
+  bool adds_bos = false;
+  std::uint32_t max_context = 0;
+  std::string chat_template{};  // its source; empty: there is none
+};
+[[nodiscard]] std::string tokenizer_info_body(const TokenizerFacts& facts);
 [[nodiscard]] std::string apply_template_body(std::string_view prompt);
 
 struct ListedModel {

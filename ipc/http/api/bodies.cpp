@@ -1,4 +1,6 @@
 // Bodies of the endpoints that neither generate nor embed.
+#include <utility>
+
 #include "config/assert.h"
 #include "config/utf8.h"
 #include "ipc/http/api/answer.h"
@@ -53,13 +55,27 @@ std::string tokenize_body(std::span<const TokenId> ids, std::span<const std::str
     json.end_object();
   }
   json.end_array();
-  json.field("count", ids.size()).field("max_context", max_context).end_object();
+  json.field("count", ids.size()).field("max_context", max_context).field("max_model_len", max_context).end_object();
   return out;
 }
 
+// llama-server's name, and vLLM's.
 std::string detokenize_body(std::string_view text) {
   std::string out;
-  JsonWriter(out).begin_object().field("content", text).end_object();
+  JsonWriter(out).begin_object().field("content", text).field("prompt", text).end_object();
+  return out;
+}
+
+std::string tokenizer_info_body(const TokenizerFacts& facts) {
+  std::string out;
+  JsonWriter json(out);
+  json.begin_object().field("model", facts.model);
+  for (const auto& [name, token] :
+       {std::pair("bos_token", &facts.bos), std::pair("eos_token", &facts.eos), std::pair("unk_token", &facts.unknown)})
+    *token ? json.field(name, **token) : json.null_field(name);
+  json.null_field("pad_token").field("add_bos_token", facts.adds_bos).field("model_max_length", facts.max_context);
+  facts.chat_template.empty() ? json.null_field("chat_template") : json.field("chat_template", facts.chat_template);
+  json.end_object();
   return out;
 }
 

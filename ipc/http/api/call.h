@@ -76,6 +76,7 @@ struct ApiCall {
   bool receipt = true;                        // the answer has the receipt of each choice
   std::optional<std::uint32_t> dimensions{};  // that the vectors must have
   Echoed echoed{};
+  std::vector<std::string_view> ignored{};  // fields that were passed over
   // tokenize, detokenize
   std::string text{};
   std::vector<TokenId> ids{};

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <numeric>
 #include <vector>
 
@@ -51,7 +52,8 @@ std::string_view nearest(Endpoint endpoint, std::string_view path, std::size_t n
   std::string_view best;
   std::size_t least = std::max<std::size_t>(2, (path.size() - name_at) / 3) + 1;
   for (const Field& each : fields()) {
-    if ((each.endpoints & set_of(endpoint)) == 0 || each.use == FieldUse::refused) continue;
+    if ((each.endpoints & set_of(endpoint)) == 0 || each.use == FieldUse::refused || each.use == FieldUse::ignored)
+      continue;
     if (each.path.substr(0, name_at) != path.substr(0, name_at)) continue;
     const std::string_view name = each.path.substr(std::min(name_at, each.path.size()));
     if (name.empty() || name.find_first_of(".[") != std::string_view::npos) continue;
@@ -79,10 +81,17 @@ std::string values_in_words(std::string_view values) {
   return out;
 }
 
-bool is_listed(std::string_view values, std::string_view value) {
+// 1.0 and 1 are one number.
+bool is_listed(std::string_view values, const JsonValue& value, const std::string& text) {
+  const auto number = value.number();
   while (!values.empty()) {
     const std::size_t end = std::min(values.find('|'), values.size());
-    if (values.substr(0, end) == value) return true;
+    const std::string_view listed = values.substr(0, end);
+    if (listed == text) return true;
+    double other = 0;
+    if (number && std::from_chars(listed.data(), listed.data() + listed.size(), other).ec == std::errc() &&
+        other == *number)
+      return true;
     values.remove_prefix(std::min(end + 1, values.size()));
   }
   return false;
@@ -90,7 +99,7 @@ bool is_listed(std::string_view values, std::string_view value) {
 
 class FieldCheck {
  public:
-  explicit FieldCheck(Endpoint endpoint) : endpoint_(endpoint) {}
+  FieldCheck(Endpoint endpoint, std::vector<std::string_view>& ignored) : endpoint_(endpoint), ignored_(ignored) {}
 
   // prefix: of the object's members, "" or "messages[]."; where: the same with indexes.
   std::optional<ApiError> check_object(const JsonObject& object, const std::string& prefix, const std::string& where) {
@@ -120,13 +129,14 @@ class FieldCheck {
                          "unknown_field");
     }
     if (member.value.is_null()) return std::nullopt;
+    if (field->use == FieldUse::ignored) return ignored_.push_back(field->path), std::nullopt;
     if (field->use == FieldUse::refused)
       return field_error(place, fmt::format("{} is not served: {}", place, field->note), "unsupported_field");
     if (!has_type(member.value, field->types))
       return field_error(place, fmt::format("{} must be {}", place, types_in_words(field->types)), "wrong_type");
     if (!field->values.empty()) {
       const std::string value = to_json(member.value);
-      if (!is_listed(field->values, value))
+      if (!is_listed(field->values, member.value, value))
         return field_error(
             place,
             fmt::format("{} is {}; {} is served{}{}", place, Printable(value.substr(0, kShownValueBytes)).text(),
@@ -159,6 +169,7 @@ class FieldCheck {
   }
 
   const Endpoint endpoint_;
+  std::vector<std::string_view>& ignored_;
 };
 
 }  // namespace
@@ -173,8 +184,9 @@ std::string types_in_words(JsonTypes types) {
   return out;
 }
 
-std::optional<ApiError> check_fields(Endpoint endpoint, const JsonObject& body) {
-  return FieldCheck(endpoint).check_object(body, "", "");
+std::optional<ApiError> check_fields(Endpoint endpoint, const JsonObject& body,
+                                     std::vector<std::string_view>& ignored) {
+  return FieldCheck(endpoint, ignored).check_object(body, "", "");
 }
 
 }  // namespace troupe::ipc::api

@@ -6,6 +6,7 @@
 
 #include "actors/requests/request.h"
 #include "config/draft_limit.h"
+#include "ipc/http/api/other_fields.h"
 
 namespace troupe::ipc::api {
 namespace {
@@ -30,7 +31,7 @@ constexpr std::string_view kTemplateKnows = "reaches the chat template; those th
 constexpr std::string_view kReturned = "returned with the answer";
 
 // Grouped by what the fields are about. A row that comes first is found first.
-constexpr auto kFields = std::to_array<Field>({
+constexpr auto kOwnFields = std::to_array<Field>({
     // The model and the prompt.
     {kGenerate | kCount | kEmbed | kTokenize | kDetokenize | kTemplate, "model", kString, honoured, "",
      "the name of a loaded model; empty or left out: the default one"},
@@ -97,15 +98,15 @@ constexpr auto kFields = std::to_array<Field>({
     // How many answers, how long, and in which shape.
     {kChat | kText, "n", kInteger, honoured, "", "answers from one prefill, 1 to 64"},
     {kChat | kText | kMessages, "max_tokens", kInteger, honoured, "",
-     "of each answer, -1: no limit; completions: default 16, with echo also 0; messages: required; chat: default what "
-     "fits"},
+     "of each answer, -1: no limit; messages: required; default: --predict of the server, else completions 16, chat "
+     "what fits; completions with echo also 0"},
     {kChat, "max_completion_tokens", kInteger, honoured, "", "the same as max_tokens"},
     {kResponses, "max_output_tokens", kInteger, honoured, "", "of the answer, with its reasoning; -1: no limit"},
     {kGenerate, "stream", kBoolean, honoured, "", "server-sent events"},
     {kOpenAi, "stream_options", kObject, honoured, "", "only with stream"},
     {kChat | kText, "stream_options.include_usage", kBoolean, honoured, "", "a last chunk with the usage"},
     {kChat | kText, "stream_options.continuous_usage_stats", kBoolean, honoured, "",
-     "of vLLM; each chunk's usage has the completion_tokens so far"},
+     "of vLLM; each chunk has the usage so far: prompt_tokens, completion_tokens, total_tokens"},
     {kOpenAi, "stream_options.include_obfuscation", kBoolean, only, "false", "events are not padded"},
     {kChat, "stop", kString | kArray, honoured, "",
      "up to 16 strings of up to 256 bytes; looked for in the content, not in the reasoning"},
@@ -144,12 +145,16 @@ constexpr auto kFields = std::to_array<Field>({
     {kGenerate, "presence_penalty", kNumber, honoured, "", "-100 to 100, over the tokens of the answer"},
     {kGenerate, "frequency_penalty", kNumber, honoured, "", "-100 to 100, over the tokens of the answer"},
     {kGenerate, "repeat_penalty", kNumber, honoured, "", "of troupe; above 0, at most 100; default 1"},
+    {kGenerate, "repetition_penalty", kNumber, honoured, "", "of vLLM and transformers; the same as repeat_penalty"},
     {kGenerate, "repeat_last_n", kInteger, honoured, "",
      "of troupe; tokens that repeat_penalty looks at, prompt included; -1: all; default 64"},
     {kGenerate, "logit_bias", kObject, honoured, "", "up to 1024 token ids, as strings, with what is added"},
     {kGenerate, "seed", kInteger | kString, honoured, "",
      "64 bits, also as digits in a string; the same seed gives the same answer; -1 and default: drawn, and returned"},
     {kGenerate, "ignore_eos", kBoolean, honoured, "", "of troupe; end tokens are never drawn"},
+    {kGenerate, "min_tokens", kInteger, honoured, "",
+     "of vLLM; before so many tokens no end token, stop_token_ids or stop string ends the answer; at most max_tokens, "
+     "default 0"},
     {kGenerate, "stop_token_ids", kArray, honoured, "", "of troupe; up to 64 ids that end the answer"},
 
     // Speculation: of troupe.
@@ -314,6 +319,8 @@ constexpr auto kFields = std::to_array<Field>({
 
     // Of troupe: text and ids.
     {kTokenize, "content", kString, honoured, "", "the text"},
+    {kTokenize, "prompt", kString, honoured, "",
+     "of vLLM, in place of content; then add_special and parse_special are true by default"},
     {kTokenize, "add_special", kBoolean, honoured, "", "default false; BOS and EOS, as the vocabulary asks for"},
     {kTokenize, "parse_special", kBoolean, honoured, "", "default false; control tokens written as text become ids"},
     {kTokenize, "with_pieces", kBoolean, honoured, "",
@@ -328,6 +335,13 @@ constexpr auto kFields = std::to_array<Field>({
      "of troupe; default false; control tokens written as text become ids"},
 });
 
+constexpr auto kFields = [] {
+  std::array<Field, kOwnFields.size() + kOtherFields.size()> all{};
+  std::ranges::copy(kOwnFields, all.begin());
+  std::ranges::copy(kOtherFields, all.begin() + kOwnFields.size());
+  return all;
+}();
+
 // As the rows say.
 static_assert(kMaxDraftTokens == 16 && actors::kMaxDetokenizeIds == 65'536);
 
@@ -340,7 +354,6 @@ constexpr auto kRequired = std::to_array<Required>({{kTurns | kAnthropic, "messa
                                                     {kText, "prompt"},
                                                     {kEmbed | kResponses, "input"},
                                                     {kMessages, "max_tokens"},
-                                                    {kTokenize, "content"},
                                                     {kDetokenize, "tokens"},
                                                     {kTurns | kAnthropic, "messages[].role"},
                                                     {kTurns, "messages[].content[].type"},

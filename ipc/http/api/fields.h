@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "ipc/http/api/endpoint.h"
 #include "ipc/http/api/error.h"
@@ -17,6 +18,7 @@ enum class FieldUse : std::uint8_t {
   honoured,
   only,     // served with certain values, which are the default or change nothing; others are refused
   refused,  // with any value but null
+  ignored,  // passed over with any value, and named in a header of the answer (x-troupe-ignored)
 };
 
 // Sets of JSON types.
@@ -35,7 +37,7 @@ struct Field {
   JsonTypes types;        // null is taken for all, and means the same as no field
   FieldUse use;
   std::string_view values;  // JSON texts with | between them, the only ones taken; empty: decided by other checks
-  std::string_view note;    // what it does; refused and only: why
+  std::string_view note;    // what it does; the others: why
 };
 
 [[nodiscard]] std::span<const Field> fields();
@@ -44,8 +46,9 @@ struct Field {
 [[nodiscard]] bool is_required(Endpoint endpoint, std::string_view path);
 
 // Checks the names, types and listed values of a whole body, with the objects in it, and that what is required is
-// there. The first refusal, or nothing.
-[[nodiscard]] std::optional<ApiError> check_fields(Endpoint endpoint, const JsonObject& body);
+// there. The first refusal, or nothing. `ignored` gets the names of what is passed over.
+[[nodiscard]] std::optional<ApiError> check_fields(Endpoint endpoint, const JsonObject& body,
+                                                   std::vector<std::string_view>& ignored);
 
 // For messages and documents: "a string or an array".
 [[nodiscard]] std::string types_in_words(JsonTypes types);

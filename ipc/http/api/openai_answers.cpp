@@ -47,10 +47,13 @@ class ChunkedAnswer : public TextAnswer {
     json.key("choices").begin_array();
     write_choices(json);
     json.end_array();
-    if (call().continuous_usage && !all_ended_)
-      json.key("usage").begin_object().field("completion_tokens", tokens_so_far()).end_object();
-    else if (call().include_usage && !all_ended_)
+    if (call().continuous_usage && !all_ended_) {
+      const std::uint64_t prompt = totals().prompt, completion = tokens_so_far();
+      json.key("usage").begin_object().field("prompt_tokens", prompt).field("completion_tokens", completion);
+      json.field("total_tokens", prompt + completion).end_object();
+    } else if (call().include_usage && !all_ended_) {
       json.null_field("usage");  // as documented: null in all but the last
+    }
     write_rest(json);
     out += "}\n\n";
   }

@@ -93,6 +93,7 @@ struct GetPath {
 constexpr std::array kGetPaths{
     GetPath{"/v1/models", "The models that are loaded.", "application/json"},
     GetPath{"/v1/models/{id}", "One of them.", "application/json"},
+    GetPath{"/tokenizer_info", "Special tokens and chat template of the default model.", "application/json"},
     GetPath{"/health", "Whether the server is ready.", "application/json"},
     GetPath{"/version", "The server's version.", "application/json"},
     GetPath{"/metrics", "Counters and gauges as Prometheus reads them.", "text/plain"},

@@ -73,18 +73,27 @@ void read_max_tokens(Parsing& at, std::string_view name, std::uint32_t& out) {
   if (number) out = *number < 0 ? kMost : static_cast<std::uint32_t>(*number);
 }
 
+void refuse_two_names(Parsing& at, std::string_view one, std::string_view other) {
+  at.fields.refuse(other, fmt::format("{} and {} are two names of one thing and differ; send one", one, other));
+}
+
+// min_tokens has been read.
 void parse_max_tokens(Parsing& at) {
   std::uint32_t& max_tokens = at.call.request.sampling.max_tokens;
-  if (at.call.endpoint == Endpoint::completions) max_tokens = kDefaultCompletionTokens;
   at.fields.read("echo", at.call.echo);
-  read_max_tokens(at, "max_tokens", max_tokens);
-  read_max_tokens(at, "max_output_tokens", max_tokens);
-  std::uint32_t newer = max_tokens;
-  read_max_tokens(at, "max_completion_tokens", newer);
-  if (at.fields.has("max_tokens") && newer != max_tokens)
-    return at.fields.refuse("max_completion_tokens",
-                            "max_tokens and max_completion_tokens are two names of one thing and differ; send one");
-  max_tokens = newer;
+  std::string_view said_by;
+  for (const std::string_view name :
+       {"max_tokens", "max_output_tokens", "max_completion_tokens", "n_predict", "num_predict", "max_new_tokens"}) {
+    if (!at.fields.has(name)) continue;
+    std::uint32_t number = max_tokens;
+    read_max_tokens(at, name, number);
+    if (!said_by.empty() && number != max_tokens) return refuse_two_names(at, said_by, name);
+    max_tokens = number;
+    said_by = name;
+  }
+  at.call.request.has_max_tokens = !said_by.empty();
+  if (said_by.empty() && at.call.endpoint == Endpoint::completions)
+    max_tokens = std::max(kDefaultCompletionTokens, at.call.request.sampling.min_tokens);
   if (max_tokens != 0) return;
   // A prompt is computed with the token behind it, which the answer leaves out.
   at.call.only_prompt = true;
@@ -137,8 +146,7 @@ void read_add_special(Parsing& at) {
   bool other = add_special;
   at.fields.read("add_special_tokens", other);
   if (at.fields.has("add_special") && other != add_special)
-    return at.fields.refuse("add_special_tokens",
-                            "add_special and add_special_tokens are two names of one thing and differ; send one");
+    return refuse_two_names(at, "add_special", "add_special_tokens");
   add_special = other;
 }
 
@@ -252,6 +260,17 @@ std::string place_of(std::string_view field, Parsing& at) {
   return (at.fields.has(field) ? "" : "troupe.") + std::string(field);
 }
 
+// vLLM's name of a number, whose value has been read.
+void read_other_name(Parsing& at, std::string_view name, const config::SamplingNumber& number, float& value) {
+  if (!at.fields.has(name)) return;
+  float other = value;
+  at.fields.read(name, other);
+  if (!config::is_in_range(number, other))
+    return at.fields.refuse(name, fmt::format("{} is {:g}; it must be {}", name, other, number.range));
+  if (at.fields.has(number.name) && other != value) return refuse_two_names(at, number.name, name);
+  value = other;
+}
+
 // The rules of requests, and what the sampler can check without a vocabulary. Ids are checked by the model.
 void check_generation(Parsing& at) {
   if (at.refusal) return;
@@ -279,10 +298,12 @@ void parse_generation(Parsing& at) {
           if (read) value = static_cast<std::int32_t>(*read);
         } else {
           fields.read(number.name, value);
+          if (number.name == config::kRepeatPenalty.name) read_other_name(at, "repetition_penalty", number, value);
         }
       },
       sampling);
   fields.read("ignore_eos", sampling.ignore_eos);
+  fields.read("min_tokens", sampling.min_tokens);
   fields.read_ids("stop_token_ids", sampling.stop_ids, engine::kMaxStopIds);
   fields.read_strings("stop", at.call.request.stop_strings, actors::kMaxStopStrings, true);
   fields.read_strings("stop_sequences", at.call.request.stop_strings, actors::kMaxStopStrings, false);
@@ -318,9 +339,8 @@ std::variant<ApiCall, ApiError> parse_call(Endpoint endpoint, std::string_view b
   if (!document) return api_error(scheduler::invalid({}, document.error().message));
   auto* const object = document->as<JsonObject>();
   if (!object) return api_error(scheduler::invalid({}, "the body must be a JSON object"));
-  if (auto refusal = check_fields(endpoint, *object)) return *std::move(refusal);
-
   ApiCall call;
+  if (auto refusal = check_fields(endpoint, *object, call.ignored)) return *std::move(refusal);
   call.endpoint = endpoint;
   call.request.tenant = context.tenant;
   call.request.uid = context.uid;
@@ -331,7 +351,7 @@ std::variant<ApiCall, ApiError> parse_call(Endpoint endpoint, std::string_view b
     parse_generation(at);
     parse_stream(at);
   }
-  if (endpoint == Endpoint::tokenize) call.request.add_special = false;
+  if (endpoint == Endpoint::tokenize) call.request.add_special = call.request.parse_special = at.fields.has("prompt");
   read_add_special(at);
   parse_endpoint(at);
   if (generates(endpoint)) check_generation(at);

@@ -150,8 +150,13 @@ void parse_embedding(Parsing& at) {
                                                dimensions, *width));
 }
 
+// llama-server's `content`, or vLLM's `prompt`.
 void parse_tokenize(Parsing& at) {
+  if (at.fields.has("content") && at.fields.has("prompt"))
+    return at.fields.refuse("prompt", "content and prompt are two names of one thing; send one");
+  if (!at.fields.has("content") && !at.fields.has("prompt")) return at.fields.refuse("content", "content is missing");
   at.fields.read("content", at.call.text);
+  at.fields.read("prompt", at.call.text);
   at.fields.read("parse_special", at.call.request.parse_special);
   at.fields.read("with_pieces", at.call.with_pieces);
 }

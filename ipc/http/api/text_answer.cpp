@@ -209,8 +209,12 @@ TextAnswer::Totals TextAnswer::totals() const {
     sum.reasoning += each.reasoning_tokens;
   }
   for (std::size_t i = 0; i < choices_.size(); i += call_.request.num_choices) {
-    sum.prompt += choices_[i].end.usage.prompt_tokens;
-    sum.cached += choices_[i].end.usage.cached_tokens;
+    actors::Usage of_prompt;  // while the answer streams, not each of its choices has begun
+    for (std::size_t j = i; j < i + call_.request.num_choices && j < choices_.size(); ++j)
+      if (const actors::Usage& usage = choices_[j].end.usage; usage.prompt_tokens > of_prompt.prompt_tokens)
+        of_prompt = usage;
+    sum.prompt += of_prompt.prompt_tokens;
+    sum.cached += of_prompt.cached_tokens;
   }
   return sum;
 }

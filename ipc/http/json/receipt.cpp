@@ -47,6 +47,7 @@ void write_sampling(JsonWriter& json, const Proof& proof) {
   // As text: numbers above 2^53 are not exact in every program.
   json.field("seed", std::to_string(sampling.seed)).field("choice", sampling.choice).key("max_tokens");
   sampling.max_tokens == kUnlimitedTokens ? json.null() : json.natural(sampling.max_tokens);
+  if (sampling.min_tokens > 0) json.field("min_tokens", sampling.min_tokens);
   json.field("ignore_eos", sampling.ignore_eos).key("logit_bias").begin_array();
   for (const auto& [id, bias] : sampling.logit_bias) {
     json.begin_object().field("id", id).key("bias");
@@ -220,8 +221,8 @@ class Members {
 };
 
 void read_sampling(Members& members, Proof& proof) {
-  members.allow_only({"seed", "choice", "max_tokens", "ignore_eos", "logit_bias", "stop_ids", "stop", "stop_scope",
-                      "reasoning_budget"});
+  members.allow_only({"seed", "choice", "max_tokens", "min_tokens", "ignore_eos", "logit_bias", "stop_ids", "stop",
+                      "stop_scope", "reasoning_budget"});
   engine::SamplingParams& sampling = proof.sampling;
   config::for_each_sampling_number(
       [&](const config::SamplingNumber& number, auto& value) { members.number(number.name, value); }, sampling);
@@ -232,6 +233,7 @@ void read_sampling(Members& members, Proof& proof) {
   std::optional<std::uint32_t> max_tokens, budget;
   members.natural_or_null("max_tokens", max_tokens);
   sampling.max_tokens = max_tokens.value_or(kUnlimitedTokens);
+  if (members.has("min_tokens")) members.natural("min_tokens", sampling.min_tokens);
   members.boolean("ignore_eos", sampling.ignore_eos);
   members.biases("logit_bias", sampling.logit_bias);
   members.ids("stop_ids", sampling.stop_ids, engine::kMaxStopIds);

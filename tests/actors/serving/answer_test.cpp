@@ -52,6 +52,27 @@ TEST_CASE("answer: a character that never became whole is replaced, and may comp
   CHECK(stopped.finish().stop == std::optional<std::string>("\xEF\xBF\xBD"));
 }
 
+TEST_CASE("answer: a stop string counts once more than min_tokens ids were pushed, also one that begins before") {
+  const auto tokenizer = vocabulary();
+  const auto ids = ids_of(*tokenizer, "one two one two one");
+  const auto words = [&](std::uint32_t min_tokens) {
+    AnswerText answer(tokenizer, {"one two"}, {}, std::nullopt, min_tokens);
+    std::string text;
+    for (const TokenId id : ids) {
+      const auto piece = answer.push(id);
+      text += piece.text;
+      if (piece.stop) return text;
+    }
+    return text + answer.finish().text;
+  };
+  const std::string first = words(0);
+  CHECK(first == " ");
+  const auto end_of_first = static_cast<std::uint32_t>(ids_of(*tokenizer, "one two").size());
+  CHECK(words(end_of_first - 1) == first);
+  CHECK(words(end_of_first) == " one two ");  // the second one, whose beginning may be within the first tokens
+  CHECK(words(static_cast<std::uint32_t>(ids.size())) == " one two one two one");
+}
+
 TEST_CASE("answer: the same ids again give the same state") {
   const auto tokenizer = vocabulary();
   const auto ids = ids_of(*tokenizer, "The end is near. The end.");

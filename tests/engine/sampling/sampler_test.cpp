@@ -257,6 +257,24 @@ TEST_CASE("ignore_eos keeps end-of-generation tokens from being drawn") {
   REQUIRE(greedy({.logit_bias = {{1, 1e6f}}, .ignore_eos = true}, {}, {0, 0}, {1}) == 0);
 }
 
+TEST_CASE("before min_tokens of an answer neither end-of-generation tokens nor stop ids are drawn") {
+  const auto drawn_at = [](std::uint64_t position, SamplingParams params) {
+    params.temperature = 0;
+    params.stop_ids = {2};
+    params.min_tokens = 3;
+    Sampler sampler = make(params, {1});
+    sampler.set_prompt(10);
+    CHECK(sampler.is_plain_greedy(position) ==
+          (position >= 13 && params.logit_bias.empty() && params.num_logprobs < 0));
+    return sample(sampler, {1, 9, 8, 0}, position).id;
+  };
+  for (const std::uint64_t position : {10u, 11u, 12u}) CHECK(drawn_at(position, {}) == 0);
+  for (const std::uint64_t position : {13u, 1000u}) CHECK(drawn_at(position, {}) == 1);
+  CHECK(drawn_at(12, {.logit_bias = {{1, 1e6f}}}) == 0);
+  CHECK(drawn_at(13, {.logit_bias = {{1, -kInf}}}) == 2);
+  CHECK(drawn_at(12, {.num_logprobs = 2}) == 0);
+}
+
 TEST_CASE("logprobs are the log-softmax of the raw logits, with any parameters") {
   const std::vector<float> logits = {1, 2, 3, 3, -4};
   double total = 0;
@@ -320,6 +338,7 @@ TEST_CASE("NaN, infinities and huge values: always an id, and the same one each 
     params.repeat_penalty = std::array{1.0f, 1e-30f, 100.0f}[random() % 3];
     params.frequency_penalty = std::array{0.0f, -100.0f, 100.0f}[random() % 3];
     params.ignore_eos = random() % 2;
+    params.min_tokens = static_cast<std::uint32_t>(random() % 4000);
     params.seed = random();
     params.num_logprobs = static_cast<std::int32_t>(random() % 3) - 1;
     params.logit_bias = {{0, odd[2 + random() % 3 * 2]}};
@@ -334,7 +353,8 @@ TEST_CASE("NaN, infinities and huge values: always an id, and the same one each 
     REQUIRE(first.id == second.id);
     REQUIRE(first.logprob == second.logprob);
     REQUIRE(std::isfinite(first.logprob));
-    if (params.ignore_eos && logits.size() > 1) REQUIRE(static_cast<std::size_t>(first.id) + 1 < logits.size());
+    if ((params.ignore_eos || params.min_tokens > static_cast<unsigned>(round)) && logits.size() > 2)
+      REQUIRE(static_cast<std::size_t>(first.id) + 1 < logits.size());
   }
 }
 

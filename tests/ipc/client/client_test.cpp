@@ -143,7 +143,9 @@ TEST_CASE("tokens and end of a stream reach its callbacks, and wait() returns af
   actors::TokenRun run = run_of(0, {5}, "a");
   run.logprobs = {{.id = 5, .logprob = -1.0f, .top = {{9, -0.5f}}}};
   submitted.sink->tokens(std::move(run));
-  submitted.sink->tokens(run_of(1, {6, 7}, "bc"));
+  run = run_of(1, {6, 7}, "bc");
+  run.logprobs = {{.id = 6, .logprob = -1.0f, .top = {}}, {.id = 7, .logprob = -1.0f, .top = {}}};
+  submitted.sink->tokens(std::move(run));
   actors::End end = end_of(Outcome::stop_string);
   end.stop = "x";
   end.seed = 11;
@@ -167,7 +169,7 @@ TEST_CASE("tokens and end of a stream reach its callbacks, and wait() returns af
   REQUIRE(stream->wait()->outcome == Outcome::stop_string);
 }
 
-TEST_CASE("an answer of another kind than what was asked for is an error, not an empty one") {
+TEST_CASE("an answer of another kind than what was asked for is an error, not an empty one, and ends the connection") {
   const TempDir dir;
   const std::string path = dir / "s.sock";
   const int listening = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -176,53 +178,69 @@ TEST_CASE("an answer of another kind than what was asked for is an error, not an
   std::memcpy(address.sun_path, path.data(), path.size());
   REQUIRE(::bind(listening, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
   REQUIRE(::listen(listening, 1) == 0);
-  auto client = in_background([&] { return Client::connect({.socket = path}); });
-  const int server = ::accept(listening, nullptr, nullptr);
-  REQUIRE(server >= 0);
-  const auto send = [&](const v1::ServerFrame& frame) {
-    const std::string bytes = RawClient::frame_bytes(frame);
-    REQUIRE(::send(server, bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size()));
-  };
-  char bytes[4096];
-  REQUIRE(::recv(server, bytes, sizeof bytes, 0) > 0);  // Hello
-  v1::ServerFrame welcome;
-  welcome.mutable_welcome()->set_protocol(1);
-  send(welcome);
-  const auto connected = client.get();
-  REQUIRE(connected);
-  Client& asks = **connected;
-  // Each question has the next stream; the request for it is read so that the answer does not come before it.
-  std::uint64_t stream = 0;
-  const auto told_health = [&](auto question) {
-    auto answer = in_background(std::move(question));
-    REQUIRE(::recv(server, bytes, sizeof bytes, 0) > 0);
-    v1::ServerFrame health;
-    health.mutable_health()->set_stream(++stream);
-    send(health);
-    return answer.get();
+  v1::ServerFrame health, session;
+  health.mutable_health()->set_stream(1);
+  session.mutable_sessions()->set_stream(1);
+  session.mutable_sessions()->add_sessions()->set_name("talk");
+  // The answer to a question on a connection of its own, where the server sends `frame`. An error ends the connection.
+  const auto told = [&](const v1::ServerFrame& frame, auto question) {
+    auto connecting = in_background([&] { return Client::connect({.socket = path}); });
+    const int server = ::accept(listening, nullptr, nullptr);
+    REQUIRE(server >= 0);
+    const auto send = [&](const v1::ServerFrame& sent) {
+      const std::string bytes = RawClient::frame_bytes(sent);
+      REQUIRE(::send(server, bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size()));
+    };
+    char bytes[4096];
+    REQUIRE(::recv(server, bytes, sizeof bytes, 0) > 0);  // Hello
+    v1::ServerFrame welcome;
+    welcome.mutable_welcome()->set_protocol(1);
+    send(welcome);
+    const auto client = connecting.get();
+    REQUIRE(client);
+    auto answering = in_background([&] { return question(**client); });
+    REQUIRE(::recv(server, bytes, sizeof bytes, 0) > 0);  // before the answer is sent
+    send(frame);
+    const auto answer = answering.get();
+    if (!answer) CHECK(::recv(server, bytes, sizeof bytes, 0) == 0);
+    ::close(server);
+    return answer;
   };
   const auto check = [](const auto& answer) {
     REQUIRE_FALSE(answer);
     CHECK(answer.error().code == ErrorCode::protocol);
   };
-  check(told_health([&] { return asks.delete_session("talk"); }));
-  check(told_health([&] { return asks.sessions(); }));
-  check(told_health([&] { return asks.save_session("talk"); }));
-  check(told_health([&] { return asks.models(); }));
-  check(told_health([&] { return asks.status(); }));
-  check(told_health([&] { return asks.usage(); }));
-  check(told_health([&] { return asks.tokenize("x"); }));
-  check(told_health([&] { return asks.detokenize({1}); }));
-  CHECK(told_health([&] { return asks.health(); }));
-  // A deletion tells of no session.
-  auto deleted = in_background([&] { return asks.delete_session("talk"); });
-  REQUIRE(::recv(server, bytes, sizeof bytes, 0) > 0);
-  v1::ServerFrame sessions;
-  sessions.mutable_sessions()->set_stream(++stream);
-  sessions.mutable_sessions()->add_sessions()->set_name("talk");
-  send(sessions);
-  check(deleted.get());
-  ::close(server);
+  check(told(health, [](Client& asks) { return asks.delete_session("talk"); }));
+  check(told(health, [](Client& asks) { return asks.sessions(); }));
+  check(told(health, [](Client& asks) { return asks.save_session("talk"); }));
+  check(told(health, [](Client& asks) { return asks.models(); }));
+  check(told(health, [](Client& asks) { return asks.status(); }));
+  check(told(health, [](Client& asks) { return asks.usage(); }));
+  check(told(health, [](Client& asks) { return asks.tokenize("x"); }));
+  check(told(health, [](Client& asks) { return asks.detokenize({1}); }));
+  check(told(health, [](Client& asks) { return asks.load_model({.path = "/x"}); }));
+  check(told(health, [](Client& asks) { return asks.embed({.inputs = std::vector<std::string>{"x"}}); }));
+  CHECK(told(health, [](Client& asks) { return asks.health(); }));
+  check(told(session, [](Client& asks) { return asks.delete_session("talk"); }));  // it tells of no session
+  check(told(health, [](Client& asks) {
+    std::promise<Result<Ended>> ended;
+    REQUIRE(asks.tokenize("x", "", [&](const Result<Ended>& end, const std::vector<TokenId>& ids) {
+      CHECK(ids.empty());
+      ended.set_value(end);
+    }));
+    return ended.get_future().get();
+  }));
+  const auto vectors_in_callback = [](Client& asks) {
+    std::promise<Result<Ended>> ended;
+    REQUIRE(asks.embed({.inputs = std::vector<std::string>{"x"}},
+                       [&](const Result<Ended>& end, const Embeddings&) { ended.set_value(end); }));
+    return ended.get_future().get();
+  };
+  check(told(health, vectors_in_callback));
+  v1::ServerFrame no_vectors;
+  no_vectors.mutable_embeddings()->set_stream(1);
+  check(told(no_vectors, vectors_in_callback));
+  check(told(no_vectors, [](Client& asks) { return asks.embed({.inputs = std::vector<std::string>{"x"}}); }));
   ::close(listening);
 }
 
@@ -359,7 +377,7 @@ TEST_CASE("a callback may start and cancel streams; calls that wait are errors i
   std::optional<Error> waiting, asking, completing;
   std::optional<Stream> outer;
   auto started =
-      client->generate({.prompt = "outer", .credit = 0}, {.on_tokens =
+      client->generate({.prompt = "outer", .credit = 1}, {.on_tokens =
                                                               [&](const Tokens&) {
                                                                 waiting = outer->wait().error();
                                                                 asking = client->health().error();

@@ -54,6 +54,7 @@ TEST_CASE("a request reaches the gateway with every field, and the uid from the 
   sampling.set_repeat_last_n(-1);
   sampling.set_seed(0);
   sampling.set_max_tokens(12);
+  sampling.set_min_tokens(4);
   sampling.set_ignore_eos(true);
   sampling.add_stop_ids(5);
   sampling.add_logit_bias()->set_id(9);
@@ -81,6 +82,8 @@ TEST_CASE("a request reaches the gateway with every field, and the uid from the 
   REQUIRE(got.sampling.repeat_last_n == -1);
   REQUIRE(got.sampling.seed == 0);
   REQUIRE(got.sampling.max_tokens == 12);
+  REQUIRE(got.sampling.min_tokens == 4);
+  REQUIRE(got.has_max_tokens);
   REQUIRE(got.sampling.ignore_eos);
   REQUIRE(got.sampling.num_logprobs == 4);
   REQUIRE(got.sampling.stop_ids == std::vector<TokenId>{5});

@@ -59,7 +59,7 @@ TEST_CASE("the fields of CORS are sent only where an origin is listed") {
   CHECK(value_of(cors_fields(asking("localhost", "https://app.example"), rules), "Access-Control-Allow-Origin") ==
         "https://app.example");
   CHECK(value_of(cors_fields(asking("localhost", "https://app.example"), rules), "Access-Control-Expose-Headers") ==
-        "Retry-After, retry-after-ms, x-should-retry, X-Request-Id");
+        "Retry-After, retry-after-ms, x-should-retry, X-Request-Id, x-troupe-ignored");
   CHECK(value_of(cors_fields(asking("localhost", "https://other"), rules), "Access-Control-Allow-Origin").empty());
   CHECK(value_of(cors_fields(asking("localhost"), rules), "Vary") == "Origin");
   RequestHead preflight = asking("localhost", "https://app.example", "OPTIONS");

@@ -129,6 +129,10 @@ TEST_CASE("http: texts become ids, and ids texts") {
   CHECK(has(client.expect().body, R"("tokens":[65,66])"));
   client.post("/detokenize", R"({"tokens":[65,66]})");
   CHECK(has(client.expect().body, R"("content":"AB")"));
+  client.post("/detokenize", R"({"tokens":[65,66]})");
+  CHECK(has(client.expect().body, R"("prompt":"AB")"));
+  client.post("/tokenize", R"({"prompt":"AB","add_special_tokens":false})");
+  CHECK(has(client.expect().body, R"("tokens":[65,66])"));
   client.post("/tokenize", R"({"content":)");
   CHECK(client.expect().status == 400);
   client.post("/tokenize", R"({"content":"AB","colour":"red"})");
@@ -150,6 +154,25 @@ TEST_CASE("http: an answer that no outbox can hold is an error, and the connecti
   CHECK(has(refused.body, "ask for less"));
   client.post("/tokenize", R"({"content":"AB"})");
   CHECK(client.expect().status == 200);
+}
+
+TEST_CASE("http: fields that are passed over are named in a header, also of an answer that streams") {
+  FakeServer server;
+  HttpClient client(server.path());
+  for (const bool streams : {false, true}) {
+    client.post("/v1/completions",
+                std::string(R"({"prompt":"x","num_ctx":1,"keep_alive":-1,"stream":)") + (streams ? "true}" : "false}"));
+    const auto submitted = server.gateway.wait_submitted(streams ? 1 : 0);
+    submitted.sink->tokens(run_of(0, {1}, "a"));
+    submitted.sink->end(end_of(Outcome::eos));
+    const HttpResponse response = client.expect();
+    CHECK(response.status == 200);
+    CHECK(response.field("x-troupe-ignored") == "num_ctx, keep_alive");
+  }
+  client.post("/v1/completions", R"({"prompt":"x"})");
+  const auto submitted = server.gateway.wait_submitted(2);
+  submitted.sink->end(end_of(Outcome::eos));
+  CHECK(client.expect().field("x-troupe-ignored").empty());
 }
 
 TEST_CASE("http: a completion comes as one body") {

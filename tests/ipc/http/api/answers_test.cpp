@@ -62,10 +62,19 @@ TEST_CASE("the tokens so far are in each chunk, where they are asked for") {
                                 kChat + R"(,"stream_options":{"include_usage":true,"continuous_usage_stats":true}})");
   const std::string bytes = bytes_of(*answer, {"a", "b"});
   CHECK(bytes.starts_with(kChunk + R"({"index":0,"delta":{"role":"assistant","content":"a"},"finish_reason":null}],)"
-                                   R"("usage":{"completion_tokens":1}})"
+                                   R"("usage":{"prompt_tokens":5,"completion_tokens":1,"total_tokens":6}})"
                                    "\n\n"));
-  CHECK(bytes.find(R"("content":"b"},"finish_reason":null}],"usage":{"completion_tokens":2}})") != std::string::npos);
+  CHECK(bytes.find(R"("content":"b"},"finish_reason":null}],)"
+                   R"("usage":{"prompt_tokens":5,"completion_tokens":2,"total_tokens":7}})") != std::string::npos);
   CHECK(bytes.find(R"("usage":{"prompt_tokens":5,"completion_tokens":)") != std::string::npos);
+}
+
+TEST_CASE("the tokens so far are those of every prompt, whichever of its choices has begun") {
+  const auto answer = answer_to(Endpoint::completions, R"({"prompt":["x","y"],"n":2,"stream":true,"stream_options":)"
+                                                       R"({"continuous_usage_stats":true}})");
+  (void)answer->on_tokens(run_of("a", {1}, 1));
+  const std::string bytes = answer->on_tokens(run_of("b", {1, 2}, 3)).bytes;
+  CHECK(bytes.find(R"("usage":{"prompt_tokens":10,"completion_tokens":3,"total_tokens":13}})") != std::string::npos);
 }
 
 TEST_CASE("a chat that does not stream is one body, after all its choices have ended") {
@@ -501,10 +510,14 @@ TEST_CASE("bodies of the other endpoints") {
   CHECK(count_tokens_body(12) == R"({"input_tokens":12})");
   const std::vector<TokenId> ids = {1, 2};
   const std::vector<std::string> pieces = {"a", "\xff"};
-  CHECK(tokenize_body(ids, {}, 8) == R"({"tokens":[1,2],"count":2,"max_context":8})");
+  CHECK(tokenize_body(ids, {}, 8) == R"({"tokens":[1,2],"count":2,"max_context":8,"max_model_len":8})");
   CHECK(tokenize_body(ids, pieces, 8) ==
-        R"({"tokens":[{"id":1,"piece":"a"},{"id":2,"piece":[255]}],"count":2,"max_context":8})");
-  CHECK(detokenize_body("a\n") == R"({"content":"a\n"})");
+        R"({"tokens":[{"id":1,"piece":"a"},{"id":2,"piece":[255]}],"count":2,"max_context":8,"max_model_len":8})");
+  CHECK(detokenize_body("a\n") == R"({"content":"a\n","prompt":"a\n"})");
+  CHECK(tokenizer_info_body(
+            {.model = "m", .bos = "<s>", .eos = "</s>", .unknown = std::nullopt, .adds_bos = true, .max_context = 8}) ==
+        R"({"model":"m","bos_token":"<s>","eos_token":"</s>","unk_token":null,"pad_token":null,)"
+        R"("add_bos_token":true,"model_max_length":8,"chat_template":null})");
   CHECK(apply_template_body("<s>") == R"({"prompt":"<s>"})");
   const std::vector<ListedModel> models = {
       {.name = "m", .max_context = 4, .vocab_size = 3, .num_parameters = 5, .numerics_id = "x"}};

@@ -1,9 +1,11 @@
 // docs/api-fields.md, as the table of fields has it.
 #pragma once
 
+#include <algorithm>
 #include <string>
 
 #include "ipc/http/api/fields.h"
+#include "ipc/http/api/other_fields.h"
 
 namespace troupe::ipc::api {
 
@@ -35,9 +37,25 @@ inline std::string values(std::string_view listed) {
   return out;
 }
 
+// Fields of other servers have a section of their own.
+inline bool is_of_others(const Field& field) {
+  return std::ranges::any_of(
+      kOtherFields, [&](const Field& each) { return each.path == field.path && each.endpoints == field.endpoints; });
+}
+
+inline std::string endpoints(EndpointSet set) {
+  if (set == other_fields::kAnswers) return "all that generate";
+  if (set == other_fields::kAll) return "all that generate, embeddings";
+  std::string out;
+  for (const EndpointInfo& each : kEndpoints)
+    if ((set & set_of(each.endpoint)) != 0) out += (out.empty() ? "`" : ", `") + std::string(each.path) + "`";
+  return out;
+}
+
 inline std::string what_becomes(const Field& field) {
   const std::string note(field.note);
   if (field.use == FieldUse::refused) return "**refused**: " + note;
+  if (field.use == FieldUse::ignored) return "**passed over**: " + note;
   if (field.use == FieldUse::only) return "**only** " + values(field.values) + ": " + note;
   if (field.values.empty()) return note.empty() ? "honoured" : note;
   return values(field.values) + (note.empty() ? "" : ": " + note);
@@ -49,7 +67,9 @@ inline std::string make_field_document() {
   std::string out =
       "# Fields of the HTTP APIs\n\n"
       "What becomes of each field of a request. A field that is not here is refused with 400 and the name that may be\n"
-      "meant; so are values of another type, and those that a row does not list. `null` is the same as no field.\n"
+      "meant; so are values of another type, and those that a row does not list. `null` is the same as no field. What "
+      "only\n"
+      "tunes another server is passed over, and named in the answer's header `x-troupe-ignored`.\n"
       "`a[].b` is the field `b` of each object in the array `a`. [api.md](api.md) has the answers.\n\n"
       "This page is written from the table that the server itself follows (ipc/http/api/fields.cpp), and a test "
       "compares\n"
@@ -58,12 +78,19 @@ inline std::string make_field_document() {
     out += "\n## POST " + std::string(endpoint.path) + "\n\n" + std::string(endpoint.summary) +
            "\n\n| field | type | what becomes of it |\n|---|---|---|\n";
     for (const Field& field : fields()) {
-      if ((field.endpoints & set_of(endpoint.endpoint)) == 0) continue;
+      if ((field.endpoints & set_of(endpoint.endpoint)) == 0 || field_document::is_of_others(field)) continue;
       const char* const required = is_required(endpoint.endpoint, field.path) ? ", required" : "";
       out += "| `" + std::string(field.path) + "` | " + field_document::types(field.types) + required + " | " +
              field_document::in_cell(field_document::what_becomes(field)) + " |\n";
     }
   }
+  out +=
+      "\n## Fields that other servers know\n\nTheir clients send these to every server.\n\n"
+      "| field | type | of | what becomes of it |\n|---|---|---|---|\n";
+  for (const Field& field : kOtherFields)
+    out += "| `" + std::string(field.path) + "` | " + field_document::types(field.types) + " | " +
+           field_document::endpoints(field.endpoints) + " | " +
+           field_document::in_cell(field_document::what_becomes(field)) + " |\n";
   return out;
 }
 

@@ -214,6 +214,82 @@ TEST_CASE("max_tokens has two names in chat, and 16 is the default of completion
   CHECK(taken(Endpoint::responses, R"({"input":"x","max_output_tokens":7})").request.sampling.max_tokens == 7);
 }
 
+TEST_CASE("other servers' names of the length are taken, and of several that differ one is refused") {
+  for (const std::string name : {"n_predict", "num_predict", "max_new_tokens"}) {
+    const auto with = [&](const std::string& value) { return "\"" + name + "\":" + value; };
+    for (const Endpoint endpoint : {Endpoint::chat_completions, Endpoint::completions}) {
+      const auto body = [&](const std::string& more) {
+        return endpoint == Endpoint::completions ? text_with(more) : chat_with(more);
+      };
+      const ApiCall call = taken(endpoint, body(with("7")));
+      CHECK(call.request.sampling.max_tokens == 7);
+      CHECK(call.request.has_max_tokens);
+      CHECK(taken(endpoint, body(with("-1"))).request.sampling.max_tokens == std::numeric_limits<std::uint32_t>::max());
+      CHECK(taken(endpoint, body("\"max_tokens\":7," + with("7"))).request.sampling.max_tokens == 7);
+      CHECK(refused(endpoint, body("\"max_tokens\":8," + with("7"))).param == name);
+      CHECK(refused(endpoint, body(with("0"))).param == name);
+    }
+  }
+  CHECK_FALSE(taken(Endpoint::completions, text_with("")).request.has_max_tokens);
+  CHECK_FALSE(taken(Endpoint::chat_completions, chat_with("")).request.has_max_tokens);
+}
+
+TEST_CASE("repetition_penalty is repeat_penalty, and min_tokens is at most max_tokens") {
+  const auto penalty = [](const std::string& fields) {
+    return taken(Endpoint::chat_completions, chat_with(fields)).request.sampling.repeat_penalty;
+  };
+  CHECK(penalty(R"("repetition_penalty":1.5)") == 1.5f);
+  CHECK(penalty(R"("repetition_penalty":1.5,"repeat_penalty":1.5)") == 1.5f);
+  CHECK(penalty(R"("repetition_penalty":null)") == 1);
+  for (const char* wrong : {"0", "-1", "101"}) {
+    const ApiError error = refused(Endpoint::completions, text_with(R"("repetition_penalty":)" + std::string(wrong)));
+    CHECK(error.param == "repetition_penalty");
+    CHECK_THAT(error.message, Catch::Contains("above 0 and at most 100"));
+  }
+  CHECK(refused(Endpoint::completions, text_with(R"("repetition_penalty":1.5,"repeat_penalty":1.4)")).param ==
+        "repetition_penalty");
+  CHECK(taken(Endpoint::completions, text_with(R"("min_tokens":7)")).request.sampling.min_tokens == 7);
+  CHECK(taken(Endpoint::completions, text_with(R"("min_tokens":40)")).request.sampling.max_tokens == 40);
+  CHECK(taken(Endpoint::chat_completions, chat_with(R"("min_tokens":7)")).request.sampling.min_tokens == 7);
+  const ApiError error = refused(Endpoint::completions, text_with(R"("min_tokens":7,"max_tokens":6)"));
+  CHECK(error.param == "min_tokens");
+  CHECK(error.message == "min_tokens is 7; it must be at most max_tokens, 6");
+}
+
+TEST_CASE("what only tunes another server is passed over and named, what would change an answer if it is neutral") {
+  const auto call =
+      taken(Endpoint::chat_completions,
+            chat_with(R"("num_ctx":4096,"mirostat":0,"mirostat_tau":5.0,"keep_alive":"5m","typical_p":1.0,)"
+                      R"("tfs_z":1,"num_gpu":null,"skip_special_tokens":true,"cache_prompt":true)"));
+  CHECK(call.ignored == std::vector<std::string_view>{"num_ctx", "mirostat_tau", "keep_alive", "cache_prompt"});
+  for (const char* wrong : {R"("mirostat":1)", R"("typical_p":0.9)", R"("tfs_z":0.5)", R"("skip_special_tokens":false)",
+                            R"("guided_json":{})", R"("xtc_probability":0.1)", R"("top_n_sigma":1)"}) {
+    const ApiError error = refused(Endpoint::chat_completions, chat_with(wrong));
+    CHECK(error.status == 400);
+    CHECK(std::string(wrong).starts_with("\"" + error.param + "\""));
+  }
+  // Not a name that is passed over.
+  CHECK(refused(Endpoint::chat_completions, chat_with(R"("num_ctxs":1)")).message ==
+        "there is no field num_ctxs here; leave it out");
+  CHECK(taken(Endpoint::embeddings, R"({"input":"x","keep_alive":1})").ignored ==
+        std::vector<std::string_view>{"keep_alive"});
+}
+
+TEST_CASE("a text to tokenize has vLLM's name, too, and then vLLM's defaults") {
+  const auto ours = taken(Endpoint::tokenize, R"({"content":"x"})");
+  CHECK_FALSE(ours.request.add_special);
+  CHECK_FALSE(ours.request.parse_special);
+  const auto other = taken(Endpoint::tokenize, R"({"prompt":"x"})");
+  CHECK(other.text == "x");
+  CHECK(other.request.add_special);
+  CHECK(other.request.parse_special);
+  const auto bare = taken(Endpoint::tokenize, R"({"prompt":"x","add_special_tokens":false,"parse_special":false})");
+  CHECK_FALSE(bare.request.add_special);
+  CHECK_FALSE(bare.request.parse_special);
+  CHECK(refused(Endpoint::tokenize, R"({"prompt":"x","content":"x"})").param == "prompt");
+  CHECK(refused(Endpoint::tokenize, "{}").param == "content");
+}
+
 TEST_CASE("a conversation keeps roles, texts, names and earlier reasoning") {
   const auto call = taken(Endpoint::chat_completions, R"({"messages":[
       {"role":"system","content":"be brief"},{"role":"user","name":"eve","content":[

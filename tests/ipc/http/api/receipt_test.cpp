@@ -25,6 +25,7 @@ Proof some_proof() {
   proof.sampling.seed = std::numeric_limits<std::uint64_t>::max();
   proof.sampling.choice = 63;
   proof.sampling.max_tokens = 40;
+  proof.sampling.min_tokens = 3;
   proof.sampling.ignore_eos = true;
   proof.sampling.logit_bias = {{5, -1.5f}, {7, -std::numeric_limits<float>::infinity()}, {5, 0.1f}};
   proof.sampling.stop_ids = {2, 9};
@@ -42,6 +43,16 @@ std::string with(std::string text, const std::string& from, const std::string& t
   const std::size_t at = text.find(from);
   REQUIRE(at != std::string::npos);
   return text.replace(at, from.size(), to);
+}
+
+TEST_CASE("receipts: one that does not say min_tokens means none") {
+  Proof proof = some_proof();
+  proof.sampling.min_tokens = 0;
+  const std::string text = receipt_file(std::vector{proof});
+  CHECK(text.find("min_tokens") == std::string::npos);
+  const auto read = read_receipts(text);
+  REQUIRE(read);
+  CHECK((*read)[0].sampling.min_tokens == 0);
 }
 
 TEST_CASE("receipts: one that does not say where stop strings were looked for means all of the text") {
@@ -74,6 +85,7 @@ TEST_CASE("receipts: what is written reads the same, alone and among several") {
   CHECK(back.sampling.choice == 63);
   CHECK(back.stop_scope == proof.stop_scope);
   CHECK(back.sampling.max_tokens == 40);
+  CHECK(back.sampling.min_tokens == 3);
   CHECK(back.sampling.ignore_eos);
   CHECK(back.sampling.logit_bias == proof.sampling.logit_bias);
   CHECK(back.sampling.stop_ids == proof.sampling.stop_ids);
@@ -132,6 +144,7 @@ TEST_CASE("receipts: every field must be there, with a value that can be, and no
       {{"\"choice\":63", "\"choice\":64"}, "sampling.choice must be an integer from 0 to 63"},
       {{"\"max_tokens\":40", "\"max_tokens\":2"}, "at most sampling.max_tokens, 2, ids"},
       {{"\"max_tokens\":40", "\"max_tokens\":-1"}, "sampling.max_tokens must be an integer"},
+      {{"\"min_tokens\":3", "\"min_tokens\":-3"}, "sampling.min_tokens must be an integer"},
       {{"\"ignore_eos\":true", "\"ignore_eos\":1"}, "sampling.ignore_eos must be true or false"},
       {{"\"bias\":-1.5", "\"bias\":\"inf\""}, "sampling.logit_bias[].bias must be a number"},
       {{"\"id\":5", "\"id\":-5"}, "sampling.logit_bias[].id must be a token id"},
