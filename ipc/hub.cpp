@@ -67,9 +67,30 @@ std::vector<std::shared_ptr<Connection>> Hub::all_strangers() const {
 
 bool Hub::close_stranger_for(const std::string& address) {
   const auto all = all_strangers();
-  const auto goes = stranger_to_make_room(look_at(all), address.empty() ? address : guessing_peer(address));
+  const auto goes = stranger_to_make_room(look_at(all), address.empty() ? address : guessing_peer(address),
+                                          [&](std::size_t i) { return all[i]->has_unread(); });
   if (goes) all[*goes]->close();
   return goes.has_value();
+}
+
+bool Hub::make_room_for_stranger(const std::string& address) {
+  const std::size_t most = options.limits.max_connections_per_uid;
+  if (strangers.connections < most) return true;
+  auto all = all_strangers();
+  std::vector<Stranger> seen = look_at(all);
+  const std::string peer = guessing_peer(address);
+  // Those whose key is being checked are bounded by the line that they wait in, and take no place from others.
+  while (std::ranges::count_if(seen, [](const Stranger& each) { return each.idle_since.has_value(); }) >=
+         static_cast<std::ptrdiff_t>(most)) {
+    const auto goes = stranger_to_make_room(seen, peer, [&](std::size_t i) { return all[i]->has_unread(); });
+    if (!goes) return false;
+    // All have sent something. It is read in this thread's next turns, before which none of them is given up.
+    if (all[*goes]->has_unread()) return true;
+    all[*goes]->close();
+    all.erase(all.begin() + static_cast<std::ptrdiff_t>(*goes));
+    seen.erase(seen.begin() + static_cast<std::ptrdiff_t>(*goes));
+  }
+  return true;
 }
 
 User& Hub::user(std::uint32_t uid) {

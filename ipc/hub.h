@@ -89,6 +89,8 @@ struct Hub {
   // Closes the stranger that is to make room for a connection of this address (empty: for one that is no stranger);
   // false: none can.
   bool close_stranger_for(const std::string& address);
+  // Closes as many as there are too many for one more, of this address; false: none of them can go for it.
+  bool make_room_for_stranger(const std::string& address);
   // Counts a connection for all strangers together, or for all clients over TCP.
   void make_stranger(Connection& connection, bool is_stranger);
   // A copy of `connections`, for loops in which connections may close.
@@ -140,9 +142,8 @@ struct Hub {
   LogQuota broken_lines;                // connections ended by us
   // Why a connection that has shown a right key gets no place among those that have; nullopt: it has one now.
   std::function<std::optional<scheduler::Refusal>(Connection&)> let_in;
-  User strangers;                           // connections over TCP that have shown no right key (keys/strangers.h)
-  std::uint32_t num_strangers_checked = 0;  // of these the ones whose key is being checked
-  std::function<void()> on_empty;           // called when the last connection has closed; set while draining
+  User strangers;                  // connections over TCP that have shown no right key (keys/strangers.h)
+  std::function<void()> on_empty;  // called when the last connection has closed; set while draining
 
  private:
   void tick();

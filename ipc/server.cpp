@@ -324,18 +324,12 @@ void Server::Impl::close_idle_for(std::uint32_t uid, bool of_others) {
 }
 
 std::optional<Rejection> Server::Impl::make_room_for_stranger(const std::string& address) {
-  const std::uint32_t most = hub.options.limits.max_connections_per_uid;
-  const auto why_not = [&]() -> std::optional<Rejection> {
-    // Those whose key is being checked are bounded by the line that they wait in, and take no place from others.
-    const std::uint32_t open = hub.strangers.connections - hub.num_strangers_checked;
-    if (open < most) return are_enough(kTcpUser);
-    return Rejection{Outcome::quota, kTcpUser, false, open, most};
-  };
-  // Several, where keys were checked meanwhile.
-  while (why_not() && hub.close_stranger_for(address)) {
-  }
-  if (why_not() && hub.strangers.connections == 0) close_idle_for(kTcpUser, /*of_others=*/true);
-  return why_not();
+  if (!hub.make_room_for_stranger(address))
+    return Rejection{Outcome::quota, kTcpUser, false, hub.strangers.connections,
+                     hub.options.limits.max_connections_per_uid};
+  if (are_enough(kTcpUser) && !hub.close_stranger_for(address) && hub.strangers.connections == 0)
+    close_idle_for(kTcpUser, /*of_others=*/true);
+  return are_enough(kTcpUser);
 }
 
 std::optional<Refusal> Server::Impl::let_in(Connection& connection) {

@@ -47,6 +47,7 @@ bool needs_model(RequestKind kind) { return kind == RequestKind::generate || kin
 
 HttpConnection::HttpConnection(Hub& hub, Caller caller, Socket&& socket, std::string received)
     : Connection(hub, std::move(caller), std::move(socket)),
+      peer_(guessing_peer(caller_.address)),
       reader_(hub.options.limits.max_frame_bytes),
       pending_(std::move(received)),
       event_(hub.io, Clock::time_point::max()),
@@ -269,11 +270,8 @@ asio::awaitable<void> HttpConnection::wait_for_tenant(std::optional<api::ApiErro
           if (const auto self = weak.lock()) static_cast<HttpConnection&>(*self).event_.cancel();
         });
       });
-  const std::uint32_t one = is_stranger() ? 1 : 0;
   key_is_checked_ = true;
-  hub_.num_strangers_checked += one;
   while (!closing_ && !decision->has_value()) co_await something();
-  hub_.num_strangers_checked -= one;
   key_is_checked_ = false;
   if (closing_) co_return;
   if (auto* error = std::get_if<api::ApiError>(&**decision)) {
@@ -410,12 +408,15 @@ std::optional<Clock::time_point> HttpConnection::idle_since() {
 }
 
 Stranger HttpConnection::stranger() {
-  Stranger self{.peer = guessing_peer(caller_.address)};
-  if (key_is_checked_) return self;
-  self.idle_since = head_since_;
-  char byte = 0;
-  self.has_unread = ::recv(socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+  Stranger self{.peer = peer_};
+  if (!key_is_checked_) self.idle_since = head_since_;
   return self;
+}
+
+bool HttpConnection::has_unread() {
+  if (outbox_->bytes() > 0) return false;
+  char byte = 0;
+  return !pending_.empty() || ::recv(socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
 }
 
 bool HttpConnection::watch(Clock::time_point now) {

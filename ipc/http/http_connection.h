@@ -29,6 +29,7 @@ class HttpConnection final : public Connection, private Exchange {
   void announce_draining() override {}  // each answer says that it is the connection's last
   std::optional<Clock::time_point> idle_since() override;
   Stranger stranger() override;
+  bool has_unread() override;
   void close_when_flushed() override;
 
  private:
@@ -119,6 +120,7 @@ class HttpConnection final : public Connection, private Exchange {
   void cancel_with_client(actors::CancelFlag flag) override;
   void submit(std::vector<actors::Request> requests, std::unique_ptr<api::ApiAnswer> answer) override;
 
+  const std::string peer_;  // over TCP: guessing_peer()
   RequestReader reader_;
   std::string pending_;        // bytes that the reader has not used; empty while nothing is sent ahead
   asio::steady_timer event_;   // never expires; cancelled for something()

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,7 +21,6 @@ struct Stranger {
   // Since when it has not begun a request, or still sends or reads the one it has begun; nullopt: its key is being
   // checked, and it stays.
   std::optional<std::chrono::steady_clock::time_point> idle_since{};
-  bool has_unread = false;  // it has sent what is not read yet
 };
 
 // After this time a connection without a right key counts as one that stays.
@@ -36,8 +36,9 @@ inline constexpr std::chrono::milliseconds kStrangerGrace{1000};
 
 // The index of the one that is to go for a connection that comes now, of this peer (empty: one that is no stranger),
 // where no place is left: of those of the same peer, or of peers that have more, the longest idle of the peer that has
-// most; one that has sent nothing unread first.
+// most; one that has sent nothing unread first, as has_unread(index) says.
 [[nodiscard]] std::optional<std::size_t> stranger_to_make_room(const std::vector<Stranger>& strangers,
-                                                               std::string_view newcomer);
+                                                               std::string_view newcomer,
+                                                               const std::function<bool(std::size_t)>& has_unread);
 
 }  // namespace troupe::ipc

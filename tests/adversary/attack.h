@@ -30,6 +30,7 @@ struct Assault {
   std::uint64_t seed = 1;
   Clock::time_point until;
   Tally& tally;
+  std::string tcp{};  // where clients need a key
 };
 
 // Limits of the server under attack that bound what one of its users may make it hold: options of `troupe serve`, or a
@@ -91,6 +92,7 @@ void storm(Assault& assault);
 void garbage(Assault& assault);
 void http(Assault& assault);
 void slowloris(Assault& assault);
+void strangers(Assault& assault);
 void again(Assault& assault);
 void sessions(Assault& assault);
 

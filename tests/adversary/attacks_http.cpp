@@ -101,6 +101,32 @@ void http(Assault& assault) {
   swarm.run(assault.until);
 }
 
+void strangers(Assault& assault) {
+  constexpr std::string_view kDigits = "0123456789abcdefghijklmnopqrstuvwxyz";
+  const std::string& kind = assault.parameters.kind;
+  const auto pause = std::chrono::duration_cast<Clock::duration>(Seconds(assault.parameters.seconds_between));
+  std::mt19937_64 random(assault.seed);
+  const auto wrong_key = [&] {
+    std::string key = "trp_0123456789_";
+    while (key.size() < 58) key += kDigits[random() % kDigits.size()];
+    return key;
+  };
+  Swarm swarm(
+      {.socket = assault.tcp, .connections = assault.parameters.connections, .greets = false, .speaks_http = true},
+      assault.tally);
+  swarm.on_room = [&](Link& link) {
+    const auto now = Clock::now();
+    if (now < link.next) return;
+    link.next = now + pause;  // one that the server ends comes again after it, too
+    const bool is_first = link.counter++ == 0;
+    if (kind == "half" && is_first) link.send("GET / HTTP/1.1\r\nHost: local");
+    if (kind == "page" || kind == "unread") link.send(get("/"));
+    link.reads = kind != "unread";
+    if (kind == "guesses") link.send(get("/v1/models", "x-api-key: " + wrong_key() + "\r\n"));
+  };
+  swarm.run(assault.until);
+}
+
 void slowloris(Assault& assault) {
   const std::string& kind = assault.parameters.kind;
   Swarm swarm(

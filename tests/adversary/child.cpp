@@ -2,10 +2,12 @@
 
 #include <fcntl.h>
 #include <grp.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -58,6 +60,18 @@ pid_t spawn(std::vector<std::string> command, int out, int err) {
   ::dup2(err, 2);
   ::execve(argv[0], argv.data(), envp.data());
   ::_exit(127);
+}
+
+// A port that no socket has.
+std::uint16_t free_port() {
+  const Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), size);
+  ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size);
+  return ntohs(address.sin_port);
 }
 
 std::string read_file(const std::string& path) {
@@ -126,6 +140,13 @@ ServerProcess::ServerProcess(Options options)
   const int log = ::open(log_path_.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_APPEND | O_CLOEXEC, 0600);
   std::vector<std::string> command{options.program, "serve",      "--socket",
                                    socket_,         "--usage-db", options.folder + "/usage.db"};
+  if (options.with_key) {
+    const std::string port = std::to_string(free_port()), keys = options.folder + "/keys";
+    tcp_ = "tcp:" + port;
+    key_ = output_of({options.program, "key", "add", "neighbour", "--keys-file", keys}).value_or("none\n");
+    key_.pop_back();  // the end of the line
+    command.insert(command.end(), {"--listen", "tcp://127.0.0.1:" + port, "--keys-file", keys});
+  }
   command.insert(command.end(), options.arguments.begin(), options.arguments.end());
   pid_ = spawn(std::move(command), log, log);
   ::close(log);

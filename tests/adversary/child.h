@@ -42,6 +42,7 @@ class ServerProcess {
     std::string program;
     std::string folder;
     std::vector<std::string> arguments{};  // after `serve --socket PATH`
+    bool with_key = false;                 // it listens on TCP, too, for holders of a key
   };
   explicit ServerProcess(Options options);
   ~ServerProcess();  // kills the process if it runs
@@ -50,6 +51,9 @@ class ServerProcess {
 
   pid_t pid() const { return pid_; }
   const std::string& socket() const { return socket_; }
+  // With a key: where it listens, as connect_to() takes it, and the key.
+  const std::string& tcp() const { return tcp_; }
+  const std::string& key() const { return key_; }
   std::string log() const;
   // False: it ended, or the time was up.
   bool wait_for_log(const std::string& text, std::chrono::milliseconds patience);
@@ -60,7 +64,7 @@ class ServerProcess {
   bool socket_exists() const;
 
  private:
-  std::string socket_, log_path_;
+  std::string socket_, log_path_, tcp_, key_;
   pid_t pid_ = -1;
   std::optional<int> code_;
 };

@@ -1,5 +1,6 @@
 #include "tests/adversary/client.h"
 
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
@@ -17,17 +18,24 @@ void Descriptor::close() {
 }
 
 Descriptor connect_to(const std::string& path, std::chrono::milliseconds patience, int receive_buffer) {
-  Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  constexpr std::string_view kTcp = "tcp:";
+  const bool is_tcp = path.starts_with(kTcp);
+  Descriptor socket(::socket(is_tcp ? AF_INET : AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!socket.is_open()) return socket;
   // connect() of a Unix socket waits for a place in the backlog as long as a send may take.
   const timeval limit{.tv_sec = patience.count() / 1000, .tv_usec = patience.count() % 1000 * 1000};
   ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
   ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   if (receive_buffer > 0) ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof receive_buffer);
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  path.copy(address.sun_path, sizeof address.sun_path - 1);
-  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+  sockaddr_un local{};
+  local.sun_family = AF_UNIX;
+  path.copy(local.sun_path, sizeof local.sun_path - 1);
+  sockaddr_in tcp{};
+  tcp.sin_family = AF_INET;
+  tcp.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (is_tcp) tcp.sin_port = htons(static_cast<std::uint16_t>(std::stoul(path.substr(kTcp.size()))));
+  const auto* address = is_tcp ? reinterpret_cast<const sockaddr*>(&tcp) : reinterpret_cast<const sockaddr*>(&local);
+  if (::connect(socket.get(), address, is_tcp ? sizeof tcp : sizeof local) != 0) {
     const int reason = errno;
     socket.close();
     errno = reason;

@@ -37,8 +37,8 @@ class Descriptor {
   int fd_ = -1;
 };
 
-// A stream socket connected to `path`, waiting at most that long; receive_buffer: SO_RCVBUF, 0: the kernel's. Closed on
-// failure, errno says why.
+// A stream socket connected to `path`, or over TCP to "tcp:PORT" of this machine, waiting at most that long;
+// receive_buffer: SO_RCVBUF, 0: the kernel's. Closed on failure, errno says why.
 Descriptor connect_to(const std::string& path, std::chrono::milliseconds patience, int receive_buffer = 0);
 
 // The result of a Generate.

@@ -1,5 +1,6 @@
 #include "tests/adversary/neighbour.h"
 
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -164,6 +165,25 @@ void probe_connect(Prober& prober, const NeighbourSetting& setting) {
   });
 }
 
+// With a key over TCP, on a connection of its own each time.
+void probe_with_key(Prober& prober, const NeighbourSetting& setting) {
+  const std::string request =
+      "GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nx-api-key: " + setting.key + "\r\n\r\n";
+  constexpr std::string_view kGood = "HTTP/1.1 200 ";
+  prober.run([&](Client&) {
+    const auto begin = Clock::now();
+    const Descriptor socket = connect_to(setting.tcp, setting.patience);
+    std::string status(kGood.size(), '\0');
+    const bool is_sent = socket.is_open() && ::send(socket.get(), request.data(), request.size(), MSG_NOSIGNAL) > 0;
+    const ssize_t size = is_sent ? ::recv(socket.get(), status.data(), status.size(), MSG_WAITALL) : 0;
+    status.resize(static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
+    if (status == kGood)
+      prober.add(kKeyTime, Clock::now() - begin);
+    else
+      prober.wrong("with a key: " + (status.empty() ? "the connection ended" : status));
+  });
+}
+
 void write_all(int fd, const std::string& text) {
   for (std::size_t sent = 0; sent < text.size();) {
     const ssize_t count = ::write(fd, text.data() + sent, text.size() - sent);
@@ -197,6 +217,7 @@ void probe_all(int fd, const NeighbourSetting& setting) {
   threads.emplace_back([&] { probe(milliseconds(100), probe_long_prompt); });
   threads.emplace_back([&] { probe(milliseconds(50), probe_session); });
   threads.emplace_back([&] { probe(milliseconds(50), [&](Prober& prober) { probe_connect(prober, setting); }); });
+  threads.emplace_back([&] { probe(milliseconds(50), [&](Prober& prober) { probe_with_key(prober, setting); }); });
   for (std::thread& thread : threads) thread.join();
 }
 

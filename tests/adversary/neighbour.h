@@ -43,6 +43,7 @@ inline constexpr const char* kDetokenizeTime = "Detokenize";
 inline constexpr const char* kPromptTime = "long prompt";
 inline constexpr const char* kSessionTime = "session turn";
 inline constexpr const char* kConnectTime = "connect";
+inline constexpr const char* kKeyTime = "models with a key";
 inline constexpr const char* kTimerTime = "own timer";  // by how much this process itself was late
 
 struct NeighbourSetting {
@@ -51,6 +52,8 @@ struct NeighbourSetting {
   Clock::time_point until;             // it ends by itself once this has passed and all is answered
   std::chrono::milliseconds patience;  // longer than this no answer may take, whatever the attack
   Expected expected;
+  std::string tcp;  // where it asks with its key
+  std::string key;
 };
 Child start_neighbour(const NeighbourSetting& setting);
 // Parses the neighbour's output.

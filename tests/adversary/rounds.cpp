@@ -64,11 +64,16 @@ Tally read_tally(const std::string& text) {
   return tally;
 }
 
-Child start_attacker(const Plan& plan, std::optional<uid_t> uid, const std::string& socket, std::uint64_t seed,
+Child start_attacker(const Plan& plan, std::optional<uid_t> uid, const ServerProcess& server, std::uint64_t seed,
                      Clock::time_point until) {
   return Child(uid, kAttackersNiceness, [&](int fd) {
     Tally tally;
-    Assault assault{.socket = socket, .parameters = plan.parameters, .seed = seed, .until = until, .tally = tally};
+    Assault assault{.socket = server.socket(),
+                    .parameters = plan.parameters,
+                    .seed = seed,
+                    .until = until,
+                    .tally = tally,
+                    .tcp = server.tcp()};
     plan.attack->run(assault);
     const std::string text = to_text(tally);
     if (::write(fd, text.data(), text.size()) < 0) ::_exit(1);
@@ -144,7 +149,8 @@ std::vector<std::string> Rounds::server_arguments() const {
 bool Rounds::start_server() {
   const ServerProcess::Options options{.program = options_.troupe,
                                        .folder = folder_ + "/server-" + std::to_string(++num_servers_),
-                                       .arguments = server_arguments()};
+                                       .arguments = server_arguments(),
+                                       .with_key = true};
   server_ = std::make_unique<ServerProcess>(options);
   if (!server_->wait_for_log("ready", kStart)) {
     broken("the server starts", last_line(server_->log()), "ready");
@@ -205,7 +211,9 @@ Rounds::Observed Rounds::observe(std::vector<Child> attackers, Clock::time_point
                                        .socket = server_->socket(),
                                        .until = until,
                                        .patience = kLongestAnswer * options_.bounds.patience(),
-                                       .expected = expected_}));
+                                       .expected = expected_,
+                                       .tcp = server_->tcp(),
+                                       .key = server_->key()}));
   reset_peak(server_->pid());
   bool running = true;
   while (running) {
@@ -277,7 +285,7 @@ std::vector<Finding> Rounds::attack_once(const std::vector<Plan>& plans, Clock::
       if (has_users_)
         uid =
             plan.unlisted() ? kUnlisted + static_cast<uid_t>(i) : kAttackers[attackers.size() % std::size(kAttackers)];
-      attackers.push_back(start_attacker(plan, uid, server_->socket(), seed_ + i, until));
+      attackers.push_back(start_attacker(plan, uid, *server_, seed_ + i, until));
     }
   }
   const Observed observed = observe(std::move(attackers), until);
@@ -359,6 +367,7 @@ std::vector<Finding> Rounds::late_answers(const Observed& observed, bool of_cont
   const double health = of_control ? bounds.health_ms : bounds.busy_health_ms;
   judge(kHealthTime, std::max(health, kOfCalmHealth * calm_.percentile(kHealthTime, 0.99)));
   judge(kConnectTime, bounds.connect_ms);
+  judge(kKeyTime, bounds.wait_ms);
   judge(kTokenizeTime, bounds.wait_ms);
   judge(kDetokenizeTime, bounds.wait_ms);
   judge(kPromptTime, bounds.compute_ms);
@@ -429,7 +438,7 @@ void Rounds::end() {
     attackers.push_back(
         start_attacker(parse_plan(plan, ignored),
                        has_users_ ? std::optional(kAttackers[attackers.size() % std::size(kAttackers)]) : std::nullopt,
-                       server_->socket(), seed_, Clock::now() + kGrace * options_.bounds.patience()));
+                       *server_, seed_, Clock::now() + kGrace * options_.bounds.patience()));
   }
   pause_for(kBeforeStop);
   const auto begin = Clock::now();
