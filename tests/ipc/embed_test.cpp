@@ -110,7 +110,7 @@ TEST_CASE("an Embed without inputs, with two kinds of them, or with too many is 
   v1::ClientFrame both = embed_frame(2, {"a"});
   both.mutable_embed()->add_token_ids()->add_ids(1);
   require_refused(client, both, v1::OUTCOME_INVALID_ARGUMENT, "token_ids");
-  require_refused(client, embed_frame(3, std::vector<std::string>(257, "a")), v1::OUTCOME_INVALID_ARGUMENT, "texts");
+  require_refused(client, embed_frame(3, std::vector<std::string>(2049, "a")), v1::OUTCOME_INVALID_ARGUMENT, "texts");
   v1::ClientFrame pooling = embed_frame(4, {"a"});
   pooling.mutable_embed()->set_pooling(static_cast<v1::Pooling>(9));
   require_refused(client, pooling, v1::OUTCOME_INVALID_ARGUMENT, "pooling");

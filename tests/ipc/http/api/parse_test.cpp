@@ -194,7 +194,7 @@ TEST_CASE("counts are bounded before entries are read") {
   };
   CHECK(is_refused(Endpoint::completions, text_with("\"stop\":" + array_of(17, "\"a\"")), "stop"));
   CHECK(is_refused(Endpoint::completions, text_with("\"stop_token_ids\":" + array_of(65, "1")), "stop_token_ids"));
-  CHECK(is_refused(Endpoint::embeddings, "{\"input\":" + array_of(257, "\"a\"") + "}", "input"));
+  CHECK(is_refused(Endpoint::embeddings, "{\"input\":" + array_of(2049, "\"a\"") + "}", "input"));
   CHECK(is_refused(Endpoint::detokenize, "{\"tokens\":" + array_of(65537, "1") + "}", "tokens"));
   const std::string message = R"({"role":"user","content":""})";
   CHECK(is_refused(Endpoint::chat_completions, "{\"messages\":" + array_of(kMaxChatMessages + 1, message) + "}",
