@@ -57,6 +57,11 @@ struct OutcomeInfo {
 [[nodiscard]] std::size_t index_of(Outcome outcome);  // of its row in outcomes()
 [[nodiscard]] std::optional<Outcome> outcome_from_number(std::uint32_t number);
 
+// The tokens of a prompt, or of it and its answer, and the most that a sequence can hold.
+struct Overflow {
+  std::uint64_t tokens = 0, most = 0;
+};
+
 // Why a request, a question or a connection is refused: in this one form from the limit that was met to the client.
 struct Refusal {
   Outcome outcome = Outcome::internal;
@@ -66,6 +71,7 @@ struct Refusal {
   // Seconds after which a retry may succeed; infinite: none can; no value: not known.
   std::optional<double> retry_after{};
   double to_free = 0;  // of what is held, the part that has to be given back before a retry can succeed; 0: not known
+  std::optional<Overflow> overflow{};  // too_long and never_fits, of a sequence
 };
 
 // Where nothing better is known.

@@ -200,6 +200,7 @@ struct End {
   std::string field;                   // refused: the offending field, or the limit by its name in the configuration
   std::string stop;                    // the stop string that matched
   std::optional<std::uint64_t> limit;  // refused: the limit that was met
+  std::optional<scheduler::Overflow> overflow{};
   std::optional<std::chrono::milliseconds> retry_after;
   // Refused as deadline_unmeetable: when the tokens would have come, from now.
   std::optional<std::chrono::milliseconds> predicted_first, predicted_last;

@@ -253,6 +253,7 @@ End refused(scheduler::Refusal refusal) {
   end.message = std::move(refusal.message);
   end.field = std::move(refusal.field);
   end.limit = refusal.limit;
+  end.overflow = refusal.overflow;
   return end;
 }
 

@@ -50,13 +50,21 @@ std::variant<Fits, Refusal> check_fit(const Demand& demand, const Capacity& capa
                    fmt::format("the prompt has {} tokens, and the context of {} must also hold the answer; shorten the "
                                "prompt to at most {} tokens, or serve with a larger --ctx-size",
                                demand.prompt_tokens, capacity.context, std::max(capacity.context, 1u) - 1),
-                   "prompt", capacity.context};
+                   "prompt",
+                   capacity.context,
+                   {},
+                   0,
+                   Overflow{demand.prompt_tokens, capacity.context}};
   if (shortest > demand.max_context())
     return Refusal{Outcome::too_long,
                    fmt::format("the prompt has {} tokens, and this tenant's prompts and answers may have {} together "
                                "(max-context); shorten the prompt to at most {} tokens",
                                demand.prompt_tokens, demand.max_context(), std::max(demand.max_context(), 1u) - 1),
-                   "max-context", demand.max_context()};
+                   "max-context",
+                   demand.max_context(),
+                   {},
+                   0,
+                   Overflow{demand.prompt_tokens, demand.max_context()}};
 
   // n blocks hold the K and V of n * kBlockSize tokens, and the last token of a sequence needs none.
   const auto [num_blocks, why] = room_of(demand.limits, capacity);
@@ -69,7 +77,11 @@ std::variant<Fits, Refusal> check_fit(const Demand& demand, const Capacity& capa
     return Refusal{Outcome::never_fits,
                    fmt::format("{} prompt tokens and {} to generate need {} KV blocks, and {}", demand.prompt_tokens,
                                longest - demand.prompt_tokens, (longest - 1 + kBlockSize - 1) / kBlockSize, why),
-                   shortest > most_that_fits ? "prompt" : "max_tokens", num_blocks};
+                   shortest > most_that_fits ? "prompt" : "max_tokens",
+                   num_blocks,
+                   {},
+                   0,
+                   Overflow{longest, most_that_fits}};
 
   const std::uint64_t max_known = is_limited ? longest : std::min<std::uint64_t>(context, most_that_fits);
   return Fits{static_cast<std::uint32_t>(std::min<std::uint64_t>(max_known, kUnlimitedTokens))};

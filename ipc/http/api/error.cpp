@@ -1,5 +1,7 @@
 #include "ipc/http/api/error.h"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <utility>
 
@@ -34,6 +36,8 @@ StatusTypes types_of(int status) {
   return {status, "server_error", "api_error"};
 }
 
+constexpr std::string_view kOverflow = "context_length_exceeded";
+
 // OpenAI's name for an outcome, where its clients know one; else ours.
 std::string_view code_of(scheduler::Outcome outcome) {
   using scheduler::Outcome;
@@ -42,14 +46,15 @@ std::string_view code_of(scheduler::Outcome outcome) {
       return "model_not_found";
     case Outcome::too_long:
     case Outcome::never_fits:
-      return "context_length_exceeded";
+      return kOverflow;
     default:
       return scheduler::info(outcome).name;
   }
 }
 
 void write_openai(JsonWriter& json, const ApiError& error) {
-  json.begin_object().key("error").begin_object().field("message", error.message).field("type", error.type);
+  json.begin_object().key("error").begin_object();
+  json.field("message", known_message(error, Dialect::openai)).field("type", error.type);
   const auto text_or_null = [&](std::string_view name, const std::string& text) {
     if (text.empty())
       json.null_field(name);
@@ -57,7 +62,11 @@ void write_openai(JsonWriter& json, const ApiError& error) {
       json.field(name, text);
   };
   text_or_null("param", error.param);
-  text_or_null("code", error.code);
+  // With a blank: programs look for these bytes.
+  if (error.code == kOverflow)
+    json.raw_field("code", " \"context_length_exceeded\"");
+  else
+    text_or_null("code", error.code);
   json.end_object().end_object();
 }
 
@@ -80,6 +89,7 @@ ApiError api_error(scheduler::Refusal refusal) {
   const auto ms = scheduler::retry_ms(refusal);
   if (ms) error.retry_after = std::chrono::milliseconds(*ms);
   error.retryable &= ms.has_value();
+  error.overflow = refusal.overflow;
   return error;
 }
 
@@ -88,8 +98,24 @@ ApiError api_error(const actors::End& end) {
   ApiError error =
       error_of(row, end.message.empty() ? "the request was ended: " + std::string(row.name) : end.message, end.field);
   error.retry_after = end.retry_after;
+  error.overflow = end.overflow;
   error.retryable &= end.retry_after || row.kind != scheduler::OutcomeKind::refused;  // a quota that is never met
   return error;
+}
+
+std::string known_message(const ApiError& error, Dialect dialect) {
+  const bool is_anthropic = dialect == Dialect::anthropic;
+  if (const auto& overflow = error.overflow; overflow && is_anthropic)
+    return fmt::format("prompt is too long: {} tokens > {} maximum: {}", overflow->tokens, overflow->most,
+                       error.message);
+  if (const auto& overflow = error.overflow)
+    return fmt::format("This model's maximum context length is {} tokens. However, {}", overflow->most, error.message);
+  // Its bytes, or a text to embed; not an answer that would be too large.
+  if (error.code == kOverflow && error.param != "max_outbox_bytes") return "prompt is too long: " + error.message;
+  if (error.status == 401)
+    return (is_anthropic ? "invalid x-api-key: " : "Incorrect API key provided: ") + error.message;
+  if (error.status == 429) return "Rate limit reached: " + error.message;
+  return error.message;
 }
 
 std::string error_body(const ApiError& error, Dialect dialect, const std::string& request_id) {
@@ -104,7 +130,7 @@ std::string error_body(const ApiError& error, Dialect dialect, const std::string
     return out;
   }
   json.begin_object().field("type", "error").key("error").begin_object();
-  json.field("type", types_of(error.status).anthropic).field("message", error.message).end_object();
+  json.field("type", types_of(error.status).anthropic).field("message", known_message(error, dialect)).end_object();
   if (request_id.empty())
     json.null_field("request_id");
   else

@@ -20,12 +20,17 @@ struct ApiError {
   std::optional<std::chrono::milliseconds> retry_after{};  // for the headers Retry-After and retry-after-ms
   // For the header x-should-retry, which OpenAI's and Anthropic's clients follow: without it they repeat every 5xx.
   bool retryable = false;
+  std::optional<scheduler::Overflow> overflow{};
 };
 
 // The error for an end of kind refused or failed, or cancelled; status and code come from the table of outcomes.
 [[nodiscard]] ApiError api_error(const actors::End& end);
 // The same for what is refused before it reaches the gateway.
 [[nodiscard]] ApiError api_error(scheduler::Refusal refusal);
+
+// The message as clients of the dialect know it: what they look for in the words of their API's owner, then ours. A
+// context that overflows, a wrong key, too many requests.
+[[nodiscard]] std::string known_message(const ApiError& error, Dialect dialect);
 
 // A JSON body: {"error":{...}} or {"type":"error","error":{...},"request_id":...}.
 //   request_id  Anthropic's only; empty: null

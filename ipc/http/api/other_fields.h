@@ -38,7 +38,7 @@ inline constexpr auto kOtherFields = [] {
       {kChat | kText, "max_new_tokens", kInteger, honoured, "", "of transformers; the same as max_tokens"},
 
       // What would change how tokens are drawn.
-      {kAnswers, "mirostat", kInteger, only, "0", "of llama.cpp; mirostat is not served"},
+      {kAnswers, "mirostat", kInteger, only, "0", "mirostat is not served"},
       {kAnswers, "typical_p", kNumber, only, "1", kNoSuchFilter},
       {kAnswers, "typ_p", kNumber, only, "1", kNoSuchFilter},
       {kAnswers, "tfs_z", kNumber, only, "1", kNoSuchFilter},

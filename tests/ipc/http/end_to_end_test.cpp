@@ -115,7 +115,7 @@ TEST_CASE("http: several prompts of one request get what each gets alone, or not
     client.post("/v1/completions", body.dump());
     const HttpResponse refused = client.expect();
     CHECK(refused.status == 400);
-    CHECK(has(refused.body, R"("code":"context_length_exceeded")"));
+    CHECK(has(refused.body, R"("code": "context_length_exceeded")"));
     CHECK(has(refused.body, R"("param":"prompt[1]")"));
   }
   require_at_rest(*server.connect());

@@ -2,12 +2,14 @@
 
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <catch2/catch.hpp>
 
 #include "ipc/http/api/stream_silence.h"
 #include "ipc/http/json/json_value.h"
+#include "scheduler/shares/admission.h"
 #include "tests/ipc/http/api/api_support.h"
 
 namespace troupe::ipc::api {
@@ -55,6 +57,59 @@ TEST_CASE("usage is a last chunk without choices, and null in the others") {
       kChunk + R"({"index":0,"delta":{"role":"assistant","content":"a"},"finish_reason":null}],"usage":null})" +
       "\n\n"));
   CHECK(bytes.substr(bytes.size() - usage.size()) == usage);
+}
+
+// litellm, and so aider and others, openai and anthropic look for these words and codes.
+TEST_CASE("errors say in the words of the API's owner what programs look for, with ours behind it") {
+  const auto bodies = [](const ApiError& error) {
+    return std::pair(error_body(error, Dialect::openai), error_body(error, Dialect::anthropic));
+  };
+  const auto has = [](const std::string& text, const std::string& part) {
+    INFO(text << " has " << part);
+    CHECK(text.find(part) != std::string::npos);
+  };
+  const scheduler::Capacity capacity{.context = 512, .groups = {cache::Group{4}}};
+  for (const std::uint32_t prompt_tokens : {600u, 300u}) {  // the context, the blocks
+    const auto fit = scheduler::check_fit({.prompt_tokens = prompt_tokens, .max_tokens = 8, .limits = {}}, capacity);
+    REQUIRE(std::holds_alternative<scheduler::Refusal>(fit));
+    const auto refusal = std::get<scheduler::Refusal>(fit);
+    const auto [openai, anthropic] = bodies(api_error(refusal));
+    const std::string most = prompt_tokens == 600 ? "512" : "129";
+    has(openai, "This model's maximum context length is " + most + " tokens. However, ");
+    has(openai, refusal.message);
+    has(openai, R"("code": "context_length_exceeded")");
+    REQUIRE(read_json(openai));
+    has(anthropic,
+        "prompt is too long: " + std::to_string(prompt_tokens == 600 ? 600 : 308) + " tokens > " + most + " maximum");
+    has(anthropic, refusal.message);
+    has(anthropic, prompt_tokens == 600 ? "invalid_request_error" : "request_too_large");
+    actors::End end;
+    end.outcome = refusal.outcome;
+    end.message = refusal.message;
+    end.field = refusal.field;
+    end.overflow = refusal.overflow;
+    CHECK(bodies(api_error(end)) == std::pair(openai, anthropic));
+  }
+  const auto [wrong_key, wrong_x_api_key] = bodies({.status = 401, .message = "ours", .code = "invalid_api_key"});
+  has(wrong_key, "Incorrect API key provided: ours");
+  has(wrong_key, R"("code":"invalid_api_key")");
+  has(wrong_x_api_key, "invalid x-api-key: ours");
+  has(wrong_x_api_key, "authentication_error");
+  for (const Outcome outcome : {Outcome::quota, Outcome::queue_full}) {
+    const auto [openai, anthropic] = bodies(api_error(scheduler::Refusal{.outcome = outcome, .message = "ours"}));
+    has(openai, "Rate limit reached: ours");
+    has(openai, "rate_limit_error");
+    has(anthropic, "rate_limit_error");
+  }
+  const auto [overloaded, overloaded_here] =
+      bodies(api_error(scheduler::Refusal{.outcome = Outcome::draining, .message = "ours"}));
+  has(overloaded, R"("message":"ours")");
+  has(overloaded_here, "overloaded_error");
+  const auto [no_model, not_found] =
+      bodies(api_error(scheduler::Refusal{.outcome = Outcome::unknown_model, .message = "ours"}));
+  has(no_model, "invalid_request_error");
+  has(no_model, "model_not_found");
+  has(not_found, "not_found_error");
 }
 
 TEST_CASE("the tokens so far are in each chunk, where they are asked for") {
@@ -287,7 +342,7 @@ TEST_CASE("a request refused before its first token has the status of the refusa
     CHECK(out.head->retry_after == std::chrono::milliseconds(1500));
     CHECK(out.head->should_retry == true);
     CHECK(out.last);
-    CHECK(out.bytes == R"({"error":{"message":"the queue is full","type":"rate_limit_error",)"
+    CHECK(out.bytes == R"({"error":{"message":"Rate limit reached: the queue is full","type":"rate_limit_error",)"
                        R"("param":"max-queued-requests","code":"queue_full"}})");
   }
 }

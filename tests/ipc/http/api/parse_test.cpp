@@ -646,6 +646,7 @@ TEST_CASE("a prompt larger than the limit is refused before anything reads it") 
     const ApiError error = refused(endpoint, body, context);
     CHECK(error.status == 400);  // what OpenAI's clients expect beside this code
     CHECK(error.code == "context_length_exceeded");
+    CHECK(known_message(error, Dialect::openai) == "prompt is too long: " + error.message);
   }
 }
 
