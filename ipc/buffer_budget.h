@@ -55,6 +55,10 @@ class BufferShare {
     budget_->give_back(tenant_, bytes_ - bytes);
     bytes_ = bytes;
   }
+  // Counts for this tenant from now on; while something is held, nothing changes.
+  void count_for(const scheduler::Tenant& tenant) {
+    if (bytes_ == 0) tenant_ = tenant;
+  }
   std::uint64_t bytes() const { return bytes_; }
 
  private:

@@ -158,7 +158,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Socket socket_;
   Caller caller_;
   // Of the next requests. Those that came before keep theirs, and the connection's buffers are always counted for the
-  // one at its begin.
+  // one at its begin, or for that of its last right key.
   scheduler::Tenant tenant_;
   std::shared_ptr<Tally> tally_;  // of tenant_; not null
   User* user_;                    // not null

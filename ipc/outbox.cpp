@@ -89,6 +89,11 @@ bool Outbox::overflowed() const {
   return overflowed_;
 }
 
+void Outbox::count_for(const scheduler::Tenant& tenant) {
+  const std::lock_guard lock(mutex_);
+  share_->count_for(tenant);
+}
+
 bool Outbox::share_was_full() const {
   const std::lock_guard lock(mutex_);
   return share_was_full_;

@@ -58,6 +58,8 @@ class Outbox {
   bool share_was_full() const;
   // Memory of all items queued or being written, with their heap memory.
   std::uint64_t bytes() const;
+  // As BufferShare::count_for().
+  void count_for(const scheduler::Tenant& tenant);
   // More than half of max_bytes is used: the connection stops handling frames.
   bool is_half_full() const { return bytes() > max_bytes_ / 2; }
   // Drops the queue and all later items; close_with() sends `last` as the only remaining item.

@@ -281,6 +281,9 @@ asio::awaitable<void> HttpConnection::wait_for_tenant(std::optional<api::ApiErro
     refused = api::api_error(*no_place);
   } else {
     set_tenant(std::get<scheduler::Tenant>(std::move(**decision)));
+    if (!comes_as_stranger(hub_, caller_)) co_return;
+    outbox_->count_for(tenant_);
+    input_.count_for(tenant_);
   }
 }
 
