@@ -118,6 +118,28 @@ TEST_CASE("unread answers above a user's share end its connections, and not thos
   REQUIRE(budget->held() == 0);
 }
 
+TEST_CASE("an outbox that holds nothing counts for another tenant from then on") {
+  const auto budget = std::make_shared<BufferBudget>(100000);
+  const auto outbox_of = [&](std::uint32_t uid) {
+    return std::make_unique<Outbox>(
+        1u << 20, std::make_unique<BufferShare>(budget, scheduler::Tenant{.id = TenantId{uid}}), [] {});
+  };
+  const auto fill = [](Outbox& outbox) {
+    for (int i = 0; i < 15; ++i) outbox.push({1, EncodedAnswer{std::string(1000, 'x')}});
+  };
+  const auto first = outbox_of(1000), second = outbox_of(1000), third = outbox_of(1000);
+  second->count_for({.id = TenantId{1001}});
+  fill(*first);
+  first->count_for({.id = TenantId{1002}});  // too late
+  fill(*second);
+  REQUIRE_FALSE(second->overflowed());
+  fill(*third);
+  REQUIRE(third->share_was_full());
+  first->close();
+  second->close();
+  REQUIRE(budget->held() == 0);
+}
+
 TEST_CASE("large frames of one user wait for its share and are handled one after the other") {
   constexpr std::uint32_t kFrame = 12u << 20;
   FakeServer server({.max_frame_bytes = 16u << 20, .max_outbox_bytes = 1u << 30, .max_buffer_bytes = 64u << 20});
