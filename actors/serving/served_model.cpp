@@ -23,8 +23,9 @@ using engine::chat::TimeBudget;
 
 // A template that can be used: it is one, and passes its trial within `time`.
 Result<std::shared_ptr<const ChatTemplate>> tried_template(const std::string& source, const std::string& name,
-                                                           TimeBudget& time, const std::atomic<bool>* interrupt) {
-  auto parsed = ChatTemplate::parse(source, name);
+                                                           const engine::chat::Limits& limits, TimeBudget& time,
+                                                           const std::atomic<bool>* interrupt) {
+  auto parsed = ChatTemplate::parse(source, name, limits);
   if (!parsed) return parsed;
   if (const Status tried = (*parsed)->try_out(time, interrupt); !tried) return tried.error();
   return parsed;
@@ -32,8 +33,11 @@ Result<std::shared_ptr<const ChatTemplate>> tried_template(const std::string& so
 
 }  // namespace
 
-ServedModel::ServedModel(std::shared_ptr<const engine::LoadedModel> model, const std::atomic<bool>* interrupt)
-    : model_(std::move(model)), vectors_(std::make_shared<const engine::HiddenStates>(model_)) {
+ServedModel::ServedModel(std::shared_ptr<const engine::LoadedModel> model, const std::atomic<bool>* interrupt,
+                         const engine::chat::Limits& limits)
+    : model_(std::move(model)),
+      vectors_(std::make_shared<const engine::HiddenStates>(model_)),
+      template_limits_(limits) {
   const Status own = choose_chat_template({}, interrupt);  // its own is never an error
   TROUPE_ASSERT(own);
 }
@@ -60,7 +64,7 @@ Status ServedModel::choose_chat_template(const ChatTemplateChoice& choice, const
   const auto found = std::ranges::find(own, "tool_use", [](const auto& each) { return std::string_view(each.first); });
   if (found == own.end()) return taken;
   TimeBudget tool_time = engine::chat::trial_time();
-  if (auto tried = tried_template(found->second, found->first, tool_time, interrupt))
+  if (auto tried = tried_template(found->second, found->first, template_limits_, tool_time, interrupt))
     tool_template_ = *std::move(tried);
   else
     tool_problem_ = tried.error().message;
@@ -107,7 +111,7 @@ Status ServedModel::take_chat_template(const ChatTemplateChoice& choice, TimeBud
                            "--chat-template {0}, or send text (/v1/completions)",
                            likely);
   if (!choice.source.empty()) {
-    auto tried = tried_template(choice.source, choice.name, time, interrupt);
+    auto tried = tried_template(choice.source, choice.name, template_limits_, time, interrupt);
     if (!tried) return tried.error();
     chat_template_ = *std::move(tried);
     return Ok{};
@@ -131,7 +135,8 @@ Status ServedModel::take_chat_template(const ChatTemplateChoice& choice, TimeBud
     chat_problem_ = "this model has no chat template" + remedy;
     return Ok{};
   }
-  auto tried = tried_template(found->second, choice.name.empty() ? "default" : choice.name, time, interrupt);
+  auto tried =
+      tried_template(found->second, choice.name.empty() ? "default" : choice.name, template_limits_, time, interrupt);
   if (tried)
     chat_template_ = *std::move(tried);
   else if (!choice.name.empty())

@@ -44,8 +44,10 @@ struct ChatTemplateChoice {
 // Immutable, except for what the models themselves allow.
 class ServedModel {
  public:
-  // Tries its own chat template. Throws engine::Interrupted once the flag (may be null) is set.
-  explicit ServedModel(std::shared_ptr<const engine::LoadedModel> model, const std::atomic<bool>* interrupt = nullptr);
+  // Tries its own chat template. Throws engine::Interrupted once the flag (may be null) is set. limits: of its chat
+  // templates.
+  explicit ServedModel(std::shared_ptr<const engine::LoadedModel> model, const std::atomic<bool>* interrupt = nullptr,
+                       const engine::chat::Limits& limits = {});
   explicit ServedModel(std::shared_ptr<const engine::Encoder> encoder);
 
   const std::shared_ptr<const engine::LoadedModel>& language_model() const { return model_; }  // null: an encoder
@@ -99,6 +101,7 @@ class ServedModel {
   std::shared_ptr<const engine::TextVectors> vectors_;
   std::shared_ptr<const engine::chat::ChatTemplate> chat_template_;
   std::shared_ptr<const engine::chat::ChatTemplate> tool_template_;
+  engine::chat::Limits template_limits_;
   std::string chat_problem_, tool_problem_;
   std::size_t longest_piece_ = 0;  // bytes of a token's text, of a model with a chat template
   engine::ReasoningMarkers reasoning_;

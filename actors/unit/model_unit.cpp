@@ -50,7 +50,8 @@ void log_chat_template(const ServedModel& served) {
 }
 
 Result<ServedModel> load_served(const std::shared_ptr<const engine::ModelFile>& file,
-                                const engine::LoadOptions& options, const std::atomic<bool>& given_up) {
+                                const engine::LoadOptions& options, const engine::chat::Limits& limits,
+                                const std::atomic<bool>& given_up) {
   if (engine::is_encoder(*file)) {
     auto encoder = engine::Encoder::load(file, options);
     if (!encoder) return encoder.error();
@@ -58,7 +59,7 @@ Result<ServedModel> load_served(const std::shared_ptr<const engine::ModelFile>& 
   }
   auto model = engine::LoadedModel::load(file, options);
   if (!model) return model.error();
-  return ServedModel(*std::move(model), &given_up);
+  return ServedModel(*std::move(model), &given_up, limits);
 }
 
 // The draft model, which takes its part of options.memory first: a few whole contexts of K and V.
@@ -220,7 +221,8 @@ Result<ServedModel> ModelUnit::load_files(engine::Team& team) {
     if (!loaded) return loaded.error();
     draft = *std::move(loaded);
   }
-  auto served = load_served(entry_.file, options, given_up_);
+  const engine::chat::Limits limits{.max_value_bytes = server_.options.max_rendering_bytes};
+  auto served = load_served(entry_.file, options, limits, given_up_);
   if (!served) return served;
   if (draft) {
     const std::string drafting =

@@ -70,7 +70,8 @@ Status check_template_name(const engine::ModelFile& file, const actors::ChatTemp
 
 // Of the templates that conversations would be rendered by, the first one that cannot be used: it is none, or its trial
 // takes too long.
-Status check_templates(const engine::ModelFile& file, const actors::ChatTemplateChoice& choice) {
+Status check_templates(const engine::ModelFile& file, const actors::ChatTemplateChoice& choice,
+                       const engine::chat::Limits& limits) {
   std::vector<std::pair<std::string, std::string>> used;
   if (!choice.source.empty()) {
     used.emplace_back(choice.name, choice.source);
@@ -81,7 +82,7 @@ Status check_templates(const engine::ModelFile& file, const actors::ChatTemplate
         used.emplace_back(name.empty() ? "default" : name, source);
   }
   for (const auto& [name, source] : used) {
-    const auto parsed = engine::chat::ChatTemplate::parse(source, name);
+    const auto parsed = engine::chat::ChatTemplate::parse(source, name, limits);
     if (!parsed) return parsed.error();
     engine::chat::TimeBudget time = engine::chat::trial_time();
     if (const Status tried = (*parsed)->try_out(time); !tried) return tried;
@@ -166,7 +167,10 @@ class Checker {
                                                    found.error().message)};
     note_missing_template(*entry.file, source.chat_template, judged->get());
     if (!engine::is_encoder(*entry.file))
-      if (Status usable = check_templates(*entry.file, source.chat_template); !usable) return usable;
+      if (Status usable =
+              check_templates(*entry.file, source.chat_template, {.max_value_bytes = options_.max_rendering_bytes});
+          !usable)
+        return usable;
     if (!rules_) return Ok{};
     const bool shares = source.load.memory == 0 && memory != 0;
     const auto blocks = most_blocks(*entry.file, source.load,

@@ -110,8 +110,8 @@ std::vector<MemoryLimit> memory_limits(const config::ServeOptions& options, std:
       {"prompts that wait", sizeof(std::int32_t) * options.max_queued_tokens, "max-queued-tokens"},
       {"sequences", kTokenBytes * context * options.max_sequences, "parallel, ctx-size"},
       {"texts that wait", options.max_queued_text_bytes, "max-queued-text-bytes"},
-      {"conversations being rendered", rendering.max_value_bytes * (options.tokenizer_threads + 2),
-       "tokenizer-threads"},
+      {"conversations being rendered", options.max_rendering_bytes * (options.tokenizer_threads + 2),
+       "max-rendering-bytes, tokenizer-threads"},
       {"texts being encoded",
        kEncodedFactor * std::max<std::uint64_t>(options.max_frame_bytes, rendering.max_output_bytes) *
            (options.tokenizer_threads + 1),

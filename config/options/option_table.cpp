@@ -240,6 +240,8 @@ std::span<const Option> option_table() {
        "saved, and computed again"},
       {&TextLimits::tokenizer_threads, "tokenizer-threads", "", kLimits, "N", within(1, 64),
        "threads that turn long texts into tokens; one more is kept for texts up to 16 KiB"},
+      {&TextLimits::max_rendering_bytes, "max-rendering-bytes", "", kLimits, "SIZE", within(1024.0 * 1024, 64 * kGiB),
+       "memory of a chat template while it makes one prompt; as many at once as there are tokenizer-threads, and two"},
       {&TextLimits::embed_truncate, "embed-truncate", "", kLimits, "", kAny,
        "cut texts to embed that have more tokens than the model reads, where the request does not say `truncate`; else "
        "they are refused"},

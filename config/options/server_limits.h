@@ -33,6 +33,7 @@ struct TextLimits {
   std::uint32_t max_queued_texts = 64;
   Bytes max_queued_text_bytes = 64u << 20;
   std::uint32_t tokenizer_threads = 2;
+  Bytes max_rendering_bytes = 64u << 20;
   bool embed_truncate = false;
 };
 

@@ -295,6 +295,16 @@ TEST_CASE("a model without a chat template refuses messages and says what to do"
   CHECK(gateway->models()[0].chat_template == nullptr);
 }
 
+TEST_CASE("gateway: what a rendering may hold is an option of the server") {
+  // 4 MB for this content alone, not for those of the trial.
+  GatewayOptions options = with_template(
+      "{{ messages[0].content }}{% if messages[0].content == 'much' %}{{ ('x' * 4000000) | length }}{% endif %}");
+  CHECK(std::get<std::string>(applied(*start(options), {{{"user", "much"}}})) == "much4000000");
+  options.max_rendering_bytes = 1u << 20;
+  CHECK_THAT(std::get<End>(applied(*start(options), {{{"user", "much"}}})).message,
+             Catch::Contains("its values take more than 1 MiB"));
+}
+
 TEST_CASE("conversations without a message, or with a message without a role, are refused") {
   const auto gateway = start(with_template(kTurns));
   CHECK(run(*gateway, chat({})).end.outcome == Outcome::invalid_argument);

@@ -257,7 +257,7 @@ TEST_CASE("--print-config reads back to the same values, for every subcommand") 
       if (std::holds_alternative<std::vector<std::int64_t> Options::*>(option.field)) texts = {"1", "2"};
       if (option.name == "seed") texts = {"18446744073709551615"};
       if (option.name == "max-frame-bytes" || option.name == "max-outbox-bytes") texts = {"5000"};
-      if (option.name == "max-buffer-bytes") texts = {"33554433"};
+      if (option.name == "max-buffer-bytes" || option.name == "max-rendering-bytes") texts = {"33554433"};
       if (option.name == "stall-timeout") texts = {"1001ms"};
       if (option.name == "state-snapshot-every") texts = {"64"};
       INFO(option.name);
