@@ -77,6 +77,17 @@ struct Team::Shared {
   struct alignas(64) Times {
     std::uint32_t epoch = 0;
     ThreadSpan span;
+
+    // A thread may come to one region twice: while its ranges are still being published, the thread can finish those
+    // that are there and leave, and return for the rest.
+    void add(std::uint32_t region, const ThreadSpan& more) {
+      if (epoch != region) {
+        *this = {region, more};
+        return;
+      }
+      span.end = more.end;
+      span.num_chunks += more.num_chunks;
+    }
   };
   std::vector<Times> times;
   std::vector<ThreadSpan> spans;     // of the reported region
@@ -141,7 +152,7 @@ struct Team::Shared {
     if (timed) {
       span.end = ProfileClock::now();
       span.num_chunks = num_done;
-      times[thread] = {epoch, span};
+      times[thread].add(epoch, span);
     }
     // The thread that finishes the last chunk wakes the caller. The region cannot end before this addition.
     if (done.fetch_add(num_done, std::memory_order_acq_rel) + num_done == total) done.notify_one();
