@@ -1,7 +1,11 @@
 // Gemma 3 270M, base, Q4_K_M: what it makes of a text, and of the beginnings of sentences.
+#include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -11,6 +15,7 @@
 #include "engine/evaluation/eval.h"
 #include "engine/evaluation/perplexity.h"
 #include "tests/engine/model_harness.h"
+#include "tests/real/f32_copy.h"
 #include "tests/real/real_file.h"
 
 namespace troupe::test {
@@ -19,12 +24,15 @@ namespace {
 const std::string kGemma = "gemma-3-270m-q4_k_m.gguf";
 constexpr double kAvx2F32 = 10.7294, kAvx2Int8 = 10.7885;
 
-double story_perplexity(const engine::LoadedModel& model) {
+std::string stories() {
   std::ifstream file(TROUPE_TEST_DATA "/stories.txt");
-  const std::string text(std::istreambuf_iterator<char>(file), {});
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+double story_perplexity(const engine::LoadedModel& model) {
   engine::Team team(2);
   engine::PerplexityOptions options{.length = 256, .max_passages = 3, .begin_token = model.tokenizer()->bos()};
-  const auto report = engine::measure_perplexity(model, team, model.tokenizer()->encode(text, {}), options);
+  const auto report = engine::measure_perplexity(model, team, model.tokenizer()->encode(stories(), {}), options);
   REQUIRE(report);
   CHECK(report->scored.count() > 300);
   return report->scored.perplexity();
@@ -50,6 +58,62 @@ TEST_CASE("real: Gemma's perplexity of a text is what it was, with each type of 
     if (table->name != "avx2") continue;
     CHECK(perplexity(table->name, kernels::KvType::f32) == Approx(kAvx2F32).epsilon(1e-4));
     CHECK(perplexity(table->name, kernels::KvType::i8) == Approx(kAvx2Int8).epsilon(1e-4));
+  }
+}
+
+// The logits of some tokens: [tokens, vocabulary].
+std::vector<float> logits_of(const std::string& path, std::string_view kernels, kernels::KvType kv_type,
+                             const std::vector<TokenId>& tokens) {
+  engine::LoadOptions options;
+  options.kernels = kernels;
+  options.kv_type = kv_type;
+  options.num_blocks = 16;
+  options.context = 256;
+  options.memory = std::uint64_t{2} << 30;
+  const auto model = engine::LoadedModel::load(path, options);
+  if (!model) FAIL(model.error().message);
+  engine::Team team(2);
+  auto logits = engine::evaluate(**model, team, tokens);
+  if (!logits) FAIL(logits.error().message);
+  return *std::move(logits);
+}
+
+// The mean over the positions of the Kullback-Leibler divergence of what `other` predicts from what `exact` predicts.
+double mean_divergence(const std::vector<float>& exact, const std::vector<float>& other, std::size_t vocab_size) {
+  REQUIRE(exact.size() == other.size());
+  double sum = 0;
+  for (std::size_t row = 0; row < exact.size(); row += vocab_size) {
+    const std::span p(exact.data() + row, vocab_size), q(other.data() + row, vocab_size);
+    const double log_sum_p = engine::Normaliser(p).log_sum, log_sum_q = engine::Normaliser(q).log_sum;
+    for (std::size_t i = 0; i < vocab_size; ++i)
+      sum += std::exp(p[i] - log_sum_p) * ((p[i] - log_sum_p) - (q[i] - log_sum_q));
+  }
+  return sum / static_cast<double>(exact.size() / vocab_size);
+}
+
+TEST_CASE("real: Gemma's weights in F32 give the logits of transformers, and the file's own types predict the same") {
+  const auto path = real_file(kGemma);
+  if (!path) return;
+  const TempFolder folder;
+  const std::string f32 = f32_copy(*path, folder);
+  const auto expected = nlohmann::json::parse(std::ifstream(TROUPE_TEST_DATA "/gemma_logits.json"));
+  const auto tokens = expected.at("ids").get<std::vector<TokenId>>();
+  for (const kernels::KernelTable* table : variants_to_try()) {
+    if (table->name == "reference" || table->name == "scalar") continue;  // slow
+    INFO(table->name);
+    const std::vector<float> exact = logits_of(f32, table->name, kernels::KvType::f32, tokens);
+    const std::size_t vocab_size = exact.size() / tokens.size();
+    double largest = 0;
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      const auto& row = expected.at("positions").at(i);
+      for (std::size_t j = 0; j < row.at("ids").size(); ++j) {
+        const double difference =
+            exact[i * vocab_size + row.at("ids").at(j).get<std::size_t>()] - row.at("logits").at(j).get<double>();
+        largest = std::max(largest, std::abs(difference));
+      }
+    }
+    CHECK(largest < 5e-4);
+    CHECK(mean_divergence(exact, logits_of(*path, table->name, kernels::KvType::f16, tokens), vocab_size) < 3e-3);
   }
 }
 
