@@ -142,14 +142,14 @@ TEST_CASE(
     {
       INFO("preempted");
       Stage stage;
-      stage.serve(load(*path, kv_type, 5));
+      stage.serve(load(*path, kv_type, 4));
       Answers answers;
       for (std::size_t i = 0; i < kTexts.size(); ++i) {
         answers.push_back(std::make_shared<Answer>());
         Request request = request_of(i);
         request.priority = -static_cast<std::int32_t>(i);  // the later, the more urgent
         stage.submit(std::move(request), answers.back());
-        stage.scheduler().run(120);
+        stage.scheduler().run(60);
       }
       stage.run_with_time();
       check_same(answers, alone);
