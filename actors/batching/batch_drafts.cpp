@@ -168,7 +168,7 @@ void Batch::propose_from_text(Live& live) {
     length = live.drafter->propose(live.tokens, live.speculation.n_max, live.proposal);
   if (live.speculation.source == engine::DraftSource::ngram) return;
   const std::size_t of_earlier = options_.earlier_answers->propose(live.tenant(), live.scopes.publish(), live.tokens,
-                                                                   live.speculation.n_max, earlier_);
+                                                                   live.speculation.n_max, live.earlier, earlier_);
   if (of_earlier > length) live.proposal.swap(earlier_);
 }
 

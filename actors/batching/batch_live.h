@@ -40,7 +40,8 @@ struct Batch::Live final : scheduler::ServingRequest {
   bool promise_settled = false;                     // kept or missed
   engine::Speculation speculation{};                // its request's choice over the server's
   std::unique_ptr<engine::Drafter> drafter;         // from its first draft on
-  std::uint32_t num_told = 0;                       // tokens that the draft worker knows
+  engine::EarlierAnswers::Reader earlier{};
+  std::uint32_t num_told = 0;      // tokens that the draft worker knows
   std::size_t proposed_at = 0;     // tokens.size() for which the draft worker made `proposal`; 0: it did not
   std::vector<TokenId> proposal;   // what may follow `tokens`; while a step runs, what its draft is a part of
   bool keeps_to_proposal = false;  // so far the answer is what its request proposes, of which there is more

@@ -39,10 +39,12 @@ void EarlierAnswers::learn(TenantId tenant, cache::ScopeId scope, std::span<cons
     index = &indices_.emplace_front();
     index->tenant = tenant;
     index->scope = scope;
+    index->number = ++last_number_;
   }
   if (index->text.size() + tokens.size() + 1 > kMaxTokens) {
     index->text.erase(index->text.begin(), index->text.end() - static_cast<std::ptrdiff_t>(kMaxTokens / 2));
     index->automaton.clear();
+    index->number = ++last_number_;
   }
   index->text.insert(index->text.end(), tokens.begin(), tokens.end());
   index->text.push_back(kEnd);
@@ -58,13 +60,19 @@ void EarlierAnswers::index(std::size_t max_new) {
 }
 
 std::size_t EarlierAnswers::propose(TenantId tenant, cache::ScopeId scope, std::span<const TokenId> tokens,
-                                    std::size_t most, std::vector<TokenId>& out) {
+                                    std::size_t most, Reader& reader, std::vector<TokenId>& out) {
   out.clear();
   const Index* index = find(tenant, scope);
   if (!index) return 0;
-  const SuffixAutomaton::Match match = index->automaton.find(tokens.last(std::min(tokens.size(), kMaxMatch)));
+  const SuffixAutomaton& automaton = index->automaton;
+  if (reader.text != index->number || reader.text_size != automaton.size() || reader.num_read > tokens.size())
+    reader = {.text = index->number,
+              .text_size = automaton.size(),
+              .num_read = tokens.size() - std::min(tokens.size(), kMaxMatch)};
+  while (reader.num_read < tokens.size()) automaton.read(tokens[reader.num_read++], reader.place);
+  const SuffixAutomaton::Match match = automaton.match(reader.place);
   if (match.length < kMinMatch) return 0;
-  for (std::size_t i = match.end; i < index->automaton.size() && out.size() < most && index->text[i] != kEnd; ++i)
+  for (std::size_t i = match.end; i < automaton.size() && out.size() < most && index->text[i] != kEnd; ++i)
     out.push_back(index->text[i]);
   return out.empty() ? 0 : match.length;
 }

@@ -33,9 +33,18 @@ class EarlierAnswers {
   void learn(TenantId tenant, cache::ScopeId scope, std::span<const TokenId> tokens, std::size_t num_answer);
   // Indexes at most max_new of the learned tokens; about a microsecond each.
   void index(std::size_t max_new);
-  // As Drafter::propose(); a proposal ends where the earlier answer ended. O(kMaxMatch + most + kMaxIndices).
+  // How far one sequence was read.
+  struct Reader {
+    std::uint64_t text = 0;     // Index::number when it was read; 0: not yet
+    std::size_t text_size = 0;  // of what was indexed then
+    std::size_t num_read = 0;   // tokens of the sequence
+    SuffixAutomaton::Place place{};
+  };
+  // As Drafter::propose(); a proposal ends where the earlier answer ended. `reader` is the sequence's own, empty at
+  // first: as long as the answers stay the same, a call reads the tokens that are new since the last one. Else it looks
+  // for the last kMaxMatch. O(tokens read + most + kMaxIndices).
   std::size_t propose(TenantId tenant, cache::ScopeId scope, std::span<const TokenId> tokens, std::size_t most,
-                      std::vector<TokenId>& out);
+                      Reader& reader, std::vector<TokenId>& out);
   [[nodiscard]] std::size_t memory_bytes() const;
   [[nodiscard]] std::size_t num_indices() const { return indices_.size(); }
 
@@ -43,6 +52,7 @@ class EarlierAnswers {
   struct Index {
     TenantId tenant{};
     cache::ScopeId scope{};
+    std::uint64_t number = 0;   // another one after each beginning of the text was dropped
     std::vector<TokenId> text;  // kEnd after each answer
     SuffixAutomaton automaton;  // of the beginning of `text`
   };
@@ -51,6 +61,7 @@ class EarlierAnswers {
   [[nodiscard]] Index* find(TenantId tenant, cache::ScopeId scope);
   void make_room();
 
+  std::uint64_t last_number_ = 0;
   std::list<Index> indices_;  // the one that was used last first
 };
 

@@ -95,22 +95,21 @@ SuffixAutomaton::Match SuffixAutomaton::longest_earlier() const {
   return {.length = states_[link].length, .end = states_[link].end};
 }
 
-SuffixAutomaton::Match SuffixAutomaton::find(std::span<const TokenId> tokens) const {
-  std::uint32_t state = 0;
-  std::size_t length = 0;
-  for (const TokenId token : tokens) {
-    std::uint32_t edge = find_edge(state, token);
-    while (edge == kNone && state != 0) {
-      state = states_[state].link;
-      length = states_[state].length;
-      edge = find_edge(state, token);
-    }
-    if (edge == kNone) continue;
-    state = edges_[edge].to;
-    ++length;
+void SuffixAutomaton::read(TokenId token, Place& place) const {
+  std::uint32_t edge = find_edge(place.state, token);
+  while (edge == kNone && place.state != 0) {
+    place.state = states_[place.state].link;
+    place.length = states_[place.state].length;
+    edge = find_edge(place.state, token);
   }
-  if (length == 0) return {};
-  return {.length = length, .end = states_[state].end};
+  if (edge == kNone) return;
+  place.state = edges_[edge].to;
+  ++place.length;
+}
+
+SuffixAutomaton::Match SuffixAutomaton::match(const Place& place) const {
+  if (place.length == 0) return {};
+  return {.length = place.length, .end = states_[place.state].end};
 }
 
 }  // namespace troupe::engine

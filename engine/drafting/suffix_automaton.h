@@ -27,8 +27,15 @@ class SuffixAutomaton {
   };
   // The longest end of the text that also occurs earlier in it. O(1).
   [[nodiscard]] Match longest_earlier() const;
-  // The longest end of `tokens` that occurs in the text. O(tokens) amortised.
-  [[nodiscard]] Match find(std::span<const TokenId> tokens) const;
+  // How many of the last tokens read occur together in the text. push() and clear() make it invalid.
+  struct Place {
+    std::uint32_t state = 0;
+    std::size_t length = 0;
+  };
+  // Reads one token more of another text. O(1) amortised.
+  void read(TokenId token, Place& place) const;
+  // The longest end of what was read that occurs in this text. O(1).
+  [[nodiscard]] Match match(const Place& place) const;
 
   [[nodiscard]] std::size_t memory_bytes() const;
 

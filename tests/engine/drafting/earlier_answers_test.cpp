@@ -20,6 +20,13 @@ Tokens random_text(std::mt19937& random, std::size_t count, std::uint32_t num_wo
   return text;
 }
 
+// As of a sequence that is seen for the first time.
+std::size_t propose(EarlierAnswers& answers, TenantId tenant, cache::ScopeId scope, const Tokens& tokens,
+                    std::size_t most, Tokens& out) {
+  EarlierAnswers::Reader reader;
+  return answers.propose(tenant, scope, tokens, most, reader, out);
+}
+
 Tokens joined(Tokens a, const Tokens& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
@@ -33,15 +40,15 @@ TEST_CASE("the same question is proposed the answer that it had, from its first 
   EarlierAnswers answers;
   answers.learn(kAnn, kNotes, joined(question, answer), answer.size());
   Tokens out;
-  CHECK(answers.propose(kAnn, kNotes, question, 8, out) == 0);  // not indexed yet
+  CHECK(propose(answers, kAnn, kNotes, question, 8, out) == 0);  // not indexed yet
   answers.index(1000);
-  REQUIRE(answers.propose(kAnn, kNotes, question, 8, out) == EarlierAnswers::kMaxBefore);
+  REQUIRE(propose(answers, kAnn, kNotes, question, 8, out) == EarlierAnswers::kMaxBefore);
   CHECK(out == Tokens(answer.begin(), answer.begin() + 8));
   // In the middle, and to its end but not beyond.
   const Tokens middle = joined(question, Tokens(answer.begin(), answer.begin() + 36));
-  CHECK(answers.propose(kAnn, kNotes, middle, 8, out) == EarlierAnswers::kMaxMatch);
+  CHECK(propose(answers, kAnn, kNotes, middle, 8, out) == EarlierAnswers::kMaxMatch);
   CHECK(out == Tokens(answer.begin() + 36, answer.end()));
-  CHECK(answers.propose(kAnn, kNotes, joined(question, answer), 8, out) == 0);
+  CHECK(propose(answers, kAnn, kNotes, joined(question, answer), 8, out) == 0);
   CHECK(out.empty());
 }
 
@@ -52,8 +59,8 @@ TEST_CASE("proposals come from the tenant's own answers in the scope, and from n
   answers.learn(kAnn, kNotes, joined(question, answer), answer.size());
   answers.index(1000);
   Tokens out;
-  CHECK(answers.propose(kAnn, kMail, question, 8, out) == 0);
-  CHECK(answers.propose(kBob, kNotes, question, 8, out) == 0);
+  CHECK(propose(answers, kAnn, kMail, question, 8, out) == 0);
+  CHECK(propose(answers, kBob, kNotes, question, 8, out) == 0);
   CHECK(out.empty());
 }
 
@@ -77,7 +84,7 @@ TEST_CASE("a proposal follows the longest end of the text that is in some answer
           ++length;
         longest = std::max(longest, length);
       }
-    const std::size_t length = answers.propose(kAnn, kNotes, text, 3, out);
+    const std::size_t length = propose(answers, kAnn, kNotes, text, 3, out);
     if (length == 0) {
       // None that is long enough, or the answer ends there.
       if (longest >= EarlierAnswers::kMinMatch) CHECK(out.empty());
@@ -89,6 +96,38 @@ TEST_CASE("a proposal follows the longest end of the text that is in some answer
       return std::search(answer.begin(), answer.end(), whole.begin(), whole.end()) != answer.end();
     });
     REQUIRE(is_there);
+  }
+}
+
+TEST_CASE("a sequence that is read token by token gets what it would get if it were seen for the first time") {
+  std::mt19937 random(5);
+  EarlierAnswers answers;
+  EarlierAnswers::Reader reader;
+  Tokens sequence, out, expected;
+  for (int i = 0; i < 3000; ++i) {
+    if (random() % 50 == 0) {
+      // Now and then another sequence has just said the same.
+      const Tokens more =
+          sequence.size() < 40 ? random_text(random, 30, 6) : Tokens(sequence.end() - 20, sequence.end());
+      answers.learn(kAnn, kNotes, joined(more, {0, 1, 2}), more.size() + 3);
+    }
+    answers.index(random() % 40);
+    sequence.push_back(static_cast<TokenId>(random() % 6));
+    if (random() % 4 == 0) continue;  // no draft was wanted
+    const std::size_t length = answers.propose(kAnn, kNotes, sequence, 4, reader, out);
+    const std::size_t fresh = propose(answers, kAnn, kNotes, sequence, 4, expected);
+    REQUIRE(out == expected);
+    REQUIRE(length == fresh);
+  }
+  // A text that is found whole is longer than the first look goes back.
+  const Tokens whole = random_text(random, 100, 1000);
+  answers.learn(kAnn, kMail, whole, whole.size());
+  answers.index(10'000);
+  EarlierAnswers::Reader of_whole;
+  for (std::size_t i = 1; i < 90; ++i) {
+    const Tokens begun(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(i));
+    const std::size_t length = answers.propose(kAnn, kMail, begun, 4, of_whole, out);
+    if (i >= EarlierAnswers::kMinMatch) REQUIRE(length == i);
   }
 }
 
@@ -106,7 +145,7 @@ TEST_CASE("its memory is bounded, each tenant's part by that of the one with mos
   }
   REQUIRE(answers.num_indices() == EarlierAnswers::kMaxIndices);
   Tokens out;
-  CHECK(answers.propose(kBob, kNotes, question, 8, out) > 0);
+  CHECK(propose(answers, kBob, kNotes, question, 8, out) > 0);
 }
 
 TEST_CASE("what is oldest in an index is forgotten first") {
@@ -121,9 +160,9 @@ TEST_CASE("what is oldest in an index is forgotten first") {
   answers.index(1'000'000);
   Tokens out;
   const Tokens first(all.begin() + 10, all.begin() + 40);
-  CHECK(answers.propose(kAnn, kNotes, first, 4, out) == 0);
+  CHECK(propose(answers, kAnn, kNotes, first, 4, out) == 0);
   const auto last = all.begin() + 48 * kPart;
-  CHECK(answers.propose(kAnn, kNotes, Tokens(last, last + 40), 4, out) == EarlierAnswers::kMaxMatch);
+  CHECK(propose(answers, kAnn, kNotes, Tokens(last, last + 40), 4, out) == EarlierAnswers::kMaxMatch);
   CHECK(out == Tokens(last + 40, last + 44));
 }
 
