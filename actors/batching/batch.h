@@ -153,7 +153,7 @@ class Batch final : private scheduler::ServingDriver {
   void charge_drafts(double seconds, TimePoint now);
   bool may_verify(const Live& live) const;
   void offer_drafts();
-  void propose_from_text(Live& live);
+  void propose_from_text(Live& live, std::size_t& room);
   void learn_answer(const Live& live);
   void offer_own_proposal(Live& live);
   std::uint32_t proposal_left(const Live& live) const;

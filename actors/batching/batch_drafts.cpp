@@ -9,16 +9,22 @@ namespace troupe::actors {
 
 namespace {
 
-// Tokens of one sequence that are indexed before one step: a long prompt takes several, and has no drafts meanwhile.
+// Tokens that are indexed before one step: a long prompt takes several, and has no drafts meanwhile.
 constexpr std::size_t kMaxIndexedPerStep = 4096;
+// One sequence's index may hold as many tokens as SuffixDrafter allows, the fifth and later ones of those that
+// run together fewer: some 70 MB for 64 sequences, however long they are.
+constexpr std::size_t kMaxIndexedTogether = 4 * engine::SuffixDrafter::kMaxTokens;
+constexpr std::size_t kFewestIndexed = 1024;
 
-std::unique_ptr<engine::Drafter> make_drafter(engine::DraftSource source) {
+std::unique_ptr<engine::Drafter> make_drafter(engine::DraftSource source, std::size_t num_sequences) {
   switch (source) {
     case engine::DraftSource::ngram:
       return std::make_unique<engine::NgramDrafter>();
     case engine::DraftSource::automatic:
     case engine::DraftSource::suffix:
-      return std::make_unique<engine::SuffixDrafter>();
+      return std::make_unique<engine::SuffixDrafter>(
+          std::clamp(kMaxIndexedTogether / std::max<std::size_t>(num_sequences, 1), kFewestIndexed,
+                     engine::SuffixDrafter::kMaxTokens));
     case engine::DraftSource::off:
     case engine::DraftSource::draft:
       break;
@@ -139,7 +145,8 @@ void Batch::drafter_died() {
 
 // Proposes what may follow each sequence that decodes, as far as its client's credit goes.
 void Batch::offer_drafts() {
-  options_.earlier_answers->index(kMaxIndexedPerStep);
+  std::size_t room = kMaxIndexedPerStep;
+  options_.earlier_answers->index(room);
   for (const auto& [sequence, request] : loop_.sequences()) {
     Live& live = live_of(*request);
     if (live.keeps_to_proposal) {
@@ -152,7 +159,7 @@ void Batch::offer_drafts() {
       live.proposal.clear();
       continue;
     }
-    if (!by_model) propose_from_text(live);
+    if (!by_model) propose_from_text(live, room);
     if (live.proposal.size() < live.speculation.n_min) live.proposal.clear();
     const std::uint64_t credit = live.granted - live.emitted - 1;
     loop_.offer_draft(sequence, static_cast<std::uint32_t>(std::min<std::uint64_t>(live.proposal.size(), credit)));
@@ -160,11 +167,11 @@ void Batch::offer_drafts() {
 }
 
 // What follows the longest match, in its own text or, with a suffix index, in the tenant's earlier answers.
-void Batch::propose_from_text(Live& live) {
-  if (!live.drafter) live.drafter = make_drafter(live.speculation.source);
+void Batch::propose_from_text(Live& live, std::size_t& room) {
+  if (!live.drafter) live.drafter = make_drafter(live.speculation.source, loop_.sequences().size());
   if (!live.drafter) return;
   std::size_t length = 0;
-  if (live.drafter->extend(live.tokens, kMaxIndexedPerStep))
+  if (live.drafter->extend(live.tokens, room))
     length = live.drafter->propose(live.tokens, live.speculation.n_max, live.proposal);
   if (live.speculation.source == engine::DraftSource::ngram) return;
   const std::size_t of_earlier = options_.earlier_answers->propose(live.tenant(), live.scopes.publish(), live.tokens,

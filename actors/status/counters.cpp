@@ -1,5 +1,7 @@
 #include "actors/status/counters.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -61,6 +63,17 @@ void Counters::append_drafts(MetricList& metrics, const std::string& model) cons
     add("spec_decode_num_draft_tokens", "Tokens of these drafts.", counts.tokens);
     add("spec_decode_num_accepted_tokens", "Of these tokens, those that became tokens of answers.", counts.accepted);
   }
+}
+
+std::string Counters::drafts_gained() const {
+  const std::lock_guard lock(mutex_);
+  DraftCounts all;
+  for (const DraftCounts& counts : drafts_) {
+    all.tokens += counts.tokens;
+    all.accepted += counts.accepted;
+  }
+  if (all.tokens == 0) return {};
+  return fmt::format("drafts: {} tokens came without a step of their own, of {} proposed", all.accepted, all.tokens);
 }
 
 void Counters::keeper_restarted() {

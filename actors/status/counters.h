@@ -76,6 +76,8 @@ class Counters {
   void append_metrics(MetricList& metrics, TimePoint now) const;
   // Of drafts, with the model's name; nothing before the first one.
   void append_drafts(MetricList& metrics, const std::string& model) const;
+  // What drafts gained, for the log; empty if none was verified.
+  [[nodiscard]] std::string drafts_gained() const;
 
  private:
   mutable std::mutex mutex_;

@@ -172,6 +172,8 @@ bool ModelUnit::is_making_progress(TimePoint now) const {
 void ModelUnit::stop() {
   given_up_ = true;
   parts_.model.set_draining();
+  if (const std::string gained = parts_.counters.drafts_gained(); !gained.empty())
+    spdlog::info("model {}: {}", Printable(entry_.name).text(), gained);
   caf::anon_send_exit(supervisor_, caf::exit_reason::user_shutdown);
 }
 

@@ -190,7 +190,7 @@ Result<actors::ChatTemplateChoice> read_chat_template(const std::string& option)
 
 Result<engine::Speculation> read_speculation(const config::SpeculationOptions& options, bool has_draft) {
   engine::Speculation speculation;
-  if (has_draft) speculation.source = engine::DraftSource::automatic;
+  speculation.source = engine::DraftSource::automatic;
   if (!options.spec_type.empty()) {
     const auto source = engine::draft_source(options.spec_type);
     if (!source)

@@ -127,7 +127,8 @@ std::vector<std::pair<std::string, std::string>> lines_of(const client::ServerSt
     if (tokens == 0) continue;
     lines.emplace_back(
         fmt::format("drafts ({})", drafter),
-        fmt::format("{} of {} tokens, {} accepted ({:.1f} %)", counted("drafts"), tokens, counted("accepted_tokens"),
+        fmt::format("{} of {} tokens; {} accepted ({:.1f} %), each without a step of its own", counted("drafts"),
+                    tokens, counted("accepted_tokens"),
                     100.0 * static_cast<double>(counted("accepted_tokens")) / static_cast<double>(tokens)));
   }
   if (count("snapshots_total") > 0)

@@ -63,7 +63,7 @@ std::span<const Option> option_table() {
       {&SpeculationOptions::spec_type, "spec-type", "", kModel, "TYPE", kAny,
        "what drafts tokens, which a step verifies together: ngram (the text so far), suffix (also the user's earlier "
        "answers), draft (a draft model), auto (that where it pays, else suffix), off. Never changes an answer; none: "
-       "off (run: what the server was started with, as for the next three)",
+       "auto (run: what the server was started with, as for the next three)",
        kPerRequest},
       {&SpeculationOptions::spec_draft_n_max, "spec-draft-n-max", "--draft-max --draft-n", kModel, "TOKENS",
        within(-1, kMaxDraftTokens),

@@ -62,7 +62,7 @@ struct ProfileOptions {
 
 // Of serve, and of run, which asks for something else than the server's.
 struct SpeculationOptions {
-  std::string spec_type;               // empty: the server's, which is "off" by default
+  std::string spec_type;               // empty: the server's, which is "auto" by default
   std::int64_t spec_draft_n_max = -1;  // -1: the server's, which is 16 by default
   std::int64_t spec_draft_n_min = -1;  // likewise, 0
   double spec_draft_p_min = -1;        // likewise, 0

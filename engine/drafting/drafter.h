@@ -18,9 +18,10 @@ namespace troupe::engine {
 class Drafter {
  public:
   virtual ~Drafter() = default;
-  // Indexes those of `tokens`, all known ones of the sequence, that earlier calls did not have: at most max_new. The
-  // tokens of earlier calls must be the same. Returns whether all are indexed now. O(1) amortised per token.
-  virtual bool extend(std::span<const TokenId> tokens, std::size_t max_new) = 0;
+  // Indexes those of `tokens`, all known ones of the sequence, that earlier calls did not have: at most `room`, which
+  // becomes what is left of it. The tokens of earlier calls must be the same. Returns whether all are indexed now. O(1)
+  // amortised per token, about a microsecond.
+  virtual bool extend(std::span<const TokenId> tokens, std::size_t& room) = 0;
   // Sets `out` to at most `most` tokens that may follow `tokens`, which were indexed by extend(). Returns how many of
   // the last tokens occurred before in the same order; 0: there is no occurrence to go by, and nothing is proposed.
   // O(most + kMaxMatch).
@@ -38,7 +39,7 @@ class NgramDrafter final : public Drafter {
   static constexpr std::size_t kMaxMatch = 32;
   static constexpr std::size_t kMaxHops = 64;  // candidates, and others with the same hash
 
-  bool extend(std::span<const TokenId> tokens, std::size_t max_new) override;
+  bool extend(std::span<const TokenId> tokens, std::size_t& room) override;
   std::size_t propose(std::span<const TokenId> tokens, std::size_t most, std::vector<TokenId>& out) const override;
   [[nodiscard]] std::size_t memory_bytes() const override {
     return (heads_.capacity() + previous_.capacity()) * sizeof(std::uint32_t);
@@ -56,13 +57,16 @@ class NgramDrafter final : public Drafter {
 };
 
 // By a suffix automaton (suffix_automaton.h): the longest suffix that occurred before, of any length from kMinMatch on.
-// When it has kMaxTokens it begins again with the last half of them.
+// When it has max_tokens it begins again with the last half of them.
 class SuffixDrafter final : public Drafter {
  public:
   static constexpr std::size_t kMinMatch = 2;
   static constexpr std::size_t kMaxTokens = 32'768;
 
-  bool extend(std::span<const TokenId> tokens, std::size_t max_new) override;
+  // max_tokens: 2 to kMaxTokens.
+  explicit SuffixDrafter(std::size_t max_tokens = kMaxTokens) : max_tokens_(max_tokens) {}
+
+  bool extend(std::span<const TokenId> tokens, std::size_t& room) override;
   std::size_t propose(std::span<const TokenId> tokens, std::size_t most, std::vector<TokenId>& out) const override;
   [[nodiscard]] std::size_t memory_bytes() const override { return automaton_.memory_bytes(); }
   // Tokens of the longest suffix with an earlier occurrence among the indexed tokens; for tests.
@@ -71,6 +75,7 @@ class SuffixDrafter final : public Drafter {
  private:
   [[nodiscard]] std::size_t num_indexed() const { return begin_ + automaton_.size(); }
 
+  std::size_t max_tokens_;
   SuffixAutomaton automaton_;
   std::size_t begin_ = 0;  // the first token that it knows
 };

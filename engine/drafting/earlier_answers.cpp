@@ -50,10 +50,10 @@ void EarlierAnswers::learn(TenantId tenant, cache::ScopeId scope, std::span<cons
   index->text.push_back(kEnd);
 }
 
-void EarlierAnswers::index(std::size_t max_new) {
+void EarlierAnswers::index(std::size_t& room) {
   for (Index& index : indices_) {
-    while (index.automaton.size() < index.text.size()) {
-      if (max_new-- == 0) return;
+    for (; index.automaton.size() < index.text.size(); --room) {
+      if (room == 0) return;
       index.automaton.push(index.text[index.automaton.size()]);
     }
   }

@@ -31,8 +31,8 @@ class EarlierAnswers {
   // `tokens`: the end of a prompt, of which the last kMaxBefore are kept, and an answer of num_answer tokens.
   // O(num_answer); they are found once index() has come to them.
   void learn(TenantId tenant, cache::ScopeId scope, std::span<const TokenId> tokens, std::size_t num_answer);
-  // Indexes at most max_new of the learned tokens; about a microsecond each.
-  void index(std::size_t max_new);
+  // Indexes at most `room` of the learned tokens, which becomes what is left of it; about a microsecond each.
+  void index(std::size_t& room);
   // How far one sequence was read.
   struct Reader {
     std::uint64_t text = 0;     // Index::number when it was read; 0: not yet

@@ -28,9 +28,10 @@ void NgramDrafter::grow(std::span<const TokenId> tokens, std::size_t num_ends) {
     previous_[end] = std::exchange(heads_[slot_of(tokens, end)], static_cast<std::uint32_t>(end));
 }
 
-bool NgramDrafter::extend(std::span<const TokenId> tokens, std::size_t max_new) {
+bool NgramDrafter::extend(std::span<const TokenId> tokens, std::size_t& room) {
   TROUPE_ASSERT(num_indexed_ <= tokens.size() && tokens.size() < kNone);
-  const std::size_t until = std::min(tokens.size(), num_indexed_ + max_new);
+  const std::size_t until = num_indexed_ + std::min(tokens.size() - num_indexed_, room);
+  room -= until - num_indexed_;
   grow(tokens, until + 1);
   previous_.resize(until + 1, kNone);
   for (; num_indexed_ < until; ++num_indexed_) {

@@ -3,11 +3,11 @@
 
 namespace troupe::engine {
 
-bool SuffixDrafter::extend(std::span<const TokenId> tokens, std::size_t max_new) {
+bool SuffixDrafter::extend(std::span<const TokenId> tokens, std::size_t& room) {
   TROUPE_ASSERT(num_indexed() <= tokens.size());
-  for (std::size_t i = 0; i < max_new && num_indexed() < tokens.size(); ++i) {
-    if (automaton_.size() == kMaxTokens) {
-      begin_ += kMaxTokens / 2;
+  for (; room > 0 && num_indexed() < tokens.size(); --room) {
+    if (automaton_.size() == max_tokens_) {
+      begin_ += max_tokens_ / 2;
       // What is left is indexed again by this call and the next ones.
       automaton_.clear();
     }

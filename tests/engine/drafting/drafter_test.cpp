@@ -28,6 +28,8 @@ Tokens repeating_text(std::uint32_t seed, std::size_t count, TokenId num_words) 
   return text;
 }
 
+bool extend(Drafter& drafter, const Tokens& text, std::size_t room) { return drafter.extend(text, room); }
+
 // How many tokens before `end` are as those at the end of the text.
 std::size_t match_at(const Tokens& text, std::size_t end) {
   std::size_t length = 0;
@@ -68,6 +70,29 @@ std::size_t longest_match(const Tokens& text) {
 
 }  // namespace
 
+TEST_CASE("what drafters index is taken from the room that they share") {
+  const Tokens text = repeating_text(8, 100, 50);
+  NgramDrafter ngram;
+  SuffixDrafter suffix;
+  std::size_t room = 150;
+  CHECK(ngram.extend(text, room));
+  CHECK(room == 50);
+  CHECK_FALSE(suffix.extend(text, room));
+  CHECK(room == 0);
+  room = 1000;
+  CHECK(suffix.extend(text, room));
+  CHECK(room == 950);
+}
+
+TEST_CASE("a suffix index keeps as many tokens as it may") {
+  const Tokens text = repeating_text(9, 20'000, 5'000);
+  SuffixDrafter small(1024);
+  REQUIRE(extend(small, text, text.size() + 20'000));
+  CHECK(small.memory_bytes() <= 300 * 1024);
+  Tokens out;
+  CHECK(small.propose(text, 4, out) <= 1024);
+}
+
 TEST_CASE("an n-gram drafter proposes what followed the longest of the last matches") {
   for (std::uint32_t seed = 1; seed <= 20; ++seed) {
     const Tokens all = repeating_text(seed, 700, seed % 2 == 0 ? 40 : 5);
@@ -75,7 +100,7 @@ TEST_CASE("an n-gram drafter proposes what followed the longest of the last matc
     Tokens text, proposal;
     for (const TokenId token : all) {
       text.push_back(token);
-      REQUIRE(drafter.extend(text, 100));
+      REQUIRE(extend(drafter, text, 100));
       drafter.propose(text, 6, proposal);
       INFO("seed " << seed << ", " << text.size() << " tokens");
       REQUIRE(proposal == search_ngram(text, 6));
@@ -90,7 +115,7 @@ TEST_CASE("a suffix drafter finds the longest suffix that occurred before, and p
     Tokens text, proposal;
     for (const TokenId token : all) {
       text.push_back(token);
-      REQUIRE(drafter.extend(text, 100));
+      REQUIRE(extend(drafter, text, 100));
       const std::size_t length = longest_match(text);
       INFO("seed " << seed << ", " << text.size() << " tokens");
       REQUIRE(drafter.match_length() == length);
@@ -110,12 +135,12 @@ TEST_CASE("a text is indexed in parts, with the same proposals as at once") {
   NgramDrafter ngram, ngram_at_once;
   SuffixDrafter suffix, suffix_at_once;
   std::size_t num_calls = 1;
-  while (!ngram.extend(text, 64)) ++num_calls;
+  while (!extend(ngram, text, 64)) ++num_calls;
   REQUIRE(num_calls == 79);  // 5000 / 64
-  while (!suffix.extend(text, 64)) {
+  while (!extend(suffix, text, 64)) {
   }
-  REQUIRE(ngram_at_once.extend(text, text.size()));
-  REQUIRE(suffix_at_once.extend(text, text.size()));
+  REQUIRE(extend(ngram_at_once, text, text.size()));
+  REQUIRE(extend(suffix_at_once, text, text.size()));
   Tokens a, b;
   ngram.propose(text, 16, a);
   ngram_at_once.propose(text, 16, b);
@@ -129,8 +154,8 @@ TEST_CASE("a text that repeats with a short period is proposed for as long as as
   const Tokens text{7, 1, 2, 3, 1, 2, 3};
   NgramDrafter ngram;
   SuffixDrafter suffix;
-  REQUIRE(ngram.extend(text, 7));
-  REQUIRE(suffix.extend(text, 7));
+  REQUIRE(extend(ngram, text, 7));
+  REQUIRE(extend(suffix, text, 7));
   Tokens out;
   ngram.propose(text, 7, out);
   REQUIRE(out == Tokens{1, 2, 3, 1, 2, 3, 1});
@@ -142,8 +167,8 @@ TEST_CASE("a drafter's memory is bounded, and what it forgot is not proposed") {
   const Tokens text = repeating_text(5, 3 * SuffixDrafter::kMaxTokens, 20'000);
   NgramDrafter ngram;
   SuffixDrafter suffix;
-  REQUIRE(ngram.extend(text, text.size()));
-  while (!suffix.extend(text, 1000)) {
+  REQUIRE(extend(ngram, text, text.size()));
+  while (!extend(suffix, text, 1000)) {
   }
   REQUIRE(ngram.memory_bytes() <= 16 * text.size());
   REQUIRE(suffix.memory_bytes() <= 300 * SuffixDrafter::kMaxTokens);
@@ -155,7 +180,7 @@ TEST_CASE("a drafter's memory is bounded, and what it forgot is not proposed") {
     again.insert(again.end(), distinct.begin() + static_cast<std::ptrdiff_t>(from),
                  distinct.begin() + static_cast<std::ptrdiff_t>(from) + 50);
     SuffixDrafter drafter;
-    while (!drafter.extend(again, 1000)) {
+    while (!extend(drafter, again, 1000)) {
     }
     drafter.propose(again, 4, out);
     REQUIRE(out.empty() == (from == 0));

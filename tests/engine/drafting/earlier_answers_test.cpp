@@ -20,6 +20,8 @@ Tokens random_text(std::mt19937& random, std::size_t count, std::uint32_t num_wo
   return text;
 }
 
+void index(EarlierAnswers& answers, std::size_t room) { answers.index(room); }
+
 // As of a sequence that is seen for the first time.
 std::size_t propose(EarlierAnswers& answers, TenantId tenant, cache::ScopeId scope, const Tokens& tokens,
                     std::size_t most, Tokens& out) {
@@ -41,7 +43,7 @@ TEST_CASE("the same question is proposed the answer that it had, from its first 
   answers.learn(kAnn, kNotes, joined(question, answer), answer.size());
   Tokens out;
   CHECK(propose(answers, kAnn, kNotes, question, 8, out) == 0);  // not indexed yet
-  answers.index(1000);
+  index(answers, 1000);
   REQUIRE(propose(answers, kAnn, kNotes, question, 8, out) == EarlierAnswers::kMaxBefore);
   CHECK(out == Tokens(answer.begin(), answer.begin() + 8));
   // In the middle, and to its end but not beyond.
@@ -57,7 +59,7 @@ TEST_CASE("proposals come from the tenant's own answers in the scope, and from n
   const Tokens question = random_text(random, 20, 1000), answer = random_text(random, 40, 1000);
   EarlierAnswers answers;
   answers.learn(kAnn, kNotes, joined(question, answer), answer.size());
-  answers.index(1000);
+  index(answers, 1000);
   Tokens out;
   CHECK(propose(answers, kAnn, kMail, question, 8, out) == 0);
   CHECK(propose(answers, kBob, kNotes, question, 8, out) == 0);
@@ -72,7 +74,7 @@ TEST_CASE("a proposal follows the longest end of the text that is in some answer
     learned.push_back(random_text(random, 30, 12));
     answers.learn(kAnn, kNotes, learned.back(), learned.back().size());
   }
-  answers.index(10'000);
+  index(answers, 10'000);
   Tokens out;
   for (int i = 0; i < 2000; ++i) {
     const Tokens text = random_text(random, 20, 12);
@@ -111,7 +113,7 @@ TEST_CASE("a sequence that is read token by token gets what it would get if it w
           sequence.size() < 40 ? random_text(random, 30, 6) : Tokens(sequence.end() - 20, sequence.end());
       answers.learn(kAnn, kNotes, joined(more, {0, 1, 2}), more.size() + 3);
     }
-    answers.index(random() % 40);
+    index(answers, random() % 40);
     sequence.push_back(static_cast<TokenId>(random() % 6));
     if (random() % 4 == 0) continue;  // no draft was wanted
     const std::size_t length = answers.propose(kAnn, kNotes, sequence, 4, reader, out);
@@ -122,7 +124,7 @@ TEST_CASE("a sequence that is read token by token gets what it would get if it w
   // A text that is found whole is longer than the first look goes back.
   const Tokens whole = random_text(random, 100, 1000);
   answers.learn(kAnn, kMail, whole, whole.size());
-  answers.index(10'000);
+  index(answers, 10'000);
   EarlierAnswers::Reader of_whole;
   for (std::size_t i = 1; i < 90; ++i) {
     const Tokens begun(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(i));
@@ -139,7 +141,7 @@ TEST_CASE("its memory is bounded, each tenant's part by that of the one with mos
   for (std::uint64_t scope = 100; scope < 140; ++scope) {
     const Tokens text = random_text(random, 3 * EarlierAnswers::kMaxTokens, 50'000);
     for (int i = 0; i < 3; ++i) answers.learn(kAnn, cache::ScopeId{scope}, text, text.size());
-    answers.index(1'000'000);
+    index(answers, 1'000'000);
     REQUIRE(answers.num_indices() <= EarlierAnswers::kMaxIndices);
     REQUIRE(answers.memory_bytes() <= 400 * EarlierAnswers::kMaxTokens * EarlierAnswers::kMaxIndices);
   }
@@ -155,9 +157,9 @@ TEST_CASE("what is oldest in an index is forgotten first") {
   constexpr std::ptrdiff_t kPart = 1000;
   for (auto from = all.begin(); all.end() - from >= kPart; from += kPart) {
     answers.learn(kAnn, kNotes, Tokens(from, from + kPart), kPart);
-    answers.index(300);  // not all
+    index(answers, 300);  // not all
   }
-  answers.index(1'000'000);
+  index(answers, 1'000'000);
   Tokens out;
   const Tokens first(all.begin() + 10, all.begin() + 40);
   CHECK(propose(answers, kAnn, kNotes, first, 4, out) == 0);
