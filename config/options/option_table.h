@@ -101,6 +101,10 @@ struct TokenTextOptions : TextOptions {
   bool special = false;
 };
 
+struct ControlTokenOptions {  // run, tokenize
+  bool no_parse_special = false;
+};
+
 struct EndsOptions {
   bool no_bos = false;
 };
@@ -350,7 +354,7 @@ struct Joined : Groups... {};
 // The values of all options, each once: what the parser fills. A subcommand gets its OptionSet of them.
 struct Options
     : Joined<HelpOptions, ConfigOptions, EngineOptions, ContextOptions, ProfileOptions, SocketOptions, RequestOptions,
-             TokenTextOptions, EndsOptions, RawOptions, JsonOptions, FormatOptions, SessionsDirOptions, ServerOptions,
+             TokenTextOptions, ControlTokenOptions, EndsOptions, RawOptions, JsonOptions, FormatOptions, SessionsDirOptions, ServerOptions,
              GatewayLimits, ConnectionLimits, LogOptions, AnswerOptions, ConversationOptions, ChatFlagOptions,
              ShownOptions, AnchorOptions, VerboseOptions, VectorOptions, StatusFormatOptions, ScreenOptions,
              CaseOptions, MachineOptions, PaceOptions, PromptOptions, FaultOptions, LoadTenantOptions, GoalOptions,
@@ -373,10 +377,10 @@ using ServeOptions = Configured<EngineOptions, SpeculationOptions, ContextOption
                                 UsageFileOptions, KeysFileOptions, TcpOptions, SessionsDirOptions, ServerOptions,
                                 LengthOptions, GatewayLimits, ConnectionLimits, LogOptions>;
 using RunOptions = Configured<SocketOptions, RequestOptions, SpeculationOptions, AnswerOptions, ConversationOptions,
-                              ChatFlagOptions, VerboseOptions, TokenTextOptions, RawOptions, JsonOptions>;
+                              ChatFlagOptions, VerboseOptions, TokenTextOptions, ControlTokenOptions, RawOptions, JsonOptions>;
 using BenchOptions = Configured<EngineOptions, ContextOptions, ProfileOptions, CaseOptions, FormatOptions>;
 using EvalOptions = Configured<EngineOptions, ContextOptions, LogitsOptions, TextOptions, JsonOptions>;
-using TokenizeOptions = Configured<ModelOptions, TokenTextOptions, EndsOptions, RawOptions, DecodeOptions>;
+using TokenizeOptions = Configured<ModelOptions, TokenTextOptions, ControlTokenOptions, EndsOptions, RawOptions, DecodeOptions>;
 using InspectOptions = Configured<ModelOptions, FitOptions, ContextOptions, ParallelOptions, ShownOptions, JsonOptions>;
 using StatusOptions = Configured<SocketOptions, StatusFormatOptions, VerboseOptions, JsonOptions>;
 using TopOptions = Configured<SocketOptions, ScreenOptions>;

@@ -58,6 +58,54 @@ TEST_CASE("http: an answer has the tokens of the frames' answer, streamed or not
   CHECK(ask(server.path(), "/detokenize", {{"tokens", ids}})["content"] == expected.text);
 }
 
+TEST_CASE("raw prompts read control tokens unless the request says otherwise, messages never") {
+  actors::GatewayOptions with_template = embedded_model();
+  with_template.model().chat_template = {"turns", "{% for m in messages %}{{ m.content }}{% endfor %}"};
+  RealServer server(with_template);
+  const auto native = server.connect();
+  complete(*native, seeded("Once", 1));  // waits for the model
+  const std::string text = "<s>Once</s></s></s>";
+  const std::size_t parsed = 5, plain = 14;  // <s>, " Once", three </s>; of BOS, <s> and </s> as characters
+  REQUIRE(native->tokenize(text)->size() == parsed);
+  REQUIRE(native->tokenize(text, true, false)->size() >= plain);
+
+  const auto of_http = [&](const char* path, json body) {
+    body["max_tokens"] = 1;
+    return ask(server.path(), path, body)["usage"]["prompt_tokens"].get<std::size_t>();
+  };
+  CHECK(of_http("/v1/completions", {{"prompt", text}}) == parsed);
+  CHECK(of_http("/v1/completions", {{"prompt", json::array({text})}}) == parsed);
+  CHECK(of_http("/v1/completions", {{"prompt", text}, {"parse_special", false}}) >= plain);
+  CHECK(of_http("/v1/chat/completions", {{"messages", {{{"role", "user"}, {"content", text}}}}}) >= plain);
+  CHECK(of_http("/v1/chat/completions", {{"messages", {{{"role", "system"}, {"content", text}}}}}) >= plain);
+  CHECK(ask(server.path(), "/tokenize", {{"content", text}})["tokens"].size() == parsed);
+  CHECK(ask(server.path(), "/tokenize", {{"content", text}, {"parse_special", false}})["tokens"].size() >= plain - 1);
+
+  const auto of_frames = [&](decltype(client::Request::prompt) prompt, bool parse_special) {
+    const client::Request request{
+        .prompt = std::move(prompt), .parse_special = parse_special, .sampling = {.max_tokens = 1}};
+    return complete(*native, request).ended.usage.prompt_tokens;
+  };
+  CHECK(of_frames(text, true) == parsed);
+  CHECK(of_frames(text, false) >= plain);
+  CHECK(of_frames(client::Conversation{.messages = {{.role = "user", .content = text}}}, true) >= plain);
+}
+
+TEST_CASE("http: an echoed prompt that is written with BOS has it once, in its text and among its tokens") {
+  RealServer server;
+  const auto echoed = [&](const std::string& prompt) {
+    return ask(server.path(), "/v1/completions",
+               {{"prompt", prompt}, {"echo", true}, {"logprobs", 0}, {"max_tokens", 0}})["choices"][0];
+  };
+  const json written = echoed("<s>Once upon"), added = echoed("Once upon");
+  CHECK(written["text"] == "<s>Once upon");
+  CHECK(added["text"] == "Once upon");
+  CHECK(written["logprobs"]["tokens"] == added["logprobs"]["tokens"]);
+  CHECK(written["logprobs"]["token_logprobs"] == added["logprobs"]["token_logprobs"]);
+  CHECK(written["logprobs"]["text_offset"][1] == 3);
+  CHECK(added["logprobs"]["text_offset"][1] == 0);
+}
+
 TEST_CASE("http: a text whose ids might not fit into the outbox is refused before it is encoded") {
   ipc::ServerOptions options;
   options.limits.max_outbox_bytes = 64u << 10;
