@@ -3,6 +3,8 @@
 
 #include "tests/ipc/http/http_client.h"
 #include "tests/ipc/real_server.h"
+#include "tests/support/descriptors.h"
+#include "tests/support/skip.h"
 
 using namespace troupe;
 using namespace troupe::ipc::test;
@@ -125,6 +127,40 @@ TEST_CASE("http: a text whose ids might not fit into the outbox is refused befor
   CHECK(status_of(((64u << 10) - 1024) / 5 + 1, false) == 413);
   CHECK(status_of(((64u << 10) - 1024) / 29, true) == 200);
   CHECK(status_of(((64u << 10) - 1024) / 29 + 1, true) == 413);
+}
+
+TEST_CASE("tcp: 200 connections of one user are all answered with few places, and another user is answered meanwhile") {
+  constexpr std::size_t kConnections = 200;
+  if (troupe::test::take_descriptors() < 2 * kConnections + 100)
+    return troupe::test::skip("this process may not have enough descriptors");
+  actors::GatewayOptions limits = embedded_model();
+  limits.model().chat_template = {"turns", "{% for m in messages %}{{ m.content }}{% endfor %}<think>"};
+  limits.max_queued_requests = 32;  // 8 of a guest
+  limits.max_queued_texts = 8;      // 2
+  limits.max_requests_per_user = 24;
+  ipc::ServerOptions options;
+  options.http.listen = {*ipc::parse_tcp_address("tcp://127.0.0.1:0")};
+  options.http.no_auth = true;
+  RealServer server(limits, options);
+  const auto owner = server.connect();
+  complete(*owner, seeded("Once", 1));  // waits for the model
+  std::vector<std::unique_ptr<HttpClient>> clients;
+  for (std::size_t i = 0; i < kConnections; ++i) {
+    clients.push_back(std::make_unique<HttpClient>(server.server->tcp_addresses().at(0)));
+    json body{{"max_tokens", 8}, {"seed", i}, {"stream", i % 3 == 0}};
+    if (i % 2 == 0)
+      body["prompt"] = "Once upon a time";
+    else
+      body["messages"] = json::array({{{"role", "user"}, {"content", "Once upon a time"}}});
+    clients.back()->post(i % 2 == 0 ? "/v1/completions" : "/v1/chat/completions", body.dump());
+  }
+  CHECK(complete(*owner, seeded("The dog", 8)).ended.outcome == scheduler::Outcome::length);
+  for (const auto& client : clients) {
+    const HttpResponse answer = client->expect();
+    INFO(answer.body);
+    REQUIRE(answer.status == 200);
+    REQUIRE(answer.body.find(R"("error")") == std::string::npos);
+  }
 }
 
 TEST_CASE("http: several prompts of one request get what each gets alone, or nothing if one is refused") {
