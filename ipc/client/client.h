@@ -91,7 +91,7 @@ struct Speculation {
 struct Request {
   std::string model{};  ///< empty: the server's only or default model
   std::variant<std::string, std::vector<TokenId>, Conversation> prompt{};  ///< UTF-8 text, exact ids, or messages
-  bool add_special = true;                              ///< text only: begin with BOS as the vocabulary asks
+  bool add_special = true;  ///< text only: begin with BOS as the vocabulary asks
   /// Text only: control tokens written in it become their ids. For text that strangers wrote set it to false, or send
   /// messages, in which none does.
   bool parse_special = true;

@@ -319,8 +319,7 @@ constexpr auto kOwnFields = std::to_array<Field>({
 
     // Of troupe: text and ids.
     {kTokenize, "content", kString, honoured, "", "the text"},
-    {kTokenize, "prompt", kString, honoured, "",
-     "of vLLM, in place of content; then add_special is true by default"},
+    {kTokenize, "prompt", kString, honoured, "", "of vLLM, in place of content; then add_special is true by default"},
     {kTokenize, "add_special", kBoolean, honoured, "", "default false; BOS and EOS, as the vocabulary asks for"},
     {kTokenize, "parse_special", kBoolean, honoured, "", "default true; false: control tokens stay text"},
     {kTokenize, "with_pieces", kBoolean, honoured, "",
