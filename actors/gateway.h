@@ -21,6 +21,7 @@
 #include "actors/serving/served_model.h"
 #include "config/result.h"
 #include "engine/engine.h"
+#include "scheduler/shares/request_line.h"
 
 namespace troupe::actors {
 
@@ -58,6 +59,8 @@ class Gateway {
   // Lets `tokens` more tokens of the choice be sent. Unknown ids are ignored.
   virtual void credit(RequestId id, std::uint64_t tokens) = 0;
 
+  // What a tenant's requests may take together so that no limit refuses one of them for the others (a rule's apart).
+  virtual scheduler::RequestLoad room_of(const scheduler::Tenant& tenant) const = 0;
   // Of the server: ready while any of its models is, failed once all are.
   virtual Readiness readiness() const = 0;
   virtual double load_fraction() const = 0;  // of the default model

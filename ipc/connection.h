@@ -101,7 +101,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   virtual std::optional<Clock::time_point> idle_since() { return std::nullopt; }
   // Of one that is a stranger.
   virtual Stranger stranger() { return {}; }
-  // Whether a stranger has sent what was not looked at yet, though it has read what it was sent.
+  // Whether it has sent what was not looked at yet, though it has read what it was sent.
   virtual bool has_unread() { return false; }
 
  protected:

@@ -74,7 +74,7 @@ bool Hub::close_stranger_for(const std::string& address) {
 }
 
 bool Hub::make_room_for_stranger(const std::string& address) {
-  const std::size_t most = options.limits.max_connections_per_uid;
+  const std::size_t most = strangers_limit(options.limits.max_connections_per_uid);
   if (strangers.connections < most) return true;
   auto all = all_strangers();
   std::vector<Stranger> seen = look_at(all);
@@ -261,7 +261,8 @@ void Hub::tick() {
   bool again = false;
   for (const std::shared_ptr<Connection>& connection : all_connections()) again |= connection->tick(now);
   auto all = all_strangers();
-  while (const auto goes = stranger_beyond_part(look_at(all), options.limits.max_connections_per_uid, now)) {
+  const std::size_t most = strangers_limit(options.limits.max_connections_per_uid);
+  while (const auto goes = stranger_beyond_part(look_at(all), most, now)) {
     all[*goes]->close();
     all.erase(all.begin() + static_cast<std::ptrdiff_t>(*goes));
   }

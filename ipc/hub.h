@@ -22,6 +22,7 @@
 #include "ipc/rate_limits.h"
 #include "ipc/server.h"
 #include "ipc/troupe.pb.h"
+#include "scheduler/shares/request_line.h"
 
 namespace troupe::ipc {
 
@@ -42,6 +43,7 @@ struct Tally {
   actors::TokenMetrics tokens;      // of requests that have ended
   std::uint64_t num_submitted = 0;  // each choice counts: the number of the last one
   RefusalPace refusals;
+  scheduler::RequestLine line;  // of requests in the gateway, and of those that wait for it over HTTP
 };
 
 // A request as it came, for ServerOptions::on_ended.

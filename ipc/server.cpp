@@ -310,23 +310,24 @@ std::optional<Rejection> Server::Impl::make_room_for(std::uint32_t uid) {
 
 void Server::Impl::close_idle_for(std::uint32_t uid, bool of_others) {
   const User& own = hub.user(uid);
-  std::shared_ptr<Connection> longest;
-  std::optional<Clock::time_point> since;
+  std::vector<std::pair<Clock::time_point, Connection*>> idle;
   for (const auto& connection : hub.connections) {
     const User& other = connection->user();
     const bool may_go = &other == &own || (of_others && other.connections > own.connections);
-    const auto idle = may_go ? connection->idle_since() : std::nullopt;
-    if (!idle || (since && *since <= *idle)) continue;
-    since = idle;
-    longest = connection;
+    if (const auto since = may_go ? connection->idle_since() : std::nullopt)
+      idle.emplace_back(*since, connection.get());
   }
-  if (longest) longest->close();  // as after the keep-alive timeout
+  // What lies in a socket is a request that is not read yet. Asking the kernel costs more than sorting.
+  std::ranges::sort(idle);
+  const auto longest = std::ranges::find_if_not(idle, &Connection::has_unread,
+                                                [](const auto& each) -> Connection& { return *each.second; });
+  if (longest != idle.end()) longest->second->close();  // as after the keep-alive timeout
 }
 
 std::optional<Rejection> Server::Impl::make_room_for_stranger(const std::string& address) {
   if (!hub.make_room_for_stranger(address))
     return Rejection{Outcome::quota, kTcpUser, false, hub.strangers.connections,
-                     hub.options.limits.max_connections_per_uid};
+                     strangers_limit(hub.options.limits.max_connections_per_uid)};
   if (are_enough(kTcpUser) && !hub.close_stranger_for(address) && hub.strangers.connections == 0)
     close_idle_for(kTcpUser, /*of_others=*/true);
   return are_enough(kTcpUser);

@@ -77,7 +77,7 @@ struct ServerOptions {
 };
 
 // Frames up to this size do not count against max_buffer_bytes while they are read.
-inline constexpr std::uint32_t kSmallFrameBytes = 64u << 10;
+inline constexpr std::uint32_t kSmallFrameBytes = 16u << 10;
 
 // Descriptors that a server needs besides its connections: libraries, the model file, logs, timers, listening.
 inline constexpr std::uint32_t kOtherDescriptors = 64;

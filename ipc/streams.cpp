@@ -10,6 +10,20 @@ namespace troupe::ipc {
 
 using scheduler::Outcome;
 
+namespace {
+
+// Of a request that comes in frames, which waits in no line.
+scheduler::RequestLoad load_of(const actors::Request& request) {
+  const std::uint64_t bytes = actors::input_bytes(request);
+  return {.live = request.num_choices,
+          .waiting = request.num_choices,
+          .prompt_bytes = bytes,
+          .texts = bytes > actors::kMaxTextInActor ? 1u : 0u,
+          .vector_bytes = request.embed ? bytes : 0};
+}
+
+}  // namespace
+
 Streams::Stream* Streams::find(std::uint64_t number) {
   const auto found = streams_.find(number);
   return found == streams_.end() ? nullptr : &found->second;
@@ -47,6 +61,7 @@ void Streams::submit(Stream& stream, actors::Request request, std::shared_ptr<ac
   stream.num_open += request.num_choices;
   request.uid = uid_;
   request.protocol = stream.arrival.protocol;
+  if (!stream.held) stream.held = stream.tally->line.take(load_of(request));
   const actors::RequestId first = hub_.gateway->submit(std::move(request), std::move(sink));
   for (std::size_t i = before; i < stream.choices.size(); ++i) {
     stream.choices[i].request = first + (i - before);
@@ -57,6 +72,7 @@ void Streams::submit(Stream& stream, actors::Request request, std::shared_ptr<ac
 Streams::Stream* Streams::enter_tokens(std::uint64_t number, const actors::TokenRun& run) {
   const auto found = streams_.find(number);
   if (found == streams_.end()) return nullptr;
+  found->second.held.begun();
   Choice& choice = found->second.choices.at(run.choice);
   const std::uint64_t count = run.ids.size();
   if (found->second.implicit_credit) {

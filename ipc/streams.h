@@ -30,7 +30,8 @@ class Streams {
   };
   // A request that is not fully answered.
   struct Stream {
-    std::shared_ptr<Tally> tally;  // of the tenant that it came for
+    std::shared_ptr<Tally> tally;         // of the tenant that it came for
+    scheduler::RequestLine::Held held{};  // of the tally's line
     Arrival arrival;
     RequestKind kind = RequestKind::other;
     std::uint64_t count = 1;       // of requests, as RequestCounts counts them

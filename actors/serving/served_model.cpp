@@ -103,13 +103,13 @@ void ServedModel::find_reasoning(TimeBudget& time, const std::atomic<bool>* inte
 Status ServedModel::take_chat_template(const ChatTemplateChoice& choice, TimeBudget& time,
                                        const std::atomic<bool>* interrupt) {
   if (!model_) return Error{ErrorCode::invalid_argument, "an encoder has no use for a chat template"};
-  const std::string_view likely = engine::chat::likely_template(info().family, tokenizer().get());
+  likely_template_ = engine::chat::likely_template(info().family, tokenizer().get());
   const std::string remedy =
-      likely.empty() ? "; start the server with --chat-template FILE or NAME, or send text (/v1/completions)"
-                     : fmt::format(
-                           "; models of its kind were trained with the template {0}: start the server with "
-                           "--chat-template {0}, or send text (/v1/completions)",
-                           likely);
+      likely_template_.empty() ? "; start the server with --chat-template FILE or NAME, or send text (/v1/completions)"
+                               : fmt::format(
+                                     "; models of its kind were trained with the template {0}: start the server with "
+                                     "--chat-template {0}, or send text (/v1/completions)",
+                                     likely_template_);
   if (!choice.source.empty()) {
     auto tried = tried_template(choice.source, choice.name, template_limits_, time, interrupt);
     if (!tried) return tried.error();

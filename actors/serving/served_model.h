@@ -62,6 +62,8 @@ class ServedModel {
   // Null if it has none, or none that can be used: then messages are refused, with chat_problem() as the reason.
   const std::shared_ptr<const engine::chat::ChatTemplate>& chat_template() const { return chat_template_; }
   const std::string& chat_problem() const { return chat_problem_; }
+  // The name of the template that models of its kind were trained with; empty: it is not known.
+  std::string_view likely_chat_template() const { return likely_template_; }
   // The template of this conversation: where it has tools, and the file a template `tool_use` for them, that one,
   // unless another template was asked for; else chat_template(). O(bytes of the conversation's JSON).
   const std::shared_ptr<const engine::chat::ChatTemplate>& chat_template_for(const ChatPrompt& chat) const;
@@ -103,7 +105,8 @@ class ServedModel {
   std::shared_ptr<const engine::chat::ChatTemplate> tool_template_;
   engine::chat::Limits template_limits_;
   std::string chat_problem_, tool_problem_;
-  std::size_t longest_piece_ = 0;  // bytes of a token's text, of a model with a chat template
+  std::string_view likely_template_;  // of a builtin template
+  std::size_t longest_piece_ = 0;     // bytes of a token's text, of a model with a chat template
   engine::ReasoningMarkers reasoning_;
   bool begins_reasoning_ = false;
 };

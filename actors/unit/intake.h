@@ -29,7 +29,6 @@
 namespace troupe::actors {
 
 // Texts up to this size are encoded inside an actor (some 100 us); longer ones on the text threads.
-inline constexpr std::size_t kMaxTextInActor = 4096;
 
 class Intake : public ActorBase {
  public:

@@ -93,7 +93,7 @@ Result<client::Request> make_request(const config::RunOptions& options, const co
       request.prompt = std::move(*text);
   }
   request.model = options.model_name;
-  request.parse_special = options.special;
+  request.parse_special = !options.no_parse_special;
   request.stop = options.stop;
   request.priority = static_cast<std::int32_t>(options.priority);
   request.cache_scope = options.scope;

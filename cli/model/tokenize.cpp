@@ -67,7 +67,7 @@ Result<int> tokenize(const config::TokenizeOptions& options, const config::Given
   if (options.decode) return decode(**tokenizer, *text, options.raw);
 
   const std::vector<TokenId> ids =
-      (*tokenizer)->encode(*text, {.add_special = !options.no_bos, .parse_special = options.special});
+      (*tokenizer)->encode(*text, {.add_special = !options.no_bos, .parse_special = !options.no_parse_special});
   if (options.ids) {
     std::cout << format_ids(ids) << '\n';
     return kExitOk;

@@ -147,7 +147,7 @@ std::vector<CommandInfo> make_commands() {
        "Uses the vocabulary of a model file directly; no server is needed. The text is the arguments joined by spaces, "
        "else the file of -f, else stdin. What is piped in beside arguments goes before them (</dev/null: without it).",
        {"troupe tokenize Once upon a time", "troupe tokenize --ids -f story.txt",
-        "troupe tokenize --decode 1 424 437 261 399", "troupe tokenize -m llama.gguf --special \"<s>Hello\""}},
+        "troupe tokenize --decode 1 424 437 261 399", "troupe tokenize -m llama.gguf --no-parse-special \"<s>Hello\""}},
       {Command::inspect,
        "inspect",
        "show what is in a model file",

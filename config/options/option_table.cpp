@@ -311,7 +311,9 @@ std::span<const Option> option_table() {
        "who shares the prefix cache: \"public\" all users, another name a part of yours; none: you (load: a new one)",
        kPerRequest},
       {&TokenTextOptions::special, "special", "", kRequest, "", kAny,
-       "text of control tokens (\"<s>\") becomes those tokens", kPerRequest},
+       "text of control tokens (\"<s>\") becomes those tokens; run and tokenize: as it does anyway", kPerRequest},
+      {&ControlTokenOptions::no_parse_special, "no-parse-special", "", kRequest, "", kAny,
+       "text of control tokens stays text, also with --special: for what others wrote", kPerRequest},
 
       {&SamplingOptions::temperature, kTemperature.option, "--temperature", kSampling, "T", range_of(kTemperature),
        "temperature; 0: always the likeliest token", kPerRequest},

@@ -101,6 +101,10 @@ struct TokenTextOptions : TextOptions {
   bool special = false;
 };
 
+struct ControlTokenOptions {  // run, tokenize
+  bool no_parse_special = false;
+};
+
 struct EndsOptions {
   bool no_bos = false;
 };
@@ -350,13 +354,13 @@ struct Joined : Groups... {};
 // The values of all options, each once: what the parser fills. A subcommand gets its OptionSet of them.
 struct Options
     : Joined<HelpOptions, ConfigOptions, EngineOptions, ContextOptions, ProfileOptions, SocketOptions, RequestOptions,
-             TokenTextOptions, EndsOptions, RawOptions, JsonOptions, FormatOptions, SessionsDirOptions, ServerOptions,
-             GatewayLimits, ConnectionLimits, LogOptions, AnswerOptions, ConversationOptions, ChatFlagOptions,
-             ShownOptions, AnchorOptions, VerboseOptions, VectorOptions, StatusFormatOptions, ScreenOptions,
-             CaseOptions, MachineOptions, PaceOptions, PromptOptions, FaultOptions, LoadTenantOptions, GoalOptions,
-             ReportOptions, PassageOptions, LogitsOptions, DecodeOptions, SpeculationOptions, UsageFileOptions,
-             PeriodOptions, KeysFileOptions, KeyOptions, TcpOptions, AnywayOptions, DryRunOptions, StateOptions,
-             ReplaceOptions> {};
+             TokenTextOptions, ControlTokenOptions, EndsOptions, RawOptions, JsonOptions, FormatOptions,
+             SessionsDirOptions, ServerOptions, GatewayLimits, ConnectionLimits, LogOptions, AnswerOptions,
+             ConversationOptions, ChatFlagOptions, ShownOptions, AnchorOptions, VerboseOptions, VectorOptions,
+             StatusFormatOptions, ScreenOptions, CaseOptions, MachineOptions, PaceOptions, PromptOptions, FaultOptions,
+             LoadTenantOptions, GoalOptions, ReportOptions, PassageOptions, LogitsOptions, DecodeOptions,
+             SpeculationOptions, UsageFileOptions, PeriodOptions, KeysFileOptions, KeyOptions, TcpOptions,
+             AnywayOptions, DryRunOptions, StateOptions, ReplaceOptions> {};
 
 // The options of a subcommand.
 template <class... Groups>
@@ -372,11 +376,13 @@ using Configured = OptionSet<ConfigOptions, HelpOptions, Groups...>;
 using ServeOptions = Configured<EngineOptions, SpeculationOptions, ContextOptions, ProfileOptions, SocketOptions,
                                 UsageFileOptions, KeysFileOptions, TcpOptions, SessionsDirOptions, ServerOptions,
                                 LengthOptions, GatewayLimits, ConnectionLimits, LogOptions>;
-using RunOptions = Configured<SocketOptions, RequestOptions, SpeculationOptions, AnswerOptions, ConversationOptions,
-                              ChatFlagOptions, VerboseOptions, TokenTextOptions, RawOptions, JsonOptions>;
+using RunOptions =
+    Configured<SocketOptions, RequestOptions, SpeculationOptions, AnswerOptions, ConversationOptions, ChatFlagOptions,
+               VerboseOptions, TokenTextOptions, ControlTokenOptions, RawOptions, JsonOptions>;
 using BenchOptions = Configured<EngineOptions, ContextOptions, ProfileOptions, CaseOptions, FormatOptions>;
 using EvalOptions = Configured<EngineOptions, ContextOptions, LogitsOptions, TextOptions, JsonOptions>;
-using TokenizeOptions = Configured<ModelOptions, TokenTextOptions, EndsOptions, RawOptions, DecodeOptions>;
+using TokenizeOptions =
+    Configured<ModelOptions, TokenTextOptions, ControlTokenOptions, EndsOptions, RawOptions, DecodeOptions>;
 using InspectOptions = Configured<ModelOptions, FitOptions, ContextOptions, ParallelOptions, ShownOptions, JsonOptions>;
 using StatusOptions = Configured<SocketOptions, StatusFormatOptions, VerboseOptions, JsonOptions>;
 using TopOptions = Configured<SocketOptions, ScreenOptions>;

@@ -56,8 +56,8 @@ struct GatewayLimits : ParallelOptions, StepLimits, StreamLimits, TextLimits, Se
 
 // What the sockets' side keeps.
 struct ConnectionLimits {
-  std::uint32_t max_connections = 256;
-  std::uint32_t max_connections_per_uid = 64;
+  std::uint32_t max_connections = 4096;
+  std::uint32_t max_connections_per_uid = 1024;
   std::uint32_t max_streams = 64;
   Bytes max_frame_bytes = 4u << 20;
   Bytes max_outbox_bytes = 16u << 20;

@@ -21,7 +21,8 @@ namespace troupe::engine {
 enum class TokenKind : std::uint8_t { normal, unknown, control, user_defined, unused, byte };
 
 struct EncodeOptions {
-  bool add_special = true;     // add BOS and EOS if the vocabulary asks for them
+  // Add BOS and EOS if the vocabulary asks for them; with parse_special no BOS before a text that begins with it.
+  bool add_special = true;
   bool continues = false;      // the text is continued: no EOS, which would stand between the two
   bool parse_special = false;  // text of control tokens becomes their id
   // If another thread sets it, encode() soon throws Interrupted. May be null.

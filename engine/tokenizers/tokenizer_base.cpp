@@ -82,8 +82,10 @@ std::vector<TokenId> BaseTokenizer::encode(std::string_view text, EncodeOptions 
   Interrupt interrupt(options.interrupt);
   std::vector<TokenId> ids;
   ids.reserve(text.size() / 3 + 2);
-  if (options.add_special && rules_.add_bos) ids.push_back(*vocabulary_.bos());
   const LongestMatch& specials = options.parse_special ? specials_ : user_defined_;
+  const auto first = options.parse_special ? specials.find(text) : std::nullopt;
+  const bool begins_with_bos = first && first->id == vocabulary_.bos();
+  if (options.add_special && rules_.add_bos && !begins_with_bos) ids.push_back(*vocabulary_.bos());
   encode_around_specials(
       text, [&](std::size_t position) { return specials.find(text.substr(position)); }, ids, interrupt);
   if (options.add_special && rules_.add_eos && !options.continues) ids.push_back(*vocabulary_.eos());

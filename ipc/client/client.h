@@ -91,8 +91,10 @@ struct Speculation {
 struct Request {
   std::string model{};  ///< empty: the server's only or default model
   std::variant<std::string, std::vector<TokenId>, Conversation> prompt{};  ///< UTF-8 text, exact ids, or messages
-  bool add_special = true;                              ///< text only: begin with BOS as the vocabulary asks
-  bool parse_special = false;                           ///< text only: control tokens written as text become their ids
+  bool add_special = true;  ///< text only: begin with BOS as the vocabulary asks
+  /// Text only: control tokens written in it become their ids. For text that strangers wrote set it to false, or send
+  /// messages, in which none does.
+  bool parse_special = true;
   Sampling sampling{};                                  ///< how tokens are chosen
   std::vector<std::string> stop{};                      ///< strings that end the answer and are not part of it
   std::optional<std::chrono::milliseconds> deadline{};  ///< from arrival, enforced by the server
@@ -600,7 +602,7 @@ class Client {
                                                const RetryPolicy& retry = {});
 
   /// Token ids of `text`. Waits, not in a callback. Errors: io, protocol, or the server's refusal.
-  Result<std::vector<TokenId>> tokenize(const std::string& text, bool add_special = true, bool parse_special = false,
+  Result<std::vector<TokenId>> tokenize(const std::string& text, bool add_special = true, bool parse_special = true,
                                         const std::string& model = {});
   /// The bytes of `ids`, at most 65,536 of them; may be invalid UTF-8. Waits, not in a callback. Errors as tokenize().
   Result<std::string> detokenize(const std::vector<TokenId>& ids, const std::string& model = {});

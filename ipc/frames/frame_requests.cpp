@@ -280,7 +280,7 @@ void FrameConnection::on_tokenize(v1::Tokenize& tokenize) {
   if (const std::size_t bytes = tokenize.text().size(); bytes > most)
     return answer(stream, scheduler::above(Outcome::too_long, "text", "the text's size in bytes", bytes, most));
   const engine::EncodeOptions options{.add_special = !tokenize.has_add_special() || tokenize.add_special(),
-                                      .parse_special = tokenize.parse_special()};
+                                      .parse_special = !tokenize.has_parse_special() || tokenize.parse_special()};
   opened->unwanted = hub_.gateway->tokenize(
       {tenant_, tokenize.model()}, std::move(*tokenize.mutable_text()), options,
       [tell = Answering{outbox_, stream, hub_.options.limits.max_frame_bytes}, stream](actors::Tokenized answer) {

@@ -266,7 +266,7 @@ RequestOrRefusal to_request(v1::Generate& generate, const scheduler::Tenant& ten
     request.prompt = std::vector<TokenId>(ids.begin(), ids.end());
   }
   request.add_special = !generate.has_add_special() || generate.add_special();
-  request.parse_special = generate.parse_special();
+  request.parse_special = !generate.has_parse_special() || generate.parse_special();
   request.sampling = to_params(generate.sampling());
   request.sampling.num_logprobs = generate.has_logprobs() ? clamped<std::int32_t>(generate.logprobs()) : -1;
   request.has_seed = generate.sampling().has_seed();

@@ -107,14 +107,22 @@ void begin_answer(const std::shared_ptr<ApiCall>& call, Exchange& exchange) {
                   });
 }
 
+Asked asked_by(const ApiCall& call, std::size_t body_bytes) {
+  Asked asked{.model = call.request.model,
+              .streams = call.stream,
+              .ignored = fmt::format("{}", fmt::join(call.ignored, ", ")),
+              .num_choices = call.num_choices()};
+  if (call.request.embed) asked.num_vectors = static_cast<std::uint32_t>(call.request.embed->count());
+  if (call.conversation || body_bytes > actors::kMaxTextInActor)
+    asked.num_texts = static_cast<std::uint32_t>(1 + call.more_prompts.size());
+  return asked;
+}
+
 Act read_answer(api::Endpoint endpoint, const Request& request, const ReadContext& context) {
   const api::Dialect dialect = api::info(endpoint).dialect;
   auto parsed = api::parse_call(endpoint, request.body, api_context(context));
   if (auto* error = std::get_if<ApiError>(&parsed)) return refuse_with(std::move(*error), dialect);
-  if (context.model != nullptr) *context.model = std::get<ApiCall>(parsed).request.model;
-  if (context.ignored != nullptr)
-    *context.ignored = fmt::format("{}", fmt::join(std::get<ApiCall>(parsed).ignored, ", "));
-  if (context.streams != nullptr) *context.streams = std::get<ApiCall>(parsed).stream;
+  if (context.asked != nullptr) *context.asked = asked_by(std::get<ApiCall>(parsed), request.body.size());
   return [call = std::make_shared<ApiCall>(std::get<ApiCall>(std::move(parsed)))](Exchange& exchange) {
     begin_answer(call, exchange);
   };

@@ -97,7 +97,7 @@ Act read_text(api::Endpoint endpoint, const Request& request, const ReadContext&
               void (*act)(const std::shared_ptr<ApiCall>&, Exchange&)) {
   auto parsed = api::parse_call(endpoint, request.body, api_context(context));
   if (auto* error = std::get_if<ApiError>(&parsed)) return refuse_with(std::move(*error), api::info(endpoint).dialect);
-  if (context.model != nullptr) *context.model = std::get<ApiCall>(parsed).request.model;
+  if (context.asked != nullptr) context.asked->model = std::get<ApiCall>(parsed).request.model;
   return [act, call = std::make_shared<ApiCall>(std::get<ApiCall>(std::move(parsed)))](Exchange& exchange) {
     act(call, exchange);
   };

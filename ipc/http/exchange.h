@@ -48,15 +48,23 @@ class Exchange {
 // What is to be done for a request that has been read.
 using Act = std::function<void(Exchange&)>;
 
+// What a body that was read asks for; nothing if it is refused.
+struct Asked {
+  std::string model{};            // the name of the one that is to answer
+  bool streams = false;           // the answer comes in pieces
+  std::string ignored{};          // fields that are passed over, with ", " between them
+  std::uint32_t num_choices = 0;  // of answers by the gateway's stream table
+  std::uint32_t num_texts = 0;    // that are encoded for them on text threads
+  std::uint32_t num_vectors = 0;
+};
+
 // What reading a body needs to know.
 struct ReadContext {
   scheduler::Tenant tenant{};
   std::uint32_t uid = 0;
   std::uint64_t max_prompt_bytes = 0;
   const actors::Gateway* gateway = nullptr;
-  std::string* model = nullptr;    // set to the name of the model that is to answer; null: nothing is set
-  bool* streams = nullptr;         // likewise: whether its answer comes in pieces
-  std::string* ignored = nullptr;  // likewise: fields of the body that are passed over, with ", " between them
+  Asked* asked = nullptr;  // filled in; null: it is not
 };
 
 // An endpoint. `read` checks the request on any thread, as a body of megabytes takes long; what it returns runs on the

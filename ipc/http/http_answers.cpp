@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "config/assert.h"
@@ -83,7 +84,8 @@ void HttpConnection::open_stream(std::uint64_t count) {
   Arrival arrival{
       .tenant = tenant_, .protocol = actors::Protocol::http, .client_id = answering_->id, .at = answering_->since};
   arrival.set_model(answering_->model);
-  streams_.enter(answering_->number, answering_->kind, tally_, count, std::move(arrival));
+  streams_.enter(answering_->number, answering_->kind, tally_, count, std::move(arrival)).held =
+      std::move(answering_->held);
 }
 
 void HttpConnection::respond(Response response) { reply_later()(std::move(response)); }
@@ -115,7 +117,13 @@ void HttpConnection::cancel_with_client(actors::CancelFlag flag) {
 }
 
 void HttpConnection::submit(std::vector<actors::Request> requests, std::unique_ptr<api::ApiAnswer> answer) {
-  for (actors::Request& each : requests) each.client_id = answering_->id;
+  for (actors::Request& each : requests) {
+    each.client_id = answering_->id;
+    // It counts from the request's arrival.
+    if (each.deadline)
+      each.deadline = std::max(*each.deadline - std::chrono::round<std::chrono::milliseconds>(answering_->waited),
+                               std::chrono::milliseconds(0));
+  }
   if (requests.front().embed) {
     TROUPE_ASSERT(requests.size() == 1);
     auto sink = std::make_shared<WholeAnswerSink>(reply_later(), std::move(answer));
@@ -133,7 +141,7 @@ void HttpConnection::submit(std::vector<actors::Request> requests, std::unique_p
     const std::uint32_t first = std::exchange(first_choice, first_choice + each.num_choices);
     each.credit = kImplicitCredit;
     streams_.submit(stream, std::move(each),
-                    std::make_shared<OutboxSink>(outbox_, answering_->number, first, answering_->answer->streams()));
+                    std::make_shared<OutboxSink>(outbox_, answering_->number, first, /*notes_admission=*/true));
   }
 }
 
@@ -169,7 +177,10 @@ void HttpConnection::encode(Outgoing&& item, std::string& bytes) {
 
 void HttpConnection::on_note(StreamNote note, std::string& bytes) {
   if (note == StreamNote::silent) return write(answering_->answer->on_silence(), bytes);
-  if (++answering_->num_admitted < streams_.find(answering_->number)->choices.size()) return;
+  Streams::Stream& stream = *streams_.find(answering_->number);
+  if (++answering_->num_admitted < stream.choices.size()) return;
+  stream.held.encoded();
+  if (!answering_->answer->streams()) return;
   answering_->silence.admitted(Clock::now());
   arm_silence();
 }
@@ -274,6 +285,7 @@ void HttpConnection::on_close() {
   event_.cancel();
   resume_.cancel();
   silence_timer_.cancel();
+  line_timer_.cancel();
 }
 
 void HttpConnection::close_when_flushed() {

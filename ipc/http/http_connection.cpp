@@ -21,11 +21,14 @@ using scheduler::Outcome;
 using Stage = RequestReader::Stage;
 
 // What a client may send ahead of an answer; the rest stays in the socket.
-constexpr std::size_t kMaxPendingBytes = 64u << 10;
+constexpr std::size_t kMaxPendingBytes = 16u << 10;
 // With so many bytes ahead nothing is read: how often it is checked whether the client has hung up.
 constexpr std::chrono::milliseconds kHangUpInterval{100};
 // Of a body at least so much must come within each stall_timeout.
 constexpr std::size_t kMinBodyBytes = 1024;
+// A request in the line of its tenant is woken when there may be room; this often it looks by itself, and an answer in
+// pieces shows that it is alive.
+constexpr std::chrono::milliseconds kLineInterval{1000};
 // A request that waits for the model looks for it this often.
 constexpr std::chrono::milliseconds kLoadInterval{50};
 
@@ -38,7 +41,19 @@ bool is_loading(const actors::Gateway& gateway, const std::string& name) {
 
 // Large bodies wait for room that all share (max_buffer_bytes).
 BadRequest too_large_without_key() {
-  return {413, fmt::format("without a key a body has at most {} bytes", kSmallFrameBytes)};
+  return {413, fmt::format("without a key a body has at most {} bytes", kStrangerBodyBytes)};
+}
+
+// What a request takes of its tenant's limits, at most: its prompts are part of its body, and no token has less than a
+// byte.
+scheduler::RequestLoad load_of(const Asked& asked, std::size_t body_bytes, const actors::Gateway& gateway) {
+  scheduler::RequestLoad load{
+      .live = asked.num_choices, .waiting = asked.num_choices, .prompt_bytes = body_bytes, .texts = asked.num_texts};
+  const auto model = asked.num_vectors > 0 ? gateway.model(asked.model) : nullptr;
+  if (model)
+    load.vector_bytes =
+        body_bytes * (1 + sizeof(TokenId)) + std::uint64_t{asked.num_vectors} * model->info().dim * sizeof(float);
+  return load;
 }
 
 bool needs_model(RequestKind kind) { return kind == RequestKind::generate || kind == RequestKind::embed; }
@@ -52,7 +67,8 @@ HttpConnection::HttpConnection(Hub& hub, Caller caller, Socket&& socket, std::st
       pending_(std::move(received)),
       event_(hub.io, Clock::time_point::max()),
       resume_(hub.io),
-      silence_timer_(hub.io) {}
+      silence_timer_(hub.io),
+      line_timer_(hub.io) {}
 
 void HttpConnection::start() {
   spawn(read_loop());
@@ -102,7 +118,7 @@ void HttpConnection::on_end_of_input(bool is_broken) {
   if (!socket_.is_open()) return;
   input_ended_ = true;
   // A client that has closed its sending side waits for no tokens; what is answered already is sent.
-  if (is_broken || lingering_ || awaits_gateway()) return close();
+  if (is_broken || lingering_ || awaits_gateway() || in_line_) return close();
   event_.cancel();
 }
 
@@ -158,7 +174,7 @@ asio::awaitable<void> HttpConnection::serve_loop() {
 asio::awaitable<void> HttpConnection::make_room_for_body() {
   const std::size_t bytes = reader_.body_bytes();
   if (bytes <= kSmallFrameBytes || bytes <= input_.bytes()) co_return;
-  if (is_stranger()) co_return reject(error_response(too_large_without_key()));
+  if (is_stranger() && bytes > kStrangerBodyBytes) co_return reject(error_response(too_large_without_key()));
   const Clock::time_point begun = Clock::now();
   const bool has_room = co_await wait_for_room(std::min<std::uint64_t>(bytes * 2, hub_.options.limits.max_frame_bytes),
                                                begun + hub_.options.limits.stall_timeout);
@@ -208,7 +224,7 @@ asio::awaitable<void> HttpConnection::on_head() {
                 .retry_after = user_->questions.seconds_to_next(Clock::now())},
         route_->dialect));
   if (head.length.value_or(0) > kSmallFrameBytes) {
-    if (is_stranger()) co_return reject(error_response(too_large_without_key()));
+    if (is_stranger() && *head.length > kStrangerBodyBytes) co_return reject(error_response(too_large_without_key()));
     co_await wait_for_room(*head.length);
     if (!closing_) reader_.reserve_body();
   }
@@ -368,18 +384,40 @@ asio::awaitable<void> HttpConnection::wait_until_loaded(std::string model, bool 
   held_back_ = false;
 }
 
+// More than the gateway takes of a tenant waits here, and its bytes count as those of a body that is read. Where they
+// have no room, the gateway refuses it.
+asio::awaitable<void> HttpConnection::wait_in_line(const Asked& asked, std::size_t body_bytes) {
+  const std::shared_ptr<Tally> tally = tally_;  // a reload may change the connection's
+  const bool is_owner = tenant_.is_owner;
+  const scheduler::RequestLoad load = load_of(asked, body_bytes, *hub_.gateway);
+  const auto has_room = [&] { return tally->line.has_room(load, hub_.gateway->room_of(tenant_)); };
+  if ((!tally->line.is_empty(is_owner) || !has_room()) && input_.grow_to(body_bytes)) {
+    const scheduler::RequestLine::Place place(tally->line, is_owner, [this] { line_timer_.cancel(); });
+    const Clock::time_point begun = Clock::now();
+    asio::error_code ignored;
+    held_back_ = in_line_ = true;
+    while (!closing_ && !hub_.draining && !(place.is_first() && has_room())) {
+      if (asked.streams) end_silence_of_load();
+      line_timer_.expires_after(kLineInterval);
+      co_await line_timer_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+    }
+    held_back_ = in_line_ = false;
+    answering_->waited = Clock::now() - begun;
+  }
+  if (closing_) co_return;
+  answering_->held = tally_->line.take(load);
+}
+
 asio::awaitable<void> HttpConnection::on_request() {
   request_ended_ = true;
   Request request = reader_.take();
-  std::string model, ignored;
-  bool streams = false;
+  const std::size_t body_bytes = request.body.size();
+  Asked asked;
   const ReadContext context{.tenant = tenant_,
                             .uid = caller_.peer.uid,
                             .max_prompt_bytes = max_prompt_bytes(hub_.options.limits.max_frame_bytes),
                             .gateway = hub_.gateway,
-                            .model = &model,
-                            .streams = &streams,
-                            .ignored = &ignored};
+                            .asked = &asked};
   Act act;
   if (request.body.size() <= kMaxInlineFrameBytes) {
     const Doing doing(hub_.activity, "checks a request for ", route_->path.data(), active_for());
@@ -387,11 +425,12 @@ asio::awaitable<void> HttpConnection::on_request() {
   } else {
     co_await elsewhere([&] { act = route_->read(std::move(request), context); });
   }
-  if (!ignored.empty()) answering_->framing.fields.push_back({"x-troupe-ignored", std::move(ignored)});
-  if (needs_model(route_->kind)) co_await wait_until_loaded(model, streams);
+  if (!asked.ignored.empty()) answering_->framing.fields.push_back({"x-troupe-ignored", std::move(asked.ignored)});
+  if (needs_model(route_->kind)) co_await wait_until_loaded(asked.model, asked.streams);
+  if (asked.num_choices > 0) co_await wait_in_line(asked, body_bytes);
   input_.shrink_to(0);
   if (closing_) co_return;
-  answering_->model = std::move(model);
+  answering_->model = std::move(asked.model);
   {
     const Doing doing(hub_.activity, "answers ", route_->path.data(), active_for());
     act(*this);
@@ -400,14 +439,10 @@ asio::awaitable<void> HttpConnection::on_request() {
   if (input_ended_ && awaits_gateway()) close();
 }
 
-// What lies in the socket is a request that is not read yet.
 std::optional<Clock::time_point> HttpConnection::idle_since() {
   const bool is_kept = number_ > 0 && !closing_ && !end_after_writing_ && !answering_ && !decoding_ && !held_back_ &&
                        !input_ended_ && pending_.empty() && reader_.stage() == Stage::idle && outbox_->bytes() == 0;
-  if (!is_kept) return std::nullopt;
-  char byte = 0;
-  if (::recv(socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0) return std::nullopt;
-  return head_since_;
+  return is_kept ? std::optional(head_since_) : std::nullopt;
 }
 
 Stranger HttpConnection::stranger() {

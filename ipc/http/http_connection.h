@@ -51,6 +51,8 @@ class HttpConnection final : public Connection, private Exchange {
     bool streams = false;                                  // the head of an answer in pieces has been written, or waits
     api::StreamSilence silence;                            // of an answer in pieces
     std::size_t num_admitted = 0;                          // choices
+    Clock::duration waited{};                              // in wait_in_line()
+    scheduler::RequestLine::Held held;                     // until it has a stream, which takes it over
   };
 
   // Reads bytes and keeps them for serve_loop().
@@ -70,6 +72,8 @@ class HttpConnection final : public Connection, private Exchange {
   asio::awaitable<void> on_request();
   asio::awaitable<void> make_room_for_body();
   asio::awaitable<void> wait_until_loaded(std::string model, bool streams);
+  // Until the gateway has room for the request beside others of its tenant.
+  asio::awaitable<void> wait_in_line(const Asked& asked, std::size_t body_bytes);
   // The same of an answer in pieces that waits for its model: the head, then what clients pass over.
   void end_silence_of_load();
   // Waits until bytes have come, an answer has ended, or the connection closes.
@@ -126,6 +130,7 @@ class HttpConnection final : public Connection, private Exchange {
   asio::steady_timer event_;   // never expires; cancelled for something()
   asio::steady_timer resume_;  // the timer of read_loop()
   asio::steady_timer silence_timer_;
+  asio::steady_timer line_timer_;  // of wait_in_line()
   const Route* route_ = nullptr;
   std::uint64_t number_ = 0;  // of the last request
   std::optional<Answering> answering_;
@@ -136,6 +141,7 @@ class HttpConnection final : public Connection, private Exchange {
   std::size_t body_then_ = 0;
   MessageArrival body_arrival_;
   bool key_is_checked_ = false;  // the request that is being answered waits for it
+  bool in_line_ = false;         // the request that is being answered is in wait_in_line()
   bool request_ended_ = false;   // since the last read
   bool input_ended_ = false;     // the client has closed its sending side
   bool end_after_writing_ = false;

@@ -28,7 +28,8 @@ std::string head_bytes(const Response& response, const Framing& framing) {
 }  // namespace
 
 Response error_response(const api::ApiError& error, api::Dialect dialect, scheduler::Outcome outcome) {
-  Response response{.status = error.status, .body = api::error_body(error, dialect), .outcome = outcome};
+  Response response{
+      .status = api::known_status(error, dialect), .body = api::error_body(error, dialect), .outcome = outcome};
   add_retry_fields(response, error.retry_after, error.retryable);
   if (error.status == 401) response.fields.push_back({"WWW-Authenticate", "Bearer"});
   return response;
@@ -103,7 +104,7 @@ std::string http_date(std::int64_t unix_seconds) {
 }
 
 std::string_view reason_of(int status) {
-  static constexpr std::array<std::pair<int, std::string_view>, 25> kReasons{{
+  static constexpr std::array<std::pair<int, std::string_view>, 26> kReasons{{
       {100, "Continue"},
       {200, "OK"},
       {204, "No Content"},

@@ -1,10 +1,11 @@
 // Connections over TCP that have shown no right key, where keys are asked for: which of them goes first. Plain: time is
 // an argument.
 //
-// They have places of their own, as many as one user, and all of them may be used for a moment, by clients that open
+// They have places of their own, 64 at most, and all of them may be used for a moment, by clients that open
 // many connections and then show their key on each. What stays without a key is kept to a small part.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -25,6 +26,13 @@ struct Stranger {
 
 // After this time a connection without a right key counts as one that stays.
 inline constexpr std::chrono::milliseconds kStrangerGrace{1000};
+
+// Their places, however many connections a user may have.
+[[nodiscard]] constexpr std::size_t strangers_limit(std::size_t connections_per_user) {
+  return std::min<std::size_t>(connections_per_user, 64);
+}
+// A body without a right key is no longer than this.
+inline constexpr std::uint32_t kStrangerBodyBytes = 64u << 10;
 
 // Of `limit` places: the part of those that stay, and what one peer may have of it.
 [[nodiscard]] constexpr std::size_t strangers_part(std::size_t limit) { return limit < 8 ? 1 : limit / 4; }

@@ -25,7 +25,7 @@ constexpr std::uint64_t kMaxBufferBytes = 128u << 20;
 constexpr std::uint64_t kMaxSessionBufferBytes = 64u << 20;
 constexpr std::uint64_t kGuestsShare = 4;      // the part of a limit that one guest may hold is one in so many
 constexpr std::uint64_t kMemory = 256u << 20;  // the embedded model with a whole KV cache
-constexpr std::size_t kMaxConnections = 64;    // of a user: max-connections-per-uid
+constexpr std::size_t kMaxConnections = 1024;  // of a user: max-connections-per-uid
 constexpr milliseconds kDrainTimeout{5'000};
 constexpr milliseconds kBeyondDrain{6'000};
 constexpr milliseconds kStart{30'000};

@@ -346,9 +346,12 @@ TEST_CASE("tokenize gives ids and pieces, and decodes them back") {
   CHECK_THAT(invoke({"tokenize", "\xf0\x9f\x99\x82"}).out, Contains("\"\\xf0\""));
 }
 
-TEST_CASE("text of control tokens stays text unless --special asks for the token") {
+TEST_CASE("text of control tokens becomes the tokens unless --no-parse-special keeps it text") {
+  CHECK(invoke({"tokenize", "--ids", "--no-bos", "</s>"}).out == "[2]\n");
   CHECK(invoke({"tokenize", "--ids", "--no-bos", "--special", "</s>"}).out == "[2]\n");
-  CHECK(invoke({"tokenize", "--ids", "--no-bos", "</s>"}).out.find("[2]") == std::string::npos);
+  CHECK(invoke({"tokenize", "--ids", "<s></s>"}).out == "[1, 2]\n");
+  for (const char* also : {"--no-bos", "--special"})
+    CHECK(invoke({"tokenize", "--ids", "--no-parse-special", also, "</s>"}).out.find("2]") == std::string::npos);
 }
 
 TEST_CASE("tokenize refuses what it cannot use") {

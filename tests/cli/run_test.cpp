@@ -51,6 +51,18 @@ TEST_CASE("run --choices gives several answers, and the first is what a request 
   CHECK(server.call(with(one, {"--choices", "65"})).code == 2);
 }
 
+TEST_CASE("run reads control tokens in its text, unless --no-parse-special says that it has none") {
+  ServerProcess server;
+  const auto tokens = [&](const std::vector<std::string>& more) {
+    const Finished ran = server.call(with({"run", "--json", "-n", "1", "<s></s></s>"}, more));
+    REQUIRE(ran.code == 0);
+    return json::parse(ran.out)["usage"]["prompt_tokens"].get<int>();
+  };
+  CHECK(tokens({}) == 3);
+  CHECK(tokens({"--special"}) == 3);
+  CHECK(tokens({"--no-parse-special"}) > 8);
+}
+
 TEST_CASE("the alias in a configuration file names the model of a server, and no client asks for it elsewhere") {
   const TempFolder folder;
   const std::string file = folder.write("troupe.toml", "alias = \"mine\"\n");

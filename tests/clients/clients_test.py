@@ -34,7 +34,7 @@ SHAPES = {
 
 
 class Servers:
-    """A model that talks, an encoder, and a model with room for 64 requests of a user; all with one key."""
+    """A model that talks, an encoder, and a model with room for few requests of a user; all with one key."""
 
     def __init__(self, troupe, source, folder):
         template, keys = os.path.join(folder, "template.jinja"), os.path.join(folder, "keys")
@@ -48,7 +48,7 @@ class Servers:
         self.servers = {
             "MODEL": Server(troupe, "--chat-template", template, *common),
             "ENCODER": Server(troupe, "-m", os.path.join(source, "tests/data/tiny-bert.gguf"), *common),
-            "NARROW": Server(troupe, "--max-requests-per-user", "64", *common),
+            "NARROW": Server(troupe, "--max-requests-per-user", "56", "--max-parked-requests", "64", *common),
         }
 
     def end(self):

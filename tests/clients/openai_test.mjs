@@ -222,10 +222,22 @@ test('errors: a wrong key, and none', { skip: overSocket && 'keys mean nothing o
     });
 });
 
-test('429: the client tries again by itself, and is answered once there is room', async () => {
+test('a request beyond all that a user may have waits in line, and is answered once there is room', async () => {
   // Its answers are not read, so they wait for the client, and take all the requests that a user may have.
   narrow.record = false;
-  const held = await clientOf(narrow).completions.create({ ...endless, n: 64 });
+  const held = await clientOf(narrow).completions.create({ ...endless, n: 56 });
+  narrow.record = true;
+  const asked = clientOf(narrow, { maxRetries: 0 }).completions.create({ model, prompt: 'x', max_tokens: 4 });
+  assert.equal(await Promise.race([asked, narrow.metric('troupe:num_requests_parked').then(() => 'waits')]), 'waits');
+  held.controller.abort();
+  assert.equal((await asked).choices[0].finish_reason, 'length');
+});
+
+test('429: the client tries again by itself, and is answered once there is room', async () => {
+  // With so many answers that wait for their client a user gets no other.
+  narrow.record = false;
+  const held = await clientOf(narrow).completions.create({ ...endless, n: 48 });
+  await narrow.until((value) => value >= 48, 'troupe:num_requests_parked');
   narrow.record = true;
   await assert.rejects(clientOf(narrow).completions.create({ model, prompt: 'x' }), OpenAI.RateLimitError);
   const asked = clientOf(narrow, { maxRetries: 50 }).completions.create({ model, prompt: 'x', max_tokens: 4 });

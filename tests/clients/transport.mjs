@@ -7,7 +7,7 @@ const env = process.env;
 export const overSocket = Boolean(env.CLIENTS_SOCKET_MODEL);
 export const key = env.CLIENTS_KEY ?? 'any';
 
-// A server: 'MODEL' talks, 'ENCODER' makes vectors, 'NARROW' has room for one request of a user.
+// A server: 'MODEL' talks, 'ENCODER' makes vectors, 'NARROW' has room for few requests of a user.
 export class Transport {
   constructor(server) {
     const socketPath = overSocket ? env[`CLIENTS_SOCKET_${server}`] : undefined;

@@ -43,6 +43,8 @@ class FakeGateway final : public actors::Gateway {
     std::shared_ptr<actors::StreamSink> sink;
   };
 
+  static constexpr scheduler::RequestLoad kUnlimited{
+      .live = ~0ull, .waiting = ~0ull, .prompt_bytes = ~0ull, .texts = ~0ull, .vector_bytes = ~0ull};
   static constexpr actors::RequestId kRefusedId = 1ull << 62;  // and those after it
 
   actors::RequestId submit(actors::Request request, std::shared_ptr<actors::StreamSink> sink) override {
@@ -77,6 +79,11 @@ class FakeGateway final : public actors::Gateway {
       ++num_credit_calls_;
       return credit_[id] += tokens;
     });
+  }
+  // Of a guest; set before the first client connects.
+  scheduler::RequestLoad room = kUnlimited;
+  scheduler::RequestLoad room_of(const scheduler::Tenant& tenant) const override {
+    return tenant.is_owner ? kUnlimited : room;
   }
   actors::Readiness readiness() const override { return actors::Readiness::ready; }
   double load_fraction() const override { return 1; }

@@ -104,7 +104,7 @@ class Client:
         async with self.stream(prompt, retry=retry, **options) as stream:
             return await stream.completions()
 
-    async def tokenize(self, text: str, *, model: str = "", add_special: bool = True, parse_special: bool = False) -> list[int]:
+    async def tokenize(self, text: str, *, model: str = "", add_special: bool = True, parse_special: bool = True) -> list[int]:
         """The token ids of a text."""
         body = pb.Tokenize(model=model, text=text, add_special=add_special, parse_special=parse_special)
         return list((await self._ask("tokenize", body, "tokenized", cancels=True)).ids)

@@ -34,6 +34,7 @@ class Options(TypedDict, total=False):
     reasoning_budget: int
     add_special: bool
     parse_special: bool
+    """Of text: control tokens written in it become their ids; absent: true. False is for text of strangers."""
     credit: int
     """Tokens that may come before Stream.grant() allows more; absent: they come as fast as they are read."""
     speculation: Mapping[str, Any]

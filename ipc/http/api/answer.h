@@ -106,6 +106,7 @@ struct ListedModel {
   std::uint64_t num_parameters = 0;
   std::string numerics_id{};
   bool has_chat_template = false;   // conversations can be answered; else texts are only continued
+  std::string likely_template{};    // without one: the name of that of its kind, if it is known
   bool is_loaded = true;            // else the numbers above are unknown, and left out
   std::string readiness = "ready";  // or "loading", "failed", "draining"
   double load_fraction = 1;

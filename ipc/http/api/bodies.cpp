@@ -20,7 +20,10 @@ void write_model(JsonWriter& json, const ListedModel& model, std::int64_t create
   json.field("vocab_size", model.vocab_size)
       .field("num_parameters", model.num_parameters)
       .field("numerics_id", model.numerics_id);
-  json.field("chat_template", model.has_chat_template).end_object().end_object();
+  json.field("chat_template", model.has_chat_template);
+  if (!model.has_chat_template && !model.likely_template.empty())
+    json.field("likely_chat_template", model.likely_template);
+  json.end_object().end_object();
 }
 
 // As llama-server: bytes that are no text, as of a part of a character, as numbers.

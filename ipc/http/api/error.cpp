@@ -70,6 +70,10 @@ void write_openai(JsonWriter& json, const ApiError& error) {
   json.end_object().end_object();
 }
 
+// Also of the cache: programs look for the words of an overflow behind this status alone.
+constexpr int kOverflowStatus = 400;
+constexpr int kUnavailable = 503, kOverloaded = 529;  // kOverloaded: Anthropic's
+
 ApiError error_of(const scheduler::OutcomeInfo& row, std::string message, std::string_view field) {
   constexpr std::string_view kSampling = "sampling.";  // fields of the frames' protocol, which are nested there
   if (field.starts_with(kSampling)) field.remove_prefix(kSampling.size());
@@ -90,6 +94,7 @@ ApiError api_error(scheduler::Refusal refusal) {
   if (ms) error.retry_after = std::chrono::milliseconds(*ms);
   error.retryable &= ms.has_value();
   error.overflow = refusal.overflow;
+  if (error.overflow) error.status = kOverflowStatus;
   return error;
 }
 
@@ -99,8 +104,13 @@ ApiError api_error(const actors::End& end) {
       error_of(row, end.message.empty() ? "the request was ended: " + std::string(row.name) : end.message, end.field);
   error.retry_after = end.retry_after;
   error.overflow = end.overflow;
+  if (error.overflow) error.status = kOverflowStatus;
   error.retryable &= end.retry_after || row.kind != scheduler::OutcomeKind::refused;  // a quota that is never met
   return error;
+}
+
+int known_status(const ApiError& error, Dialect dialect) {
+  return dialect == Dialect::anthropic && error.status == kUnavailable ? kOverloaded : error.status;
 }
 
 std::string known_message(const ApiError& error, Dialect dialect) {

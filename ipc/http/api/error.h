@@ -28,6 +28,9 @@ struct ApiError {
 // The same for what is refused before it reaches the gateway.
 [[nodiscard]] ApiError api_error(scheduler::Refusal refusal);
 
+// The status as clients of the dialect know it: Anthropic's have one of their own for a server that takes no work now.
+[[nodiscard]] int known_status(const ApiError& error, Dialect dialect);
+
 // The message as clients of the dialect know it: what they look for in the words of their API's owner, then ours. A
 // context that overflows, a wrong key, too many requests.
 [[nodiscard]] std::string known_message(const ApiError& error, Dialect dialect);

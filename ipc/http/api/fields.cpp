@@ -319,10 +319,9 @@ constexpr auto kOwnFields = std::to_array<Field>({
 
     // Of troupe: text and ids.
     {kTokenize, "content", kString, honoured, "", "the text"},
-    {kTokenize, "prompt", kString, honoured, "",
-     "of vLLM, in place of content; then add_special and parse_special are true by default"},
+    {kTokenize, "prompt", kString, honoured, "", "of vLLM, in place of content; then add_special is true by default"},
     {kTokenize, "add_special", kBoolean, honoured, "", "default false; BOS and EOS, as the vocabulary asks for"},
-    {kTokenize, "parse_special", kBoolean, honoured, "", "default false; control tokens written as text become ids"},
+    {kTokenize, "parse_special", kBoolean, honoured, "", "default true; false: control tokens stay text"},
     {kTokenize, "with_pieces", kBoolean, honoured, "",
      "each id with its text, as llama-server: bytes that are no text are an array of numbers"},
     {kDetokenize, "tokens", kArray, honoured, "", "up to 65536 ids"},
@@ -331,7 +330,10 @@ constexpr auto kOwnFields = std::to_array<Field>({
     {kTokenize, "add_special_tokens", kBoolean, honoured, "", "of vLLM; the same as add_special"},
     {kChat, "add_special_tokens", kBoolean, honoured, "",
      "of vLLM; default true: BOS as the vocabulary asks for, unless the template has written it"},
-    {kText | kEmbed, "parse_special", kBoolean, honoured, "",
+    {kText, "parse_special", kBoolean, honoured, "",
+     "of troupe; default true: control tokens written in a text become their ids; false: they stay text, as text of "
+     "strangers should"},
+    {kEmbed, "parse_special", kBoolean, honoured, "",
      "of troupe; default false; control tokens written as text become ids"},
 });
 

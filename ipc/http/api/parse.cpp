@@ -351,7 +351,7 @@ std::variant<ApiCall, ApiError> parse_call(Endpoint endpoint, std::string_view b
     parse_generation(at);
     parse_stream(at);
   }
-  if (endpoint == Endpoint::tokenize) call.request.add_special = call.request.parse_special = at.fields.has("prompt");
+  if (endpoint == Endpoint::tokenize) call.request.add_special = at.fields.has("prompt");
   read_add_special(at);
   parse_endpoint(at);
   if (generates(endpoint)) check_generation(at);

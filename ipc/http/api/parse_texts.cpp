@@ -100,6 +100,7 @@ void read_truncation(Parsing& at, actors::EmbedInputs& asked) {
 void parse_completion(Parsing& at) {
   actors::Request& request = at.call.request;
   read_prompts(at);
+  request.parse_special = true;  // the prompt is the caller's own, as in llama-server and vLLM
   at.fields.read("parse_special", request.parse_special);
   if (at.fields.has("best_of")) {
     std::uint32_t best_of = 0;
@@ -157,6 +158,7 @@ void parse_tokenize(Parsing& at) {
   if (!at.fields.has("content") && !at.fields.has("prompt")) return at.fields.refuse("content", "content is missing");
   at.fields.read("content", at.call.text);
   at.fields.read("prompt", at.call.text);
+  at.call.request.parse_special = true;
   at.fields.read("parse_special", at.call.request.parse_special);
   at.fields.read("with_pieces", at.call.with_pieces);
 }

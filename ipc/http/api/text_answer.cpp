@@ -17,8 +17,8 @@ namespace {
 
 constexpr std::string_view kEventStream = "text/event-stream";
 
-AnswerHead error_head(const ApiError& error) {
-  return {.status = error.status, .retry_after = error.retry_after, .should_retry = error.retryable};
+AnswerHead error_head(const ApiError& error, Dialect dialect) {
+  return {.status = known_status(error, dialect), .retry_after = error.retry_after, .should_retry = error.retryable};
 }
 
 void write_receipt(JsonWriter& json, const actors::End& end) {
@@ -281,7 +281,7 @@ std::string server_sent_event(std::string_view name, std::string_view json) {
 }
 
 AnswerOutput error_answer(const ApiError& error, Dialect dialect, const std::string& request_id) {
-  return {.head = error_head(error), .bytes = error_body(error, dialect, request_id), .last = true};
+  return {.head = error_head(error, dialect), .bytes = error_body(error, dialect, request_id), .last = true};
 }
 
 std::unique_ptr<ApiAnswer> make_answer(ApiCall call, AnswerFacts facts) {

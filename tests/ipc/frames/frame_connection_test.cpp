@@ -104,6 +104,7 @@ TEST_CASE("fields that a request leaves out have their neutral values") {
   REQUIRE(got.sampling.min_p == std::numeric_limits<float>::min());
   REQUIRE(std::get<std::vector<TokenId>>(got.prompt) == std::vector<TokenId>{4});
   REQUIRE(got.add_special);
+  REQUIRE(got.parse_special);
   REQUIRE_FALSE(got.has_seed);
   REQUIRE_FALSE(got.deadline);
   REQUIRE(got.sampling.temperature == 1.0f);

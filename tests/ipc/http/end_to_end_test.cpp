@@ -3,6 +3,8 @@
 
 #include "tests/ipc/http/http_client.h"
 #include "tests/ipc/real_server.h"
+#include "tests/support/descriptors.h"
+#include "tests/support/skip.h"
 
 using namespace troupe;
 using namespace troupe::ipc::test;
@@ -58,6 +60,54 @@ TEST_CASE("http: an answer has the tokens of the frames' answer, streamed or not
   CHECK(ask(server.path(), "/detokenize", {{"tokens", ids}})["content"] == expected.text);
 }
 
+TEST_CASE("raw prompts read control tokens unless the request says otherwise, messages never") {
+  actors::GatewayOptions with_template = embedded_model();
+  with_template.model().chat_template = {"turns", "{% for m in messages %}{{ m.content }}{% endfor %}"};
+  RealServer server(with_template);
+  const auto native = server.connect();
+  complete(*native, seeded("Once", 1));  // waits for the model
+  const std::string text = "<s>Once</s></s></s>";
+  const std::size_t parsed = 5, plain = 14;  // <s>, " Once", three </s>; of BOS, <s> and </s> as characters
+  REQUIRE(native->tokenize(text)->size() == parsed);
+  REQUIRE(native->tokenize(text, true, false)->size() >= plain);
+
+  const auto of_http = [&](const char* path, json body) {
+    body["max_tokens"] = 1;
+    return ask(server.path(), path, body)["usage"]["prompt_tokens"].get<std::size_t>();
+  };
+  CHECK(of_http("/v1/completions", {{"prompt", text}}) == parsed);
+  CHECK(of_http("/v1/completions", {{"prompt", json::array({text})}}) == parsed);
+  CHECK(of_http("/v1/completions", {{"prompt", text}, {"parse_special", false}}) >= plain);
+  CHECK(of_http("/v1/chat/completions", {{"messages", {{{"role", "user"}, {"content", text}}}}}) >= plain);
+  CHECK(of_http("/v1/chat/completions", {{"messages", {{{"role", "system"}, {"content", text}}}}}) >= plain);
+  CHECK(ask(server.path(), "/tokenize", {{"content", text}})["tokens"].size() == parsed);
+  CHECK(ask(server.path(), "/tokenize", {{"content", text}, {"parse_special", false}})["tokens"].size() >= plain - 1);
+
+  const auto of_frames = [&](decltype(client::Request::prompt) prompt, bool parse_special) {
+    const client::Request request{
+        .prompt = std::move(prompt), .parse_special = parse_special, .sampling = {.max_tokens = 1}};
+    return complete(*native, request).ended.usage.prompt_tokens;
+  };
+  CHECK(of_frames(text, true) == parsed);
+  CHECK(of_frames(text, false) >= plain);
+  CHECK(of_frames(client::Conversation{.messages = {{.role = "user", .content = text}}}, true) >= plain);
+}
+
+TEST_CASE("http: an echoed prompt that is written with BOS has it once, in its text and among its tokens") {
+  RealServer server;
+  const auto echoed = [&](const std::string& prompt) {
+    return ask(server.path(), "/v1/completions",
+               {{"prompt", prompt}, {"echo", true}, {"logprobs", 0}, {"max_tokens", 0}})["choices"][0];
+  };
+  const json written = echoed("<s>Once upon"), added = echoed("Once upon");
+  CHECK(written["text"] == "<s>Once upon");
+  CHECK(added["text"] == "Once upon");
+  CHECK(written["logprobs"]["tokens"] == added["logprobs"]["tokens"]);
+  CHECK(written["logprobs"]["token_logprobs"] == added["logprobs"]["token_logprobs"]);
+  CHECK(written["logprobs"]["text_offset"][1] == 3);
+  CHECK(added["logprobs"]["text_offset"][1] == 0);
+}
+
 TEST_CASE("http: a text whose ids might not fit into the outbox is refused before it is encoded") {
   ipc::ServerOptions options;
   options.limits.max_outbox_bytes = 64u << 10;
@@ -77,6 +127,40 @@ TEST_CASE("http: a text whose ids might not fit into the outbox is refused befor
   CHECK(status_of(((64u << 10) - 1024) / 5 + 1, false) == 413);
   CHECK(status_of(((64u << 10) - 1024) / 29, true) == 200);
   CHECK(status_of(((64u << 10) - 1024) / 29 + 1, true) == 413);
+}
+
+TEST_CASE("tcp: 200 connections of one user are all answered with few places, and another user is answered meanwhile") {
+  constexpr std::size_t kConnections = 200;
+  if (troupe::test::take_descriptors() < 2 * kConnections + 100)
+    return troupe::test::skip("this process may not have enough descriptors");
+  actors::GatewayOptions limits = embedded_model();
+  limits.model().chat_template = {"turns", "{% for m in messages %}{{ m.content }}{% endfor %}<think>"};
+  limits.max_queued_requests = 32;  // 8 of a guest
+  limits.max_queued_texts = 8;      // 2
+  limits.max_requests_per_user = 24;
+  ipc::ServerOptions options;
+  options.http.listen = {*ipc::parse_tcp_address("tcp://127.0.0.1:0")};
+  options.http.no_auth = true;
+  RealServer server(limits, options);
+  const auto owner = server.connect();
+  complete(*owner, seeded("Once", 1));  // waits for the model
+  std::vector<std::unique_ptr<HttpClient>> clients;
+  for (std::size_t i = 0; i < kConnections; ++i) {
+    clients.push_back(std::make_unique<HttpClient>(server.server->tcp_addresses().at(0)));
+    json body{{"max_tokens", 8}, {"seed", i}, {"stream", i % 3 == 0}};
+    if (i % 2 == 0)
+      body["prompt"] = "Once upon a time";
+    else
+      body["messages"] = json::array({{{"role", "user"}, {"content", "Once upon a time"}}});
+    clients.back()->post(i % 2 == 0 ? "/v1/completions" : "/v1/chat/completions", body.dump());
+  }
+  CHECK(complete(*owner, seeded("The dog", 8)).ended.outcome == scheduler::Outcome::length);
+  for (const auto& client : clients) {
+    const HttpResponse answer = client->expect();
+    INFO(answer.body);
+    REQUIRE(answer.status == 200);
+    REQUIRE(answer.body.find(R"("error")") == std::string::npos);
+  }
 }
 
 TEST_CASE("http: several prompts of one request get what each gets alone, or nothing if one is refused") {

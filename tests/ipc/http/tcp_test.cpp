@@ -230,6 +230,49 @@ TEST_CASE("tcp: an authenticator decides the tenant of each request") {
   CHECK(server.gateway.wait_submitted(0).request.tenant.id == scheduler::named_tenant("web"));
 }
 
+TEST_CASE(
+    "tcp: requests beyond a user's places wait in line, in their order, and are answered when others have ended") {
+  FakeServer server(over_tcp());
+  server.gateway.room.waiting = 2;
+  const TcpAddress address = server.server->tcp_addresses().at(0);
+  std::vector<std::unique_ptr<HttpClient>> clients;
+  const auto ask = [&](const std::string& prompt) {
+    clients.push_back(std::make_unique<HttpClient>(address));
+    clients.back()->post("/v1/completions", R"({"model":"fake","prompt":")" + prompt + R"("})");
+  };
+  // number: of the request at the gateway; client: whose it is.
+  const auto end = [&](std::size_t number, std::size_t index) {
+    actors::End over;
+    over.outcome = scheduler::Outcome::length;
+    server.gateway.wait_submitted(number).sink->end(std::move(over));
+    CHECK(clients[index]->expect().status == 200);
+  };
+  ask("0"), server.gateway.wait_submitted(0);
+  ask("1"), server.gateway.wait_submitted(1);
+  ask("2"), ask("3"), ask("4");
+  // The owner has room of its own, and what takes no work needs none.
+  HttpClient other(server.path());
+  other.post("/v1/completions", R"({"model":"fake","prompt":"other"})");
+  CHECK(std::get<std::string>(server.gateway.wait_submitted(2).request.prompt) == "other");
+  HttpClient question(address);
+  question.get("/health");
+  CHECK(question.expect().status == 200);
+  CHECK(server.gateway.num_submitted() == 3);
+  other.hang_up();  // it has the same tenant here, and leaves its place
+  server.gateway.wait_cancelled(1);
+  end(0, 0);
+  const auto prompt_of = [&](std::size_t number) {
+    return std::get<std::string>(server.gateway.wait_submitted(number).request.prompt);
+  };
+  const std::string next = prompt_of(3);  // the server may have read any of the three first
+  const std::string gone = next == "2" ? "3" : "2", last = next == "4" ? "3" : "4";
+  clients[std::stoul(gone)]->hang_up();
+  end(1, 1);
+  // Whether it has left the line or the gateway, the last one comes.
+  const std::string fifth = prompt_of(4);
+  CHECK((fifth == gone ? prompt_of(5) : fifth) == last);
+}
+
 TEST_CASE("tcp: connections over TCP are limited together, and leave room for the Unix socket") {
   ServerOptions options = over_tcp();
   options.limits.max_connections_per_uid = 2;

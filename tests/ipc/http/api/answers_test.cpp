@@ -82,7 +82,8 @@ TEST_CASE("errors say in the words of the API's owner what programs look for, wi
     has(anthropic,
         "prompt is too long: " + std::to_string(prompt_tokens == 600 ? 600 : 308) + " tokens > " + most + " maximum");
     has(anthropic, refusal.message);
-    has(anthropic, prompt_tokens == 600 ? "invalid_request_error" : "request_too_large");
+    has(anthropic, "invalid_request_error");
+    CHECK(api_error(refusal).status == 400);
     actors::End end;
     end.outcome = refusal.outcome;
     end.message = refusal.message;
@@ -105,6 +106,10 @@ TEST_CASE("errors say in the words of the API's owner what programs look for, wi
       bodies(api_error(scheduler::Refusal{.outcome = Outcome::draining, .message = "ours"}));
   has(overloaded, R"("message":"ours")");
   has(overloaded_here, "overloaded_error");
+  const ApiError drains = api_error(scheduler::Refusal{.outcome = Outcome::draining});
+  CHECK(known_status(drains, Dialect::openai) == 503);
+  CHECK(known_status(drains, Dialect::anthropic) == 529);
+  CHECK(known_status({.status = 429}, Dialect::anthropic) == 429);
   const auto [no_model, not_found] =
       bodies(api_error(scheduler::Refusal{.outcome = Outcome::unknown_model, .message = "ours"}));
   has(no_model, "invalid_request_error");
@@ -581,6 +586,11 @@ TEST_CASE("bodies of the other endpoints") {
       R"("troupe":{"readiness":"ready","max_context":4,"vocab_size":3,"num_parameters":5,"numerics_id":"x","chat_template":false}})";
   CHECK(models_body(models, 9) == R"({"object":"list","data":[)" + model + "]}");
   CHECK(model_body(models[0], 9) == model);
+  ListedModel named = models[0];
+  named.likely_template = "gemma";
+  CHECK(model_body(named, 9).ends_with(R"("chat_template":false,"likely_chat_template":"gemma"}})"));
+  named.has_chat_template = true;
+  CHECK(model_body(named, 9).find("likely") == std::string::npos);
   CHECK(model_body({.name = "m", .is_loaded = false, .readiness = "loading", .load_fraction = 0.5}, 9) ==
         R"({"id":"m","object":"model","created":9,"owned_by":"troupe",)"
         R"("troupe":{"readiness":"loading","load_fraction":0.5}})");

@@ -275,10 +275,18 @@ TEST_CASE("what only tunes another server is passed over and named, what would c
         std::vector<std::string_view>{"keep_alive"});
 }
 
+TEST_CASE("control tokens are read in raw prompts alone, and there only if nothing else is said") {
+  CHECK(taken(Endpoint::completions, text_with("")).request.parse_special);
+  CHECK_FALSE(taken(Endpoint::completions, text_with(R"("parse_special":false)")).request.parse_special);
+  CHECK_FALSE(taken(Endpoint::embeddings, R"({"input":"x"})").request.parse_special);
+  CHECK_FALSE(taken(Endpoint::chat_completions, chat_with("")).request.parse_special);
+  CHECK(refused(Endpoint::chat_completions, chat_with(R"("parse_special":true)")).param == "parse_special");
+}
+
 TEST_CASE("a text to tokenize has vLLM's name, too, and then vLLM's defaults") {
   const auto ours = taken(Endpoint::tokenize, R"({"content":"x"})");
   CHECK_FALSE(ours.request.add_special);
-  CHECK_FALSE(ours.request.parse_special);
+  CHECK(ours.request.parse_special);
   const auto other = taken(Endpoint::tokenize, R"({"prompt":"x"})");
   CHECK(other.text == "x");
   CHECK(other.request.add_special);
