@@ -61,7 +61,7 @@ class Servers:
             if over_socket:
                 found["CLIENTS_SOCKET_" + name] = server.socket
             else:
-                found["CLIENTS_URL_" + name] = "http://" + re.search(r"HTTP on tcp://(127\.0\.0\.1:\d+)", server.log())[1]
+                found["CLIENTS_URL_" + name] = server.url()
         return found
 
 

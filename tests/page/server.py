@@ -1,6 +1,8 @@
 """`troupe serve`, plain HTTP requests over its Unix socket, and the embedded model with a chat template."""
 import http.client
+import json
 import os
+import re
 import socket
 import struct
 import subprocess
@@ -63,6 +65,10 @@ class Server:
         with open(self.log_path) as file:
             return file.read()
 
+    def url(self):
+        """Where it listens on TCP."""
+        return "http://" + re.search(r"HTTP on tcp://(\S+:\d+)", self.log())[1]
+
     def get(self, path, method="GET", **headers):
         """Status, headers and body of one request."""
         connection = UnixConnection(self.socket)
@@ -70,6 +76,16 @@ class Server:
             connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
             response = connection.getresponse()
             return response.status, response.headers, response.read()
+        finally:
+            connection.close()
+
+    def post(self, path, body):
+        """Status and text of the answer to a body of JSON."""
+        connection = UnixConnection(self.socket)
+        try:
+            connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            return response.status, response.read().decode()
         finally:
             connection.close()
 

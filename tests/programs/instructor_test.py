@@ -1,0 +1,82 @@
+"""instructor and pydantic-ai against the server: what they do without tools and schemas, and what is refused.
+
+    instructor_test.py TROUPE
+"""
+import unittest
+
+from support import GEMMA, ROLES, real_weights, run_in, serve
+
+TROUPE = run_in("clients")
+import instructor  # noqa: E402
+import openai  # noqa: E402
+import pydantic  # noqa: E402
+from instructor.core import InstructorRetryException  # noqa: E402
+from pydantic_ai import Agent, NativeOutput, PromptedOutput, ToolOutput  # noqa: E402
+from pydantic_ai.exceptions import ModelHTTPError  # noqa: E402
+from pydantic_ai.models.openai import OpenAIChatModel  # noqa: E402
+from pydantic_ai.providers.openai import OpenAIProvider  # noqa: E402
+
+
+class Fox(pydantic.BaseModel):
+    name: str
+    age: int
+
+
+def shown(name, age):
+    """An example for a base model: a sentence, and the object that it is wanted as."""
+    return [{"role": "user", "content": f"A fox named {name} is {age} years old.\nReturn it as a ```json codeblock."},
+            {"role": "assistant", "content": f'```json\n{{"name": "{name}", "age": {age}}}\n```'}]
+
+
+class InstructorTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = serve(TROUPE, "-a", "gemma", "-c", "1024", "-m", real_weights(GEMMA), "--chat-template", ROLES)
+        cls.addClassCleanup(cls.server.end)
+        cls.client = openai.OpenAI(base_url=cls.server.url() + "/v1", api_key="none", max_retries=0)
+        cls.addClassCleanup(cls.client.close)
+
+    def ask(self, mode, **fields):
+        return instructor.from_openai(self.client, mode=mode).chat.completions.create(
+            model="gemma", response_model=Fox, max_retries=1, max_tokens=40, temperature=0, **fields,
+            messages=[*shown("Rusty", 3), *shown("Anna", 7), {"role": "user", "content": "A fox named Bob is 5 years old."}])
+
+    def test_an_object_that_the_prompt_alone_asks_for(self):
+        found = self.ask(instructor.Mode.MD_JSON, stop=["```\n", "</assistant>"])
+        self.assertEqual(found.model_dump(), {"name": "Bob", "age": 5})
+
+    def test_modes_that_need_tools_or_schemas_are_refused_by_name(self):
+        """Remove one from here when it begins to work."""
+        for mode, name in ((instructor.Mode.TOOLS, "tool_choice"), (instructor.Mode.JSON, "response_format"),
+                           (instructor.Mode.JSON_SCHEMA, "response_format"), (instructor.Mode.RESPONSES_TOOLS, "text.format")):
+            with self.subTest(mode), self.assertRaisesRegex(InstructorRetryException, f"Error code: 400.*'param': '{name}"):
+                self.ask(mode)
+
+
+class PydanticTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = serve(TROUPE, "-a", "toy", "--chat-template", "chatml")
+        cls.addClassCleanup(cls.server.end)
+        provider = OpenAIProvider(base_url=cls.server.url() + "/v1", api_key="none")
+        cls.model = OpenAIChatModel("toy", provider=provider)
+
+    def agent(self, output):
+        return Agent(self.model, output_type=output, retries=0, model_settings={"max_tokens": 8, "temperature": 0})
+
+    def test_text(self):
+        answer = self.agent(str).run_sync("Once upon a time")
+        self.assertTrue(answer.output)
+
+    def test_outputs_that_need_tools_or_schemas_are_refused_by_name(self):
+        """Remove one from here when it begins to work."""
+        for output, name in ((ToolOutput(Fox), "tool_choice"), (NativeOutput(Fox), "response_format"),
+                             (PromptedOutput(Fox), "response_format")):
+            with self.subTest(type(output).__name__), self.assertRaises(ModelHTTPError) as raised:
+                self.agent(output).run_sync("A fox named Bob is 5 years old.")
+            self.assertEqual(raised.exception.status_code, 400)
+            self.assertIn(name, raised.exception.body["param"])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)

@@ -1,0 +1,56 @@
+"""What the tests of this folder share: their Python, their server, and where real weights lie.
+
+A test begins with `run_in(ENVIRONMENT)`, before it imports what is in that environment.
+"""
+import os
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "../page"))
+from server import Server  # noqa: E402
+
+CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "troupe-tests")
+GEMMA = os.path.join(CACHE, "gemma-3-270m-q4_k_m.gguf")
+ROLES = os.path.join(HERE, "roles.jinja")  # a chat template for a base model
+MINILM = os.path.join(CACHE, "all-minilm-l6-v2.gguf")
+
+
+def skip(reason):
+    print(f"skipped: {reason}")
+    sys.exit(77)
+
+
+def environment_folder(name):
+    """Where tools/programs.sh has made an environment; ends the test as skipped where it is not there, or is older."""
+    folder = os.path.join(CACHE, "programs", name)
+    with open(os.path.join(HERE, name + ".txt")) as wanted:
+        try:
+            with open(os.path.join(folder, "installed.txt")) as installed:
+                if wanted.read() == installed.read():
+                    return folder
+        except FileNotFoundError:
+            skip(f"no {folder}; tools/programs.sh makes it")
+    skip(f"{folder} is of other versions than {name}.txt; tools/programs.sh makes it anew")
+
+
+def run_in(name):
+    """Goes on in the Python of an environment, without a user's own keys, proxies and settings. Returns the path of
+    the server's program, the only argument of a test."""
+    python = os.path.join(environment_folder(name), "bin/python")
+    if sys.executable != python:
+        kept = {key: value for key, value in os.environ.items()
+                if key in ("PATH", "HOME", "XDG_CACHE_HOME", "TMPDIR", "LANG") or key.startswith("TROUPE_")}
+        os.execve(python, [python, "-B", *sys.argv], kept)
+    return os.path.abspath(sys.argv.pop(1))
+
+
+def real_weights(path):
+    """The path; ends the test as skipped where nothing is there."""
+    if not os.path.exists(path):
+        skip(f"no {path}; tools/real_models.sh fetches it")
+    return path
+
+
+def serve(troupe, *arguments):
+    """A server that also listens on TCP, for the user of the test and without a key."""
+    return Server(troupe, "--listen", "tcp://127.0.0.1:0", "--usage-db", "off", "--sessions-dir", "off", *arguments)
