@@ -136,7 +136,7 @@ inline constexpr std::size_t kMaxScopeBytes = 64;
 inline constexpr std::uint32_t kMaxChoices = 64;
 inline constexpr std::size_t kMaxEmbedInputs = 2048;  // as OpenAI takes
 inline constexpr std::size_t kMaxDetokenizeIds = 65'536;
-inline constexpr std::size_t kMaxTextInActor = 4096;  // longer texts are encoded on text threads
+inline constexpr std::size_t kMaxTextInActor = 4096;  // takes some 100 us; longer texts are encoded on text threads
 
 // Counts and times of an ended request: its receipt.
 struct Usage {

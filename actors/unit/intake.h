@@ -28,8 +28,6 @@
 
 namespace troupe::actors {
 
-// Texts up to this size are encoded inside an actor (some 100 us); longer ones on the text threads.
-
 class Intake : public ActorBase {
  public:
   Intake(caf::actor_config& cfg, UnitId unit, const ModelState& model, StreamTable& streams, TextThreads& texts,
