@@ -335,14 +335,14 @@ GatewayImpl::~GatewayImpl() {
   system_.reset();
 }
 
-// A token has a byte at least.
+// A token has a byte at least. Texts to embed and their vectors wait as texts do; their own limit refuses by itself.
 scheduler::RequestLoad GatewayImpl::room_of(const scheduler::Tenant& tenant) const {
   const auto share = [&](std::uint64_t limit) { return scheduler::share_of(limit, tenant.is_owner); };
   return {.live = options_.max_requests_per_user,
           .waiting = share(options_.max_queued_requests),
           .prompt_bytes = std::min(share(options_.max_queued_tokens), share(options_.max_queued_text_bytes)),
           .texts = share(options_.max_queued_texts),
-          .vector_bytes = share(options_.max_embed_bytes)};
+          .vector_bytes = share(options_.max_queued_text_bytes)};
 }
 
 // For a request that does not say how long its answer may be.

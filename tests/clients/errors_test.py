@@ -138,7 +138,7 @@ class ErrorsTest(unittest.TestCase):
         for case, status, code, words, retry in (
                 ("overflow", 400, "context_length_exceeded", "This model's maximum context length is ", False),
                 ("no_model", 404, "model_not_found", "", False),
-                ("field", 400, "unsupported_value", "", False),
+                ("field", 400, "invalid_argument", "", False),
                 ("wrong_key", 401, "invalid_api_key", "Incorrect API key provided: ", False),
                 ("too_many", 429, None, "Rate limit reached: ", True),
                 ("overload", 503, "draining", "", None)):

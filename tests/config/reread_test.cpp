@@ -72,7 +72,7 @@ TEST_CASE("a line that has gone gives the default back") {
   const Reread reread = reading.again(before);
   CHECK(reread.in_effect.options.max_connections == Options{}.max_connections);
   CHECK(reread.in_effect.options.allow_group.empty());
-  CHECK(describe(*reread.changed.back(), reread.in_effect) == "max-connections = 256 (default)");
+  CHECK(describe(*reread.changed.back(), reread.in_effect) == "max-connections = 4096 (default)");
 }
 
 TEST_CASE("flags still win over the file when it is read again") {
