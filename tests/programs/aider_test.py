@@ -11,9 +11,10 @@ import sys
 import tempfile
 import unittest
 
-from support import GEMMA, ROLES, real_weights, run_in, serve
+from support import ROLES, real_weights, run_in, serve
 
 TROUPE = run_in("aider")
+GEMMA = real_weights("gemma-3-270m-q4_k_m.gguf")
 # The answer ends where the template's next element would begin.
 SETTINGS = [{"name": "openai/gemma", "edit_format": "whole", "extra_params": {"max_tokens": 150, "stop": ["</assistant>"]}}]
 
@@ -56,7 +57,7 @@ class AiderTest(unittest.TestCase):
         return done.stdout
 
     def test_an_edit_is_applied_and_committed(self):
-        server = serve(TROUPE, "-a", "gemma", "-c", "4096", "-m", real_weights(GEMMA), "--chat-template", ROLES)
+        server = serve(TROUPE, "-a", "gemma", "-c", "4096", "-m", GEMMA, "--chat-template", ROLES)
         self.addCleanup(server.end)
         said = self.aider(server, "gemma")
         self.assertRegex(said, r"Tokens: .* sent, \d+ received")

@@ -4,9 +4,10 @@
 """
 import unittest
 
-from support import GEMMA, ROLES, real_weights, run_in, serve
+from support import ROLES, real_weights, run_in, serve
 
 TROUPE = run_in("clients")
+GEMMA = real_weights("gemma-3-270m-q4_k_m.gguf")
 import instructor  # noqa: E402
 import openai  # noqa: E402
 import pydantic  # noqa: E402
@@ -31,7 +32,7 @@ def shown(name, age):
 class InstructorTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.server = serve(TROUPE, "-a", "gemma", "-c", "1024", "-m", real_weights(GEMMA), "--chat-template", ROLES)
+        cls.server = serve(TROUPE, "-a", "gemma", "-c", "1024", "-m", GEMMA, "--chat-template", ROLES)
         cls.addClassCleanup(cls.server.end)
         cls.client = openai.OpenAI(base_url=cls.server.url() + "/v1", api_key="none", max_retries=0)
         cls.addClassCleanup(cls.client.close)

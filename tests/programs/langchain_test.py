@@ -2,12 +2,12 @@
 
     langchain_test.py TROUPE
 """
-import os
 import unittest
 
-from support import MINILM, real_weights, run_in, serve
+from support import real_weights, run_in, serve
 
 TROUPE = run_in("clients")
+MINILM = real_weights("all-minilm-l6-v2.gguf")
 import openai  # noqa: E402
 from langchain_openai import ChatOpenAI, OpenAI, OpenAIEmbeddings  # noqa: E402
 
@@ -50,11 +50,12 @@ class ChatTest(unittest.TestCase):
 class VectorTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.server = serve(TROUPE, "-a", "minilm", "-m", real_weights(MINILM))
+        cls.server = serve(TROUPE, "-a", "minilm", "-m", MINILM)
         cls.addClassCleanup(cls.server.end)
         cls.where = {"model": "minilm", "base_url": cls.server.url() + "/v1", "api_key": "none", "max_retries": 0}
 
     def test_a_search_finds_what_is_meant(self):
+        # With its check it sends tokens of OpenAI's vocabulary, which are others in a model's own.
         vectors = OpenAIEmbeddings(**self.where, check_embedding_ctx_length=False)
         texts = ["The cat sleeps on the sofa.", "Interest rates rose again.", "The train was two hours late."]
         of_texts, of_query = vectors.embed_documents(texts), vectors.embed_query("a delay of the railway")

@@ -10,16 +10,17 @@ import sys
 import tempfile
 import unittest
 
-from support import GEMMA, HERE, ROLES, real_weights, run_in, serve
+from support import HERE, ROLES, real_weights, run_in, serve
 
 TROUPE = run_in("evaluation")
+GEMMA = real_weights("gemma-3-270m-q4_k_m.gguf")
 CHOICES, GENERATION = "troupe_capitals", "troupe_next_number"
 
 
 class LmEvalTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.server = serve(TROUPE, "-a", "gemma", "-c", "1024", "-m", real_weights(GEMMA), "--chat-template", ROLES)
+        cls.server = serve(TROUPE, "-a", "gemma", "-c", "1024", "-m", GEMMA, "--chat-template", ROLES)
         cls.addClassCleanup(cls.server.end)
         cls.folder = tempfile.TemporaryDirectory(prefix="troupe-programs-")
         cls.addClassCleanup(cls.folder.cleanup)

@@ -10,9 +10,7 @@ sys.path.insert(0, os.path.join(HERE, "../page"))
 from server import Server  # noqa: E402
 
 CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "troupe-tests")
-GEMMA = os.path.join(CACHE, "gemma-3-270m-q4_k_m.gguf")
 ROLES = os.path.join(HERE, "roles.jinja")  # a chat template for a base model
-MINILM = os.path.join(CACHE, "all-minilm-l6-v2.gguf")
 
 
 def skip(reason):
@@ -29,8 +27,8 @@ def environment_folder(name):
                 if wanted.read() == installed.read():
                     return folder
         except FileNotFoundError:
-            skip(f"no {folder}; tools/programs.sh makes it")
-    skip(f"{folder} is of other versions than {name}.txt; tools/programs.sh makes it anew")
+            skip(f"no environment with this program (tools/programs.sh makes it): {name}")
+    skip(f"an environment of other versions (tools/programs.sh makes it anew): {name}")
 
 
 def run_in(name):
@@ -44,10 +42,11 @@ def run_in(name):
     return os.path.abspath(sys.argv.pop(1))
 
 
-def real_weights(path):
-    """The path; ends the test as skipped where nothing is there."""
+def real_weights(name):
+    """The path of a model; ends the test as skipped where it is not there."""
+    path = os.path.join(CACHE, name)
     if not os.path.exists(path):
-        skip(f"no {path}; tools/real_models.sh fetches it")
+        skip(f"no real weights (tools/real_models.sh fetches them): {name}")
     return path
 
 
