@@ -487,6 +487,10 @@ std::span<const Option> option_table() {
        "what becomes of the tokens' vectors: mean, cls (the first one) or last; none: the model's own", kPerRequest},
       {&VectorOptions::no_normalise, "no-normalise", "--no-normalize", kRequest, "", kAny,
        "leave the vectors as long as they are, instead of making their length 1", kPerRequest},
+      {&VectorOptions::truncate, "truncate", "", kRequest, "", kAny,
+       "cut texts that have more tokens than the model reads at their end, and say on stderr how much was cut; else "
+       "they are refused, unless the server runs with --embed-truncate",
+       kPerRequest},
       {&EndsOptions::no_bos, "no-bos", "", kInputOutput, "", kAny,
        "do not add the tokens that the vocabulary puts at the beginning and the end"},
       {&TextOptions::file, "file", "-f", kInputOutput, "FILE", kAny,
