@@ -81,6 +81,8 @@ Result<int> embed(const config::EmbedOptions& options, const config::Given& give
   request.normalise = !options.no_normalise;
   request.add_special = !options.no_bos;
   request.parse_special = options.special;
+  if (options.truncate) request.truncate = true;
+  std::uint64_t num_cut = 0;
   constexpr std::uint32_t kAtOnce = 64;  // their vectors fit into a frame
   const std::size_t at_once = std::clamp((*client)->server().max_embed_inputs, 1u, kAtOnce);
   for (std::size_t begin = 0; begin < texts->size(); begin += at_once) {
@@ -92,10 +94,12 @@ Result<int> embed(const config::EmbedOptions& options, const config::Given& give
       request.inputs = std::vector(texts->begin() + first, texts->begin() + last);
     const auto answer = (*client)->embed(request);
     if (!answer) return answer.error();
+    num_cut += answer->truncated_tokens;
     for (std::size_t i = 0; i < answer->vectors.size(); ++i)
       std::cout << "{\"index\":" << begin + i << ",\"embedding\":" << array_of(answer->vectors[i]) << "}\n";
     std::cout.flush();
   }
+  if (num_cut > 0) std::cerr << "troupe embed: cut " << num_cut << " tokens from texts that are too long\n";
   return kExitOk;
 }
 

@@ -17,6 +17,7 @@
 #include "cli/terminal/progress.h"
 #include "engine/compute/step_profile.h"
 #include "engine/engine.h"
+#include "engine/formats/model_file.h"
 #include "engine/machine/probe_file.h"
 
 namespace troupe::cli {
@@ -33,8 +34,16 @@ engine::StepItem item(SequenceId sequence, std::uint32_t num_tokens, engine::Out
   return {.sequence = sequence, .num_tokens = num_tokens, .output = output, .new_blocks = {}};
 }
 
-// Runs the rounds of one test. Sequence i has the i-th range of the arena's blocks.
-class BenchRun {
+// The rounds of one test.
+class Rounds {
+ public:
+  virtual ~Rounds() = default;
+  virtual double measure() = 0;  // seconds of one
+  virtual std::uint64_t workspace_bytes() const = 0;
+};
+
+// Of a model that continues texts. Sequence i has the i-th range of the arena's blocks.
+class BenchRun final : public Rounds {
  public:
   BenchRun(const engine::LoadedModel& model, engine::Team& team, BenchCase test)
       : executor_(model, team), test_(test), length_(test.depth + std::max(test.num_prompt, 1u)) {
@@ -47,8 +56,7 @@ class BenchRun {
     if (test.depth > 0) fill_depth();
   }
 
-  // Seconds of one round.
-  double measure() {
+  double measure() override {
     const std::vector<SequenceId> ids = open(test_.depth);
     const Clock::time_point start = Clock::now();
     for (std::uint32_t done = 0; done < test_.num_prompt; done += test_.step_tokens) {
@@ -65,7 +73,7 @@ class BenchRun {
     return seconds;
   }
 
-  std::uint64_t workspace_bytes() const { return executor_.workspace_bytes(); }
+  std::uint64_t workspace_bytes() const override { return executor_.workspace_bytes(); }
 
  private:
   void step(std::vector<engine::StepItem> items) {
@@ -113,6 +121,37 @@ class BenchRun {
   engine::StepResult result_;
 };
 
+// Of an encoder: texts of one length.
+class EncoderRun final : public Rounds {
+ public:
+  EncoderRun(const engine::Encoder& encoder, engine::Team& team, const BenchCase& test)
+      : encoder_(encoder),
+        team_(team),
+        tokens_(test.num_prompt * test.batch),
+        rows_(std::size_t{encoder.info().dim} * test.batch) {
+    std::mt19937_64 random(kTokenSeed);
+    for (TokenId& token : tokens_) token = static_cast<TokenId>(random() % encoder.info().vocab_size);
+    for (std::size_t begin = 0; begin < tokens_.size(); begin += test.num_prompt)
+      texts_.push_back(std::span<const TokenId>(tokens_).subspan(begin, test.num_prompt));
+  }
+
+  double measure() override {
+    const Clock::time_point start = Clock::now();
+    encoder_.encode(team_, texts_, {}, workspace_, rows_.data());
+    return seconds_since(start);
+  }
+
+  std::uint64_t workspace_bytes() const override { return workspace_.total_bytes(); }
+
+ private:
+  const engine::Encoder& encoder_;
+  engine::Team& team_;
+  engine::Workspace workspace_;
+  std::vector<TokenId> tokens_;
+  std::vector<std::span<const TokenId>> texts_;
+  std::vector<float> rows_;
+};
+
 // "512,128": a prompt and an answer.
 Result<BenchCase> parse_pair(const std::string& text) {
   BenchCase test;
@@ -126,6 +165,28 @@ Result<BenchCase> parse_pair(const std::string& text) {
     return test;
   return Error{ErrorCode::invalid_argument,
                fmt::format("--prompt-gen '{}': expected two lengths from 1 to {}, as in 512,128", text, kMaxLength)};
+}
+
+// The tests of an encoder, which has neither answers nor a cache between texts: each length of -p in each number of -b.
+Result<std::vector<BenchCase>> make_encoder_cases(const config::CaseOptions& options, std::uint32_t max_tokens) {
+  const auto wrong = [](const char* option) {
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("{}: this model is an encoder, which continues no text; give -p and -b", option)};
+  };
+  if (!options.prompt_gen.empty()) return wrong("-pg");
+  std::vector<BenchCase> cases;
+  for (const std::int64_t depth : options.n_depth)
+    if (depth > 0) return wrong("-d");
+  for (const std::int64_t tokens : options.n_prompt) {
+    if (tokens > max_tokens)
+      return Error{ErrorCode::invalid_argument,
+                   fmt::format("-p {}: this model reads at most {} tokens of a text", tokens, max_tokens)};
+    for (const std::int64_t texts : options.batch_sizes)
+      if (tokens > 0)
+        cases.push_back({.num_prompt = static_cast<std::uint32_t>(tokens), .batch = static_cast<std::uint32_t>(texts)});
+  }
+  if (cases.empty()) return Error{ErrorCode::invalid_argument, "there is nothing to measure: give -p a length above 0"};
+  return cases;
 }
 
 // The tests at each depth: prefill of each length, prefill and decode of each pair, decode of each length and batch
@@ -168,21 +229,52 @@ void reserve(const std::vector<BenchCase>& cases, engine::LoadOptions& load) {
   load.max_sequences = sequences;
 }
 
-BenchResult run_case(const engine::LoadedModel& model, engine::Team& team, const BenchCase& test,
-                     const config::BenchOptions& options) {
-  BenchRun run(model, team, test);
+BenchResult run_case(Rounds& run, engine::Team& team, const BenchCase& test, const config::BenchOptions& options) {
   BenchResult result{.test = test, .tokens_per_second = {}, .profile = {}, .step_buffer_bytes = 0};
   run.measure();  // warms caches, page tables and clocks
   engine::StepProfile profile(team.num_threads());
   if (options.profile) team.set_profiler(&profile);
-  for (std::int64_t i = 0; i < options.repetitions; ++i) {
-    const double tokens = test.num_prompt + static_cast<double>(test.num_gen) * test.batch;
-    result.tokens_per_second.push_back(tokens / run.measure());
-  }
+  for (std::int64_t i = 0; i < options.repetitions; ++i)
+    result.tokens_per_second.push_back(test.num_tokens() / run.measure());
   team.set_profiler(nullptr);
   if (options.profile) result.profile = profile.snapshot();
   result.step_buffer_bytes = run.workspace_bytes();
   return result;
+}
+
+// Runs the tests and prints each when it is there; make_rounds(test) gives its rounds.
+template <class MakeRounds>
+void run_cases(const BenchContext& context, engine::Team& team, const std::vector<BenchCase>& cases,
+               const config::BenchOptions& options, MakeRounds&& make_rounds) {
+  std::vector<BenchResult> results;
+  if (options.format == "md") print_markdown_head(context, std::cout);
+  for (const BenchCase& test : cases) {
+    auto rounds = make_rounds(test);
+    results.push_back(run_case(rounds, team, test, options));
+    if (options.format == "md") print_markdown_row(context, results.back(), std::cout);
+  }
+  if (options.profile && options.format == "md") print_profiles(context, results, std::cout);
+  if (options.format == "json") print_json(context, results, std::cout);
+}
+
+Result<int> bench_encoder(const std::shared_ptr<const engine::ModelFile>& file, const engine::LoadOptions& load,
+                          BenchContext context, engine::Team& team, const config::BenchOptions& options) {
+  const auto encoder = engine::Encoder::load(file, load);
+  if (!encoder) return encoder.error();
+  context.encoder = encoder->get();
+  const auto cases = make_encoder_cases(options, context.encoder->max_tokens());
+  if (!cases) return cases.error();
+  run_cases(context, team, *cases, options,
+            [&](const BenchCase& test) { return EncoderRun(*context.encoder, team, test); });
+  return kExitOk;
+}
+
+// The file at `path` if it is an encoder's; null: another's, or none.
+std::shared_ptr<const engine::ModelFile> encoder_file(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) return nullptr;
+  const auto file = engine::open_gguf(path);
+  return file && engine::is_encoder(**file) ? *file : nullptr;
 }
 
 }  // namespace
@@ -197,11 +289,15 @@ Result<int> bench(const config::BenchOptions& options, const config::Given& give
   auto load = load_options(options, given);
   if (!load) return load.error();
   load->context = static_cast<std::uint32_t>(options.ctx_size);
-  reserve(cases, *load);
   const std::uint32_t threads = num_threads(options);
   engine::Team team(threads, engine::allowed_cpus());
   load->team = &team;
   if (auto status = start_log({}); !status) return status.error();  // on stderr: stdout is for results
+  std::error_code ignored;
+  const auto probe = engine::kept_probe();
+  BenchContext context{nullptr, std::filesystem::file_size(*path, ignored), threads, probe ? &*probe : nullptr};
+  if (const auto encoder = encoder_file(*path)) return bench_encoder(encoder, *load, context, team, options);
+  reserve(cases, *load);
   const auto model = load_showing(*path, *load, Progress(log_is_on_terminal({}), Progress::Clock::now()));
   if (!model) return model.error();
   if (const std::uint32_t states = (*model)->num_states(); states > 0 && states < load->max_sequences)
@@ -210,19 +306,8 @@ Result<int> bench(const config::BenchOptions& options, const config::Given& give
         fmt::format("there is memory for the states of {} sequences, and the tests have up to {}; use a larger "
                     "--memory",
                     states, load->max_sequences)};
-
-  std::error_code ignored;
-  const auto probe = engine::kept_probe();
-  const BenchContext context{model->get(), std::filesystem::file_size(*path, ignored), threads,
-                             probe ? &*probe : nullptr};
-  std::vector<BenchResult> results;
-  if (options.format == "md") print_markdown_head(context, std::cout);
-  for (const BenchCase& test : cases) {
-    results.push_back(run_case(**model, team, test, options));
-    if (options.format == "md") print_markdown_row(context, results.back(), std::cout);
-  }
-  if (options.profile && options.format == "md") print_profiles(context, results, std::cout);
-  if (options.format == "json") print_json(context, results, std::cout);
+  context.model = model->get();
+  run_cases(context, team, cases, options, [&](const BenchCase& test) { return BenchRun(**model, team, test); });
   return kExitOk;
 }
 

@@ -24,12 +24,40 @@ double spread_percent(const std::vector<double>& values) {
   return 50.0 * (*high - *low) / median(values);
 }
 
+// What is said of a model that continues texts and of an encoder alike.
+struct Subject {
+  const engine::ModelInfo& info;
+  const kernels::KernelTable& kernels;
+  kernels::KvType kv_type;
+  std::string numerics_id;
+  std::uint64_t weight_bytes, kv_bytes, vocabulary_bytes;
+};
+Subject subject_of(const BenchContext& context) {
+  if (const engine::Encoder* const encoder = context.encoder)
+    return {encoder->info(),
+            encoder->kernels(),
+            encoder->kv_type(),
+            encoder->numerics_id(),
+            encoder->weight_bytes(),
+            0,
+            encoder->vocabulary_bytes()};
+  const engine::LoadedModel& model = *context.model;
+  return {model.info(),
+          model.kernels(),
+          model.cache_spec().kv_type,
+          model.numerics_id(),
+          model.model().weight_bytes(),
+          actors::resident_kv_bytes(model),
+          model.vocabulary_bytes()};
+}
+
 // The end of a line of the head: the machine's limits, or how to measure them.
 std::string share_note(const BenchContext& context) {
   if (!context.probe) return "no limits to compare with: run `troupe probe`\n";
   std::set<kernels::Unit> units;
-  for (const engine::MatrixWork& matrix : context.model->info().matrices)
-    units.insert(context.model->kernels().unit(matrix.type, matrix.layout));
+  const Subject subject = subject_of(context);
+  for (const engine::MatrixWork& matrix : subject.info.matrices)
+    units.insert(subject.kernels.unit(matrix.type, matrix.layout));
   std::string note = fmt::format("limits of {}: {}; shares count weights alone\n", context.probe->measured_at,
                                  limits_line(*context.probe, context.num_threads, units));
   if (context.probe->disturbed())
@@ -42,27 +70,31 @@ std::vector<std::pair<std::string, std::uint64_t>> memory_peaks(const BenchConte
                                                                 const std::vector<BenchResult>& results) {
   std::uint64_t step_buffers = 0;
   for (const BenchResult& result : results) step_buffers = std::max(step_buffers, result.step_buffer_bytes);
-  const engine::LoadedModel& model = *context.model;
-  return {{"weights", model.model().weight_bytes()},
-          {"kv_cache", actors::resident_kv_bytes(model)},
+  const Subject subject = subject_of(context);
+  return {{"weights", subject.weight_bytes},
+          {"kv_cache", subject.kv_bytes},
           {"step_buffers", step_buffers},
-          {"vocabulary", model.vocabulary_bytes()},
+          {"vocabulary", subject.vocabulary_bytes},
           {"process", engine::process_memory().peak_resident}};
 }
 
 }  // namespace
 
-double BenchResult::seconds() const {
-  const double tokens = test.num_prompt + static_cast<double>(test.num_gen) * test.batch;
-  return tokens / median(tokens_per_second);
-}
+double BenchResult::seconds() const { return test.num_tokens() / median(tokens_per_second); }
 
 engine::RunLimits limits_of(const BenchContext& context, const BenchCase& test) {
   engine::RunLimits limits(context.probe, context.num_threads);
-  const engine::LoadedModel& model = *context.model;
+  const Subject subject = subject_of(context);
   const auto add = [&](std::uint32_t rows, std::uint32_t outputs) {
-    limits.add(engine::step_work(model.info().matrices, model.kernels(), rows, outputs));
+    limits.add(engine::step_work(subject.info.matrices, subject.kernels, rows, outputs));
   };
+  if (context.encoder) {
+    const auto most = static_cast<std::uint32_t>(engine::Encoder::kTokensPerPass) / test.num_prompt;
+    const std::uint32_t at_once = std::max(most, 1u);
+    for (std::uint32_t done = 0; done < test.batch; done += at_once)
+      add(std::min(at_once, test.batch - done) * test.num_prompt, 0);
+    return limits;
+  }
   for (std::uint32_t done = 0; done < test.num_prompt; done += test.step_tokens)
     add(std::min(test.step_tokens, test.num_prompt - done), done + test.step_tokens >= test.num_prompt ? 1 : 0);
   for (std::uint32_t i = 0; i < test.num_gen; ++i) add(test.batch, test.batch);
@@ -72,6 +104,7 @@ engine::RunLimits limits_of(const BenchContext& context, const BenchCase& test) 
 std::string BenchCase::name() const {
   std::string text = num_prompt > 0 ? fmt::format("pp{}", num_prompt) : fmt::format("tg{} x{}", num_gen, batch);
   if (num_prompt > 0 && num_gen > 0) text += fmt::format("+tg{}", num_gen);
+  if (num_prompt > 0 && batch > 1) text += fmt::format(" x{}", batch);
   return depth > 0 ? fmt::format("{} @ d{}", text, depth) : text;
 }
 
@@ -82,20 +115,20 @@ double median(std::vector<double> values) {
 }
 
 void print_markdown_head(const BenchContext& context, std::ostream& out) {
-  const engine::LoadedModel& model = *context.model;
+  const Subject subject = subject_of(context);
   out << fmt::format("troupe {}, {}\nkernels {}, {} threads, KV {}, medians of the rounds and half their range\n",
-                     kVersionAndCommit, cpu_name(), model.kernels().name, context.num_threads,
-                     kernels::name(model.cache_spec().kv_type))
+                     kVersionAndCommit, cpu_name(), subject.kernels.name, context.num_threads,
+                     kernels::name(subject.kv_type))
       << share_note(context) << "\n| model | size | parameters | kernels | kv | threads | test | tokens/s |"
       << (context.probe ? " of the limit |" : "") << "\n|---|---:|---:|---|---|---:|---|---:|"
       << (context.probe ? "---:|" : "") << std::endl;
 }
 
 void print_markdown_row(const BenchContext& context, const BenchResult& result, std::ostream& out) {
-  const engine::LoadedModel& model = *context.model;
-  out << fmt::format("| {} | {} | {} | {} | {} | {} | {} | {:.2f} ± {:.1f} % |", model.info().name,
-                     human_bytes(context.file_bytes), human_count(model.info().num_parameters), model.kernels().name,
-                     kernels::name(model.cache_spec().kv_type), context.num_threads, result.test.name(),
+  const Subject subject = subject_of(context);
+  out << fmt::format("| {} | {} | {} | {} | {} | {} | {} | {:.2f} ± {:.1f} % |", subject.info.name,
+                     human_bytes(context.file_bytes), human_count(subject.info.num_parameters), subject.kernels.name,
+                     kernels::name(subject.kv_type), context.num_threads, result.test.name(),
                      median(result.tokens_per_second), spread_percent(result.tokens_per_second));
   if (context.probe) {
     const auto share = limits_of(context, result.test).share(result.seconds());
@@ -115,7 +148,7 @@ void print_profiles(const BenchContext& context, const std::vector<BenchResult>&
 
 void print_json(const BenchContext& context, const std::vector<BenchResult>& results, std::ostream& out) {
   using nlohmann::ordered_json;
-  const engine::LoadedModel& model = *context.model;
+  const Subject subject = subject_of(context);
   ordered_json rows = ordered_json::array();
   for (const BenchResult& result : results) {
     const engine::RunLimits limits = limits_of(context, result.test);
@@ -149,16 +182,16 @@ void print_json(const BenchContext& context, const std::vector<BenchResult>& res
                       {"commit", kCommit},
                       {"compiler", kCompiler},
                       {"cpu", cpu_name()},
-                      {"model", model.info().name},
-                      {"family", model.info().family},
-                      {"weight_types", model.info().weight_types},
+                      {"model", subject.info.name},
+                      {"family", subject.info.family},
+                      {"weight_types", subject.info.weight_types},
                       {"file_bytes", context.file_bytes},
-                      {"weight_bytes", model.model().weight_bytes()},
-                      {"num_parameters", model.info().num_parameters},
-                      {"kernels", model.kernels().name},
-                      {"kv_type", kernels::name(model.cache_spec().kv_type)},
+                      {"weight_bytes", subject.weight_bytes},
+                      {"num_parameters", subject.info.num_parameters},
+                      {"kernels", subject.kernels.name},
+                      {"kv_type", kernels::name(subject.kv_type)},
                       {"num_threads", context.num_threads},
-                      {"numerics_id", model.numerics_id()},
+                      {"numerics_id", subject.numerics_id},
                       {"memory_peak_bytes", std::move(memory)},
                       {"results", std::move(rows)}};
   // Null: no probe is stored; run `troupe probe`.

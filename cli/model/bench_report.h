@@ -10,11 +10,13 @@
 #include "engine/compute/profiler.h"
 #include "engine/engine.h"
 #include "engine/evaluation/limits.h"
+#include "engine/model/encoder.h"
 
 namespace troupe::cli {
 
 // One test: with `depth` tokens in the cache, num_prompt tokens of a prompt are computed, then num_gen tokens are
-// decoded in each of `batch` sequences (one, if there is a prompt too).
+// decoded in each of `batch` sequences (one, if there is a prompt too). Of an encoder: `batch` texts of num_prompt
+// tokens.
 struct BenchCase {
   std::uint32_t depth = 0;
   std::uint32_t num_prompt = 0;
@@ -22,7 +24,10 @@ struct BenchCase {
   std::uint32_t batch = 1;
   std::uint32_t step_tokens = 512;  // prompt tokens that one step computes at most
 
-  std::string name() const;  // "pp512", "pp512+tg128", "tg64 x8 @ d512"
+  std::string name() const;    // "pp512", "pp512+tg128", "tg64 x8 @ d512"; "pp128 x8" of an encoder
+  double num_tokens() const {  // computed in a round
+    return static_cast<double>(std::uint64_t{batch} * (num_prompt + num_gen));
+  }
 };
 
 struct BenchResult {
@@ -36,10 +41,11 @@ struct BenchResult {
 
 // What all tests of one `troupe bench` share.
 struct BenchContext {
-  const engine::LoadedModel* model = nullptr;
+  const engine::LoadedModel* model = nullptr;  // or an encoder
   std::uint64_t file_bytes = 0;
   std::uint32_t num_threads = 0;
   const engine::MachineProbe* probe = nullptr;  // for results as shares of the machine's limits; null: none was made
+  const engine::Encoder* encoder = nullptr;
 };
 
 // The machine's limits for one round of a test, step by step as the bench runs it.

@@ -111,7 +111,8 @@ std::vector<CommandInfo> make_commands() {
        "",
        "Measures prefill (tokens per second of a prompt) and decoding (tokens per second for each number of sequences "
        "at once) through the engine's executor, with fixed seeds, after a round that warms up. The median of the "
-       "rounds and their spread are printed. With --profile it also says where the time went: operations, joins, "
+       "rounds and their spread are printed. Of an encoder, texts of each length of -p are read, as many at once as -b "
+       "says. With --profile it also says where the time went: operations, joins, "
        "layers, and the memory at most. With --overhead it starts a server's actors instead, without a socket, and "
        "measures what lies between the last kernel of a step and the first of the next.",
        {"troupe bench", "troupe bench -m tinyllama-1.1b-q8_0.gguf -p 512 -n 64 -b 1,8,32 -t 2",

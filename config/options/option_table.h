@@ -236,6 +236,7 @@ struct AnywayOptions {  // verify
 struct VectorOptions {  // embed
   std::string pooling;
   bool no_normalise = false;
+  bool truncate = false;
 };
 
 struct StatusFormatOptions {

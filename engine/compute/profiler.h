@@ -30,8 +30,8 @@ enum class Operation : std::uint8_t {
   attn_round,   // rounds attention's result for the next product
   attn_output,  // product
   ffn_norm,     // as attn_norm
-  ffn_gate_up,  // two products, and their activation
-  ffn_round,    // as attn_round; absent if the kernel of ffn_gate_up also rounds
+  ffn_gate_up,  // two products, and their activation; of an encoder the products
+  ffn_round,    // as attn_round; absent if the kernel of ffn_gate_up also rounds; of an encoder with the activation
   ffn_down,     // product
   mixer_in,     // products before a recurrence, with their norms and roundings
   scan,         // the recurrence, token by token
@@ -49,7 +49,7 @@ inline constexpr std::size_t kNumOperations = kOperationNames.size();
 
 using ProfileClock = std::chrono::steady_clock;
 
-struct StepSpan {
+struct StepSpan {  // of the executor; or an encoder's pass over some texts, its sequences
   std::uint64_t step = 0;
   std::uint32_t num_rows = 0;       // tokens computed
   std::uint32_t num_sequences = 0;  // equal to num_rows: every sequence decodes

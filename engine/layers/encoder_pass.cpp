@@ -31,7 +31,10 @@ EncoderPass::EncoderPass(const EncoderWeights& weights, Team& team, std::span<co
       dim_(info_.dim),
       qkv_stride_(3 * dim_),
       input_(kernels_, team, workspace) {
-  list_rows(texts);
+  {
+    const OperationScope scope(team, Operation::prepare);
+    list_rows(texts);
+  }
   residual_ = workspace.take<float>(Slot::residual, num_rows_ * dim_);
   delta_ = workspace.take<float>(Slot::delta, num_rows_ * dim_);
   qkv_ = workspace.take<float>(Slot::qkv, num_rows_ * qkv_stride_);
@@ -77,6 +80,12 @@ void EncoderPass::list_rows(std::span<const std::span<const TokenId>> texts) {
 }
 
 template <class Fn>
+void EncoderPass::timed(Operation operation, std::uint32_t layer, Fn&& fn) {
+  const OperationScope scope(team_, operation, layer);
+  fn();
+}
+
+template <class Fn>
 void EncoderPass::for_rows(Fn&& fn) {
   team_.parallel_for(divide_up(num_rows_, kRowsAtOnce), [&](std::size_t tile, std::uint32_t) {
     fn(tile * kRowsAtOnce, std::min(kRowsAtOnce, num_rows_ - tile * kRowsAtOnce));
@@ -84,6 +93,7 @@ void EncoderPass::for_rows(Fn&& fn) {
 }
 
 void EncoderPass::embed(std::span<const std::span<const TokenId>> texts) {
+  const OperationScope scope(team_, Operation::embed);
   team_.parallel_for(block_rows_.size(), [&](std::size_t i, std::uint32_t) {
     const BlockRows& block = block_rows_[i];
     for (std::uint32_t position = block.first; position < block.first + block.count; ++position) {
@@ -104,23 +114,33 @@ void EncoderPass::embed(std::span<const std::span<const TokenId>> texts) {
 }
 
 std::span<const float> EncoderPass::run() {
+  const auto num_layers = static_cast<std::uint32_t>(weights_.layers.size());
   const EncoderLayer& first = weights_.layers.front();
-  round({&first.q, &first.k, &first.v}, residual_.data(), dim_);
-  for (std::size_t i = 0; i < weights_.layers.size(); ++i) {
+  timed(Operation::attn_norm, 0, [&] { round({&first.q, &first.k, &first.v}, residual_.data(), dim_); });
+  for (std::uint32_t i = 0; i < num_layers; ++i) {
     const EncoderLayer& layer = weights_.layers[i];
-    project_and_store(layer);
-    team_.parallel_for(items_.size(), [&](std::size_t item, std::uint32_t thread) {
-      attend(layer, items_[item], {buffers_.data() + thread * buffer_bytes_, kItemRows, kItemRows, info_.head_dim});
+    timed(Operation::attn_qkv, i, [&] { project(layer); });
+    timed(Operation::rope_store, i, [&] { rotate_and_store(layer); });
+    timed(Operation::attention, i, [&] {
+      team_.parallel_for(items_.size(), [&](std::size_t item, std::uint32_t thread) {
+        attend(layer, items_[item], {buffers_.data() + thread * buffer_bytes_, kItemRows, kItemRows, info_.head_dim});
+      });
     });
-    round({&layer.o}, attention_.data(), dim_);
-    input_.multiply({{&layer.o, delta_.data(), dim_}});
-    add_and_norm(layer.o_bias, layer.attn_norm, {&layer.up, &layer.gate});
-    feed_forward(layer);
-    if (i + 1 < weights_.layers.size()) {
+    timed(Operation::attn_round, i, [&] { round({&layer.o}, attention_.data(), dim_); });
+    timed(Operation::attn_output, i, [&] { input_.multiply({{&layer.o, delta_.data(), dim_}}); });
+    timed(Operation::ffn_norm, i, [&] { add_and_norm(layer.o_bias, layer.attn_norm, {&layer.up, &layer.gate}); });
+    timed(Operation::ffn_gate_up, i, [&] {
+      input_.multiply({{&layer.gate, gate_.data(), info_.ffn_dim}, {&layer.up, up_.data(), info_.ffn_dim}});
+    });
+    timed(Operation::ffn_round, i, [&] { activate(layer); });
+    timed(Operation::ffn_down, i, [&] { input_.multiply({{&layer.down, delta_.data(), dim_}}); });
+    if (i + 1 < num_layers) {
       const EncoderLayer& next = weights_.layers[i + 1];
-      add_and_norm(layer.down_bias, layer.ffn_norm, {&next.q, &next.k, &next.v});
+      timed(Operation::attn_norm, i + 1, [&] {
+        add_and_norm(layer.down_bias, layer.ffn_norm, {&next.q, &next.k, &next.v});
+      });
     } else {
-      add_and_norm(layer.down_bias, layer.ffn_norm, {});
+      timed(Operation::output_norm, kNoLayer, [&] { add_and_norm(layer.down_bias, layer.ffn_norm, {}); });
     }
   }
   return residual_;
@@ -145,10 +165,14 @@ void EncoderPass::add_and_norm(const std::vector<float>& bias, const LayerNormWe
   });
 }
 
-void EncoderPass::project_and_store(const EncoderLayer& layer) {
+void EncoderPass::project(const EncoderLayer& layer) {
   float* const out = qkv_.data();
   input_.multiply(
       {{&layer.q, out, qkv_stride_}, {&layer.k, out + dim_, qkv_stride_}, {&layer.v, out + 2 * dim_, qkv_stride_}});
+}
+
+void EncoderPass::rotate_and_store(const EncoderLayer& layer) {
+  float* const out = qkv_.data();
   const RopeTable& rope = weights_.rope;
   // One thread per block: neighbouring positions share cache lines.
   team_.parallel_for(block_rows_.size(), [&](std::size_t i, std::uint32_t) {
@@ -192,9 +216,8 @@ void EncoderPass::attend(const EncoderLayer& layer, const Item& item, const Atte
   }
 }
 
-void EncoderPass::feed_forward(const EncoderLayer& layer) {
+void EncoderPass::activate(const EncoderLayer& layer) {
   const std::size_t ffn_dim = info_.ffn_dim;
-  input_.multiply({{&layer.gate, gate_.data(), ffn_dim}, {&layer.up, up_.data(), ffn_dim}});
   input_.reset(num_rows_, {&layer.down});
   for_rows([&](std::size_t row, std::size_t count) {
     float* const x = up_.data() + row * ffn_dim;
@@ -209,7 +232,6 @@ void EncoderPass::feed_forward(const EncoderLayer& layer) {
     }
     input_.set_rows(row, count, x, ffn_dim);
   });
-  input_.multiply({{&layer.down, delta_.data(), dim_}});
 }
 
 }  // namespace troupe::engine

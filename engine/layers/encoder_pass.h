@@ -46,14 +46,18 @@ class EncoderPass {
 
   void list_rows(std::span<const std::span<const TokenId>> texts);
   void embed(std::span<const std::span<const TokenId>> texts);
-  void project_and_store(const EncoderLayer& layer);
+  void project(const EncoderLayer& layer);           // q, k and v
+  void rotate_and_store(const EncoderLayer& layer);  // with their bias
   void attend(const EncoderLayer& layer, const Item& item, const AttentionBuffers& buffers);
-  void feed_forward(const EncoderLayer& layer);
+  void activate(const EncoderLayer& layer);  // the products of gate and up, rounded for down
   // residual = norm(residual + delta + bias), rounded for `consumers`.
   void add_and_norm(const std::vector<float>& bias, const LayerNormWeights& norm,
                     std::initializer_list<const PackedMatrix*> consumers);
   void round(std::initializer_list<const PackedMatrix*> consumers, const float* rows, std::size_t stride);
 
+  // Calls fn() as an operation that the team's profiler hears of.
+  template <class Fn>
+  void timed(Operation operation, std::uint32_t layer, Fn&& fn);
   // Calls fn(first_row, num_rows) over all rows, whole tiles at a time.
   template <class Fn>
   void for_rows(Fn&& fn);

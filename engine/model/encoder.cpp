@@ -10,12 +10,6 @@
 #include "engine/weights/model_info.h"
 
 namespace troupe::engine {
-namespace {
-
-// Rows per pass over the layers: enough for AMX, and few enough to bound the workspace. A text is never cut.
-constexpr std::size_t kRowsPerPass = 1024;
-
-}  // namespace
 
 bool is_encoder(const ModelFile& file) { return architecture_is(file, "bert") || architecture_is(file, "nomic-bert"); }
 
@@ -46,6 +40,7 @@ Encoder::~Encoder() = default;
 
 const ModelInfo& Encoder::info() const { return weights_->info; }
 Pooling Encoder::pooling() const { return info().pooling.value_or(Pooling::mean); }
+kernels::KvType Encoder::kv_type() const { return weights_->cache.kv_type; }
 std::uint64_t Encoder::weight_bytes() const { return weights_->bytes; }
 std::uint64_t Encoder::matrix_bytes() const { return weights_->matrix_bytes; }
 
@@ -60,12 +55,18 @@ class Encoder::Pass final : public TextVectors::Reading {
     if (begin_ == texts_.size()) return true;
     const std::size_t dim = weights_.info.dim;
     std::size_t end = begin_ + 1, num_rows = texts_[begin_].size();
-    while (end < texts_.size() && num_rows + texts_[end].size() <= kRowsPerPass) num_rows += texts_[end++].size();
+    while (end < texts_.size() && num_rows + texts_[end].size() <= kTokensPerPass) num_rows += texts_[end++].size();
+    StepScope scope(team, {.step = step_++,
+                           .num_rows = static_cast<std::uint32_t>(num_rows),
+                           .num_sequences = static_cast<std::uint32_t>(end - begin_),
+                           .begin = ProfileClock::now(),
+                           .end = {}});
     EncoderPass pass(weights_, team, std::span(texts_).subspan(begin_, end - begin_), workspace);
     const std::span<const float> hidden = pass.run();
     for (std::size_t i = begin_; i < end; ++i) {
       pool_rows(hidden.data() + pass.first_row(i - begin_) * dim, texts_[i].size(), dim, pooling_, rows_ + i * dim);
     }
+    scope.end(ProfileClock::now());
     begin_ = end;
     return begin_ == texts_.size();
   }
@@ -76,6 +77,7 @@ class Encoder::Pass final : public TextVectors::Reading {
   PoolingOptions pooling_;
   float* rows_;
   std::size_t begin_ = 0;  // text
+  std::uint64_t step_ = 0;
 };
 
 std::unique_ptr<TextVectors::Reading> Encoder::read(std::span<const std::span<const TokenId>> texts,

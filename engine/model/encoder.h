@@ -36,12 +36,15 @@ class Encoder final : public TextVectors {
   const std::shared_ptr<const Tokenizer>& tokenizer() const override { return tokenizer_; }
   // Equal ids give equal bits, as LoadedModel's.
   const std::string& numerics_id() const { return numerics_id_; }
+  kernels::KvType kv_type() const;
   std::uint64_t weight_bytes() const;  // memory held by packed weights, vectors and tables
   std::uint64_t matrix_bytes() const;  // the part of weight_bytes() allocated by the MemoryPolicy
 
   std::uint64_t vocabulary_bytes() const { return vocabulary_bytes_; }  // heap bytes
 
-  // A pass takes some thousand tokens, or one text.
+  // A pass takes whole texts: as many as have so many tokens together, or one. Enough for AMX, and few enough to bound
+  // the workspace.
+  static constexpr std::size_t kTokensPerPass = 1024;
   std::unique_ptr<Reading> read(std::span<const std::span<const TokenId>> texts, const PoolingOptions& pooling,
                                 float* rows) const override;
 

@@ -475,20 +475,23 @@ enum class Pooling {
 /// Asks for one vector for each input.
 struct EmbedRequest {
   /// Texts, or exact ids; at most ServerInfo::max_embed_inputs, none longer than the model's context, nor than 2,048
-  /// tokens if the model is not an encoder.
+  /// tokens if the model is not an encoder, unless they are cut.
   std::variant<std::vector<std::string>, std::vector<std::vector<TokenId>>> inputs{};
   std::string model{};               ///< empty: the only or default model
   std::optional<Pooling> pooling{};  ///< absent: the model's own
   bool normalise = true;             ///< to a length of 1
   bool add_special = true;           ///< texts: add the vocabulary's special tokens around them
   bool parse_special = false;        ///< texts: the text of control tokens becomes their ids
+  std::optional<bool> truncate{};    ///< cut inputs that are too long at their end; absent: as the server was started
+  std::uint32_t truncate_to = 0;     ///< cut them to so many tokens at most, too; 0: to what the model reads
 };
 
 /// The vectors, in the order of the inputs.
 struct Embeddings {
   std::vector<std::vector<float>> vectors{};  ///< one for each input
   Pooling pooling = Pooling::mean;            ///< the pooling used
-  std::uint32_t prompt_tokens = 0;            ///< of all inputs
+  std::uint32_t prompt_tokens = 0;            ///< of all inputs, as far as they were read
+  std::uint32_t truncated_tokens = 0;         ///< cut from them
   std::optional<Receipt> receipt{};           ///< absent: the server is older than receipts
 };
 

@@ -366,6 +366,8 @@ v1::ClientFrame to_frame(std::uint64_t stream, const EmbedRequest& request) {
   embed.set_normalise(request.normalise);
   embed.set_add_special(request.add_special);
   embed.set_parse_special(request.parse_special);
+  if (request.truncate) embed.set_truncate(*request.truncate);
+  embed.set_truncate_to(request.truncate_to);
   return frame;
 }
 
@@ -393,6 +395,7 @@ Embeddings to_embeddings(const v1::Embeddings& in) {
                             : in.pooling() == v1::POOLING_LAST ? Pooling::last
                                                                : Pooling::mean,
                  .prompt_tokens = in.usage().prompt_tokens(),
+                 .truncated_tokens = in.usage().truncated_tokens(),
                  .receipt = receipt_of(in)};
   for (const v1::Embeddings::Vector& vector : in.vectors())
     out.vectors.emplace_back(vector.values().begin(), vector.values().end());

@@ -192,6 +192,7 @@ v1::ServerFrame embeddings_frame(std::uint64_t stream, const actors::Embeddings&
   }
   out.set_pooling(to_wire<v1::Pooling>(embeddings.pooling));
   out.mutable_usage()->set_prompt_tokens(usage.prompt_tokens);
+  out.mutable_usage()->set_truncated_tokens(usage.truncated_tokens);
   fill(*out.mutable_receipt(), usage);
   return frame;
 }
@@ -247,6 +248,14 @@ RequestOrRefusal to_request(v1::Embed& embed, const scheduler::Tenant& tenant, s
     asked.pooling = static_cast<Pooling>(embed.pooling() - 1);
   }
   asked.normalise = !embed.has_normalise() || embed.normalise();
+  if (embed.has_truncate()) asked.truncate = embed.truncate();
+  if (embed.truncate_to() > 0) {
+    if (asked.truncate == false)
+      return scheduler::invalid("truncate_to",
+                                "truncate_to says how inputs are cut, and truncate that none is; leave one out");
+    asked.truncate = true;
+    asked.most_tokens = embed.truncate_to();
+  }
   request.add_special = !embed.has_add_special() || embed.add_special();
   request.parse_special = embed.parse_special();
   return request;

@@ -459,6 +459,40 @@ TEST_CASE("bench measures prefill and decoding at every batch size, as a table o
   }
 }
 
+TEST_CASE("bench measures how fast an encoder reads texts, and refuses what it has not") {
+  const std::string model = TROUPE_TEST_DATA "/tiny-bert.gguf";
+  const Finished finished = invoke({"bench", "--profile", "-m", model, "-p", "40,7", "-b", "1,60", "-r", "2", "-t", "2",
+                                    "-o", "json", "--kv-type", "f32"});
+  INFO(finished.err);
+  REQUIRE(finished.code == 0);
+  const auto report = json::parse(finished.out);
+  CHECK(report["kv_type"] == "f32");
+  std::vector<std::string> tests;
+  std::vector<int> passes;
+  for (const json& row : report["results"]) {
+    tests.push_back(row["test"]);
+    CHECK(row["median_ts"].get<double>() > 0);
+    const json& phase = row["profile"]["phases"][0];
+    passes.push_back(phase["steps"]);
+    CHECK(phase["tokens"] == 2 * row["n_prompt"].get<int>() * row["batch_size"].get<int>());
+    std::vector<std::string> operations;
+    for (const json& operation : phase["operations"]) operations.push_back(operation["operation"]);
+    CHECK(operations == std::vector<std::string>{"prepare", "embed", "attn_norm", "attn_qkv", "rope_store", "attention",
+                                                 "attn_round", "attn_output", "ffn_norm", "ffn_gate_up", "ffn_round",
+                                                 "ffn_down", "output_norm"});
+  }
+  CHECK(tests == std::vector<std::string>{"pp40", "pp40 x60", "pp7", "pp7 x60"});
+  CHECK(passes == std::vector<int>{2, 6, 2, 2});  // of up to 1,024 tokens, in two rounds
+  CHECK_THAT(invoke({"bench", "-m", model, "-p", "8", "-b", "3", "-r", "1"}).out, Contains("| pp8 x3 | "));
+  for (const std::vector<std::string>& options :
+       std::vector<std::vector<std::string>>{{"-p", "321"}, {"-pg", "16,4"}, {"-d", "8"}, {"-p", "0", "-n", "4"}}) {
+    std::vector<std::string> command{"bench", "-m", model};
+    command.insert(command.end(), options.begin(), options.end());
+    INFO(options[0]);
+    CHECK(invoke(command).code == 2);
+  }
+}
+
 TEST_CASE("bench measures models with windows and recurrent states behind a long text, too") {
   for (const char* name : {"mamba-F32", "rwkv7-F32", "falcon-h1-F32", "gemma3-F32"}) {
     const auto model = shared_file(std::string("golden/") + name + ".gguf");

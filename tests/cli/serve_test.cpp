@@ -539,6 +539,12 @@ TEST_CASE("embed prints a line of JSON for each text, from arguments, lines and 
   CHECK(lines_of(server.call({"embed", "--pooling", "mean", "a cat"}))[0] != lines[0]);
   CHECK(lines_of(server.call({"embed", "--no-normalise", "a cat"}))[0] != lines[0]);
   CHECK(lines_of(server.call({"embed", "--ids", "2 7 3"})).size() == 1);
+  const std::string too_long(1000, '!');
+  CHECK_THAT(server.call({"embed", too_long}).err, Contains("texts[0] has 1002 tokens"));
+  const Finished cut = server.call({"embed", "--truncate", too_long, "a cat"});
+  CHECK(cut.code == 0);
+  CHECK_THAT(cut.err, Contains("cut 682 tokens"));
+  CHECK(lines_of(cut)[1]["embedding"] == lines[0]["embedding"]);
   CHECK(server.call({"embed", "--pooling", "rank", "a cat"}).code == 2);
   const Finished beyond = server.call({"embed", "--ids", "9999"});
   CHECK(beyond.code == 2);

@@ -189,6 +189,12 @@ class ServerTest(WithServer):
             self.assertAlmostEqual(sum(value * value for value in both.vectors[1]), 1, places=4)
             by_ids = await client.embed([await client.tokenize("A fox")], pooling="mean", normalise=False)
             self.assertEqual(by_ids.pooling, "mean")
+            cut = await client.embed(["A fox and two ships", "A fox"], truncate_to=3)
+            self.assertEqual(cut.usage.prompt_tokens, 6)
+            self.assertGreater(cut.usage.truncated_tokens, 0)
+            self.assertEqual((await client.embed(["A fox"], truncate=True)).vectors, alone.vectors)
+            with self.assertRaises(troupe.Refused):
+                await client.embed(["A fox"], truncate=False, truncate_to=3)
             with self.assertRaises(TypeError):
                 await client.embed("A fox")
             with self.assertRaises(troupe.Refused):

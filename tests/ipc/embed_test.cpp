@@ -60,6 +60,7 @@ TEST_CASE("all fields of an Embed reach the gateway, and its answer reaches the 
   frame.mutable_embed()->set_normalise(false);
   frame.mutable_embed()->set_add_special(false);
   frame.mutable_embed()->set_parse_special(true);
+  frame.mutable_embed()->set_truncate_to(100);
   REQUIRE(client.send(frame));
   const auto asked = server.gateway.wait_submitted(0);
   REQUIRE(asked.request.embed);
@@ -68,10 +69,13 @@ TEST_CASE("all fields of an Embed reach the gateway, and its answer reaches the 
   REQUIRE_FALSE(asked.request.embed->normalise);
   REQUIRE_FALSE(asked.request.add_special);
   REQUIRE(asked.request.parse_special);
+  REQUIRE(asked.request.embed->truncate == true);
+  REQUIRE(asked.request.embed->most_tokens == 100);
   REQUIRE(asked.request.tenant.id == TenantId{::geteuid()});
   actors::End done;
   done.outcome = Outcome::eos;
   done.usage.prompt_tokens = 9;
+  done.usage.truncated_tokens = 3;
   done.usage.cpu_seconds = 0.5;
   done.embeddings = std::make_shared<const actors::Embeddings>(
       actors::Embeddings{.pooling = engine::Pooling::last, .dim = 2, .values = {1, 2, 3, 4}});
@@ -82,6 +86,7 @@ TEST_CASE("all fields of an Embed reach the gateway, and its answer reaches the 
   REQUIRE(answer.embeddings().vectors(1).values(0) == 3);
   REQUIRE(answer.embeddings().pooling() == v1::POOLING_LAST);
   REQUIRE(answer.embeddings().usage().prompt_tokens() == 9);
+  REQUIRE(answer.embeddings().usage().truncated_tokens() == 3);
   REQUIRE(answer.embeddings().receipt().prompt_tokens() == 9);
   REQUIRE(answer.embeddings().receipt().cpu_seconds() == 0.5);
 
@@ -95,6 +100,7 @@ TEST_CASE("all fields of an Embed reach the gateway, and its answer reaches the 
   REQUIRE(ids.request.embed->pooling == std::nullopt);
   REQUIRE(ids.request.embed->normalise);
   REQUIRE(ids.request.add_special);
+  REQUIRE(ids.request.embed->truncate == std::nullopt);
   actors::End failed;
   failed.outcome = Outcome::internal;
   failed.message = "why";
@@ -114,6 +120,10 @@ TEST_CASE("an Embed without inputs, with two kinds of them, or with too many is 
   v1::ClientFrame pooling = embed_frame(4, {"a"});
   pooling.mutable_embed()->set_pooling(static_cast<v1::Pooling>(9));
   require_refused(client, pooling, v1::OUTCOME_INVALID_ARGUMENT, "pooling");
+  v1::ClientFrame cut = embed_frame(7, {"a"});
+  cut.mutable_embed()->set_truncate(false);
+  cut.mutable_embed()->set_truncate_to(9);
+  require_refused(client, cut, v1::OUTCOME_INVALID_ARGUMENT, "truncate_to");
   v1::ClientFrame model = embed_frame(5, {"a"});
   model.mutable_embed()->set_model("unknown");
   require_refused(client, model, v1::OUTCOME_UNKNOWN_MODEL, "model");
@@ -267,6 +277,28 @@ TEST_CASE("embed over HTTP: 2,048 texts of one request come back in their order"
   }
   texts.push_back("cat");
   CHECK(posted(client, {{"input", texts}})["error"]["param"] == "input");
+}
+
+TEST_CASE("embed over frames: texts that are too long are cut where the request says so") {
+  RealServer server(tiny_encoder());
+  const auto client = server.connect();
+  while (client->health()->readiness != client::Readiness::ready) std::this_thread::yield();
+  const std::string text(1000, '!');
+  const auto refused = client->embed({.inputs = std::vector{text}}, kPatience);
+  REQUIRE_FALSE(refused);
+  CHECK_THAT(refused.error().message, Catch::Contains("texts[0] has 1002 tokens"));
+  const auto cut = client->embed({.inputs = std::vector<std::string>{text, "cat"}, .truncate = true}, kPatience);
+  REQUIRE(cut);
+  CHECK(cut->truncated_tokens == 682);
+  const auto whole = client->embed({.inputs = std::vector<std::string>{"cat"}}, kPatience);
+  CHECK(whole->truncated_tokens == 0);
+  CHECK(cut->prompt_tokens == 320 + whole->prompt_tokens);
+  CHECK(cut->vectors[1] == whole->vectors[0]);
+  const auto ten = client->embed({.inputs = std::vector{text}, .truncate_to = 10}, kPatience);
+  REQUIRE(ten);
+  CHECK(ten->prompt_tokens == 10);
+  CHECK(ten->truncated_tokens == 992);
+  CHECK_FALSE(client->embed({.inputs = std::vector{text}, .truncate = false, .truncate_to = 10}, kPatience));
 }
 
 TEST_CASE("embed: a server that was started with --embed-truncate cuts texts, unless a request says otherwise") {

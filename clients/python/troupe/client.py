@@ -114,11 +114,16 @@ class Client:
         return bytes((await self._ask("detokenize", pb.Detokenize(model=model, ids=ids), "detokenized", cancels=True)).raw)
 
     async def embed(self, inputs: Sequence[str] | Sequence[Sequence[int]], *, model: str = "", pooling: Pooling | None = None,
-                    normalise: bool = True, add_special: bool = True, parse_special: bool = False) -> Embeddings:
-        """A vector for each text, or list of token ids. A task that is cancelled meanwhile cancels the request."""
+                    normalise: bool = True, add_special: bool = True, parse_special: bool = False, truncate: bool | None = None,
+                    truncate_to: int | None = None) -> Embeddings:
+        """A vector for each text, or list of token ids. A task that is cancelled meanwhile cancels the request.
+
+        Inputs that are too long for the model are refused, or with truncate cut at their end: to truncate_to tokens, if given.
+        Without both the server decides (--embed-truncate); usage.truncated_tokens counts what was cut."""
         if isinstance(inputs, str):
             raise TypeError("embed() takes a list of texts")
-        body = pb.Embed(model=model, normalise=normalise, add_special=add_special, parse_special=parse_special)
+        body = pb.Embed(model=model, normalise=normalise, add_special=add_special, parse_special=parse_special,
+                        truncate=truncate, truncate_to=truncate_to)
         if pooling:
             body.pooling = pb.Pooling.Value("POOLING_" + pooling.upper())
         for each in inputs:
