@@ -122,8 +122,11 @@ class Client:
         Without both the server decides (--embed-truncate); usage.truncated_tokens counts what was cut."""
         if isinstance(inputs, str):
             raise TypeError("embed() takes a list of texts")
-        body = pb.Embed(model=model, normalise=normalise, add_special=add_special, parse_special=parse_special,
-                        truncate=truncate, truncate_to=truncate_to)
+        body = pb.Embed(model=model, normalise=normalise, add_special=add_special, parse_special=parse_special)
+        if truncate is not None:
+            body.truncate = truncate
+        if truncate_to is not None:
+            body.truncate_to = truncate_to
         if pooling:
             body.pooling = pb.Pooling.Value("POOLING_" + pooling.upper())
         for each in inputs:
