@@ -296,7 +296,7 @@ TEST_CASE("end to end: 512 connections at once are served") {
 
 TEST_CASE("end to end: of 512 connections at once those beyond the limit of a user are refused, each with its reason") {
   if (!can_open(512)) return;
-  RealServer server;
+  RealServer server(embedded_model(), {.limits = {.max_connections_per_uid = 64}});
   std::vector<std::unique_ptr<RawClient>> clients;
   while (clients.size() < 512) clients.push_back(std::make_unique<RawClient>(server.path()));
   std::uint32_t welcomed = 0, refused = 0;
