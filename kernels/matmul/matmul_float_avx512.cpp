@@ -37,52 +37,32 @@ struct Vectors<GroupBF16> {
   }
 };
 
-// Stores the first `count` values, or all 16. Masked stores take tens of cycles on some CPUs: they are for the last
-// columns of a matrix only.
-inline void store_first(float* to, std::size_t count, __m512 values) {
-  if (count >= 16) return _mm512_storeu_ps(to, values);
-  _mm512_mask_storeu_ps(to, static_cast<__mmask16>((1u << count) - 1), values);
-}
-
-// All loops over the sums are unrolled: else GCC 12 keeps them on the stack between the loops.
 template <class Type, int P, int R>
 void multiply_tile(const MatrixView& matrix, std::size_t panel, const std::byte* a, std::size_t stride, float* out,
                    std::size_t out_stride) {
   const std::size_t panel_bytes = round_up(matrix.k * Type::kBytes, kLine);
   const std::byte* weights = matrix.body + panel * panel_bytes;
   __m512 sums[P][R];
-#pragma GCC unroll 4
   for (int p = 0; p < P; ++p)
-#pragma GCC unroll 12
     for (int r = 0; r < R; ++r) sums[p][r] = _mm512_setzero_ps();
-  // A pointer for every three rows: GCC would need a register for each row, and has not so many.
-  constexpr int kPointers = (R + 2) / 3;
-  const std::byte* rows[kPointers];
-#pragma GCC unroll 4
-  for (int i = 0; i < kPointers; ++i) {
-    rows[i] = a + static_cast<std::size_t>(3 * i) * stride;
-    __asm__("" : "+r"(rows[i]));  // hides from it that they are related
-  }
-  for (std::size_t k = 0; k < matrix.k; ++k, weights += Type::kBytes) {
+  for (std::size_t k = 0; k < matrix.k; ++k, weights += Type::kBytes, a += 4) {
     __m512 w[P];
 #pragma GCC unroll 4
     for (int p = 0; p < P; ++p) w[p] = Type::load(weights + static_cast<std::size_t>(p) * panel_bytes);
 #pragma GCC unroll 12
     for (int r = 0; r < R; ++r) {
-      const std::byte* const at = rows[r / 3] + static_cast<std::size_t>(r % 3) * stride + 4 * k;
-      const __m512 x = _mm512_set1_ps(*reinterpret_cast<const float*>(at));
+      const __m512 x = _mm512_set1_ps(*reinterpret_cast<const float*>(a + static_cast<std::size_t>(r) * stride));
 #pragma GCC unroll 4
       for (int p = 0; p < P; ++p) sums[p][r] = _mm512_fmadd_ps(w[p], x, sums[p][r]);
     }
   }
   const __m512 scale = _mm512_set1_ps(matrix.scale);
-#pragma GCC unroll 4
   for (int p = 0; p < P; ++p) {
     const std::size_t n = (panel + static_cast<std::size_t>(p)) * kPanelRows;
-#pragma GCC unroll 12
+    const std::size_t width = matrix.rows - n;
+    const auto mask = static_cast<__mmask16>(width >= 16 ? 0xffff : (1u << width) - 1);
     for (int r = 0; r < R; ++r)
-      store_first(out + static_cast<std::size_t>(r) * out_stride + n, matrix.rows - n,
-                  _mm512_mul_ps(sums[p][r], scale));
+      _mm512_mask_storeu_ps(out + static_cast<std::size_t>(r) * out_stride + n, mask, _mm512_mul_ps(sums[p][r], scale));
   }
 }
 
