@@ -217,12 +217,10 @@ void Hub::count_ended(Tally& tally, RequestKind kind, scheduler::Outcome outcome
 }
 
 void Hub::tell_ended(const Arrival& arrival, RequestKind kind, scheduler::Outcome outcome) const {
-  const bool takes_work = kind == RequestKind::generate || kind == RequestKind::embed ||
-                          kind == RequestKind::tokenize || kind == RequestKind::detokenize;
-  if (!takes_work || !options.on_ended) return;
+  if (!info(kind).takes_work || !options.on_ended) return;
   options.on_ended({.tenant = arrival.tenant,
                     .protocol = arrival.protocol,
-                    .kind = kRequestKindNames[static_cast<std::size_t>(kind)],
+                    .kind = info(kind).name,
                     .client_id = arrival.client_id,
                     .model = arrival.model,
                     .outcome = outcome,

@@ -13,9 +13,8 @@ using scheduler::Outcome;
 // Kinds have the names of their bodies in ClientFrame.
 RequestKind kind_of(const v1::ClientFrame& frame) {
   const auto* const body = body_of(frame);
-  const auto found = std::find(kRequestKindNames.begin(), kRequestKindNames.end(), body ? body->name() : "other");
-  return found == kRequestKindNames.end() ? RequestKind::other
-                                          : static_cast<RequestKind>(found - kRequestKindNames.begin());
+  const auto found = std::ranges::find(kRequestKinds, body ? body->name() : "other", &RequestKindInfo::name);
+  return found == kRequestKinds.end() ? RequestKind::other : found->kind;
 }
 
 // The number of requests in a frame: n of a Generate; 1 if n is out of range, since such a frame is refused as one.

@@ -6,8 +6,8 @@
 #include <optional>
 #include <string_view>
 
-#include "ipc/frames/request_counts.h"
 #include "ipc/frames/wire.h"
+#include "ipc/request_kinds.h"
 #include "ipc/troupe.pb.h"
 
 namespace troupe::ipc {

@@ -113,10 +113,7 @@ std::optional<Refusal> FrameConnection::on_frame(Decoded&& decoded, std::size_t 
         "hello", is_hello ? "a second Hello; it is sent once" : "the first frame of a connection must be Hello");
   if (is_hello) return on_hello(decoded.frame.hello());
   const auto body = decoded.frame.body_case();
-  if (decoded.kind != RequestKind::other || decoded.refusal || body == v1::ClientFrame::BODY_NOT_SET ||
-      body == v1::ClientFrame::kCancelRequest || body == v1::ClientFrame::kUsageRequest ||
-      body == v1::ClientFrame::kSessionRequest || body == v1::ClientFrame::kLoadModel ||
-      body == v1::ClientFrame::kUnloadModel)
+  if (body != v1::ClientFrame::kCancel && body != v1::ClientFrame::kCredit)
     hub_.count_received(*tally_, decoded.kind, decoded.count);
   if (!decoded.refusal)
     on_request(decoded.frame, decoded.count);

@@ -244,11 +244,10 @@ void add_counts(v1::Status& status, const RequestCounts& counts) {
                       {.labels = {{"kind", refused ? "refused" : "failed"}, {"reason", name}}});
     }
   }
-  for (std::size_t i = 0; i < kRequestKindNames.size(); ++i) {
-    const auto kind = static_cast<RequestKind>(i);
+  for (const auto& [kind, kind_name, takes_work] : kRequestKinds) {
     if (counts.num_received(kind) == 0) continue;
     v1::Status::Kind& added = *status.add_kinds();
-    added.set_kind(std::string(kRequestKindNames[i]));
+    added.set_kind(std::string(kind_name));
     added.set_received(counts.num_received(kind));
     for (const scheduler::OutcomeInfo& outcome : scheduler::outcomes()) {
       const std::uint64_t count = counts.num_ended(kind, outcome.outcome);

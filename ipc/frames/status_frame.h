@@ -8,7 +8,7 @@
 
 #include "actors/gateway.h"
 #include "config/metric.h"
-#include "ipc/frames/request_counts.h"
+#include "ipc/request_kinds.h"
 #include "ipc/troupe.pb.h"
 
 namespace troupe::ipc {

@@ -1,48 +1,63 @@
 #include "ipc/http/endpoints.h"
 
-#include <array>
 #include <utility>
 
 namespace troupe::ipc::http {
 namespace {
 
-using enum RequestKind;
-using api::Dialect;
-
-constexpr std::array kRoutes{
-    Route{"GET", "/", other, true, Dialect::openai, read_page, true},
-    Route{"POST", "/open", other, true, Dialect::openai, read_open, true},
-    Route{"GET", "/health", health, true, Dialect::openai, read_health},
-    Route{"GET", "/version", other, true, Dialect::openai, read_version},
-    Route{"GET", "/metrics", status, true, Dialect::openai, read_metrics},
-    Route{"GET", "/openapi.json", other, true, Dialect::openai, read_openapi},
-    Route{"GET", "/v1/models", models, true, Dialect::openai, read_models},
-    Route{"GET", "/v1/models/*", models, true, Dialect::openai, read_model},
-    Route{"POST", "/tokenize", tokenize, false, Dialect::openai, read_tokenize},
-    Route{"POST", "/detokenize", detokenize, false, Dialect::openai, read_detokenize},
-    Route{"GET", "/tokenizer_info", tokenize, true, Dialect::openai, read_tokenizer_info},
-    Route{"POST", "/apply-template", other, false, Dialect::openai, read_apply_template},
-    Route{"POST", "/v1/chat/completions", generate, false, Dialect::openai, read_chat_completions},
-    Route{"POST", "/v1/responses", generate, false, Dialect::openai, read_responses},
-    Route{"POST", "/v1/messages", generate, false, Dialect::anthropic, read_messages},
-    Route{"POST", "/v1/messages/count_tokens", tokenize, false, Dialect::anthropic, read_count_tokens},
-    Route{"POST", "/v1/completions", generate, false, Dialect::openai, read_completions},
-    Route{"POST", "/v1/embeddings", embed, false, Dialect::openai, read_embeddings},
-};
-
 bool matches(std::string_view pattern, std::string_view path) {
-  if (!pattern.ends_with("/*")) return pattern == path;
-  pattern.remove_suffix(1);
+  if (!pattern.ends_with("/{id}")) return pattern == path;
+  pattern.remove_suffix(std::string_view("{id}").size());
   return path.size() > pattern.size() && path.starts_with(pattern);
+}
+
+using Read = Act (*)(Request&&, const ReadContext&);
+
+Read function_of(api::Reader reader) {
+  switch (reader) {
+    case api::Reader::answer:
+      return read_answer;
+    case api::Reader::count_tokens:
+      return read_count_tokens;
+    case api::Reader::tokenize:
+      return read_tokenize;
+    case api::Reader::detokenize:
+      return read_detokenize;
+    case api::Reader::apply_template:
+      return read_apply_template;
+    case api::Reader::page:
+      return read_page;
+    case api::Reader::open:
+      return read_open;
+    case api::Reader::models:
+      return read_models;
+    case api::Reader::model:
+      return read_model;
+    case api::Reader::tokenizer_info:
+      return read_tokenizer_info;
+    case api::Reader::health:
+      return read_health;
+    case api::Reader::version:
+      return read_version;
+    case api::Reader::metrics:
+      return read_metrics;
+    case api::Reader::openapi:
+      return read_openapi;
+  }
+  return nullptr;
 }
 
 }  // namespace
 
-std::vector<const Route*> routes_at(std::string_view path) {
-  std::vector<const Route*> found;
-  for (const Route& route : kRoutes)
-    if (matches(route.path, path)) found.push_back(&route);
+std::vector<const api::EndpointInfo*> endpoints_at(std::string_view path) {
+  std::vector<const api::EndpointInfo*> found;
+  for (const api::EndpointInfo& endpoint : api::kEndpoints)
+    if (matches(endpoint.path, path)) found.push_back(&endpoint);
   return found;
+}
+
+Act read_request(Request&& request, const ReadContext& context) {
+  return function_of(context.endpoint->read)(std::move(request), context);
 }
 
 Act refuse_with(api::ApiError error, api::Dialect dialect) {

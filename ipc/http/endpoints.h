@@ -1,4 +1,4 @@
-// The endpoints' code, by what it is about. endpoints.cpp has the table.
+// The endpoints' code, by what it is about. api/endpoint.h has the table, and endpoints.cpp chooses from it.
 #pragma once
 
 #include "ipc/http/api/call.h"
@@ -29,11 +29,7 @@ namespace troupe::ipc::http {
 [[nodiscard]] Act read_count_tokens(Request&& request, const ReadContext& context);
 
 // endpoints_answers.cpp: what the gateway's stream table answers.
-[[nodiscard]] Act read_chat_completions(Request&& request, const ReadContext& context);
-[[nodiscard]] Act read_responses(Request&& request, const ReadContext& context);
-[[nodiscard]] Act read_messages(Request&& request, const ReadContext& context);
-[[nodiscard]] Act read_completions(Request&& request, const ReadContext& context);
-[[nodiscard]] Act read_embeddings(Request&& request, const ReadContext& context);
+[[nodiscard]] Act read_answer(Request&& request, const ReadContext& context);
 
 // What an endpoint answers to a request that is refused before anything is done for it.
 [[nodiscard]] Act refuse_with(api::ApiError error, api::Dialect dialect);

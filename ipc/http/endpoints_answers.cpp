@@ -118,36 +118,15 @@ Asked asked_by(const ApiCall& call, std::size_t body_bytes) {
   return asked;
 }
 
-Act read_answer(api::Endpoint endpoint, const Request& request, const ReadContext& context) {
-  const api::Dialect dialect = api::info(endpoint).dialect;
-  auto parsed = api::parse_call(endpoint, request.body, api_context(context));
-  if (auto* error = std::get_if<ApiError>(&parsed)) return refuse_with(std::move(*error), dialect);
+}  // namespace
+
+Act read_answer(Request&& request, const ReadContext& context) {
+  auto parsed = api::parse_call(*context.endpoint->body, request.body, api_context(context));
+  if (auto* error = std::get_if<ApiError>(&parsed)) return refuse_with(std::move(*error), context.endpoint->dialect);
   if (context.asked != nullptr) *context.asked = asked_by(std::get<ApiCall>(parsed), request.body.size());
   return [call = std::make_shared<ApiCall>(std::get<ApiCall>(std::move(parsed)))](Exchange& exchange) {
     begin_answer(call, exchange);
   };
-}
-
-}  // namespace
-
-Act read_completions(Request&& request, const ReadContext& context) {
-  return read_answer(api::Endpoint::completions, request, context);
-}
-
-Act read_chat_completions(Request&& request, const ReadContext& context) {
-  return read_answer(api::Endpoint::chat_completions, request, context);
-}
-
-Act read_responses(Request&& request, const ReadContext& context) {
-  return read_answer(api::Endpoint::responses, request, context);
-}
-
-Act read_messages(Request&& request, const ReadContext& context) {
-  return read_answer(api::Endpoint::messages, request, context);
-}
-
-Act read_embeddings(Request&& request, const ReadContext& context) {
-  return read_answer(api::Endpoint::embeddings, request, context);
 }
 
 }  // namespace troupe::ipc::http

@@ -93,10 +93,10 @@ void begin_count(const std::shared_ptr<ApiCall>& call, Exchange& exchange) {
       {exchange.tenant(), call->request.model}, chat_prompt(std::move(*call->conversation)), std::move(done)));
 }
 
-Act read_text(api::Endpoint endpoint, const Request& request, const ReadContext& context,
+Act read_text(const Request& request, const ReadContext& context,
               void (*act)(const std::shared_ptr<ApiCall>&, Exchange&)) {
-  auto parsed = api::parse_call(endpoint, request.body, api_context(context));
-  if (auto* error = std::get_if<ApiError>(&parsed)) return refuse_with(std::move(*error), api::info(endpoint).dialect);
+  auto parsed = api::parse_call(*context.endpoint->body, request.body, api_context(context));
+  if (auto* error = std::get_if<ApiError>(&parsed)) return refuse_with(std::move(*error), context.endpoint->dialect);
   if (context.asked != nullptr) context.asked->model = std::get<ApiCall>(parsed).request.model;
   return [act, call = std::make_shared<ApiCall>(std::get<ApiCall>(std::move(parsed)))](Exchange& exchange) {
     act(call, exchange);
@@ -105,12 +105,10 @@ Act read_text(api::Endpoint endpoint, const Request& request, const ReadContext&
 
 }  // namespace
 
-Act read_tokenize(Request&& request, const ReadContext& context) {
-  return read_text(api::Endpoint::tokenize, request, context, begin_tokenize);
-}
+Act read_tokenize(Request&& request, const ReadContext& context) { return read_text(request, context, begin_tokenize); }
 
 Act read_detokenize(Request&& request, const ReadContext& context) {
-  return read_text(api::Endpoint::detokenize, request, context, begin_detokenize);
+  return read_text(request, context, begin_detokenize);
 }
 
 Act read_tokenizer_info(Request&&, const ReadContext&) {
@@ -138,11 +136,11 @@ Act read_tokenizer_info(Request&&, const ReadContext&) {
 }
 
 Act read_apply_template(Request&& request, const ReadContext& context) {
-  return read_text(api::Endpoint::apply_template, request, context, begin_template);
+  return read_text(request, context, begin_template);
 }
 
 Act read_count_tokens(Request&& request, const ReadContext& context) {
-  return read_text(api::Endpoint::count_tokens, request, context, begin_count);
+  return read_text(request, context, begin_count);
 }
 
 }  // namespace troupe::ipc::http

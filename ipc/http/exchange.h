@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "actors/gateway.h"
-#include "ipc/frames/request_counts.h"
 #include "ipc/http/api/answer.h"
+#include "ipc/http/api/endpoint.h"
 #include "ipc/http/request.h"
 #include "ipc/http/response.h"
 #include "ipc/server.h"
@@ -58,8 +58,9 @@ struct Asked {
   std::uint32_t num_vectors = 0;
 };
 
-// What reading a body needs to know.
+// What reading a request needs to know.
 struct ReadContext {
+  const api::EndpointInfo* endpoint = nullptr;
   scheduler::Tenant tenant{};
   std::uint32_t uid = 0;
   std::uint64_t max_prompt_bytes = 0;
@@ -67,19 +68,11 @@ struct ReadContext {
   Asked* asked = nullptr;  // filled in; null: it is not
 };
 
-// An endpoint. `read` checks the request on any thread, as a body of megabytes takes long; what it returns runs on the
-// io thread.
-struct Route {
-  std::string_view method;
-  std::string_view path;  // a literal; a last part "*" is any text: "/v1/models/*"
-  RequestKind kind = RequestKind::other;
-  bool is_question = false;  // counts against max_questions_per_second
-  api::Dialect dialect = api::Dialect::openai;
-  Act (*read)(Request&& request, const ReadContext& context) = nullptr;
-  bool needs_no_key = false;  // a browser sends no key for what stands in its address bar
-};
+// The endpoints of this path, one for each method; empty: there is none.
+[[nodiscard]] std::vector<const api::EndpointInfo*> endpoints_at(std::string_view path);
 
-// The endpoints of this path, by method; empty: there is none.
-[[nodiscard]] std::vector<const Route*> routes_at(std::string_view path);
+// Checks a request to context.endpoint, on any thread, as a body of megabytes takes long. What it returns runs on the
+// io thread.
+[[nodiscard]] Act read_request(Request&& request, const ReadContext& context);
 
 }  // namespace troupe::ipc::http

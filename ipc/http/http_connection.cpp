@@ -199,21 +199,21 @@ asio::awaitable<void> HttpConnection::on_head() {
     if (const auto wrong = check_host(head, hub_.options.http.border)) co_return reject(error_response(*wrong));
     if (const auto wrong = check_origin(head, hub_.options.http.border)) co_return reject(error_response(*wrong));
   }
-  auto misdirected = choose_route(head);
+  auto misdirected = choose_endpoint(head);
   if (const auto& why = caller_.refused; why && !may_come_by_key(head)) {
     answering_->framing.keep_alive = false;  // the next connection is asked for anew: rules may have changed
     must_linger_ = true;
     co_return reject(error_response(*why, answering_->dialect));
   }
   std::optional<api::ApiError> refused;
-  if (route_ && !route_->needs_no_key) co_await wait_for_tenant(refused);
+  if (endpoint_ && endpoint_->needs_key) co_await wait_for_tenant(refused);
   if (closing_) co_return;
   // Clients over TCP without a user are one tenant until they show a key: questions for a load balancer wait for none.
-  if (caller_.is_known || (route_ && !route_->is_question && !refused)) co_await wait_after_refusals();
+  if (caller_.is_known || (endpoint_ && endpoint_->cost == api::Cost::work && !refused)) co_await wait_after_refusals();
   if (closing_) co_return;
   if (misdirected) co_return reject(std::move(*misdirected));
-  if (refused) co_return reject(error_response(*refused, route_->dialect, Outcome::permission));
-  if (route_->is_question && !user_->questions.take(Clock::now()))
+  if (refused) co_return reject(error_response(*refused, endpoint_->dialect, Outcome::permission));
+  if (endpoint_->cost == api::Cost::question && !user_->questions.take(Clock::now()))
     co_return reject(error_response(
         Refusal{.outcome = Outcome::quota,
                 .message =
@@ -222,7 +222,7 @@ asio::awaitable<void> HttpConnection::on_head() {
                 .field = "max_questions_per_second",
                 .limit = hub_.options.limits.max_questions_per_second,
                 .retry_after = user_->questions.seconds_to_next(Clock::now())},
-        route_->dialect));
+        endpoint_->dialect));
   if (head.length.value_or(0) > kSmallFrameBytes) {
     if (is_stranger() && *head.length > kStrangerBodyBytes) co_return reject(error_response(too_large_without_key()));
     co_await wait_for_room(*head.length);
@@ -240,7 +240,7 @@ asio::awaitable<void> HttpConnection::on_head() {
 
 bool HttpConnection::may_come_by_key(const RequestHead& head) const {
   if (!hub_.options.http.authenticator) return false;
-  return (route_ && route_->needs_no_key) || !presented_key(head).empty();
+  return (endpoint_ && !endpoint_->needs_key) || !presented_key(head).empty();
 }
 
 bool HttpConnection::needs_key(const RequestHead& head) const {
@@ -252,7 +252,7 @@ bool HttpConnection::needs_key(const RequestHead& head) const {
     return !key.empty() && (caller_.refused || authenticator->is_page_key(key));
   }
   // Load balancers ask for the health, and have no key.
-  if (caller_.is_tcp) return !(route_->kind == RequestKind::health && presented_key(head).empty());
+  if (caller_.is_tcp) return !(endpoint_->kind == RequestKind::health && presented_key(head).empty());
   // On the Unix socket the kernel names the user. A proxy may pass a client's key on instead of naming a tenant.
   return !presented_key(head).empty() && !head.find("troupe-tenant") &&
          hub_.options.tenants.resolve(caller_.facts).trusted_proxy;
@@ -315,12 +315,12 @@ void HttpConnection::begin_answering(const RequestHead& head) {
   answering_->asked_for = head.method + " " + head.path;
   if (head.path.starts_with("/api/")) answering_->dialect = api::Dialect::ollama;
   answering_->framing.fields.push_back({"X-Request-Id", answering_->id});
-  route_ = nullptr;
+  endpoint_ = nullptr;
 }
 
-std::optional<Response> HttpConnection::choose_route(const RequestHead& head) {
-  const std::vector<const Route*> routes = routes_at(head.path);
-  if (routes.empty() && head.path != "*") {
+std::optional<Response> HttpConnection::choose_endpoint(const RequestHead& head) {
+  const std::vector<const api::EndpointInfo*> endpoints = endpoints_at(head.path);
+  if (endpoints.empty() && head.path != "*") {
     const bool is_ollama = answering_->dialect == api::Dialect::ollama;
     return error_response(
         api::ApiError{.status = 404,
@@ -331,13 +331,13 @@ std::optional<Response> HttpConnection::choose_route(const RequestHead& head) {
   }
   const std::string_view wanted = head.method == "HEAD" ? "GET" : std::string_view(head.method);
   std::string allow = "OPTIONS";
-  for (const Route* route : routes) {
-    if (route->method == wanted) route_ = route;
-    allow += fmt::format(", {}{}", route->method, route->method == "GET" ? ", HEAD" : "");
+  for (const api::EndpointInfo* each : endpoints) {
+    if (each->method == wanted) endpoint_ = each;
+    allow += fmt::format(", {}{}", each->method, each->method == "GET" ? ", HEAD" : "");
   }
-  if (route_) {
-    answering_->dialect = route_->dialect;
-    answering_->kind = route_->kind;
+  if (endpoint_) {
+    answering_->dialect = endpoint_->dialect;
+    answering_->kind = endpoint_->kind;
     return std::nullopt;
   }
   if (head.method == "OPTIONS") return Response{.status = 204, .content_type = {}, .fields = {{"Allow", allow}}};
@@ -413,26 +413,27 @@ asio::awaitable<void> HttpConnection::on_request() {
   Request request = reader_.take();
   const std::size_t body_bytes = request.body.size();
   Asked asked;
-  const ReadContext context{.tenant = tenant_,
+  const ReadContext context{.endpoint = endpoint_,
+                            .tenant = tenant_,
                             .uid = caller_.peer.uid,
                             .max_prompt_bytes = max_prompt_bytes(hub_.options.limits.max_frame_bytes),
                             .gateway = hub_.gateway,
                             .asked = &asked};
   Act act;
   if (request.body.size() <= kMaxInlineFrameBytes) {
-    const Doing doing(hub_.activity, "checks a request for ", route_->path.data(), active_for());
-    act = route_->read(std::move(request), context);
+    const Doing doing(hub_.activity, "checks a request for ", endpoint_->path.data(), active_for());
+    act = read_request(std::move(request), context);
   } else {
-    co_await elsewhere([&] { act = route_->read(std::move(request), context); });
+    co_await elsewhere([&] { act = read_request(std::move(request), context); });
   }
   if (!asked.ignored.empty()) answering_->framing.fields.push_back({"x-troupe-ignored", std::move(asked.ignored)});
-  if (needs_model(route_->kind)) co_await wait_until_loaded(asked.model, asked.streams);
+  if (needs_model(endpoint_->kind)) co_await wait_until_loaded(asked.model, asked.streams);
   if (asked.num_choices > 0) co_await wait_in_line(asked, body_bytes);
   input_.shrink_to(0);
   if (closing_) co_return;
   answering_->model = std::move(asked.model);
   {
-    const Doing doing(hub_.activity, "answers ", route_->path.data(), active_for());
+    const Doing doing(hub_.activity, "answers ", endpoint_->path.data(), active_for());
     act(*this);
     act = nullptr;
   }

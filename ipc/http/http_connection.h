@@ -79,8 +79,8 @@ class HttpConnection final : public Connection, private Exchange {
   // Waits until bytes have come, an answer has ended, or the connection closes.
   asio::awaitable<void> something();
   void on_end_of_input(bool is_broken);
-  // Chooses the endpoint; nullopt and route_ set: go on. Else the answer at once.
-  std::optional<Response> choose_route(const RequestHead& head);
+  // Chooses the endpoint; nullopt and endpoint_ set: go on. Else the answer at once.
+  std::optional<Response> choose_endpoint(const RequestHead& head);
   // Answers a request whose body is not read, and ends the connection if there is one.
   void reject(Response response);
   // Answers bytes that are no request, and ends the connection.
@@ -131,7 +131,7 @@ class HttpConnection final : public Connection, private Exchange {
   asio::steady_timer resume_;  // the timer of read_loop()
   asio::steady_timer silence_timer_;
   asio::steady_timer line_timer_;  // of wait_in_line()
-  const Route* route_ = nullptr;
+  const api::EndpointInfo* endpoint_ = nullptr;
   std::uint64_t number_ = 0;  // of the last request
   std::optional<Answering> answering_;
   std::string piece_;                            // of an answer in pieces, to be written as one chunk

@@ -21,7 +21,7 @@ class BodyMaker {
  public:
   explicit BodyMaker(std::uint32_t seed) : random_(seed) {}
 
-  EndpointInfo endpoint() { return kEndpoints[pick(kEndpoints.size())]; }
+  EndpointInfo endpoint() { return kBodyEndpoints[pick(kBodyEndpoints.size())]; }
 
   // What the endpoint requires, and some more of its fields.
   std::string body(Endpoint endpoint) {
@@ -134,7 +134,7 @@ TEST_CASE("a body of any fields and bytes is refused with a reason, or answered 
   int taken = 0;
   int taken_mutated = 0;
   for (int i = 0; i < num_bodies; ++i) {
-    const Endpoint endpoint = maker.endpoint().endpoint;
+    const Endpoint endpoint = *maker.endpoint().body;
     std::string body = maker.body(endpoint);
     const bool is_mutated = maker.pick(2) != 0;
     if (is_mutated) maker.mutate(body);

@@ -5,7 +5,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace troupe;
   fuzz::Input in(data, size);
-  const auto& endpoint = ipc::api::kEndpoints[in.byte() % ipc::api::kEndpoints.size()];
-  fuzz::run_body(endpoint.endpoint, in.rest());
+  const auto& endpoint = ipc::api::kBodyEndpoints[in.byte() % ipc::api::kBodyEndpoints.size()];
+  fuzz::run_body(*endpoint.body, in.rest());
   return 0;
 }

@@ -1,4 +1,4 @@
-// /openapi.json: the fields of each endpoint as the table has them, so that it says what this server does.
+// /openapi.json: the endpoints and the fields of each as the tables have them, so that it says what this server does.
 #include <algorithm>
 #include <vector>
 
@@ -75,38 +75,39 @@ void write_response(JsonWriter& json, std::string_view description, bool streams
   json.end_object().end_object();
 }
 
-void write_post(JsonWriter& json, const EndpointInfo& endpoint) {
-  json.key(endpoint.path).begin_object().key("post").begin_object().field("summary", endpoint.summary);
+void write_post(JsonWriter& json, const EndpointInfo& post) {
+  const Endpoint endpoint = *post.body;
+  json.key("post").begin_object().field("summary", post.summary);
   json.key("requestBody").begin_object().field("required", true).key("content").begin_object();
   json.key("application/json").begin_object().key("schema").begin_object().field("type", "object");
-  write_object(json, endpoint.endpoint, "");
+  write_object(json, endpoint, "");
   json.end_object().end_object().end_object().end_object().key("responses").begin_object();
-  const bool streams = find_field(endpoint.endpoint, "stream") != nullptr;
+  const bool streams = find_field(endpoint, "stream") != nullptr;
   write_response(json.key("200"), "The answer.", streams);
   write_response(json.key("default"), "Refused or failed: error.message says why, error.param names the field.", false);
-  json.end_object().end_object().end_object();
+  json.end_object().end_object();
 }
 
-struct GetPath {
-  std::string_view path, summary, type;
-};
-constexpr std::array kGetPaths{
-    GetPath{"/v1/models", "The models that are loaded.", "application/json"},
-    GetPath{"/v1/models/{id}", "One of them.", "application/json"},
-    GetPath{"/tokenizer_info", "Special tokens and chat template of the default model.", "application/json"},
-    GetPath{"/health", "Whether the server is ready.", "application/json"},
-    GetPath{"/version", "The server's version.", "application/json"},
-    GetPath{"/metrics", "Counters and gauges as Prometheus reads them.", "text/plain"},
-    GetPath{"/openapi.json", "This document.", "application/json"},
-};
-
-void write_get(JsonWriter& json, const GetPath& get) {
-  json.key(get.path).begin_object().key("get").begin_object().field("summary", get.summary);
+void write_get(JsonWriter& json, const EndpointInfo& get) {
+  json.key("get").begin_object().field("summary", get.summary);
   if (get.path.ends_with("{id}"))
     json.raw_field("parameters", R"([{"name":"id","in":"path","required":true,"schema":{"type":"string"}}])");
   json.key("responses").begin_object().key("200").begin_object().field("description", "The answer.");
   json.key("content").begin_object().key(get.type).begin_object().end_object().end_object().end_object().end_object();
-  json.end_object().end_object();
+  json.end_object();
+}
+
+// Each path once, with its methods.
+void write_paths(JsonWriter& json) {
+  json.key("paths").begin_object();
+  for (const EndpointInfo& first : kEndpoints) {
+    if (first.summary.empty() || std::ranges::find(kEndpoints, first.path, &EndpointInfo::path) != &first) continue;
+    json.key(first.path).begin_object();
+    for (const EndpointInfo& each : kEndpoints)
+      if (each.path == first.path) each.body ? write_post(json, each) : write_get(json, each);
+    json.end_object();
+  }
+  json.end_object();
 }
 
 }  // namespace
@@ -115,10 +116,9 @@ std::string openapi_document(std::string_view version) {
   std::string out;
   JsonWriter json(out);
   json.begin_object().field("openapi", "3.1.0").key("info").begin_object();
-  json.field("title", "troupe").field("version", version).end_object().key("paths").begin_object();
-  for (const EndpointInfo& each : kEndpoints) write_post(json, each);
-  for (const GetPath& each : kGetPaths) write_get(json, each);
-  json.end_object().end_object();
+  json.field("title", "troupe").field("version", version).end_object();
+  write_paths(json);
+  json.end_object();
   return out;
 }
 

@@ -47,8 +47,8 @@ inline std::string endpoints(EndpointSet set) {
   if (set == other_fields::kAnswers) return "all that generate";
   if (set == other_fields::kAll) return "all that generate, embeddings";
   std::string out;
-  for (const EndpointInfo& each : kEndpoints)
-    if ((set & set_of(each.endpoint)) != 0) out += (out.empty() ? "`" : ", `") + std::string(each.path) + "`";
+  for (const EndpointInfo& each : kBodyEndpoints)
+    if ((set & set_of(*each.body)) != 0) out += (out.empty() ? "`" : ", `") + std::string(each.path) + "`";
   return out;
 }
 
@@ -74,12 +74,12 @@ inline std::string make_field_document() {
       "This page is written from the table that the server itself follows (ipc/http/api/fields.cpp), and a test "
       "compares\n"
       "them: `build/release/tests/ipc/ipc_api_samples --fields > docs/api-fields.md`.\n";
-  for (const EndpointInfo& endpoint : kEndpoints) {
+  for (const EndpointInfo& endpoint : kBodyEndpoints) {
     out += "\n## POST " + std::string(endpoint.path) + "\n\n" + std::string(endpoint.summary) +
            "\n\n| field | type | what becomes of it |\n|---|---|---|\n";
     for (const Field& field : fields()) {
-      if ((field.endpoints & set_of(endpoint.endpoint)) == 0 || field_document::is_of_others(field)) continue;
-      const char* const required = is_required(endpoint.endpoint, field.path) ? ", required" : "";
+      if ((field.endpoints & set_of(*endpoint.body)) == 0 || field_document::is_of_others(field)) continue;
+      const char* const required = is_required(*endpoint.body, field.path) ? ", required" : "";
       out += "| `" + std::string(field.path) + "` | " + field_document::types(field.types) + required + " | " +
              field_document::in_cell(field_document::what_becomes(field)) + " |\n";
     }

@@ -1,9 +1,11 @@
 #include "ipc/http/api/fields.h"
 
+#include <algorithm>
 #include <fstream>
 #include <map>
 #include <set>
 #include <sstream>
+#include <vector>
 
 #include <catch2/catch.hpp>
 
@@ -146,16 +148,16 @@ TEST_CASE("what the table refuses is refused with 400 and its name, and null is 
   for (const Field& row : fields()) {
     const std::string value = row.use == FieldUse::refused ? "\"x\"" : row.values.empty() ? "" : unlisted(row);
     if (value.empty()) continue;
-    for (const EndpointInfo& each : kEndpoints) {
-      if ((row.endpoints & set_of(each.endpoint)) == 0) continue;
+    for (const EndpointInfo& each : kBodyEndpoints) {
+      if ((row.endpoints & set_of(*each.body)) == 0) continue;
       const std::string path(row.path);
-      const ApiError error = refused(each.endpoint, body_with(path, value));
+      const ApiError error = refused(*each.body, body_with(path, value));
       INFO(each.path << " " << path << ": " << error.message);
       CHECK(error.status == 400);
       CHECK(error.param == place_of(path));
       CHECK(error.message.find(place_of(path)) != std::string::npos);
       CHECK(error.message.back() != ' ');
-      auto nothing = parse_call(each.endpoint, body_with(path, "null"), {});
+      auto nothing = parse_call(*each.body, body_with(path, "null"), {});
       if (const auto* other = std::get_if<ApiError>(&nothing)) CHECK(other->code != "unsupported_field");
       ++num_refused;
     }
@@ -177,8 +179,8 @@ TEST_CASE("a row says why, lists JSON, and comes once for an endpoint") {
       CHECK(to_json(*json) == value);
       rest.remove_prefix(std::min(value.size() + 1, rest.size()));
     }
-    for (const EndpointInfo& each : kEndpoints)
-      if ((row.endpoints & set_of(each.endpoint)) != 0) CHECK(find_field(each.endpoint, row.path) == &row);
+    for (const EndpointInfo& each : kBodyEndpoints)
+      if ((row.endpoints & set_of(*each.body)) != 0) CHECK(find_field(*each.body, row.path) == &row);
   }
 }
 
@@ -186,10 +188,10 @@ TEST_CASE("a value of another type than the row's is refused with its name") {
   for (const Field& row : fields()) {
     if (row.use == FieldUse::refused || row.types == kAny) continue;
     const std::string value = (row.types & kBoolean) == 0 ? "true" : (row.types & kString) == 0 ? "\"true\"" : "[]";
-    for (const EndpointInfo& each : kEndpoints) {
-      if ((row.endpoints & set_of(each.endpoint)) == 0) continue;
+    for (const EndpointInfo& each : kBodyEndpoints) {
+      if ((row.endpoints & set_of(*each.body)) == 0) continue;
       const std::string path(row.path);
-      const ApiError error = refused(each.endpoint, body_with(path, value));
+      const ApiError error = refused(*each.body, body_with(path, value));
       INFO(each.path << " " << path << ": " << error.message);
       CHECK(error.param == place_of(path));
       CHECK(error.code == "wrong_type");
@@ -234,6 +236,21 @@ TEST_CASE("docs/api-fields.md is what the table says") {
   CHECK((text.str() == make_field_document()));  // in parentheses: not printed, with its 400 lines
 }
 
+TEST_CASE("docs/api.md has the endpoints that there are") {
+  std::ifstream in("docs/api.md");
+  std::vector<std::string> documented, served;
+  for (std::string line; std::getline(in, line);) {
+    if (!line.starts_with("| `GET ") && !line.starts_with("| `POST ")) continue;
+    std::istringstream names(line.substr(0, line.find('|', 1)));
+    for (std::string between, name; std::getline(names, between, '`') && std::getline(names, name, '`');)
+      documented.push_back(name);
+  }
+  for (const EndpointInfo& each : kEndpoints) served.push_back(std::string(each.method) + " " + std::string(each.path));
+  std::ranges::sort(documented);
+  std::ranges::sort(served);
+  CHECK(documented == served);
+}
+
 TEST_CASE("the OpenAPI document has a path for each endpoint, and the served fields of each") {
   const auto document = read_json(openapi_document("1.2.3"));
   REQUIRE(document);
@@ -243,11 +260,16 @@ TEST_CASE("the OpenAPI document has a path for each endpoint, and the served fie
     return *found;
   };
   for (const EndpointInfo& each : kEndpoints) {
+    if (each.summary.empty()) continue;  // the page's own
+    INFO(each.path);
+    const JsonValue& method = at(at(at(*document, "paths"), each.path), each.method == "GET" ? "get" : "post");
+    CHECK(*at(method, "summary").as<std::string>() == each.summary);
+  }
+  for (const EndpointInfo& each : kBodyEndpoints) {
     const JsonValue& post = at(at(at(*document, "paths"), each.path), "post");
     const JsonValue& schema = at(at(at(at(post, "requestBody"), "content"), "application/json"), "schema");
     for (const Field& row : fields()) {
-      if ((row.endpoints & set_of(each.endpoint)) == 0 || row.path.find_first_of(".[") != std::string_view::npos)
-        continue;
+      if ((row.endpoints & set_of(*each.body)) == 0 || row.path.find_first_of(".[") != std::string_view::npos) continue;
       INFO(each.path << " " << row.path);
       const bool is_there = find_member(*at(schema, "properties").as<JsonObject>(), row.path) != nullptr;
       CHECK(is_there == (row.use != FieldUse::refused));

@@ -1,4 +1,4 @@
-#include "ipc/group_lookup.h"
+#include "ipc/sockets/group_lookup.h"
 
 #include <new>
 #include <utility>
