@@ -380,7 +380,7 @@ RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink)
     // Asked behind add(): the unit is stopped once it has no stream, and an intake that is gone would end none.
     streams_.end(id, being_unloaded(unit->name()), now);
   } else if (auto wrong = check_shape(*streams_.request(id))) {
-    streams_.end(id, *wrong, now);
+    streams_.end(id, refused(*std::move(wrong)), now);
   } else if (auto full = streams_.take_queue_room(id, now)) {  // here, because mailboxes are unbounded
     streams_.end(id, refused(*std::move(full)), now);
   } else {
@@ -485,9 +485,7 @@ CancelFlag GatewayImpl::tokenize(TextRequest request, std::string text, engine::
   done = told_to(request.tenant, std::move(done));
   auto model_or = model_with_vocabulary(request.model);
   if (auto* no = std::get_if<End>(&model_or)) return answered(done, std::move(*no));
-  if (text.size() > kMaxPromptBytes)
-    return answered(done, refused(scheduler::above(Outcome::too_long, "text", "the text's size in bytes", text.size(),
-                                                   kMaxPromptBytes)));
+  if (auto wrong = check_text(text)) return answered(done, refused(*std::move(wrong)));
   const std::uint64_t bytes = text.size();
   return post_text(
       request.tenant, bytes, std::move(done),
@@ -525,7 +523,7 @@ CancelFlag GatewayImpl::post_chat(TextRequest request, ChatPrompt chat, std::fun
   if (!model->chat_template()) return answered(done, refusal(Outcome::unsupported, "messages", model->chat_problem()));
   Request shape;
   shape.prompt = std::move(chat);
-  if (auto wrong = check_shape(shape)) return answered(done, *std::move(wrong));
+  if (auto wrong = check_shape(shape)) return answered(done, refused(*std::move(wrong)));
   const std::uint64_t bytes = input_bytes(shape);
   return post_text(
       request.tenant, bytes, std::move(done),

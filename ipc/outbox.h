@@ -24,9 +24,9 @@ struct EncodedAnswer {
   scheduler::Outcome outcome = scheduler::Outcome::eos;
 };
 
-// What is known of an answer beside what the client is sent: a choice of it was admitted, or nothing was sent for a
-// while.
-enum class StreamNote : std::uint8_t { admitted, silent };
+// What is known of an answer beside what the client is sent: a choice of it was admitted (and its prompt ends within
+// reasoning), or nothing was sent for a while.
+enum class StreamNote : std::uint8_t { admitted, admitted_in_reasoning, silent };
 
 // Tokens and ends are encoded as frames when they are written, on the io thread: an actor only moves a value in.
 struct Outgoing {
@@ -94,8 +94,9 @@ class OutboxSink final : public actors::StreamSink {
   OutboxSink(std::shared_ptr<Outbox> outbox, std::uint64_t stream, std::uint32_t first_choice = 0,
              bool notes_admission = false)
       : outbox_(std::move(outbox)), stream_(stream), first_choice_(first_choice), notes_admission_(notes_admission) {}
-  void admitted(std::uint32_t) override {
-    if (notes_admission_) outbox_->push({stream_, StreamNote::admitted});
+  void admitted(const actors::Admitted& choice) override {
+    if (!notes_admission_) return;
+    outbox_->push({stream_, choice.in_reasoning ? StreamNote::admitted_in_reasoning : StreamNote::admitted});
   }
   void tokens(actors::TokenRun run) override {
     run.choice += first_choice_;

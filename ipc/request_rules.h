@@ -1,5 +1,5 @@
-// What frames and HTTP check alike of a request before the gateway gets it, on its plain form. The gateway checks the
-// rest: what a request alone shows (stop strings, scope, speculation) and what needs the model.
+// What frames and HTTP check alike of a request before the gateway gets it, once it is complete. The gateway checks
+// what needs the model.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,11 @@
 
 namespace troupe::ipc {
 
-// A deadline above a year is a mistake (a wrong unit); this is also far below what overflows.
-inline constexpr std::uint64_t kMaxDeadlineMs = 366ull * 24 * 3600 * 1000;
-
 // Credit per choice is capped at this: far above every context, far below what overflows when grants are added up.
 inline constexpr std::uint64_t kMaxCredit = 1ull << 32;
 
-// Refuses a request outside the bounds. Else gives it what its tenant's policy decides: the priority, and the cache
-// scope where it names none. O(ids of the prompt).
+// Refuses a request outside the bounds (actors::check_shape()) or more urgent than its tenant may be. Else gives it
+// what its tenant's policy decides: the priority, and the cache scope where it names none. O(ids of the prompt).
 //   request           its tenant is set
 //   max_prompt_bytes  of the prompt, or of all inputs of an Embed; an id counts 4
 // A refusal's field has the name of the frames' protocol; HTTP says it in its own words (api::parse_call()).

@@ -83,13 +83,16 @@ struct ChatPrompt {
   bool operator==(const ChatPrompt&) const = default;
 };
 
+// A text, exact ids, or a conversation.
+using Prompt = std::variant<std::string, std::vector<TokenId>, ChatPrompt>;
+
 struct Request {
   scheduler::Tenant tenant;  // by the server's rules, from what the kernel says of the peer or a trusted proxy names
   std::uint32_t uid = 0;     // of the connection, for status
   std::string client_id{};   // its X-Request-Id, for status; empty: it has none
   Protocol protocol = Protocol::frames;
   std::string model;  // empty: the only or default model, whose name the gateway fills in
-  std::variant<std::string, std::vector<TokenId>, ChatPrompt> prompt;  // text, exact ids, or a conversation
+  Prompt prompt;
   bool add_special = true;     // text and conversations: BOS as the vocabulary asks
   bool parse_special = false;  // text only: control tokens written as text become their ids
   // Set: the request is for vectors of these texts. Prompt, sampling, stop strings, credit and choices are not used
@@ -124,7 +127,9 @@ struct Request {
   WorkKind kind() const { return embed ? WorkKind::embed : WorkKind::generate; }
 };
 
-// Bytes of the texts or the conversation, or of the ids (4 each) that a request sends.
+// Bytes of a text or a conversation with its variables, or of ids (4 each).
+[[nodiscard]] std::uint64_t prompt_bytes(const Prompt& prompt);
+// Of what the model is to read: the prompt, or all inputs of an Embed.
 [[nodiscard]] std::uint64_t input_bytes(const Request& request);
 
 inline constexpr std::size_t kMaxPromptBytes = 8u << 20;
@@ -134,6 +139,8 @@ inline constexpr std::size_t kMaxStopStrings = 16;
 inline constexpr std::size_t kMaxStopStringBytes = 256;
 inline constexpr std::size_t kMaxScopeBytes = 64;
 inline constexpr std::uint32_t kMaxChoices = 64;
+// A deadline above a year is a mistake (a wrong unit); this is also far below what overflows.
+inline constexpr std::uint64_t kMaxDeadlineMs = 366ull * 24 * 3600 * 1000;
 inline constexpr std::size_t kMaxEmbedInputs = 2048;  // as OpenAI takes
 inline constexpr std::size_t kMaxDetokenizeIds = 65'536;
 inline constexpr std::size_t kMaxTextInActor = 4096;  // takes some 100 us; longer texts are encoded on text threads
@@ -213,6 +220,12 @@ struct End {
   std::shared_ptr<const Proof> proof;  // of an answer that ended (kind done), if the request wants it
 };
 
+// A choice that has passed the checks of its request and waits for its turn.
+struct Admitted {
+  std::uint32_t choice = 0;
+  bool in_reasoning = false;  // the prompt of its conversation ends within reasoning, which its answer goes on with
+};
+
 // Receives the answers of a request. ipc implements it, the stream table calls it.
 //
 // Callable from any thread; must not block. Calls for one choice come one at a time, calls for several choices may be
@@ -220,9 +233,8 @@ struct End {
 class StreamSink {
  public:
   virtual ~StreamSink() = default;
-  // The choice has passed the checks of its request and waits for its turn; before its tokens. It may still end as
-  // refused: where its deadline cannot be kept.
-  virtual void admitted(std::uint32_t /*choice*/) {}
+  // Before the choice's tokens. It may still end as refused: where its deadline cannot be kept.
+  virtual void admitted(const Admitted& /*choice*/) {}
   virtual void tokens(TokenRun run) = 0;
   virtual void end(End end) = 0;  // exactly once per choice, and nothing of that choice after it
 };
@@ -232,20 +244,25 @@ using CancelFlag = std::shared_ptr<std::atomic<bool>>;
 
 // --- definitions ---
 
-inline std::uint64_t input_bytes(const Request& request) {
-  constexpr auto size_of_all = [](const auto& all) {
-    std::uint64_t bytes = 0;
-    for (const auto& each : all) bytes += each.size() * sizeof(each[0]);
-    return bytes;
-  };
-  if (request.embed) return std::visit(size_of_all, request.embed->texts);
-  if (const auto* const text = std::get_if<std::string>(&request.prompt)) return text->size();
-  if (const auto* const ids = std::get_if<std::vector<TokenId>>(&request.prompt)) return ids->size() * sizeof(TokenId);
-  const ChatPrompt& chat = std::get<ChatPrompt>(request.prompt);
+inline std::uint64_t prompt_bytes(const Prompt& prompt) {
+  if (const auto* const text = std::get_if<std::string>(&prompt)) return text->size();
+  if (const auto* const ids = std::get_if<std::vector<TokenId>>(&prompt)) return ids->size() * sizeof(TokenId);
+  const ChatPrompt& chat = std::get<ChatPrompt>(prompt);
   std::uint64_t bytes = chat.variables.size();
   for (const ChatMessage& each : chat.messages)
     bytes += each.role.size() + each.content.size() + each.name.size() + each.reasoning.size() + each.members.size();
   return bytes;
+}
+
+inline std::uint64_t input_bytes(const Request& request) {
+  if (!request.embed) return prompt_bytes(request.prompt);
+  return std::visit(
+      [](const auto& all) {
+        std::uint64_t bytes = 0;
+        for (const auto& each : all) bytes += each.size() * sizeof(each[0]);
+        return bytes;
+      },
+      request.embed->texts);
 }
 
 }  // namespace troupe::actors

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
-#include <cmath>
 #include <utility>
 
 #include "config/printable.h"
@@ -17,17 +15,6 @@ using scheduler::Outcome;
 
 End wrong_argument(std::string field, std::string message, std::optional<std::uint64_t> limit = std::nullopt) {
   return refusal(Outcome::invalid_argument, std::move(field), std::move(message), limit);
-}
-
-std::optional<End> check_stop_strings(const std::vector<std::string>& stops) {
-  for (const std::string& stop : stops) {
-    if (stop.empty()) return wrong_argument("stop", "a stop string is empty; leave it out");
-    if (stop.size() <= kMaxStopStringBytes) continue;
-    return wrong_argument(
-        "stop", fmt::format("a stop string has {} bytes; at most {} are allowed", stop.size(), kMaxStopStringBytes),
-        kMaxStopStringBytes);
-  }
-  return std::nullopt;
 }
 
 // field: the name of these ids in the request, as "token_ids".
@@ -44,28 +31,6 @@ std::string embed_field(const EmbedInputs& embed) {
   return std::holds_alternative<std::vector<std::string>>(embed.texts) ? "texts" : "token_ids";
 }
 
-std::optional<End> check_speculation(const engine::SpeculationChoice& choice) {
-  const auto above = [](const char* name, std::uint32_t value) {
-    return wrong_argument(fmt::format("speculation.{}", name),
-                          fmt::format("{} is {}; a draft has at most {} tokens", name, value, kMaxDraftTokens),
-                          kMaxDraftTokens);
-  };
-  if (choice.n_max && *choice.n_max > kMaxDraftTokens) return above("n_max", *choice.n_max);
-  if (choice.n_min && *choice.n_min > kMaxDraftTokens) return above("n_min", *choice.n_min);
-  if (choice.p_min && !(*choice.p_min >= 0 && *choice.p_min <= 1))
-    return wrong_argument("speculation.p_min", "p_min is a probability: it must be 0 to 1");
-  return std::nullopt;
-}
-
-std::optional<End> check_embed_shape(const EmbedInputs& embed) {
-  if (embed.count() == 0) return wrong_argument("texts", "there is no text to embed");
-  if (embed.count() <= kMaxEmbedInputs) return std::nullopt;
-  return wrong_argument(
-      embed_field(embed),
-      fmt::format("{} texts were given; at most {} are taken at once", embed.count(), kMaxEmbedInputs),
-      kMaxEmbedInputs);
-}
-
 std::optional<End> check_embed_for_model(const Request& request, const ServingLimits& limits) {
   const auto* const inputs = std::get_if<EmbedIds>(&request.embed->texts);
   if (!inputs) {
@@ -79,49 +44,6 @@ std::optional<End> check_embed_for_model(const Request& request, const ServingLi
 }
 
 }  // namespace
-
-std::optional<End> check_chat(const ChatPrompt& chat) {
-  if (chat.messages.empty()) return wrong_argument("messages", "there is no message; send at least one");
-  if (chat.messages.size() > kMaxChatMessages)
-    return wrong_argument(
-        "messages", fmt::format("there are {} messages; at most {} are taken", chat.messages.size(), kMaxChatMessages),
-        kMaxChatMessages);
-  if (chat.variables.size() > kMaxChatVariableBytes)
-    return wrong_argument("template_variables",
-                          fmt::format("the template's variables have {} bytes; at most {} are taken",
-                                      chat.variables.size(), kMaxChatVariableBytes),
-                          kMaxChatVariableBytes);
-  for (std::size_t i = 0; i < chat.messages.size(); ++i)
-    if (chat.messages[i].role.empty()) return wrong_argument("messages", fmt::format("messages[{}] has no role", i));
-  return std::nullopt;
-}
-
-std::optional<End> check_shape(const Request& request) {
-  if (request.embed) return check_embed_shape(*request.embed);
-  const auto* const chat = std::get_if<ChatPrompt>(&request.prompt);
-  if (const std::uint64_t bytes = input_bytes(request); bytes > kMaxPromptBytes) {
-    const char* const field = chat != nullptr                                       ? "messages"
-                              : std::holds_alternative<std::string>(request.prompt) ? "text"
-                                                                                    : "token_ids";
-    return refused(scheduler::above(Outcome::too_long, field, "the prompt's size in bytes", bytes, kMaxPromptBytes));
-  }
-  if (chat != nullptr) {
-    if (auto wrong = check_chat(*chat)) return wrong;
-  }
-  if (auto wrong = check_stop_strings(request.stop_strings)) return wrong;
-  if (auto wrong = check_speculation(request.speculation)) return wrong;
-  if (const std::uint64_t bytes = request.proposal.size() * sizeof(TokenId); bytes > kMaxPromptBytes)
-    return refused(scheduler::above(Outcome::too_long, "proposal", "the proposal's size in bytes, 4 for each id,",
-                                    bytes, kMaxPromptBytes));
-  if (const std::size_t size = request.cache_scope.size(); size > kMaxScopeBytes) {
-    return wrong_argument("cache_scope",
-                          fmt::format("cache_scope has {} bytes; at most {} are allowed", size, kMaxScopeBytes),
-                          kMaxScopeBytes);
-  }
-  if (request.deadline && request.deadline->count() <= 0)
-    return wrong_argument("deadline_ms", "the deadline must be at least 1 ms");
-  return std::nullopt;
-}
 
 std::optional<End> check_for_model(const Request& request, const ServingLimits& limits) {
   if (!request.model.empty() && request.model != limits.model) return unknown_model(request.model, {limits.model});

@@ -1,5 +1,6 @@
-// Checks of a request before any work is done for it: each returns the refusal, or nullopt if nothing is wrong. And the
-// ends of requests that are refused or fail. Plain logic.
+// Checks of a request against the model, before any work is done for it: each returns the refusal, or nullopt if
+// nothing is wrong. (request_shape.h has those that need no model.) And the ends of requests that are refused or fail.
+// Plain logic.
 #pragma once
 
 #include <optional>
@@ -8,6 +9,7 @@
 
 #include "actors/requests/failure.h"
 #include "actors/requests/request.h"
+#include "actors/requests/request_shape.h"
 #include "engine/engine.h"
 #include "scheduler/shares/admission.h"
 
@@ -24,13 +26,6 @@ struct ServingLimits {
   std::uint32_t max_embed_tokens = 0;  // of each text of an Embed
   scheduler::Capacity capacity;
 };
-
-// Needs no model: prompt size, messages, stop strings (their number is bounded where a frame is read), cache scope,
-// deadline.
-[[nodiscard]] std::optional<End> check_shape(const Request& request);
-
-// Of a conversation: messages are there, each has a role, variables are not too long.
-[[nodiscard]] std::optional<End> check_chat(const ChatPrompt& chat);
 
 // The model's name, whether the model does such work, the sampling parameters, ids, and whether the vocabulary that is
 // needed exists.

@@ -9,6 +9,7 @@
 
 #include "actors/sessions/sessions.h"
 #include "config/printable.h"
+#include "engine/tokenizers/reasoning_limit.h"
 #include "engine/tokenizers/reasoning_markers.h"
 
 namespace troupe::actors {
@@ -214,6 +215,15 @@ StopScope stop_scope_of(const ChatPrompt& chat) {
   const bool is_within = chat.continue_final_message && !chat.messages.empty() &&
                          engine::is_within_reasoning(chat.messages.back().content);
   return is_within ? StopScope::behind_reasoning : StopScope::answer;
+}
+
+bool begins_in_reasoning(const ChatPrompt& chat, const ServedModel& model, std::span<const TokenId> prompt) {
+  const engine::ReasoningMarkers& markers = model.reasoning();
+  if (engine::ends_with_opening(*model.tokenizer(), markers, prompt)) return true;
+  if (!chat.continue_final_message) return false;
+  const std::string& text = chat.messages.back().content;
+  const std::size_t open = text.rfind(markers.open);
+  return open != std::string::npos && text.find(markers.close, open) == std::string::npos;
 }
 
 bool uses_tools(const ChatPrompt& chat) {

@@ -35,6 +35,11 @@ namespace troupe::actors {
 // Stop strings end what a conversation's answer says, not the reasoning before it.
 [[nodiscard]] StopScope stop_scope_of(const ChatPrompt& chat);
 
+// Whether the answer begins within reasoning: the template has opened it at the prompt's end, or so has the message
+// that the answer goes on with. prompt: the ids of this conversation.
+[[nodiscard]] bool begins_in_reasoning(const ChatPrompt& chat, const ServedModel& model,
+                                       std::span<const TokenId> prompt);
+
 // The prompt that the template makes of a conversation, with the tokenizer's BOS and EOS texts; times are the system
 // clock's, in UTC. Error: invalid_argument. Throws engine::Interrupted once the flag (may be null) is set. time: what
 // is left of it is what all of it may take; null: as long as one rendering may.

@@ -132,7 +132,8 @@ std::optional<scheduler::Refusal> StreamTable::admit(RequestId id, TimePoint now
   return std::nullopt;
 }
 
-std::vector<AssignmentPtr> StreamTable::assign(RequestId id, std::vector<TokenId> prompt, const ServedBy& served_by) {
+std::vector<AssignmentPtr> StreamTable::assign(RequestId id, std::vector<TokenId> prompt, const ServedBy& served_by,
+                                               bool in_reasoning) {
   const auto shared = std::make_shared<const std::vector<TokenId>>(std::move(prompt));
   std::vector<AssignmentPtr> all;
   std::unique_lock lock(mutex_);
@@ -145,7 +146,7 @@ std::vector<AssignmentPtr> StreamTable::assign(RequestId id, std::vector<TokenId
       record->proof = std::make_unique<Proof>(
           Proof{.numerics_id = served_by.numerics_id, .model = served_by.model, .prompt = shared});
     move_to(*record, RequestState::queued);
-    record->outbox.emplace_back(Admitted{});
+    record->outbox.emplace_back(Admitted{record->request->sampling.choice, in_reasoning});
     all.push_back(assignment(*record));
   }
   for (const RecordPtr& record : choices) {
@@ -572,7 +573,7 @@ void StreamTable::hand_over(std::unique_lock<std::mutex>& lock, const RecordPtr&
     } else if (auto* run = std::get_if<TokenRun>(&next)) {
       record->sink->tokens(std::move(*run));
     } else {
-      record->sink->admitted(record->request->sampling.choice);
+      record->sink->admitted(std::get<Admitted>(next));
     }
     lock.lock();
     if (!is_end) continue;

@@ -158,8 +158,9 @@ class StreamTable {
   // Counts so many bytes against max_embed_bytes until the stream ends, in place of those that it counted before.
   std::optional<scheduler::Refusal> take_embed_bytes(RequestId id, std::uint64_t bytes, TimePoint now);
   // The prompt is encoded: moves the choices to `queued`. Returns one assignment per choice; none if the stream has
-  // ended.
-  std::vector<AssignmentPtr> assign(RequestId id, std::vector<TokenId> prompt, const ServedBy& served_by = {});
+  // ended. in_reasoning: for the sink.
+  std::vector<AssignmentPtr> assign(RequestId id, std::vector<TokenId> prompt, const ServedBy& served_by = {},
+                                    bool in_reasoning = false);
   // The same for an Embed. Null if the stream has ended.
   AssignmentPtr assign_inputs(RequestId id, std::shared_ptr<const EmbedIds> inputs, std::uint32_t num_cut);
   // Moves the unit's streams of this kind whose texts are encoded to `queued` under a new generation; returns their
@@ -257,7 +258,6 @@ class StreamTable {
   std::vector<RequestView> views(TimePoint now) const;
 
  private:
-  struct Admitted {};
   struct Record {
     RequestId id = 0;
     UnitId unit = 0;

@@ -31,7 +31,7 @@ class SessionSink final : public StreamSink {
  public:
   using Ended = std::function<void(End, const std::vector<TokenId>&)>;
   SessionSink(std::shared_ptr<StreamSink> sink, Ended ended) : sink_(std::move(sink)), ended_(std::move(ended)) {}
-  void admitted(std::uint32_t choice) override { sink_->admitted(choice); }
+  void admitted(const Admitted& choice) override { sink_->admitted(choice); }
   void tokens(TokenRun run) override {
     answer_.insert(answer_.end(), run.ids.begin(), run.ids.end());
     sink_->tokens(std::move(run));

@@ -216,8 +216,11 @@ void Intake::assign(RequestId request, const Request& body, std::vector<TokenId>
   if (auto wrong = check_length(body, prompt.size(), limits_)) return end(request, *wrong);
   if (auto full = streams_.retake_queue_room(request, prompt.size(), now()))
     return end(request, refused(*std::move(full)));
+  const auto* const chat = std::get_if<ChatPrompt>(&body.prompt);
+  const bool in_reasoning = chat != nullptr && begins_in_reasoning(*chat, *wiring_->model, prompt);
+  const ServedBy served_by{limits_.model, wiring_->model->numerics_id()};
   // Without a batcher nothing is sent: the one that the next msg::Wire brings gets all assigned requests.
-  for (auto& task : streams_.assign(request, std::move(prompt), {limits_.model, wiring_->model->numerics_id()})) {
+  for (auto& task : streams_.assign(request, std::move(prompt), served_by, in_reasoning)) {
     if (wiring_->batcher) send(wiring_->batcher, msg::Enqueue{std::move(task)});
   }
 }

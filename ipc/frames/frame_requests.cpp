@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "actors/requests/request_shape.h"
 #include "config/printable.h"
 #include "config/utf8.h"
 #include "ipc/frames/frame_connection.h"
@@ -274,8 +275,7 @@ void FrameConnection::on_tokenize(v1::Tokenize& tokenize) {
   Streams::Stream* const opened = open_stream(stream, RequestKind::tokenize, 1, tokenize.model());
   if (!opened) return;
   const std::uint64_t most = max_prompt_bytes(hub_.options.limits.max_frame_bytes);
-  if (const std::size_t bytes = tokenize.text().size(); bytes > most)
-    return answer(stream, scheduler::above(Outcome::too_long, "text", "the text's size in bytes", bytes, most));
+  if (const auto wrong = actors::check_text(tokenize.text(), most)) return answer(stream, *wrong);
   const engine::EncodeOptions options{.add_special = !tokenize.has_add_special() || tokenize.add_special(),
                                       .parse_special = !tokenize.has_parse_special() || tokenize.parse_special()};
   opened->unwanted = hub_.gateway->tokenize(

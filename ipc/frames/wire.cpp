@@ -240,7 +240,6 @@ RequestOrRefusal to_request(v1::Embed& embed, const scheduler::Tenant& tenant, s
     auto& inputs = asked.texts.emplace<actors::EmbedIds>();
     for (const v1::TokenIds& ids : embed.token_ids()) inputs.emplace_back(ids.ids().begin(), ids.ids().end());
   }
-  if (auto refusal = apply_rules(request, max_prompt_bytes)) return *std::move(refusal);
   if (embed.pooling() != v1::POOLING_UNSPECIFIED) {
     if (!v1::Pooling_IsValid(embed.pooling()))
       return scheduler::invalid("pooling", fmt::format("there is no pooling {}; 1 is mean, 2 cls, 3 last",
@@ -258,6 +257,7 @@ RequestOrRefusal to_request(v1::Embed& embed, const scheduler::Tenant& tenant, s
   }
   request.add_special = !embed.has_add_special() || embed.add_special();
   request.parse_special = embed.parse_special();
+  if (auto refusal = apply_rules(request, max_prompt_bytes)) return *std::move(refusal);
   return request;
 }
 

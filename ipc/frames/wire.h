@@ -38,8 +38,8 @@ inline constexpr std::uint64_t kImplicitCredit = 64;
 using RequestOrRefusal = std::variant<actors::Request, Refusal>;
 
 // Converts to a request for the gateway, or returns the refusal: checks what the frame alone can have (fields, values
-// of the wire) and applies request_rules.h. The gateway checks the rest. check_counts() must have passed. Moves the
-// prompt out of the message.
+// of the wire) and then applies request_rules.h. The gateway checks what needs the model. check_counts() must have
+// passed. Moves the prompt out of the message.
 //   tenant            its policy has the most urgent priority and the cache scope of requests that name none
 //   max_prompt_bytes  see max_prompt_bytes()
 [[nodiscard]] RequestOrRefusal to_request(v1::Generate& generate, const scheduler::Tenant& tenant,

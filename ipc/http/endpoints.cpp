@@ -72,23 +72,6 @@ scheduler::Outcome outcome_of(const api::ApiError& error) {
   return scheduler::Outcome::invalid_argument;
 }
 
-actors::ChatPrompt chat_prompt(api::Conversation&& conversation) {
-  actors::ChatPrompt chat{.messages = {},
-                          .add_generation_prompt = conversation.add_generation_prompt,
-                          .variables = std::move(conversation.template_arguments),
-                          .continue_final_message = conversation.continue_final_message};
-  chat.messages.reserve(conversation.messages.size());
-  for (api::ChatMessage& message : conversation.messages)
-    chat.messages.push_back({.role = std::move(message.role),
-                             .content = std::move(message.content.text),
-                             .name = std::move(message.name).value_or(""),
-                             .reasoning = std::move(message.reasoning_content).value_or(""),
-                             .members = std::move(message.members),
-                             .part_bytes = std::move(message.content.part_bytes),
-                             .has_content = !message.content.is_null});
-  return chat;
-}
-
 api::ApiContext api_context(const ReadContext& context) {
   return {.tenant = context.tenant,
           .uid = context.uid,

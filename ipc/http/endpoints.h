@@ -35,8 +35,6 @@ namespace troupe::ipc::http {
 [[nodiscard]] Act refuse_with(api::ApiError error, api::Dialect dialect);
 // The scheduler's outcome that an HTTP error is counted as.
 [[nodiscard]] scheduler::Outcome outcome_of(const api::ApiError& error);
-// The conversation as the gateway takes it.
-[[nodiscard]] actors::ChatPrompt chat_prompt(api::Conversation&& conversation);
 // For parse_call().
 [[nodiscard]] api::ApiContext api_context(const ReadContext& context);
 

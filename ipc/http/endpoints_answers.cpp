@@ -51,27 +51,6 @@ std::optional<ApiError> check_vectors(const ApiCall& call, const Exchange& excha
   return too_large_an_answer(bytes, most, "ask for fewer vectors at once, or for base64");
 }
 
-// Whether the conversation's template can end a prompt within reasoning.
-bool may_open_reasoning(const actors::Gateway& gateway, const std::string& model, const actors::ChatPrompt& chat,
-                        const api::ReasoningMarkers& markers) {
-  const auto served = gateway.model(model);
-  if (!served || !served->chat_template()) return false;
-  return served->chat_template_for(chat)->source().find(markers.open) != std::string::npos;
-}
-
-bool ends_within(std::string_view prompt, const api::ReasoningMarkers& markers) {
-  const std::size_t last = prompt.find_last_not_of(" \t\r\n");
-  return last != std::string_view::npos && prompt.substr(0, last + 1).ends_with(markers.open);
-}
-
-// Whether the message that an answer goes on with has begun reasoning, and not ended it.
-bool continues_reasoning(const api::Conversation& conversation, const api::ReasoningMarkers& markers) {
-  if (!conversation.continue_final_message || conversation.messages.empty()) return false;
-  const std::string& text = conversation.messages.back().content.text;
-  const std::size_t open = text.rfind(markers.open);
-  return open != std::string::npos && text.find(markers.close, open) == std::string::npos;
-}
-
 // The answer keeps what it says of the request; the prompt only if it is echoed.
 void submit_call(ApiCall& call, api::AnswerFacts facts, Exchange& exchange) {
   std::vector<actors::Request> requests;
@@ -90,21 +69,7 @@ void submit_call(ApiCall& call, api::AnswerFacts facts, Exchange& exchange) {
 void begin_answer(const std::shared_ptr<ApiCall>& call, Exchange& exchange) {
   if (auto error = check_vectors(*call, exchange))
     return refuse_with(std::move(*error), api::Dialect::openai)(exchange);
-  api::AnswerFacts facts = facts_of(*call, exchange.gateway());
-  if (!call->conversation) return submit_call(*call, std::move(facts), exchange);
-  facts.reasoning_open = continues_reasoning(*call->conversation, facts.reasoning);
-  actors::ChatPrompt chat = chat_prompt(std::move(*call->conversation));
-  call->request.prompt = chat;
-  const std::string& model = call->request.model;
-  if (facts.reasoning_open || !may_open_reasoning(exchange.gateway(), model, chat, facts.reasoning))
-    return submit_call(*call, std::move(facts), exchange);
-  exchange.render(model, std::move(chat), call->request.num_choices,
-                  [call, facts = std::move(facts)](Exchange& then, actors::Rendered rendered) mutable {
-                    // A refusal comes again, from the request itself.
-                    if (const auto* prompt = std::get_if<std::string>(&rendered))
-                      facts.reasoning_open = ends_within(*prompt, facts.reasoning);
-                    submit_call(*call, std::move(facts), then);
-                  });
+  submit_call(*call, facts_of(*call, exchange.gateway()), exchange);
 }
 
 Asked asked_by(const ApiCall& call, std::size_t body_bytes) {
@@ -113,7 +78,7 @@ Asked asked_by(const ApiCall& call, std::size_t body_bytes) {
               .ignored = fmt::format("{}", fmt::join(call.ignored, ", ")),
               .num_choices = call.num_choices()};
   if (call.request.embed) asked.num_vectors = static_cast<std::uint32_t>(call.request.embed->count());
-  if (call.conversation || body_bytes > actors::kMaxTextInActor)
+  if (std::holds_alternative<actors::ChatPrompt>(call.request.prompt) || body_bytes > actors::kMaxTextInActor)
     asked.num_texts = static_cast<std::uint32_t>(1 + call.more_prompts.size());
   return asked;
 }

@@ -44,7 +44,7 @@ std::optional<ApiError> check_tokens(const ApiCall& call, const actors::ServedMo
   if (!model || !model->tokenizer()) return std::nullopt;  // the gateway refuses it
   const std::uint64_t id_bytes = std::to_string(model->tokenizer()->size()).size() + 1;
   const std::uint64_t token_bytes = id_bytes + (call.with_pieces ? 24 : 0), frame = 1024;
-  const std::uint64_t bytes = call.text.size() * token_bytes + frame;
+  const std::uint64_t bytes = actors::input_bytes(call.request) * token_bytes + frame;
   if (bytes <= most) return std::nullopt;
   return too_large_an_answer(
       bytes, most,
@@ -62,8 +62,9 @@ void begin_tokenize(const std::shared_ptr<ApiCall>& call, Exchange& exchange) {
     if (const auto* end = std::get_if<actors::End>(&answer)) return reply(refused(*end));
     reply(tokenized(std::get<std::vector<TokenId>>(answer), *call, model.get()));
   };
-  exchange.cancel_with_client(
-      gateway.tokenize({exchange.tenant(), call->request.model}, std::move(call->text), options, std::move(done)));
+  exchange.cancel_with_client(gateway.tokenize({exchange.tenant(), call->request.model},
+                                               std::get<std::string>(std::move(call->request.prompt)), options,
+                                               std::move(done)));
 }
 
 void begin_detokenize(const std::shared_ptr<ApiCall>& call, Exchange& exchange) {
@@ -72,7 +73,8 @@ void begin_detokenize(const std::shared_ptr<ApiCall>& call, Exchange& exchange) 
     reply({.body = api::detokenize_body(std::get<std::string>(answer))});
   };
   exchange.cancel_with_client(
-      exchange.gateway().detokenize({exchange.tenant(), call->request.model}, std::move(call->ids), std::move(done)));
+      exchange.gateway().detokenize({exchange.tenant(), call->request.model},
+                                    std::get<std::vector<TokenId>>(std::move(call->request.prompt)), std::move(done)));
 }
 
 void begin_template(const std::shared_ptr<ApiCall>& call, Exchange& exchange) {
@@ -81,7 +83,8 @@ void begin_template(const std::shared_ptr<ApiCall>& call, Exchange& exchange) {
     reply({.body = api::apply_template_body(std::get<std::string>(answer))});
   };
   exchange.cancel_with_client(exchange.gateway().apply_template(
-      {exchange.tenant(), call->request.model}, chat_prompt(std::move(*call->conversation)), std::move(done)));
+      {exchange.tenant(), call->request.model}, std::get<actors::ChatPrompt>(std::move(call->request.prompt)),
+      std::move(done)));
 }
 
 void begin_count(const std::shared_ptr<ApiCall>& call, Exchange& exchange) {
@@ -89,8 +92,9 @@ void begin_count(const std::shared_ptr<ApiCall>& call, Exchange& exchange) {
     if (const auto* end = std::get_if<actors::End>(&answer)) return reply(refused(*end, api::Dialect::anthropic));
     reply({.body = api::count_tokens_body(std::get<std::vector<TokenId>>(answer).size())});
   };
-  exchange.cancel_with_client(exchange.gateway().tokenize_chat(
-      {exchange.tenant(), call->request.model}, chat_prompt(std::move(*call->conversation)), std::move(done)));
+  exchange.cancel_with_client(
+      exchange.gateway().tokenize_chat({exchange.tenant(), call->request.model},
+                                       std::get<actors::ChatPrompt>(std::move(call->request.prompt)), std::move(done)));
 }
 
 Act read_text(const Request& request, const ReadContext& context,

@@ -20,7 +20,7 @@ namespace troupe::ipc::http {
 using Reply = std::function<void(Response)>;
 
 // One request whose answer is still to be given. Used on the io thread, within the function that gets it; exactly one
-// of respond(), reply_later() and submit() is called, and render() at most once before it.
+// of respond(), reply_later() and submit() is called.
 class Exchange {
  public:
   virtual ~Exchange() = default;
@@ -31,10 +31,6 @@ class Exchange {
   // Calls `done` on the io thread with what the tenant may see of the status; not if the connection has ended.
   virtual void ask_status(std::function<void(v1::Status)> done) = 0;
 
-  // Makes a conversation the prompt that it would have, and goes on with `then` on the io thread; not if the connection
-  // has ended. count: of requests, as RequestCounts counts them.
-  using Then = std::function<void(Exchange&, actors::Rendered)>;
-  virtual void render(const std::string& model, actors::ChatPrompt chat, std::uint64_t count, Then then) = 0;
   virtual void respond(Response response) = 0;
   virtual Reply reply_later() = 0;
   // For work after reply_later() that need not be done if the client is gone.

@@ -90,20 +90,6 @@ void HttpConnection::open_stream(std::uint64_t count) {
 
 void HttpConnection::respond(Response response) { reply_later()(std::move(response)); }
 
-void HttpConnection::render(const std::string& model, actors::ChatPrompt chat, std::uint64_t count, Then then) {
-  open_stream(count);
-  auto done = [weak = weak_from_this(), &io = hub_.io, number = answering_->number,
-               then = std::move(then)](actors::Rendered rendered) {
-    asio::post(io, [weak, number, then, rendered = std::move(rendered)]() mutable {
-      const auto self = std::static_pointer_cast<HttpConnection>(weak.lock());
-      if (!self || !self->streams_.contains(number)) return;
-      then(*self, std::move(rendered));
-      if (self->input_ended_ && self->awaits_gateway()) self->close();
-    });
-  };
-  cancel_with_client(hub_.gateway->apply_template({tenant_, model}, std::move(chat), std::move(done)));
-}
-
 Reply HttpConnection::reply_later() {
   if (!answering_->opened) open_stream(1);
   return [outbox = outbox_, number = answering_->number, framing = answering_->framing,
@@ -131,7 +117,7 @@ void HttpConnection::submit(std::vector<actors::Request> requests, std::unique_p
   }
   std::uint32_t num_choices = 0;
   for (const actors::Request& each : requests) num_choices += each.num_choices;
-  if (!answering_->opened) open_stream(num_choices);
+  open_stream(num_choices);
   answering_->answer = std::move(answer);
   Streams::Stream& stream = *streams_.find(answering_->number);
   stream.implicit_credit = true;
@@ -177,6 +163,8 @@ void HttpConnection::encode(Outgoing&& item, std::string& bytes) {
 
 void HttpConnection::on_note(StreamNote note, std::string& bytes) {
   if (note == StreamNote::silent) return write(answering_->answer->on_silence(), bytes);
+  if (note == StreamNote::admitted_in_reasoning && answering_->num_admitted == 0)
+    answering_->answer->set_reasoning_open();  // so are the other choices: they have the same prompt
   Streams::Stream& stream = *streams_.find(answering_->number);
   if (++answering_->num_admitted < stream.choices.size()) return;
   stream.held.encoded();

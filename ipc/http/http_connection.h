@@ -118,7 +118,6 @@ class HttpConnection final : public Connection, private Exchange {
   actors::Gateway& gateway() const override { return *hub_.gateway; }
   bool is_draining() const override { return hub_.draining; }
   void ask_status(std::function<void(v1::Status)> done) override;
-  void render(const std::string& model, actors::ChatPrompt chat, std::uint64_t count, Then then) override;
   void respond(Response response) override;
   Reply reply_later() override;
   void cancel_with_client(actors::CancelFlag flag) override;

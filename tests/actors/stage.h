@@ -144,7 +144,7 @@ class Stage {
   RequestId submit(Request request, std::shared_ptr<Listener> sink) {
     const RequestId id = streams.add(std::move(request), std::move(sink), now());
     if (auto wrong = check_shape(*streams.request(id))) {
-      streams.end(id, *wrong, now());
+      streams.end(id, refused(*std::move(wrong)), now());
     } else if (auto full = streams.take_queue_room(id, now())) {
       streams.end(id, refused(*std::move(full)), now());
     } else {

@@ -27,9 +27,10 @@ void check_request(const ApiCall& call) {
   TROUPE_ASSERT(request.sampling.logit_bias.size() <= engine::kMaxLogitBias);
   TROUPE_ASSERT(request.sampling.stop_ids.size() <= engine::kMaxStopIds);
   if (!request.embed) TROUPE_ASSERT(!engine::validate(request.sampling, std::numeric_limits<std::int32_t>::max()));
-  if (!call.conversation) return;
-  TROUPE_ASSERT(!call.conversation->messages.empty());
-  const std::string& arguments = call.conversation->template_arguments;
+  const auto* const chat = std::get_if<actors::ChatPrompt>(&request.prompt);
+  if (!chat) return;
+  TROUPE_ASSERT(!chat->messages.empty());
+  const std::string& arguments = chat->variables;
   if (!arguments.empty()) {
     const auto read = read_json(arguments);
     TROUPE_ASSERT(read && read->as<JsonObject>());

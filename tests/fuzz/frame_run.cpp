@@ -72,7 +72,7 @@ JudgingGateway::JudgingGateway() {
 JudgingGateway::~JudgingGateway() { TROUPE_ASSERT(live_.empty()); }
 
 std::optional<actors::End> JudgingGateway::judge(const actors::Request& request) const {
-  if (auto wrong = actors::check_shape(request)) return wrong;
+  if (auto wrong = actors::check_shape(request)) return actors::refused(*std::move(wrong));
   if (auto wrong = actors::check_for_model(request, limits_)) return wrong;
   if (const auto* const chat = std::get_if<actors::ChatPrompt>(&request.prompt)) {
     const auto prompt = actors::render(*chat, *served_->chat_template(), *model_->tokenizer(), nullptr);

@@ -48,7 +48,8 @@ class FakeGateway final : public actors::Gateway {
   static constexpr actors::RequestId kRefusedId = 1ull << 62;  // and those after it
 
   actors::RequestId submit(actors::Request request, std::shared_ptr<actors::StreamSink> sink) override {
-    auto wrong = actors::check_shape(request);
+    std::optional<actors::End> wrong;
+    if (auto why = actors::check_shape(request)) wrong = actors::refused(*std::move(why));
     if (!request.model.empty() && request.model != "fake") wrong = actors::unknown_model(request.model, {"fake"});
     if (wrong) {
       for (wrong->choice = 0; wrong->choice < request.num_choices; ++wrong->choice) sink->end(*wrong);
@@ -168,11 +169,11 @@ class FakeGateway final : public actors::Gateway {
     done(std::move(text));
     return text_flag_;
   }
-  // "role: content" on a line for each message, then "assistant:" and what set_prompt_end() says.
-  std::string rendered(const actors::ChatPrompt& chat) {
+  // "role: content" on a line for each message, then "assistant:".
+  static std::string rendered(const actors::ChatPrompt& chat) {
     std::string text;
     for (const actors::ChatMessage& message : chat.messages) text += message.role + ": " + message.content + "\n";
-    return text + (chat.add_generation_prompt ? "assistant:" : "") + change([&] { return prompt_end_; });
+    return text + (chat.add_generation_prompt ? "assistant:" : "");
   }
   actors::CancelFlag apply_template(actors::TextRequest, actors::ChatPrompt chat, actors::OnRendered done) override {
     done(rendered(chat));
@@ -240,9 +241,6 @@ class FakeGateway final : public actors::Gateway {
   void fail_texts(actors::End error) {
     change([&] { return text_end_ = std::move(error); });
   }
-  void set_prompt_end(std::string end) {
-    change([&] { return prompt_end_ = std::move(end); });
-  }
   void stand_still() { stands_still_ = true; }
   void set_loading(bool loads) { loads_ = loads; }
   // The next question for the status is answered by release_status() alone.
@@ -279,7 +277,6 @@ class FakeGateway final : public actors::Gateway {
   std::size_t num_credit_calls_ = 0;
   std::optional<actors::End> text_end_;
   const actors::CancelFlag text_flag_ = std::make_shared<std::atomic<bool>>(false);
-  std::string prompt_end_;
   std::function<void()> drained_;
   bool ends_on_cancel_ = true;
   std::atomic<bool> stands_still_{false}, loads_{false};

@@ -27,8 +27,9 @@ RequestOrRefusal over_frames(const std::function<void(v1::Generate&)>& change) {
   return to_request(generate, guest(), kMaxPrompt);
 }
 
-std::variant<api::ApiCall, api::ApiError> over_http(const std::string& fields) {
-  return api::parse_call(api::Endpoint::completions, R"({"model":"m")" + fields + "}",
+std::variant<api::ApiCall, api::ApiError> over_http(const std::string& fields,
+                                                    api::Endpoint endpoint = api::Endpoint::completions) {
+  return api::parse_call(endpoint, R"({"model":"m")" + fields + "}",
                          {.tenant = guest(), .uid = 1000, .max_prompt_bytes = kMaxPrompt});
 }
 
@@ -57,6 +58,9 @@ TEST_CASE("frames and HTTP refuse the same values, each by the name that its cli
        "priority", 1000},
       {R"(,"prompt":"a","troupe":{"priority":-1})", [](auto& g) { g.set_priority(-1); }, Outcome::permission,
        "priority", "troupe.priority"},
+      {R"(,"prompt":"a","stop":[""])", [](auto& g) { g.add_stop(""); }, Outcome::invalid_argument, "stop", "stop"},
+      {R"(,"prompt":"a","stop":")" + std::string(257, 's') + '"', [](auto& g) { g.add_stop(std::string(257, 's')); },
+       Outcome::invalid_argument, "stop", "stop", 256},
   };
   for (const Case& each : cases) {
     INFO(each.http.substr(0, 60));
@@ -74,14 +78,47 @@ TEST_CASE("frames and HTTP refuse the same values, each by the name that its cli
   }
 }
 
+TEST_CASE("frames and HTTP measure a conversation alike, with its variables, and say the same of it") {
+  const std::string fills(kMaxPrompt - std::string("user").size(), 'a'), variables = R"({"x":")" + fills + R"("})";
+  const auto framed = [&](const std::string& content, const std::string& with) {
+    return over_frames([&](v1::Generate& generate) {
+      generate.mutable_messages()->set_variables(with);
+      v1::Messages::Message& message = *generate.mutable_messages()->add_messages();
+      message.set_role("user");
+      message.set_content(content);
+    });
+  };
+  const auto posted = [&](const std::string& content, const std::string& with, api::Endpoint endpoint) {
+    return over_http(R"(,"messages":[{"role":"user","content":")" + content + R"("}])" +
+                         (with.empty() ? "" : R"(,"chat_template_kwargs":)" + with),
+                     endpoint);
+  };
+  CHECK(std::holds_alternative<actors::Request>(framed(fills, "")));
+  for (const auto endpoint : {api::Endpoint::chat_completions, api::Endpoint::apply_template})
+    CHECK(std::holds_alternative<api::ApiCall>(posted(fills, "", endpoint)));
+  for (const auto& [content, with] : {std::pair(fills + "a", std::string()), std::pair(std::string("a"), variables)}) {
+    const auto refusal = framed(content, with);
+    REQUIRE(std::holds_alternative<Refusal>(refusal));
+    CHECK(std::get<Refusal>(refusal).outcome == Outcome::too_long);
+    CHECK(std::get<Refusal>(refusal).field == "messages");
+    for (const auto endpoint : {api::Endpoint::chat_completions, api::Endpoint::apply_template}) {
+      const auto error = posted(content, with, endpoint);
+      REQUIRE(std::holds_alternative<api::ApiError>(error));
+      CHECK(std::get<api::ApiError>(error).param == "messages");
+      CHECK(std::get<api::ApiError>(error).message == std::get<Refusal>(refusal).message);
+    }
+  }
+}
+
 TEST_CASE("a deadline above a year is refused, however large its number is") {
-  for (const std::uint64_t ms : {kMaxDeadlineMs + 1, std::uint64_t{1} << 63, ~std::uint64_t{0}}) {
+  for (const std::uint64_t ms : {actors::kMaxDeadlineMs + 1, std::uint64_t{1} << 63, ~std::uint64_t{0}}) {
     const auto framed = over_frames([&](auto& g) { g.set_deadline_ms(ms); });
     REQUIRE(std::holds_alternative<Refusal>(framed));
     CHECK(std::get<Refusal>(framed).field == "deadline_ms");
-    CHECK(std::get<Refusal>(framed).limit == kMaxDeadlineMs);
+    CHECK(std::get<Refusal>(framed).limit == actors::kMaxDeadlineMs);
   }
-  CHECK(std::holds_alternative<actors::Request>(over_frames([](auto& g) { g.set_deadline_ms(kMaxDeadlineMs); })));
+  CHECK(
+      std::holds_alternative<actors::Request>(over_frames([](auto& g) { g.set_deadline_ms(actors::kMaxDeadlineMs); })));
 }
 
 TEST_CASE("a request gets what its tenant's policy decides, and no more credit than can be counted") {

@@ -197,6 +197,7 @@ TEST_CASE("ipc knows of the actors only what the gateway shows") {
                                        "actors/requests/latency.h",
                                        "actors/requests/proof.h",
                                        "actors/requests/request.h",
+                                       "actors/requests/request_shape.h",
                                        "actors/serving/served_model.h",
                                        "actors/serving/tenant_counters.h",
                                        "actors/requests/session_info.h",

@@ -28,7 +28,6 @@ struct AnswerFacts {
   // The bytes of a token: Tokenizer::piece(), or raw_piece() of a control token. Null: logprobs have no texts.
   std::function<std::string(TokenId)> token_bytes{};
   ReasoningMarkers reasoning{};  // the model's
-  bool reasoning_open = false;   // the prompt, as the template wrote it, ends within reasoning
 };
 
 // Status and headers of the answer.
@@ -66,7 +65,7 @@ class ApiAnswer {
   [[nodiscard]] virtual bool streams() const = 0;
   // Whether an output was the last one.
   [[nodiscard]] virtual bool finished() const = 0;
-  // That the template ended the prompt within reasoning, where this is known only now: before the first token.
+  // The prompt ends within reasoning. Called before the first token, as the template may decide it.
   virtual void set_reasoning_open() = 0;
 };
 

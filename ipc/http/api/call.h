@@ -27,29 +27,6 @@ struct ApiContext {
   std::function<std::optional<std::uint32_t>(const std::string& model)> vector_dim{};
 };
 
-// What a message says: a text, or several parts of text, which `text` joins by newlines.
-struct Content {
-  std::string text{};
-  std::vector<std::uint32_t> part_bytes{};  // of each part, if they are several
-  bool is_null = false;                     // or left out
-};
-
-// One turn of a conversation, as a chat template sees it.
-struct ChatMessage {
-  std::string role;  // system, developer, user, assistant, tool
-  Content content{};
-  std::optional<std::string> name{};
-  std::optional<std::string> reasoning_content{};  // of an assistant's turn
-  std::string members{};                           // a JSON object: tool_calls, tool_call_id; empty: none
-};
-
-struct Conversation {
-  std::vector<ChatMessage> messages;
-  bool add_generation_prompt = true;    // false: the prompt ends with the last message
-  bool continue_final_message = false;  // and that is continued
-  std::string template_arguments{};     // a JSON object: chat_template_kwargs, reasoning, tools; empty: none
-};
-
 // What to say about the request in its answer, as JSON text. Empty: null, or the default.
 struct Echoed {
   std::string user, metadata, instructions, temperature, top_p, max_output_tokens, prompt_cache_key, safety_identifier,
@@ -59,12 +36,12 @@ struct Echoed {
 // A checked request, and what its answer depends on.
 struct ApiCall {
   Endpoint endpoint = Endpoint::completions;
-  // For the gateway, without credit, which depends on the connection. Its prompt is unset if `conversation` is set.
+  // For the gateway, without credit, which depends on the connection. Also of endpoints that ask for no answer: its
+  // prompt is the text, the ids or the conversation of which they ask something.
   actors::Request request{};
-  std::optional<Conversation> conversation{};
   // Of completions: further prompts, each a request like the first with a prompt of its own. The answer has the choices
   // of the first prompt, then those of the next.
-  std::vector<decltype(actors::Request::prompt)> more_prompts{};
+  std::vector<actors::Prompt> more_prompts{};
   bool stream = false;
   bool include_usage = false;                 // a last chunk with the usage
   bool continuous_usage = false;              // the tokens so far in each chunk
@@ -77,10 +54,7 @@ struct ApiCall {
   std::optional<std::uint32_t> dimensions{};  // that the vectors must have
   Echoed echoed{};
   std::vector<std::string_view> ignored{};  // fields that were passed over
-  // tokenize, detokenize
-  std::string text{};
-  std::vector<TokenId> ids{};
-  bool with_pieces = false;  // tokenize: each id with its text
+  bool with_pieces = false;                 // tokenize: each id with its text
 
   // Of all prompts together; at most actors::kMaxChoices.
   [[nodiscard]] std::uint32_t num_choices() const {
@@ -93,7 +67,7 @@ struct ApiCall {
 [[nodiscard]] std::variant<ApiCall, ApiError> parse_call(Endpoint endpoint, std::string_view body,
                                                          const ApiContext& context);
 
-inline constexpr std::size_t kMaxChatMessages = 4096;
+inline constexpr std::size_t kMaxBodyMessages = 4096;   // of one body; of a frame: actors::kMaxChatMessages
 inline constexpr std::size_t kMaxContentParts = 256;    // of one message
 inline constexpr std::size_t kMaxMetadataEntries = 16;  // OpenAI's limits
 inline constexpr std::size_t kMaxMetadataKeyBytes = 64;

@@ -52,6 +52,27 @@ std::string_view code_of(scheduler::Outcome outcome) {
   }
 }
 
+// What the model is to read.
+std::string_view prompt_field(Endpoint endpoint) {
+  switch (endpoint) {
+    case Endpoint::completions:
+      return "prompt";
+    case Endpoint::embeddings:
+    case Endpoint::responses:
+      return "input";
+    case Endpoint::tokenize:
+      return "content";
+    case Endpoint::detokenize:
+      return "tokens";
+    case Endpoint::chat_completions:
+    case Endpoint::messages:
+    case Endpoint::count_tokens:
+    case Endpoint::apply_template:
+      break;
+  }
+  return "messages";
+}
+
 void write_openai(JsonWriter& json, const ApiError& error) {
   json.begin_object().key("error").begin_object();
   json.field("message", known_message(error, Dialect::openai)).field("type", error.type);
@@ -107,6 +128,16 @@ ApiError api_error(const actors::End& end) {
   if (error.overflow) error.status = kOverflowStatus;
   error.retryable &= end.retry_after || row.kind != scheduler::OutcomeKind::refused;  // a quota that is never met
   return error;
+}
+
+std::string field_here(std::string_view field, Endpoint endpoint) {
+  if (field == "text" || field == "token_ids" || field == "texts" || field == "prompt" || field == "messages")
+    return std::string(prompt_field(endpoint));
+  if (field == "template_variables") return "chat_template_kwargs";
+  if (field == "stop" && endpoint == Endpoint::messages) return "stop_sequences";
+  if (field == "stop_ids") return "stop_token_ids";
+  if (field == "max_tokens" && endpoint == Endpoint::responses) return "max_output_tokens";
+  return std::string(field);
 }
 
 int known_status(const ApiError& error, Dialect dialect) {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "actors/requests/request.h"
 #include "ipc/http/api/endpoint.h"
@@ -27,6 +28,10 @@ struct ApiError {
 [[nodiscard]] ApiError api_error(const actors::End& end);
 // The same for what is refused before it reaches the gateway.
 [[nodiscard]] ApiError api_error(scheduler::Refusal refusal);
+
+// The name that a field of the frames' protocol, as the gateway and its rules call it, has in requests to this
+// endpoint.
+[[nodiscard]] std::string field_here(std::string_view field, Endpoint endpoint);
 
 // The status as clients of the dialect know it: Anthropic's have one of their own for a server that takes no work now.
 [[nodiscard]] int known_status(const ApiError& error, Dialect dialect);

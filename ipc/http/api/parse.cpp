@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "actors/requests/request_shape.h"
 #include "config/options/sampling_numbers.h"
 #include "ipc/http/api/fields.h"
 #include "ipc/http/json/json_writer.h"
@@ -14,8 +15,6 @@
 
 namespace troupe::ipc::api {
 namespace {
-
-using scheduler::Outcome;
 
 // OpenAI's completions have 16 tokens where a request does not say.
 constexpr std::uint32_t kDefaultCompletionTokens = 16;
@@ -185,31 +184,6 @@ void parse_echoed(Parsing& at) {
   parse_metadata(at);
 }
 
-// The size of the texts or ids that the model is to read; a conversation counts its contents.
-std::size_t prompt_bytes(const decltype(actors::Request::prompt)& prompt) {
-  if (const auto* text = std::get_if<std::string>(&prompt)) return text->size();
-  const auto* ids = std::get_if<std::vector<TokenId>>(&prompt);
-  return ids ? sizeof(TokenId) * ids->size() : 0;
-}
-
-std::size_t prompt_bytes(const ApiCall& call) {
-  std::size_t bytes = call.text.size() + sizeof(TokenId) * call.ids.size();
-  if (call.conversation)
-    for (const ChatMessage& each : call.conversation->messages)
-      bytes += each.content.text.size() + each.role.size() + (each.name ? each.name->size() : 0) +
-               (each.reasoning_content ? each.reasoning_content->size() : 0) + each.members.size();
-  bytes += prompt_bytes(call.request.prompt);
-  for (const auto& prompt : call.more_prompts) bytes += prompt_bytes(prompt);
-  if (!call.request.embed) return bytes;
-  if (const auto* texts = std::get_if<std::vector<std::string>>(&call.request.embed->texts)) {
-    for (const std::string& each : *texts) bytes += each.size();
-  } else {
-    for (const auto& each : std::get<actors::EmbedIds>(call.request.embed->texts))
-      bytes += sizeof(TokenId) * each.size();
-  }
-  return bytes;
-}
-
 void parse_endpoint(Parsing& at) {
   switch (at.call.endpoint) {
     case Endpoint::chat_completions:
@@ -236,28 +210,12 @@ bool generates(Endpoint endpoint) {
          endpoint == Endpoint::responses || endpoint == Endpoint::messages;
 }
 
-std::string_view prompt_field(Endpoint endpoint) {
-  switch (endpoint) {
-    case Endpoint::completions:
-      return "prompt";
-    case Endpoint::embeddings:
-    case Endpoint::responses:
-      return "input";
-    case Endpoint::tokenize:
-      return "content";
-    case Endpoint::detokenize:
-      return "tokens";
-    default:
-      return "messages";
-  }
-}
-
 // Where the client has written what apply_rules() calls `field`.
 std::string place_of(std::string_view field, Parsing& at) {
-  if (field == "text" || field == "token_ids" || field == "messages")
-    return std::string(prompt_field(at.call.endpoint));
   if (field == "logprobs" && at.fields.has("top_logprobs")) return "top_logprobs";
-  return (at.fields.has(field) ? "" : "troupe.") + std::string(field);
+  const std::string name = field_here(field, at.call.endpoint);
+  JsonValue* const own = at.fields.find("troupe");
+  return own && find_member(*own->as<JsonObject>(), name) ? "troupe." + name : name;
 }
 
 // vLLM's name of a number, whose value has been read.
@@ -271,14 +229,24 @@ void read_other_name(Parsing& at, std::string_view name, const config::SamplingN
   value = other;
 }
 
+// All prompts of a request together have the bytes that one may have.
+std::optional<scheduler::Refusal> check_prompts(const ApiCall& call, std::uint64_t max_prompt_bytes) {
+  std::uint64_t bytes = actors::input_bytes(call.request);
+  for (const auto& each : call.more_prompts) bytes += actors::prompt_bytes(each);
+  return actors::check_input_bytes(call.request, bytes, max_prompt_bytes);
+}
+
 // The rules of requests, and what the sampler can check without a vocabulary. Ids are checked by the model.
-void check_generation(Parsing& at) {
+void check_call(Parsing& at) {
   if (at.refusal) return;
-  if (auto refused = apply_rules(at.call.request, at.context.max_prompt_bytes)) {
+  auto refused = check_prompts(at.call, at.context.max_prompt_bytes);
+  if (!refused) refused = apply_rules(at.call.request, at.context.max_prompt_bytes);
+  if (refused) {
     refused->field = place_of(refused->field, at);
     at.refusal = api_error(*std::move(refused));
     return;
   }
+  if (!generates(at.call.endpoint)) return;
   const auto wrong = engine::validate(at.call.request.sampling, std::numeric_limits<std::int32_t>::max());
   if (!wrong) return;
   const std::size_t dot = wrong->field.find('.');
@@ -307,13 +275,6 @@ void parse_generation(Parsing& at) {
   fields.read_ids("stop_token_ids", sampling.stop_ids, engine::kMaxStopIds);
   fields.read_strings("stop", at.call.request.stop_strings, actors::kMaxStopStrings, true);
   fields.read_strings("stop_sequences", at.call.request.stop_strings, actors::kMaxStopStrings, false);
-  for (const std::string& stop : at.call.request.stop_strings) {
-    const char* const name = at.call.endpoint == Endpoint::messages ? "stop_sequences" : "stop";
-    if (stop.empty()) fields.refuse(name, fmt::format("{} has an empty string; leave it out", name));
-    if (stop.size() > actors::kMaxStopStringBytes)
-      fields.refuse(name, fmt::format("{} has a string of {} bytes; at most {} are allowed", name, stop.size(),
-                                      actors::kMaxStopStringBytes));
-  }
   parse_logit_bias(at);
   parse_seed(at);
   parse_max_tokens(at);
@@ -354,14 +315,8 @@ std::variant<ApiCall, ApiError> parse_call(Endpoint endpoint, std::string_view b
   if (endpoint == Endpoint::tokenize) call.request.add_special = at.fields.has("prompt");
   read_add_special(at);
   parse_endpoint(at);
-  if (generates(endpoint)) check_generation(at);
+  check_call(at);
   if (at.refusal) return *std::move(at.refusal);
-  if (const std::size_t bytes = prompt_bytes(call); bytes > context.max_prompt_bytes)
-    return api_error(scheduler::Refusal{.outcome = Outcome::too_long,
-                                        .message = fmt::format("{} has {} bytes, 4 for each id; at most {} are served",
-                                                               prompt_field(endpoint), bytes, context.max_prompt_bytes),
-                                        .field = std::string(prompt_field(endpoint)),
-                                        .limit = context.max_prompt_bytes});
   return call;
 }
 

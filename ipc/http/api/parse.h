@@ -22,9 +22,6 @@ struct Parsing {
 void parse_generation(Parsing& at);
 // `stream` and `stream_options`.
 void parse_stream(Parsing& at);
-// Variables of the chat template: those of reasoning, and chat_template_kwargs.
-void parse_template_arguments(Parsing& at);
-
 void parse_chat(Parsing& at);  // also apply-template
 void parse_completion(Parsing& at);
 void parse_embedding(Parsing& at);
@@ -33,9 +30,6 @@ void parse_messages(Parsing& at);  // also count_tokens
 void parse_tokenize(Parsing& at);
 void parse_detokenize(Parsing& at);
 
-// What a message says: a string, or an array of parts with `text`. Refuses what is neither.
-//   type  of parts that are read; parts of other types are left to the caller. Empty: of all
-Content read_content(FieldReader& message, std::string_view name, std::string_view type = {});
 // Calls `each(reader, i)` for every object in an array; refuses entries that are none, and more than max_count.
 template <class Each>
 void for_each_object(FieldReader& fields, std::string_view name, std::size_t max_count,

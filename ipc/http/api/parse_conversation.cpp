@@ -13,6 +13,9 @@
 namespace troupe::ipc::api {
 namespace {
 
+using actors::ChatMessage;
+using actors::ChatPrompt;
+
 // Variables that a template gets from elsewhere.
 constexpr std::array kReservedArguments{"messages", "add_generation_prompt", "tools", "bos_token", "eos_token"};
 
@@ -110,6 +113,41 @@ void read_anthropic_thinking(Parsing& at, TemplateArguments& arguments) {
   if (!effort.empty()) arguments.set("reasoning_effort", to_json(effort));
 }
 
+// What a message says, into `out`: a string, or an array of parts with `text`, which are joined by newlines. Refuses
+// what is neither.
+//   type  of parts that are read; parts of other types are left to the caller. Empty: of all
+void read_content(FieldReader& message, std::string_view name, ChatMessage& out, std::string_view type = {}) {
+  JsonValue* const content = message.find(name);
+  out.has_content = content != nullptr;
+  if (!content) return;
+  if (auto* const text = content->as<std::string>()) return void(out.content = std::move(*text));
+  auto* const parts = content->as<JsonArray>();
+  if (parts->size() > kMaxContentParts)
+    return message.refuse(name, fmt::format("{} has {} parts; at most {} are taken", message.path(name), parts->size(),
+                                            kMaxContentParts));
+  for (std::size_t i = 0; i < parts->size(); ++i) {
+    const auto refuse = [&](std::string_view what) {
+      message.refuse(name, fmt::format("{}[{}] {}", message.path(name), i, what));
+    };
+    auto* const part = (*parts)[i].as<JsonObject>();
+    if (!part) {
+      refuse("must be an object");
+      break;
+    }
+    const JsonValue* const kind = find_member(*part, "type");
+    if (!type.empty() && kind && *kind->as<std::string>() != type) continue;
+    const JsonValue* const text = find_member(*part, "text");
+    if (!text) {
+      refuse("has no text");
+      break;
+    }
+    if (!out.part_bytes.empty()) out.content += '\n';
+    out.content += *text->as<std::string>();
+    out.part_bytes.push_back(static_cast<std::uint32_t>(text->as<std::string>()->size()));
+  }
+  if (out.part_bytes.size() < 2) out.part_bytes.clear();
+}
+
 // Clients send a call's arguments as text of JSON, and templates write them as an object.
 void read_arguments(FieldReader& message, JsonValue& call, const std::string& place) {
   auto* const object = call.as<JsonObject>();
@@ -147,21 +185,18 @@ std::string read_tool_members(FieldReader& fields, const std::string& role) {
 ChatMessage read_chat_message(FieldReader& fields) {
   ChatMessage message;
   fields.read("role", message.role);
-  message.content = read_content(fields, "content");
-  if (fields.has("name")) fields.read_short("name", message.name.emplace(), kMaxNameBytes);
-  if (fields.has("reasoning_content")) {
-    if (message.role != "assistant")
-      fields.refuse("reasoning_content", "reasoning_content is a part of the assistant's messages only");
-    fields.read("reasoning_content", message.reasoning_content.emplace());
-  }
-  if (fields.has("reasoning")) {  // as vLLM calls it
-    std::string reasoning;
-    fields.read("reasoning", reasoning);
-    if (message.role != "assistant") fields.refuse("reasoning", "reasoning is a part of the assistant's messages only");
-    if (message.reasoning_content && *message.reasoning_content != reasoning)
-      fields.refuse("reasoning", "reasoning and reasoning_content are two names of one thing and differ; send one");
-    message.reasoning_content = std::move(reasoning);
-  }
+  read_content(fields, "content", message);
+  fields.read_short("name", message.name, kMaxNameBytes);
+  for (const char* name : {"reasoning_content", "reasoning"})  // the second is vLLM's
+    if (fields.has(name) && message.role != "assistant")
+      fields.refuse(name, fmt::format("{} is a part of the assistant's messages only", name));
+  const bool has_both = fields.has("reasoning_content") && fields.has("reasoning");
+  fields.read("reasoning_content", message.reasoning);
+  std::string reasoning = message.reasoning;
+  fields.read("reasoning", reasoning);
+  if (has_both && reasoning != message.reasoning)
+    fields.refuse("reasoning", "reasoning and reasoning_content are two names of one thing and differ; send one");
+  message.reasoning = std::move(reasoning);
   message.members = read_tool_members(fields, message.role);
   if (!fields.has("content") && message.role != "assistant")
     fields.refuse("content", fmt::format("{} is missing", fields.path("content")));
@@ -177,7 +212,7 @@ void append_line(std::string& out, const std::string& text) {
 ChatMessage read_anthropic_message(FieldReader& fields, std::optional<ApiError>& refusal) {
   ChatMessage message;
   fields.read("role", message.role);
-  message.content = read_content(fields, "content", "text");  // first: what follows moves the blocks' types out
+  read_content(fields, "content", message, "text");  // first: what follows moves the blocks' types out
   std::string thinking;
   for_each_object(fields, "content", kMaxContentParts, refusal, [&](FieldReader& block) {
     std::string type, text;
@@ -193,7 +228,7 @@ ChatMessage read_anthropic_message(FieldReader& fields, std::optional<ApiError>&
     block.read("thinking", text);
     append_line(thinking, text);
   });
-  if (!thinking.empty()) message.reasoning_content = std::move(thinking);
+  message.reasoning = std::move(thinking);
   if (!fields.has("content")) fields.refuse("content", fmt::format("{} is missing", fields.path("content")));
   return message;
 }
@@ -201,7 +236,7 @@ ChatMessage read_anthropic_message(FieldReader& fields, std::optional<ApiError>&
 // An item of a response's input is a message, or reasoning, which belongs to the assistant's next message.
 class InputItems {
  public:
-  explicit InputItems(Parsing& at) : at_(at) {}
+  explicit InputItems(ChatPrompt& chat) : chat_(chat) {}
 
   void add(FieldReader& fields) {
     std::string type = "message";
@@ -211,37 +246,34 @@ class InputItems {
     fields.read("role", message.role);
     if (message.role.empty()) fields.refuse("role", fields.path("role") + " is missing");
     if (!fields.has("content")) fields.refuse("content", fields.path("content") + " is missing");
-    message.content = read_content(fields, "content");
-    if (message.role == "assistant" && !reasoning_.empty()) message.reasoning_content = std::exchange(reasoning_, {});
-    at_.call.conversation->messages.push_back(std::move(message));
+    read_content(fields, "content", message);
+    if (message.role == "assistant") message.reasoning = std::exchange(reasoning_, {});
+    chat_.messages.push_back(std::move(message));
   }
 
  private:
   void add_reasoning(FieldReader& fields) {
     if (fields.has("role")) fields.refuse("role", "an item of reasoning has no role");
-    append_line(reasoning_, read_content(fields, "content").text);
+    ChatMessage thought;
+    read_content(fields, "content", thought);
+    append_line(reasoning_, thought.content);
   }
 
-  Parsing& at_;
+  ChatPrompt& chat_;
   std::string reasoning_;
 };
-
-void require_messages(Parsing& at, std::string_view name) {
-  if (at.call.conversation->messages.empty())
-    at.fields.refuse(name, fmt::format("{} is empty; send at least one message", name));
-}
 
 // Above every limit.
 constexpr std::uint32_t kAnyLogprobs = std::numeric_limits<std::int32_t>::max();
 
-void parse_continuation(Parsing& at) {
-  Conversation& conversation = *at.call.conversation;
-  at.fields.read("continue_final_message", conversation.continue_final_message);
-  if (!conversation.continue_final_message) return;
-  if (at.fields.has("add_generation_prompt") && conversation.add_generation_prompt)
+void parse_continuation(Parsing& at, ChatPrompt& chat) {
+  at.fields.read("add_generation_prompt", chat.add_generation_prompt);
+  at.fields.read("continue_final_message", chat.continue_final_message);
+  if (!chat.continue_final_message) return;
+  if (at.fields.has("add_generation_prompt") && chat.add_generation_prompt)
     return at.fields.refuse("continue_final_message",
                             "continue_final_message and add_generation_prompt exclude each other; send one");
-  conversation.add_generation_prompt = false;
+  chat.add_generation_prompt = false;
 }
 
 // A choice of none is kept by not telling the model of the tools.
@@ -287,48 +319,8 @@ void parse_chat_logprobs(Parsing& at) {
   if (at.call.logprobs) at.call.request.sampling.num_logprobs = static_cast<std::int32_t>(std::min(top, kAnyLogprobs));
 }
 
-}  // namespace
-
-Content read_content(FieldReader& message, std::string_view name, std::string_view type) {
-  Content out;
-  JsonValue* const content = message.find(name);
-  out.is_null = content == nullptr;
-  if (!content) return out;
-  if (auto* const text = content->as<std::string>()) {
-    out.text = std::move(*text);
-    return out;
-  }
-  auto* const parts = content->as<JsonArray>();
-  if (parts->size() > kMaxContentParts) {
-    message.refuse(name, fmt::format("{} has {} parts; at most {} are taken", message.path(name), parts->size(),
-                                     kMaxContentParts));
-    return out;
-  }
-  for (std::size_t i = 0; i < parts->size(); ++i) {
-    const auto refuse = [&](std::string_view what) {
-      message.refuse(name, fmt::format("{}[{}] {}", message.path(name), i, what));
-    };
-    auto* const part = (*parts)[i].as<JsonObject>();
-    if (!part) {
-      refuse("must be an object");
-      break;
-    }
-    const JsonValue* const kind = find_member(*part, "type");
-    if (!type.empty() && kind && *kind->as<std::string>() != type) continue;
-    const JsonValue* const text = find_member(*part, "text");
-    if (!text) {
-      refuse("has no text");
-      break;
-    }
-    if (!out.part_bytes.empty()) out.text += '\n';
-    out.text += *text->as<std::string>();
-    out.part_bytes.push_back(static_cast<std::uint32_t>(text->as<std::string>()->size()));
-  }
-  if (out.part_bytes.size() < 2) out.part_bytes.clear();
-  return out;
-}
-
-void parse_template_arguments(Parsing& at) {
+// Variables of the chat template: those of reasoning, and chat_template_kwargs.
+void parse_template_arguments(Parsing& at, ChatPrompt& chat) {
   TemplateArguments arguments;
   if (info(at.call.endpoint).dialect == Dialect::anthropic)
     read_anthropic_thinking(at, arguments);
@@ -347,38 +339,39 @@ void parse_template_arguments(Parsing& at) {
       arguments.set(each.key, to_json(each.value));
     }
   }
-  at.call.conversation->template_arguments = arguments.text();
+  chat.variables = arguments.text();
 }
 
+}  // namespace
+
 void parse_chat(Parsing& at) {
-  at.call.conversation.emplace();
-  for_each_object(at.fields, "messages", kMaxChatMessages, at.refusal,
-                  [&](FieldReader& fields) { at.call.conversation->messages.push_back(read_chat_message(fields)); });
-  require_messages(at, "messages");
-  at.fields.read("add_generation_prompt", at.call.conversation->add_generation_prompt);
-  parse_continuation(at);
+  ChatPrompt& chat = at.call.request.prompt.emplace<ChatPrompt>();
+  for_each_object(at.fields, "messages", kMaxBodyMessages, at.refusal,
+                  [&](FieldReader& fields) { chat.messages.push_back(read_chat_message(fields)); });
+  if (chat.messages.empty()) at.fields.refuse("messages", "messages is empty; send at least one message");
+  parse_continuation(at, chat);
   parse_tools(at);
-  parse_template_arguments(at);
+  parse_template_arguments(at, chat);
   parse_chat_logprobs(at);
 }
 
 void parse_response(Parsing& at) {
   parse_tools(at);
-  Conversation& conversation = at.call.conversation.emplace();
+  ChatPrompt& chat = at.call.request.prompt.emplace<ChatPrompt>();
   Echoed& echoed = at.call.echoed;
   if (const JsonValue* const instructions = at.fields.find("instructions")) {
     echoed.instructions = to_json(*instructions);
-    conversation.messages.push_back({.role = "system", .content = {*instructions->as<std::string>()}});
+    chat.messages.push_back({.role = "system", .content = *instructions->as<std::string>()});
   }
-  const std::size_t num_before = conversation.messages.size();
+  const std::size_t num_before = chat.messages.size();
   if (const JsonValue* const input = at.fields.find("input"); input && input->as<std::string>()) {
-    conversation.messages.push_back({.role = "user", .content = {*input->as<std::string>()}});
+    chat.messages.push_back({.role = "user", .content = *input->as<std::string>()});
   } else {
-    InputItems items(at);
-    for_each_object(at.fields, "input", kMaxChatMessages, at.refusal, [&](FieldReader& fields) { items.add(fields); });
+    InputItems items(chat);
+    for_each_object(at.fields, "input", kMaxBodyMessages, at.refusal, [&](FieldReader& fields) { items.add(fields); });
   }
-  if (conversation.messages.size() == num_before) at.fields.refuse("input", "input has no message; send at least one");
-  parse_template_arguments(at);
+  if (chat.messages.size() == num_before) at.fields.refuse("input", "input has no message; send at least one");
+  parse_template_arguments(at, chat);
 
   at.call.logprobs = parse_include(at);
   std::uint32_t top = 0;
@@ -400,19 +393,19 @@ void parse_response(Parsing& at) {
 
 void parse_messages(Parsing& at) {
   parse_tools(at);
-  Conversation& conversation = at.call.conversation.emplace();
-  if (at.fields.has("system"))
-    conversation.messages.push_back({.role = "system", .content = read_content(at.fields, "system")});
-  const std::size_t num_before = conversation.messages.size();
-  for_each_object(at.fields, "messages", kMaxChatMessages, at.refusal, [&](FieldReader& fields) {
-    conversation.messages.push_back(read_anthropic_message(fields, at.refusal));
-  });
-  if (conversation.messages.size() == num_before)
-    at.fields.refuse("messages", "messages is empty; send at least one message");
-  conversation.continue_final_message =
-      !conversation.messages.empty() && conversation.messages.back().role == "assistant";
-  conversation.add_generation_prompt = !conversation.continue_final_message;
-  parse_template_arguments(at);
+  ChatPrompt& chat = at.call.request.prompt.emplace<ChatPrompt>();
+  if (at.fields.has("system")) {
+    ChatMessage& message = chat.messages.emplace_back();
+    message.role = "system";
+    read_content(at.fields, "system", message);
+  }
+  const std::size_t num_before = chat.messages.size();
+  for_each_object(at.fields, "messages", kMaxBodyMessages, at.refusal,
+                  [&](FieldReader& fields) { chat.messages.push_back(read_anthropic_message(fields, at.refusal)); });
+  if (chat.messages.size() == num_before) at.fields.refuse("messages", "messages is empty; send at least one message");
+  chat.continue_final_message = !chat.messages.empty() && chat.messages.back().role == "assistant";
+  chat.add_generation_prompt = !chat.continue_final_message;
+  parse_template_arguments(at, chat);
 }
 
 }  // namespace troupe::ipc::api

@@ -8,7 +8,7 @@
 namespace troupe::ipc::api {
 namespace {
 
-using Prompt = decltype(actors::Request::prompt);
+using actors::Prompt;
 
 // A text, or an array of ids that is not empty.
 std::optional<Prompt> to_prompt(JsonValue& value) {
@@ -156,13 +156,17 @@ void parse_tokenize(Parsing& at) {
   if (at.fields.has("content") && at.fields.has("prompt"))
     return at.fields.refuse("prompt", "content and prompt are two names of one thing; send one");
   if (!at.fields.has("content") && !at.fields.has("prompt")) return at.fields.refuse("content", "content is missing");
-  at.fields.read("content", at.call.text);
-  at.fields.read("prompt", at.call.text);
+  std::string& text = at.call.request.prompt.emplace<std::string>();
+  at.fields.read("content", text);
+  at.fields.read("prompt", text);
   at.call.request.parse_special = true;
   at.fields.read("parse_special", at.call.request.parse_special);
   at.fields.read("with_pieces", at.call.with_pieces);
 }
 
-void parse_detokenize(Parsing& at) { at.fields.read_ids("tokens", at.call.ids, actors::kMaxDetokenizeIds); }
+void parse_detokenize(Parsing& at) {
+  auto& ids = at.call.request.prompt.emplace<std::vector<TokenId>>();
+  at.fields.read_ids("tokens", ids, actors::kMaxDetokenizeIds);
+}
 
 }  // namespace troupe::ipc::api

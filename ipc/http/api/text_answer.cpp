@@ -46,25 +46,13 @@ void write_token(JsonWriter& json, const std::string& bytes, float logprob) {
   json.end_array();
 }
 
-// A field that names what the frames' protocol calls it, by the name that it has in this endpoint's request.
-std::string field_here(const std::string& field, const ApiCall& call) {
-  const bool is_input = field == "text" || field == "token_ids" || field == "texts" || field == "prompt";
-  if (is_input && call.request.embed) return "input";
-  if (is_input && call.endpoint == Endpoint::responses) return "input";
-  if (is_input) return call.conversation ? "messages" : "prompt";
-  if (field == "stop" && call.endpoint == Endpoint::messages) return "stop_sequences";
-  if (field == "stop_ids") return "stop_token_ids";
-  if (field == "max_tokens" && call.endpoint == Endpoint::responses) return "max_output_tokens";
-  return field;
-}
-
 }  // namespace
 
 TextAnswer::TextAnswer(ApiCall call, AnswerFacts facts, bool splits_reasoning, bool keeps_text)
     : call_(std::move(call)), facts_(std::move(facts)), splits_reasoning_(splits_reasoning), keeps_text_(keeps_text) {
   const ReasoningMarkers markers = splits_reasoning ? facts_.reasoning : ReasoningMarkers{"", ""};
   for (std::uint32_t i = 0; i < call_.num_choices(); ++i)
-    choices_.push_back({.splitter = ReasoningSplitter(markers, facts_.reasoning_open)});
+    choices_.push_back({.splitter = ReasoningSplitter(markers, false)});
 }
 
 void TextAnswer::set_reasoning_open() {
@@ -151,7 +139,7 @@ AnswerOutput TextAnswer::on_end(actors::End&& ended) {
   if (is_error) {
     finished_ = true;
     ApiError error = api_error(ended);
-    error.param = field_here(error.param, call_);
+    error.param = field_here(error.param, call_.endpoint);
     if (error.param == "prompt" && !call_.more_prompts.empty())
       error.param = fmt::format("prompt[{}]", ended.choice / call_.request.num_choices);
     if (!has_begun_) return error_answer(error, info(call_.endpoint).dialect, "req_" + facts_.id);

@@ -24,10 +24,11 @@ TimePoint at(int ms) { return kStart + milliseconds(ms); }
 
 // Records all calls.
 struct Listener : StreamSink {
-  void admitted(std::uint32_t choice) override {
+  void admitted(const Admitted& choice) override {
     CHECK(ids.empty());
     CHECK(ends.empty());
-    admissions.push_back(choice);
+    admissions.push_back(choice.choice);
+    in_reasoning |= choice.in_reasoning;
   }
   void tokens(TokenRun run) override {
     CHECK(ends.empty());
@@ -39,6 +40,7 @@ struct Listener : StreamSink {
   void end(End end) override { ends.push_back(std::move(end)); }
 
   std::vector<std::uint32_t> admissions;
+  bool in_reasoning = false;  // of any of them
   std::vector<TokenId> ids;
   std::string text;
   std::vector<End> ends;
@@ -98,6 +100,7 @@ TEST_CASE("streams: the sink is told once of each choice that has passed the che
   CHECK(sink->admissions.empty());
   CHECK(table.assign(first, {1, 2}, {}).size() == 3);
   CHECK(sink->admissions == std::vector<std::uint32_t>{0, 1, 2});
+  CHECK_FALSE(sink->in_reasoning);
   CHECK(table.resume(0, WorkKind::generate).size() == 3);
   CHECK(sink->admissions.size() == 3);
   for (RequestId id = first; id < first + 3; ++id) table.end(id, outcome(Outcome::cancelled), at(1));
@@ -105,6 +108,12 @@ TEST_CASE("streams: the sink is told once of each choice that has passed the che
   table.end(none, outcome(Outcome::queue_full), at(2));
   CHECK(table.assign(none, {1}).empty());
   CHECK(refused->admissions.empty());
+  const auto thinking = std::make_shared<Listener>();
+  const RequestId second = table.add({}, thinking, at(3));
+  CHECK_FALSE(table.admit(second, at(3)));
+  CHECK(table.assign(second, {1}, {}, /*in_reasoning=*/true).size() == 1);
+  CHECK(thinking->in_reasoning);
+  table.end(second, outcome(Outcome::cancelled), at(3));
 }
 
 TEST_CASE("streams: an end names a folder of the server to the owner alone") {

@@ -454,7 +454,7 @@ TEST_CASE("http: an admitted stream that says nothing sends its head, and then c
   for (std::size_t i = 0; i < 2; ++i) {  // on a connection that is kept, too
     client.post("/v1/completions", kCompletion);
     const auto submitted = server.gateway.wait_submitted(i);
-    submitted.sink->admitted(0);
+    submitted.sink->admitted({});
     const HttpResponse head = client.expect_head();
     CHECK(head.status == 200);
     CHECK(head.field("Content-Type") == "text/event-stream");
@@ -474,6 +474,31 @@ TEST_CASE("http: an admitted stream that says nothing sends its head, and then c
   }
 }
 
+TEST_CASE("http: an answer to a prompt that ends within reasoning begins with it, in one body and as events") {
+  FakeServer server;
+  std::size_t index = 0;
+  for (const bool stream : {false, true}) {
+    HttpClient client(server.path());
+    client.post("/v1/chat/completions", std::string(R"({"messages":[{"role":"user","content":"Hi"}],"n":2)") +
+                                            (stream ? R"(,"stream":true})" : "}"));
+    for (std::uint32_t choice = 0; choice < 2; ++choice)
+      server.gateway.wait_submitted(index + choice).sink->admitted({.choice = choice, .in_reasoning = true});
+    for (std::uint32_t choice = 0; choice < 2; ++choice) {
+      const auto sink = server.gateway.wait_submitted(index++).sink;
+      actors::TokenRun run = run_of(0, {1}, "hm</think>so");
+      actors::End end = end_of(Outcome::eos);
+      run.choice = end.choice = choice;
+      sink->tokens(std::move(run));
+      sink->end(std::move(end));
+    }
+    const std::string body = client.expect().body;
+    INFO(body);
+    CHECK(has(body, R"("reasoning_content":"hm")"));
+    CHECK(has(body, R"("content":"so")"));
+    CHECK_FALSE(has(body, "think>"));
+  }
+}
+
 TEST_CASE("http: a stream whose model is being loaded sends its head and comments until then, and goes on as any") {
   std::optional<FakeServer> owned;
   FakeServer& server = impatient(owned);
@@ -488,7 +513,7 @@ TEST_CASE("http: a stream whose model is being loaded sends its head and comment
     for (int ping = 0; ping < 3; ++ping) CHECK(client.receive_chunk() == kPing);
     server.gateway.set_loading(false);
     const auto submitted = server.gateway.wait_submitted(i);
-    submitted.sink->admitted(0);
+    submitted.sink->admitted({});
     submitted.sink->tokens(run_of(0, {1}, "a"));
     submitted.sink->end(end_of(Outcome::eos));
     std::string rest;
@@ -543,9 +568,9 @@ TEST_CASE("http: a request that is not admitted has the status of its refusal, h
   HttpClient client(server.path()), other(server.path());
   client.post("/v1/completions", R"({"model":"fake","prompt":["x","y"],"stream":true})");
   const auto first = server.gateway.wait_submitted(0), second = server.gateway.wait_submitted(1);
-  first.sink->admitted(0);  // of two prompts, one
+  first.sink->admitted({});  // of two prompts, one
   other.post("/v1/completions", kCompletion);
-  server.gateway.wait_submitted(2).sink->admitted(0);
+  server.gateway.wait_submitted(2).sink->admitted({});
   CHECK(other.expect_head().status == 200);  // by then the first would have had its head
   second.sink->end(end_of(Outcome::queue_full));
   CHECK(client.expect().status == 429);
@@ -557,7 +582,7 @@ TEST_CASE("http: a refusal after the head is an event, and the body has no end")
   HttpClient client(server.path());
   client.post("/v1/completions", kCompletion);
   const auto submitted = server.gateway.wait_submitted(0);
-  submitted.sink->admitted(0);
+  submitted.sink->admitted({});
   CHECK(client.expect_head().status == 200);
   actors::End end = end_of(Outcome::deadline_unmeetable);
   end.message = "it cannot be kept";
@@ -575,18 +600,18 @@ TEST_CASE("http: Anthropic's stream begins its message and pings, a response beg
   HttpClient messages(server.path()), response(server.path()), whole(server.path());
   messages.post("/v1/messages",
                 R"({"model":"fake","max_tokens":4,"stream":true,"messages":[{"role":"user","content":"x"}]})");
-  server.gateway.wait_submitted(0).sink->admitted(0);
+  server.gateway.wait_submitted(0).sink->admitted({});
   CHECK(messages.expect_head().status == 200);
   CHECK(messages.receive_chunk().value_or("").starts_with("event: message_start\n"));
   CHECK(messages.receive_chunk() == "event: ping\ndata: {\"type\":\"ping\"}\n\n");
   response.post("/v1/responses", R"({"model":"fake","input":"x","stream":true})");
-  server.gateway.wait_submitted(1).sink->admitted(0);
+  server.gateway.wait_submitted(1).sink->admitted({});
   CHECK(response.expect_head().status == 200);
   CHECK(response.receive_chunk().value_or("").starts_with("event: response.created\n"));
   CHECK(response.receive_chunk() == kPing);
   whole.post("/v1/completions", R"({"model":"fake","prompt":"x"})");
   const auto submitted = server.gateway.wait_submitted(2);
-  submitted.sink->admitted(0);
+  submitted.sink->admitted({});
   CHECK(messages.receive_chunk());  // others go on meanwhile
   submitted.sink->tokens(run_of(0, {1}, "a"));
   submitted.sink->end(end_of(Outcome::eos));

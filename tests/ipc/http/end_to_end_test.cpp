@@ -257,6 +257,24 @@ TEST_CASE("http: reasoning is split by the markers that the model's template has
   CHECK(streamed_content == content);
 }
 
+TEST_CASE("http: an answer that goes on with begun reasoning begins within it") {
+  actors::GatewayOptions options = embedded_model();
+  options.model().chat_template = {"test", "{% for m in messages %}{{ m.content }} {% endfor %}"};
+  RealServer server(options);
+  const auto message_for = [&](const char* begun) {
+    return ask(server.path(), "/v1/chat/completions",
+               {{"messages",
+                 json::array({{{"role", "user"}, {"content", "Once"}}, {{"role", "assistant"}, {"content", begun}}})},
+                {"continue_final_message", true},
+                {"max_tokens", 8},
+                {"temperature", 0},
+                {"ignore_eos", true}})["choices"][0]["message"];
+  };
+  CHECK_FALSE(message_for("<think>upon a time").value("reasoning_content", "").empty());
+  CHECK(message_for("<think>hm</think>upon a time").value("reasoning_content", "").empty());
+  CHECK_FALSE(message_for("upon a time").value("content", "").empty());
+}
+
 TEST_CASE("http: stop strings end the content, not the reasoning before it, and receipts say so") {
   actors::GatewayOptions options = embedded_model();
   options.model().chat_template = {"test", "{% for m in messages %}{{ m.content }}{% endfor %}<think>"};

@@ -20,6 +20,9 @@ inline ApiCall taken(Endpoint endpoint, std::string_view body, const ApiContext&
   return std::get<ApiCall>(std::move(call));
 }
 
+// The conversation of a call that has one.
+inline actors::ChatPrompt chat_of(const ApiCall& call) { return std::get<actors::ChatPrompt>(call.request.prompt); }
+
 // The error of a body that must be refused.
 inline ApiError refused(Endpoint endpoint, std::string_view body, const ApiContext& context = {}) {
   auto call = parse_call(endpoint, body, context);

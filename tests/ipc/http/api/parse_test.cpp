@@ -22,7 +22,7 @@ std::string messages_with(const std::string& members) {
 }
 
 std::string arguments_of(Endpoint endpoint, const std::string& body) {
-  return taken(endpoint, body).conversation->template_arguments;
+  return chat_of(taken(endpoint, body)).variables;
 }
 
 TEST_CASE("numbers below float32's normal ones are the smallest of these: threads that compute take them for 0") {
@@ -197,7 +197,7 @@ TEST_CASE("counts are bounded before entries are read") {
   CHECK(is_refused(Endpoint::embeddings, "{\"input\":" + array_of(2049, "\"a\"") + "}", "input"));
   CHECK(is_refused(Endpoint::detokenize, "{\"tokens\":" + array_of(65537, "1") + "}", "tokens"));
   const std::string message = R"({"role":"user","content":""})";
-  CHECK(is_refused(Endpoint::chat_completions, "{\"messages\":" + array_of(kMaxChatMessages + 1, message) + "}",
+  CHECK(is_refused(Endpoint::chat_completions, "{\"messages\":" + array_of(kMaxBodyMessages + 1, message) + "}",
                    "messages"));
   const std::string parts = array_of(kMaxContentParts + 1, R"({"type":"text","text":""})");
   CHECK(is_refused(Endpoint::chat_completions, R"({"messages":[{"role":"user","content":)" + parts + "}]}",
@@ -288,7 +288,7 @@ TEST_CASE("a text to tokenize has vLLM's name, too, and then vLLM's defaults") {
   CHECK_FALSE(ours.request.add_special);
   CHECK(ours.request.parse_special);
   const auto other = taken(Endpoint::tokenize, R"({"prompt":"x"})");
-  CHECK(other.text == "x");
+  CHECK(std::get<std::string>(other.request.prompt) == "x");
   CHECK(other.request.add_special);
   CHECK(other.request.parse_special);
   const auto bare = taken(Endpoint::tokenize, R"({"prompt":"x","add_special_tokens":false,"parse_special":false})");
@@ -303,18 +303,18 @@ TEST_CASE("a conversation keeps roles, texts, names and earlier reasoning") {
       {"role":"system","content":"be brief"},{"role":"user","name":"eve","content":[
       {"type":"text","text":"a"},{"type":"text","text":"b"}]},
       {"role":"assistant","content":null,"reasoning_content":"hm"},{"role":"user","content":""}]})");
-  const auto& messages = call.conversation->messages;
+  const auto& messages = chat_of(call).messages;
   REQUIRE(messages.size() == 4);
   CHECK(messages[0].role == "system");
-  CHECK(messages[0].content.text == "be brief");
-  CHECK(messages[0].content.part_bytes.empty());
-  CHECK(messages[1].content.text == "a\nb");
-  CHECK(messages[1].content.part_bytes == std::vector<std::uint32_t>{1, 1});
+  CHECK(messages[0].content == "be brief");
+  CHECK(messages[0].part_bytes.empty());
+  CHECK(messages[1].content == "a\nb");
+  CHECK(messages[1].part_bytes == std::vector<std::uint32_t>{1, 1});
   CHECK(messages[1].name == "eve");
-  CHECK(messages[2].content.is_null);
-  CHECK_FALSE(messages[3].content.is_null);
-  CHECK(messages[2].reasoning_content == "hm");
-  CHECK(call.conversation->add_generation_prompt);
+  CHECK_FALSE(messages[2].has_content);
+  CHECK(messages[3].has_content);
+  CHECK(messages[2].reasoning == "hm");
+  CHECK(chat_of(call).add_generation_prompt);
   CHECK(refused(Endpoint::chat_completions, R"({"messages":[]})").param == "messages");
   CHECK(refused(Endpoint::chat_completions, R"({"messages":["x"]})").param == "messages");
   CHECK(refused(Endpoint::chat_completions, R"({"messages":[{"role":"function","content":"x"}]})").param ==
@@ -333,7 +333,7 @@ TEST_CASE("a conversation keeps what tools were asked and have answered, with th
        "function":{"name":"f","arguments":"{\"q\": [1.0, 2.5, 1e2, 18446744073709551616]}"}},
        {"function":{"name":"g","arguments":""}},{"function":{"name":"h","arguments":{"r":1}}}]},
       {"role":"tool","tool_call_id":"a","content":[{"type":"text","text":"42"}]}]})");
-  const auto& messages = call.conversation->messages;
+  const auto& messages = chat_of(call).messages;
   REQUIRE(messages.size() == 3);
   CHECK(messages[0].members.empty());
   CHECK(messages[1].members ==
@@ -341,7 +341,7 @@ TEST_CASE("a conversation keeps what tools were asked and have answered, with th
         R"("function":{"name":"f","arguments":{"q":[1.0,2.5,100.0,18446744073709551616]}}},)"
         R"({"function":{"name":"g","arguments":{}}},{"function":{"name":"h","arguments":{"r":1}}}]})");
   CHECK(messages[2].members == R"({"tool_call_id":"a"})");
-  CHECK(messages[2].content.text == "42");
+  CHECK(messages[2].content == "42");
   const auto wrong = [](const std::string& message) {
     return refused(Endpoint::chat_completions, "{\"messages\":[" + message + "]}").param;
   };
@@ -354,20 +354,21 @@ TEST_CASE("a conversation keeps what tools were asked and have answered, with th
                      R"({"messages":[{"role":"assistant","tool_calls":[{"function":{"arguments":"{"}}]}]})")
                  .message,
              Catch::Contains("arguments must be text of a JSON object: the text is not JSON"));
-  CHECK(taken(Endpoint::chat_completions, R"({"messages":[{"role":"assistant","content":"x","tool_calls":[]}]})")
-            .conversation->messages[0]
-            .members.empty());
+  CHECK(
+      chat_of(taken(Endpoint::chat_completions, R"({"messages":[{"role":"assistant","content":"x","tool_calls":[]}]})"))
+          .messages[0]
+          .members.empty());
 }
 
 TEST_CASE("earlier reasoning has two names") {
   const auto reasoning_of = [](const std::string& members) {
-    return taken(Endpoint::chat_completions, R"({"messages":[{"role":"assistant","content":"x",)" + members + "}]}")
-        .conversation->messages[0]
-        .reasoning_content;
+    const auto call =
+        taken(Endpoint::chat_completions, R"({"messages":[{"role":"assistant","content":"x",)" + members + "}]}");
+    return chat_of(call).messages[0].reasoning;
   };
   CHECK(reasoning_of(R"("reasoning":"hm")") == "hm");
   CHECK(reasoning_of(R"("reasoning":"hm","reasoning_content":"hm")") == "hm");
-  CHECK_FALSE(reasoning_of(R"("reasoning":null)"));
+  CHECK(reasoning_of(R"("reasoning":null)").empty());
   const auto wrong = [](const std::string& message) {
     return refused(Endpoint::chat_completions, "{\"messages\":[" + message + "]}").param;
   };
@@ -379,22 +380,21 @@ TEST_CASE("earlier reasoning has two names") {
 TEST_CASE("tools and documents reach the template; a conversation may only have tools that are not to be called") {
   const std::string messages = R"("messages":[{"role":"user","content":"x"}])",
                     tools = R"("tools":[{"type":"function"}])";
-  CHECK(taken(Endpoint::apply_template, "{" + messages + "," + tools + R"(,"documents":[{"text":"d"}]})")
-            .conversation->template_arguments == R"({"documents":[{"text":"d"}],"tools":[{"type":"function"}]})");
-  CHECK(taken(Endpoint::apply_template, "{" + messages + R"(,"tools":[],"documents":[]})")
-            .conversation->template_arguments.empty());
-  CHECK(taken(Endpoint::chat_completions, chat_with(tools + R"(,"tool_choice":"none")"))
-            .conversation->template_arguments.empty());
-  CHECK(taken(Endpoint::chat_completions, chat_with(R"("chat_template_kwargs":{"documents":[1]})"))
-            .conversation->template_arguments == R"({"documents":[1]})");
+  CHECK(chat_of(taken(Endpoint::apply_template, "{" + messages + "," + tools + R"(,"documents":[{"text":"d"}]})"))
+            .variables == R"({"documents":[{"text":"d"}],"tools":[{"type":"function"}]})");
+  CHECK(chat_of(taken(Endpoint::apply_template, "{" + messages + R"(,"tools":[],"documents":[]})")).variables.empty());
+  CHECK(chat_of(taken(Endpoint::chat_completions, chat_with(tools + R"(,"tool_choice":"none")"))).variables.empty());
+  CHECK(
+      chat_of(taken(Endpoint::chat_completions, chat_with(R"("chat_template_kwargs":{"documents":[1]})"))).variables ==
+      R"({"documents":[1]})");
   for (const char* body : {R"({"input":"x","tools":[{"type":"web_search"}],"tool_choice":"none"})",
                            R"({"input":"x","tools":[],"tool_choice":"auto"})"})
-    CHECK(taken(Endpoint::responses, body).conversation->template_arguments.empty());
+    CHECK(chat_of(taken(Endpoint::responses, body)).variables.empty());
   const std::string named = R"("tools":[{"name":"f","description":"d","input_schema":{"type":"object"}}])";
   for (const Endpoint endpoint : {Endpoint::messages, Endpoint::count_tokens}) {
     const std::string begin = endpoint == Endpoint::messages ? R"({"max_tokens":9,)" : "{";
-    CHECK(taken(endpoint, begin + messages + "," + named + R"(,"tool_choice":{"type":"none"}})")
-              .conversation->template_arguments.find("tools") == std::string::npos);
+    CHECK(chat_of(taken(endpoint, begin + messages + "," + named + R"(,"tool_choice":{"type":"none"}})"))
+              .variables.find("tools") == std::string::npos);
     CHECK(refused(endpoint, begin + messages + "," + named + "}").param == "tools");
   }
   CHECK(refused(Endpoint::responses, R"({"input":"x","tools":[{"type":"function","name":"f"}]})").param == "tools");
@@ -425,9 +425,7 @@ TEST_CASE("the reasoning's budget has two names in chat, and is the thinking's o
 }
 
 TEST_CASE("an answer may go on with the last message, without a generation prompt") {
-  const auto continued = [](const char* more) {
-    return *taken(Endpoint::chat_completions, chat_with(more)).conversation;
-  };
+  const auto continued = [](const char* more) { return chat_of(taken(Endpoint::chat_completions, chat_with(more))); };
   CHECK(continued(R"("continue_final_message":true)").continue_final_message);
   CHECK_FALSE(continued(R"("continue_final_message":true)").add_generation_prompt);
   CHECK(continued(R"("continue_final_message":true,"add_generation_prompt":false)").continue_final_message);
@@ -435,9 +433,8 @@ TEST_CASE("an answer may go on with the last message, without a generation promp
   CHECK(refused(Endpoint::chat_completions, chat_with(R"("continue_final_message":true,"add_generation_prompt":true)"))
             .param == "continue_final_message");
   const auto prefilled = [](const char* role) {
-    return *taken(Endpoint::messages, R"({"max_tokens":1,"messages":[{"role":"user","content":"x"},{"role":")" +
-                                          std::string(role) + R"(","content":"y"}]})")
-                .conversation;
+    return chat_of(taken(Endpoint::messages, R"({"max_tokens":1,"messages":[{"role":"user","content":"x"},{"role":")" +
+                                                 std::string(role) + R"(","content":"y"}]})"));
   };
   CHECK(prefilled("assistant").continue_final_message);
   CHECK_FALSE(prefilled("user").continue_final_message);
@@ -551,19 +548,19 @@ TEST_CASE("dimensions other than the model's are refused, before anything is com
 }
 
 TEST_CASE("a response's input is a text, or messages with the reasoning that led to them") {
-  CHECK(taken(Endpoint::responses, R"({"input":"hi"})").conversation->messages.front().role == "user");
+  CHECK(chat_of(taken(Endpoint::responses, R"({"input":"hi"})")).messages.front().role == "user");
   const auto call = taken(Endpoint::responses, R"({"instructions":"be brief","input":[
       {"role":"user","content":"a"},
       {"type":"reasoning","id":"rs_1","summary":[],"content":[{"type":"reasoning_text","text":"hm"}]},
       {"type":"message","id":"msg_1","role":"assistant","status":"completed","content":[
         {"type":"output_text","text":"b","annotations":[],"logprobs":[]}]},
       {"role":"user","content":[{"type":"input_text","text":"c"}]}]})");
-  const auto& messages = call.conversation->messages;
+  const auto& messages = chat_of(call).messages;
   REQUIRE(messages.size() == 4);
   CHECK(messages[0].role == "system");
-  CHECK(messages[2].content.text == "b");
-  CHECK(messages[2].reasoning_content == "hm");
-  CHECK_FALSE(messages[3].reasoning_content);
+  CHECK(messages[2].content == "b");
+  CHECK(messages[2].reasoning == "hm");
+  CHECK(messages[3].reasoning.empty());
   CHECK(refused(Endpoint::responses, R"({"input":[]})").param == "input");
   CHECK(refused(Endpoint::responses, R"({"input":[{"content":"x"}]})").param == "input[0].role");
 }
@@ -573,14 +570,14 @@ TEST_CASE("Anthropic's messages have a system text, blocks, and an answer that i
       {"type":"text","text":"be","cache_control":{"type":"ephemeral"}},{"type":"text","text":"brief"}],"messages":[
       {"role":"user","content":"a"},{"role":"assistant","content":[
       {"type":"thinking","thinking":"hm","signature":""},{"type":"text","text":"b"}]}],"stop_sequences":["x"]})");
-  const auto& messages = call.conversation->messages;
+  const auto& messages = chat_of(call).messages;
   REQUIRE(messages.size() == 3);
-  CHECK(messages[0].content.text == "be\nbrief");
-  CHECK(messages[2].content.text == "b");
-  CHECK(messages[2].reasoning_content == "hm");
-  CHECK_FALSE(call.conversation->add_generation_prompt);
+  CHECK(messages[0].content == "be\nbrief");
+  CHECK(messages[2].content == "b");
+  CHECK(messages[2].reasoning == "hm");
+  CHECK_FALSE(chat_of(call).add_generation_prompt);
   CHECK(call.request.stop_strings == std::vector<std::string>{"x"});
-  CHECK(taken(Endpoint::count_tokens, R"({"messages":[{"role":"user","content":"a"}]})").conversation);
+  CHECK(chat_of(taken(Endpoint::count_tokens, R"({"messages":[{"role":"user","content":"a"}]})")).messages.size() == 1);
   CHECK(refused(Endpoint::messages, messages_with(R"("system":[1])")).param == "system");
   CHECK(refused(Endpoint::messages,
                 R"({"max_tokens":9,"messages":[{"role":"user","content":[{"type":"thinking","thinking":"x"}]}]})")
@@ -609,12 +606,12 @@ TEST_CASE("reasoning reaches the template by the names that templates have for i
 TEST_CASE("Anthropic's thinking is off unless asked for, and then shown") {
   const auto messages = [](const std::string& members) { return taken(Endpoint::messages, messages_with(members)); };
   const std::string off = R"({"enable_thinking":false,"thinking":false})";
-  CHECK(messages("").conversation->template_arguments == off);
+  CHECK(chat_of(messages("")).variables == off);
   CHECK_FALSE(messages("").show_reasoning);
-  CHECK(messages(R"("thinking":{"type":"disabled"})").conversation->template_arguments == off);
+  CHECK(chat_of(messages(R"("thinking":{"type":"disabled"})")).variables == off);
   const auto on = messages(R"("thinking":{"type":"enabled","budget_tokens":8})");
   CHECK(on.show_reasoning);
-  CHECK(on.conversation->template_arguments == R"({"thinking_budget":8,"enable_thinking":true,"thinking":true})");
+  CHECK(chat_of(on).variables == R"({"thinking_budget":8,"enable_thinking":true,"thinking":true})");
   CHECK(refused(Endpoint::messages, messages_with(R"("thinking":{"type":"enabled","budget_tokens":9})")).param ==
         "thinking.budget_tokens");
   CHECK(refused(Endpoint::messages, messages_with(R"("thinking":{"type":"disabled","budget_tokens":1})")).param ==
