@@ -39,6 +39,10 @@ def parameters_of(tool):
     return function.get("parameters") or function.get("input_schema") or {}
 
 
+def name_of(tool):
+    return tool.get("function", tool).get("name")
+
+
 def keywords(schema):
     """What a schema shows: each keyword, with its value where that is the keyword's own word."""
     found = set()
@@ -77,8 +81,8 @@ def some_tools(tools, called, limit):
     left, kept, shown, kinds = list(tools), [], set(), set()
     while left and len(kept) < limit:
         def worth(tool):
-            name = tool.get("function", tool).get("name")
-            return (name in called, kind_of_tool(tool) not in kinds, len(keywords(parameters_of(tool)) - shown))
+            names = {name_of(tool), *map(name_of, tool.get("tools", []))}
+            return (not called.isdisjoint(names), kind_of_tool(tool) not in kinds, len(keywords(parameters_of(tool)) - shown))
         best = max(left, key=worth)
         left.remove(best)
         kept.append(best)
@@ -205,7 +209,7 @@ class Shape:
             return json.dumps(self.arguments(json.loads(value)))
         if key in ("input", "parsed_arguments") and isinstance(value, dict):
             return self.arguments(value)
-        if key == "name" and isinstance(value, str):
+        if key in ("name", "namespace") and isinstance(value, str):
             return self.names.of("tool_", value)
         return self.value(key, value)
 
