@@ -1,6 +1,6 @@
 """What the tests of this folder share: their Python, their server, and where real weights lie.
 
-A test begins with `run_in(ENVIRONMENT)`, before it imports what is in that environment.
+A test begins with `run_in(ENVIRONMENT)`, before it imports what is in that environment; with `run()` if it imports nothing.
 """
 import os
 import sys
@@ -31,15 +31,23 @@ def environment_folder(name):
     skip(f"an environment of other versions (tools/programs.sh makes it anew): {name}")
 
 
+def bare_environment():
+    """The variables of this process without a user's own keys, proxies and settings."""
+    return {key: value for key, value in os.environ.items()
+            if key in ("PATH", "HOME", "XDG_CACHE_HOME", "TMPDIR", "LANG") or key.startswith("TROUPE_")}
+
+
+def run():
+    """The path of the server's program, the only argument of a test."""
+    return os.path.abspath(sys.argv.pop(1))
+
+
 def run_in(name):
-    """Goes on in the Python of an environment, without a user's own keys, proxies and settings. Returns the path of
-    the server's program, the only argument of a test."""
+    """Goes on in the Python of an environment, with the bare variables; then as run()."""
     python = os.path.join(environment_folder(name), "bin/python")
     if sys.executable != python:
-        kept = {key: value for key, value in os.environ.items()
-                if key in ("PATH", "HOME", "XDG_CACHE_HOME", "TMPDIR", "LANG") or key.startswith("TROUPE_")}
-        os.execve(python, [python, "-B", *sys.argv], kept)
-    return os.path.abspath(sys.argv.pop(1))
+        os.execve(python, [python, "-B", *sys.argv], bare_environment())
+    return run()
 
 
 def real_weights(name):
