@@ -529,8 +529,8 @@ CancelFlag GatewayImpl::post_chat(TextRequest request, ChatPrompt chat, std::fun
       request.tenant, bytes, std::move(done),
       [model, shape = std::move(shape), convert](const std::atomic<bool>* interrupt) -> Answer {
         const ChatPrompt& conversation = std::get<ChatPrompt>(shape.prompt);
-        const auto prompt =
-            render(conversation, *model->chat_template_for(conversation), *model->tokenizer(), interrupt);
+        const auto prompt = render(conversation, *model->chat_template_for(conversation), *model->tokenizer(),
+                                   interrupt, nullptr, model->tool_form());
         if (!prompt) return refusal(Outcome::invalid_argument, "messages", prompt.error().message);
         return convert(*prompt, *model, interrupt);
       },
@@ -538,6 +538,7 @@ CancelFlag GatewayImpl::post_chat(TextRequest request, ChatPrompt chat, std::fun
 }
 
 CancelFlag GatewayImpl::apply_template(TextRequest request, ChatPrompt chat, OnRendered done) {
+  chat.as_it_is = true;
   return post_chat(std::move(request), std::move(chat), std::move(done),
                    [](const engine::chat::RenderedPrompt& prompt, const ServedModel&, const std::atomic<bool>*) {
                      return prompt.text();

@@ -22,6 +22,8 @@ Result<int> bench(const config::BenchOptions& options, const config::Given& give
 Result<int> bench_overhead(const config::BenchOptions& options, const config::Given& given);
 Result<int> eval(const config::EvalOptions& options, const config::Given& given);
 Result<int> tokenize(const config::TokenizeOptions& options, const config::Given& given);
+// tools: parse [FILE] prints what an answer calls, formats lists how models write calls.
+Result<int> tools(const config::ToolsCommandOptions& options, const config::Given& given);
 Result<int> inspect(const config::InspectOptions& options, const config::Given& given);
 Result<int> status(const config::StatusOptions& options);
 Result<int> load(const config::LoadOptions& options, const config::Given& given);

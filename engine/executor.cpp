@@ -9,6 +9,7 @@
 #include "engine/drafting/speculation.h"
 #include "engine/engine.h"
 #include "engine/memory/workspace.h"
+#include "engine/tokenizers/answer_beginning.h"
 #include "engine/tokenizers/reasoning_limit.h"
 
 namespace troupe::engine {
@@ -32,10 +33,16 @@ struct Sequence {
   std::uint32_t num_computed = 0;
   Sampler sampler;
   std::optional<ReasoningLimit> reasoning;
+  std::optional<AnswerBeginning> beginning;
 
+  // Whether forced_token() depends on the answer so far.
+  bool forces_tokens() const { return reasoning || beginning; }
   // The token that has to come next; nothing: any.
   std::optional<TokenId> forced_token() const {
-    return reasoning ? reasoning->next(std::span(tokens).subspan(num_prompt)) : std::nullopt;
+    const auto answer = std::span(tokens).subspan(num_prompt);
+    if (reasoning)
+      if (const auto token = reasoning->next(answer)) return token;
+    return beginning ? beginning->next(answer) : std::nullopt;
   }
   std::uint32_t num_known() const { return static_cast<std::uint32_t>(tokens.size()); }
   // How many of its next `count` tokens have a token of the prompt behind them whose logprob is wanted.
@@ -136,7 +143,8 @@ void Executor::open(SequenceSpec spec) {
                     .num_prompt = spec.num_prompt_tokens,
                     .num_computed = spec.num_cached,
                     .sampler = Sampler(state_->model.kernels(), std::move(spec.sampling), state_->model.end_ids()),
-                    .reasoning = {}};
+                    .reasoning = {},
+                    .beginning = {}};
   TROUPE_ASSERT(sequence.tables.size() == state_->model.arenas().size());
   for (const BlockTable& table : sequence.tables) TROUPE_ASSERT(table.size() == sequence.tables[0].size());
   for (GroupId group = 0; group < spec.copy_from.size(); ++group) {
@@ -150,6 +158,9 @@ void Executor::open(SequenceSpec spec) {
   const SamplingParams& params = sequence.sampler.params();
   if (params.reasoning_budget && state_->model.tokenizer())
     sequence.reasoning.emplace(state_->model.tokenizer(), *params.reasoning_budget,
+                               std::span(sequence.tokens).first(sequence.num_prompt));
+  if (params.beginning && state_->model.tokenizer())
+    sequence.beginning.emplace(*state_->model.tokenizer(), *params.beginning,
                                std::span(sequence.tokens).first(sequence.num_prompt));
   sequence.sampler.set_prompt(sequence.num_prompt);
   for (const TokenId token : sequence.tokens) {
@@ -547,7 +558,7 @@ std::size_t Executor::State::rows_left(const Draw& draw, const StepItem& item, c
 // Whether the draws of one item are worth dividing among threads.
 bool Executor::State::is_long(const Draw& draw, const StepItem& item, const Logits& logits) const {
   return item.draft.size() > kMaxDraftTokens && rows_left(draw, item, logits) > kMaxDraftTokens &&
-         !draw.sequence->reasoning;
+         !draw.sequence->forces_tokens();
 }
 
 // As verify(). Each thread draws some of the rows, as if the proposals before them were right; those after a wrong one

@@ -23,6 +23,7 @@ constexpr std::array kOutcomes{
     OutcomeInfo{length, done, "length", false, kExitOk, 200},
     OutcomeInfo{cancelled, done, "cancelled", false, kExitFailure, 499},
     OutcomeInfo{deadline, done, "deadline", false, kExitFailure, 200},
+    OutcomeInfo{tool_call, done, "tool_call", false, kExitOk, 200},
     OutcomeInfo{invalid_argument, refused, "invalid_argument", false, kExitUsage, 400},
     OutcomeInfo{too_long, refused, "too_long", false, kExitUsage, 400},
     OutcomeInfo{never_fits, refused, "never_fits", false, kExitUsage, 413},

@@ -15,13 +15,15 @@ enum class OutcomeKind : std::uint8_t { done, refused, failed };
 
 // The numbers are on the wire: never reused, never changed.
 enum class Outcome : std::uint16_t {
-  // done: the stream ended as its request allows; cancelled and deadline end it before its natural end
+  // done: the stream ended as its request allows; cancelled, deadline, and tool_call behind the last call that it may
+  // have, end it before its natural end
   eos = 1,
   stop_id = 2,
   stop_string = 3,
   length = 4,
   cancelled = 5,
   deadline = 6,
+  tool_call = 7,
   // refused: nothing was computed
   invalid_argument = 100,
   too_long = 101,

@@ -47,7 +47,7 @@ void Batch::enqueue(AssignmentPtr task, TimePoint now) {
     if (old->generation() >= task->generation) return;
     loop_.drop(*old);
   }
-  auto owned = std::make_unique<Live>(std::move(task), options_.tokenizer, options_.reasoning);
+  auto owned = std::make_unique<Live>(std::move(task), options_);
   Live& live = *owned;
   const Request& body = *live.task->body;
   live.asked = {.tenant = body.tenant.id,
@@ -76,7 +76,9 @@ void Batch::enqueue(AssignmentPtr task, TimePoint now) {
   for (const TokenId id : live.task->emitted) {
     live.tokens.push_back(id);
     ++live.emitted;
-    if (auto piece = live.answer.push(id); piece.stop) return end(live, Outcome::stop_string, *piece.stop, now);
+    const AnswerText::Piece piece = live.answer.push(id);
+    if (piece.stop) return end(live, Outcome::stop_string, *piece.stop, now);
+    if (piece.has_all_calls) return end(live, Outcome::tool_call, {}, now);
   }
   if (live.task->num_faults > 0) live.alone_until = live.known_tokens();
   if (live.tokens.size() >= live.max_known) return end(live, Outcome::length, {}, now);
@@ -224,6 +226,7 @@ void Batch::take_row(Live& live, const engine::ItemResult& row, std::uint32_t nu
   learn_from_draft(live, row, num_draft);
   if (live.wants_prompt_logits) take_prompt_scores(live, row, out);
   std::optional<std::string> stop;
+  bool has_all_calls = false;
   for (const engine::SampledToken& token : row.tokens) {
     live.tokens.push_back(token.id);
     ++live.emitted;
@@ -232,12 +235,13 @@ void Batch::take_row(Live& live, const engine::ItemResult& row, std::uint32_t nu
     AnswerText::Piece piece = live.answer.push(token.id);
     out.text += piece.text;
     stop = std::move(piece.stop);
-    if (stop) break;  // tokens past the match are neither sent nor counted
+    has_all_calls = piece.has_all_calls;
+    if (stop || has_all_calls) break;  // tokens past the end are neither sent nor counted
   }
   row_computed(live, row, out.ids.size(), num_draft);
   if (!row.tokens.empty()) settle_promise(live, false, now);
   const bool finished = row.finish != engine::Finish::running;
-  if (finished && !stop) {
+  if ((finished || has_all_calls) && !stop) {
     AnswerText::Piece rest = live.answer.finish();
     out.text += rest.text;
     stop = std::move(rest.stop);
@@ -246,6 +250,8 @@ void Batch::take_row(Live& live, const engine::ItemResult& row, std::uint32_t nu
   if (has_news) step_report_.emissions.push_back(std::move(out));
   if (stop) {
     end(live, Outcome::stop_string, *stop, now);
+  } else if (has_all_calls) {
+    end(live, Outcome::tool_call, {}, now);
   } else if (finished) {
     end(live, outcome_of(row.finish), {}, now);
   } else if (live.emitted >= live.granted) {
@@ -292,6 +298,8 @@ void Batch::end(Live& live, Outcome outcome, std::string stop, TimePoint now) {
   how.outcome = outcome;
   how.stop = std::move(stop);
   how.max_tokens = live.max_known - live.prompt_tokens();
+  how.usage.tool_calls = live.answer.num_calls();
+  how.usage.tool_call_tokens = live.answer.num_call_tokens();
   settle_promise(live, true, now);
   learn_answer(live);
   if (!live.wants_last()) options_.experience->answers.learn(live.task->body->tenant.id, live.emitted);
@@ -369,6 +377,10 @@ engine::SequenceSpec Batch::spec_of(scheduler::SequenceOpening&& opening) const 
   spec.restore = opening.restore;
   spec.sampling = live.task->body->sampling;
   if (spec.sampling.reasoning_budget) spec.sampling.reasoning_budget->markers = options_.reasoning;
+  const auto& tools = live.task->body->tools;
+  if (tools && tools->must_call && options_.tool_format != nullptr)
+    spec.sampling.beginning =
+        engine::ForcedBeginning{engine::chat::call_beginning(*options_.tool_format, tools->name), options_.reasoning};
   spec.sampling.max_tokens = live.max_known - spec.num_prompt_tokens;
   spec.sampling.prompt_logprobs = live.wants_prompt_logits;
   spec.sampling.choice += live.task->body->first_choice;

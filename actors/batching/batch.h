@@ -41,6 +41,7 @@ struct BatchOptions {
   scheduler::PlannerOptions planner;
   std::shared_ptr<const engine::Tokenizer> tokenizer;      // null: answers have no text
   engine::ReasoningMarkers reasoning{};                    // of the model
+  const engine::chat::ToolFormat* tool_format = nullptr;   // of the model; null: its requests have no tools
   std::function<void(const engine::StepResult&)> on_step;  // GatewayOptions::on_step
   FaultPoints faults{};
   bool has_draft_model = false;

@@ -1,6 +1,8 @@
 // One request inside a Batch. Included by the source files of Batch only.
 #pragma once
 
+#include <algorithm>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -12,18 +14,32 @@
 namespace troupe::actors {
 
 struct Batch::Live final : scheduler::ServingRequest {
-  Live(AssignmentPtr assignment, const std::shared_ptr<const engine::Tokenizer>& tokenizer,
-       const engine::ReasoningMarkers& markers)
+  Live(AssignmentPtr assignment, const BatchOptions& options)
       : task(std::move(assignment)),
-        answer(tokenizer, task->body->stop_strings, markers.control_ids, searched(*task, tokenizer.get(), markers),
-               task->body->sampling.min_tokens) {}
+        answer(options.tokenizer, task->body->stop_strings, shown(*task, options), searched(*task, options),
+               task->body->sampling.min_tokens, calls(*task, options)) {}
 
-  // Behind which reasoning stop strings are looked for.
-  static std::optional<AnswerText::Behind> searched(const Assignment& task, const engine::Tokenizer* tokenizer,
-                                                    const engine::ReasoningMarkers& markers) {
-    if (tokenizer == nullptr || task.body->stop_scope == StopScope::text) return std::nullopt;
-    return AnswerText::Behind{markers, task.body->stop_scope == StopScope::behind_reasoning ||
-                                           engine::ends_with_opening(*tokenizer, markers, *task.prompt)};
+  // The control tokens whose text belongs to the answer.
+  static std::vector<TokenId> shown(const Assignment& task, const BatchOptions& options) {
+    std::vector<TokenId> ids = options.reasoning.control_ids;
+    if (!calls(task, options) || options.tokenizer == nullptr) return ids;
+    const std::vector<TokenId> marks = engine::chat::marker_ids(*options.tool_format, *options.tokenizer);
+    std::vector<TokenId> all;
+    std::ranges::set_union(ids, marks, std::back_inserter(all));
+    return all;
+  }
+  // Behind which reasoning stop strings, and calls of tools, are looked for.
+  static std::optional<AnswerText::Behind> searched(const Assignment& task, const BatchOptions& options) {
+    if (options.tokenizer == nullptr || task.body->stop_scope == StopScope::text) return std::nullopt;
+    return AnswerText::Behind{options.reasoning,
+                              task.body->stop_scope == StopScope::behind_reasoning ||
+                                  engine::ends_with_opening(*options.tokenizer, options.reasoning, *task.prompt)};
+  }
+  static std::optional<AnswerText::Calls> calls(const Assignment& task, const BatchOptions& options) {
+    const auto& tools = task.body->tools;
+    if (!tools || options.tool_format == nullptr) return std::nullopt;
+    return AnswerText::Calls{options.tool_format, tools->set,
+                             tools->may_call_several ? engine::chat::kMaxCallsPerAnswer : 1};
   }
 
   std::uint64_t generation() const { return task->generation; }

@@ -12,6 +12,7 @@
 
 #include "actors/requests/proof.h"
 #include "cache/ids.h"
+#include "engine/chat/tools/tool_set.h"
 #include "engine/drafting/speculation.h"
 #include "engine/layers/pooling.h"
 #include "engine/sampling/sampler.h"
@@ -75,16 +76,28 @@ struct ChatPrompt {
   std::vector<ChatMessage> messages;  // 1 to kMaxChatMessages, of kMaxPromptBytes together
   bool add_generation_prompt = true;  // the prompt ends where the assistant's answer begins
   // Further variables of the template: a JSON object ("{\"enable_thinking\": false}"), at most kMaxChatVariableBytes.
-  // `tools` and `documents` are variables. Empty: none.
+  // `documents` are one of them. Empty: none.
   std::string variables{};
+  // The tools that the model is told of: a JSON list in OpenAI's form, at most kMaxToolBytes. Empty: none.
+  std::string tools{};
   // The prompt ends with the text of the last message, which the answer goes on with. add_generation_prompt is false
   // then, but for an assistant's last message without a text.
   bool continue_final_message = false;
+  // The messages are given to the template as they are: none is rewritten, and what it leaves out is no error.
+  bool as_it_is = false;
   bool operator==(const ChatPrompt&) const = default;
 };
 
 // A text, exact ids, or a conversation.
 using Prompt = std::variant<std::string, std::vector<TokenId>, ChatPrompt>;
+
+// Tools that an answer may call. What the model is told of them is in the conversation (ChatPrompt::tools).
+struct ToolUse {
+  std::shared_ptr<const engine::chat::ToolSet> set{};
+  bool must_call = false;        // the answer begins with a call
+  std::string name{};            // of that call; empty: any
+  bool may_call_several = true;  // false: the answer ends behind its first call
+};
 
 struct Request {
   scheduler::Tenant tenant;  // by the server's rules, from what the kernel says of the peer or a trusted proxy names
@@ -108,7 +121,8 @@ struct Request {
   // What the caller believes to be the answer, or its beginning: as long as it is, steps verify its tokens instead of a
   // draft's, as many at a time as they would compute of a prompt. Never changes the answer. Only for one answer.
   std::vector<TokenId> proposal{};
-  bool wants_proof = false;  // End::proof is filled in
+  bool wants_proof = false;        // End::proof is filled in
+  std::optional<ToolUse> tools{};  // of a conversation
   std::vector<std::string> stop_strings;
   StopScope stop_scope = StopScope::text;             // of a conversation: set by the gateway
   std::optional<std::chrono::milliseconds> deadline;  // from submission; then the stream ends with the tokens so far
@@ -151,6 +165,8 @@ struct Usage {
   std::uint32_t truncated_tokens = 0;   // of an Embed: cut from its inputs, not in prompt_tokens
   std::uint32_t cached_tokens = 0;      // of the prompt, served from the prefix cache at first admission
   std::uint32_t completion_tokens = 0;  // emitted
+  std::uint32_t tool_calls = 0;         // in the answer
+  std::uint32_t tool_call_tokens = 0;   // of completion_tokens, those of calls
   std::uint64_t computed_tokens = 0;    // prompt and answer, without cached ones; replayed ones and drafts count again
   std::uint64_t drafted_tokens = 0;     // proposals that were verified
   std::uint64_t accepted_tokens = 0;    // of these, tokens of the answer
@@ -248,7 +264,7 @@ inline std::uint64_t prompt_bytes(const Prompt& prompt) {
   if (const auto* const text = std::get_if<std::string>(&prompt)) return text->size();
   if (const auto* const ids = std::get_if<std::vector<TokenId>>(&prompt)) return ids->size() * sizeof(TokenId);
   const ChatPrompt& chat = std::get<ChatPrompt>(prompt);
-  std::uint64_t bytes = chat.variables.size();
+  std::uint64_t bytes = chat.variables.size() + chat.tools.size();
   for (const ChatMessage& each : chat.messages)
     bytes += each.role.size() + each.content.size() + each.name.size() + each.reasoning.size() + each.members.size();
   return bytes;

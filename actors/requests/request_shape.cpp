@@ -51,6 +51,8 @@ std::optional<Refusal> check_chat(const ChatPrompt& chat) {
   if (chat.variables.size() > kMaxChatVariableBytes)
     return too_many("template_variables", "the size of the template's variables in bytes", chat.variables.size(),
                     kMaxChatVariableBytes);
+  if (chat.tools.size() > engine::chat::kMaxToolBytes)
+    return too_many("tools", "the size of the tools in bytes", chat.tools.size(), engine::chat::kMaxToolBytes);
   for (std::size_t i = 0; i < chat.messages.size(); ++i)
     if (chat.messages[i].role.empty()) return invalid("messages", fmt::format("messages[{}] has no role", i));
   return std::nullopt;

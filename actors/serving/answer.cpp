@@ -6,15 +6,26 @@
 namespace troupe::actors {
 
 AnswerText::AnswerText(std::shared_ptr<const engine::Tokenizer> tokenizer, std::vector<std::string> stop_strings,
-                       std::vector<TokenId> shown, std::optional<Behind> behind, std::uint32_t min_tokens)
+                       std::vector<TokenId> shown, std::optional<Behind> behind, std::uint32_t min_tokens,
+                       std::optional<Calls> calls)
     : stop_strings_(stop_strings), stops_(std::move(stop_strings)), min_tokens_(min_tokens) {
-  if (behind && !stop_strings_.empty()) reasoning_.emplace(std::move(behind->markers), behind->begins_open);
+  if (calls) {
+    calls_.emplace(*calls->format, std::move(calls->tools));
+    most_calls_ = calls->most;
+  }
+  if (behind && (!stop_strings_.empty() || calls_)) reasoning_.emplace(std::move(behind->markers), behind->begins_open);
   if (tokenizer) detokenizer_.emplace(std::move(tokenizer), std::move(shown));
 }
 
 AnswerText::Piece AnswerText::push(TokenId id) {
   ++num_pushed_;
-  return detokenizer_ ? pass(detokenizer_->push(id)) : Piece{};
+  if (!detokenizer_) return {};
+  const bool was_within = calls_ && calls_->is_within_call();
+  const std::size_t num_before = num_calls();
+  Piece piece = pass(detokenizer_->push(id));
+  if (was_within || num_calls() != num_before) ++num_call_tokens_;
+  piece.has_all_calls = calls_ && !piece.stop && calls_->num_ended() >= most_calls_;
+  return piece;
 }
 
 AnswerText::Piece AnswerText::finish() {
@@ -33,7 +44,9 @@ AnswerText::Piece AnswerText::finish() {
     const std::string held = stops_.flush();
     piece.text += held;
     text_bytes_ += held.size();
+    if (calls_) (void)calls_->push(held);
   }
+  if (calls_) (void)calls_->finish();
   return piece;
 }
 
@@ -55,6 +68,8 @@ AnswerText::Piece AnswerText::pass(const std::string& text) {
 // before: text that is not searched.
 AnswerText::Piece AnswerText::search(std::string before, const std::string& text) {
   StopMatcher::Found found = stops_.push(text, num_pushed_ > min_tokens_);
+  // What a stop string cuts off is no call.
+  if (calls_) (void)calls_->push(found.text);
   Piece piece{std::move(before) + found.text, std::nullopt};
   text_bytes_ += piece.text.size();
   if (found.stop) piece.stop = stop_strings_[*found.stop];

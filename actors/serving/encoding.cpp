@@ -7,6 +7,7 @@
 #include <utility>
 #include <variant>
 
+#include "actors/serving/message_rewrites.h"
 #include "actors/sessions/sessions.h"
 #include "config/printable.h"
 #include "engine/tokenizers/reasoning_limit.h"
@@ -69,7 +70,8 @@ bool is_blank(std::string_view text) { return text.find_first_not_of(" \t\r\n") 
 // A template that does not know developers, whose messages OpenAI's newer clients send as those of the system, would
 // leave them out or refuse them.
 std::string role_for(const std::string& role, const engine::chat::ChatTemplate& chat_template) {
-  return role == "developer" && !chat_template.knows_developer() ? "system" : role;
+  const bool is_known = chat_template.knows_developer() && chat_template.form().reads("developer");
+  return role == "developer" && !is_known ? "system" : role;
 }
 
 Result<Json::Object> read_object(const std::string& text, std::string_view what) {
@@ -95,7 +97,8 @@ Json content_of(const ChatMessage& from, bool reads_parts, bool in_other_form) {
   return parts;
 }
 
-Result<Json> message_of(const ChatMessage& from, const engine::chat::ChatTemplate& chat_template, bool in_other_form) {
+Result<Json> message_of(const ChatMessage& from, const engine::chat::ChatTemplate& chat_template,
+                        const engine::chat::ToolForm& tools, bool in_other_form) {
   const engine::chat::MessageForm& form = chat_template.form();
   const std::string role = role_for(from.role, chat_template);
   const bool has_calls = from.members.find("\"tool_calls\"") != std::string::npos;
@@ -109,6 +112,7 @@ Result<Json> message_of(const ChatMessage& from, const engine::chat::ChatTemplat
   if (!members) return members.error();
   const std::size_t num_own = message.size();
   for (auto& member : *members) {
+    if (member.first == "tool_calls" && tools.arguments_are_text) write_arguments_as_text(member.second);
     if (std::ranges::any_of(std::span(message).first(num_own),
                             [&](const auto& each) { return each.first == member.first; }))
       return Error{ErrorCode::invalid_argument,
@@ -120,11 +124,11 @@ Result<Json> message_of(const ChatMessage& from, const engine::chat::ChatTemplat
 
 // others: the messages, ascending, whose content comes in the form that the template does not read as a rule.
 Result<Json> messages_of(std::span<const ChatMessage> from, const engine::chat::ChatTemplate& chat_template,
-                         std::span<const std::size_t> others) {
+                         const engine::chat::ToolForm& tools, std::span<const std::size_t> others) {
   Json::List messages;
   messages.reserve(from.size());
   for (std::size_t i = 0; i < from.size(); ++i) {
-    auto message = message_of(from[i], chat_template, std::ranges::binary_search(others, i));
+    auto message = message_of(from[i], chat_template, tools, std::ranges::binary_search(others, i));
     if (!message) return message.error();
     messages.push_back(*std::move(message));
   }
@@ -135,11 +139,16 @@ Result<Json> messages_of(std::span<const ChatMessage> from, const engine::chat::
 // earlier reasoning, also if that is all that the message has; and those of the system and of tools that it writes in
 // other places of a conversation.
 std::optional<std::size_t> leaves_out(const engine::chat::RenderedPrompt& prompt, std::span<const ChatMessage> messages,
-                                      const engine::chat::ChatTemplate& chat_template) {
+                                      const engine::chat::ChatTemplate& chat_template,
+                                      const engine::chat::ToolForm& tools) {
+  const bool leaves_text_out = tools.text_beside_calls == engine::chat::ToolForm::TextBesideCalls::left_out;
   const auto found = std::ranges::find_if(prompt.left_out, [&](std::size_t i) {
     const std::string role = role_for(messages[i].role, chat_template);
+    // What an agent says beside its calls is no reason to stop it.
+    if (role == "assistant" && leaves_text_out && !messages[i].members.empty()) return false;
     if (role == "assistant") return !engine::ends_with_reasoning(messages[i].content);
-    if (role == "system" || role == "tool") return !chat_template.form().reads(role);
+    if (role == "system") return false;  // where the template never writes those, they are the user's
+    if (role == "tool") return !chat_template.form().reads(role);
     return true;
   });
   if (found == prompt.left_out.end()) return std::nullopt;
@@ -170,7 +179,8 @@ Error left_out_error(const engine::chat::ChatTemplate& chat_template, std::span<
 // As render(), of which the first num_ours messages are not the client's.
 Result<engine::chat::RenderedPrompt> render_all(const ChatPrompt& chat, std::size_t num_ours,
                                                 const engine::chat::ChatTemplate& chat_template,
-                                                const engine::Tokenizer& tokenizer, const std::atomic<bool>* interrupt,
+                                                const engine::chat::ToolForm& form, const engine::Tokenizer& tokenizer,
+                                                const std::atomic<bool>* interrupt,
                                                 engine::chat::TimeBudget* given_time = nullptr) {
   // Both renderings take no longer than one may.
   engine::chat::TimeBudget own_time(engine::chat::Limits().max_time);
@@ -180,8 +190,19 @@ Result<engine::chat::RenderedPrompt> render_all(const ChatPrompt& chat, std::siz
   const ChatMessage& last = chat.messages.back();
   const bool begins_answer = chat.continue_final_message && chat.messages.size() > 1 && last.role == "assistant" &&
                              is_blank(last.content) && last.members.empty();
-  const auto given = std::span(chat.messages).first(chat.messages.size() - (begins_answer ? 1 : 0));
-  if (auto messages = messages_of(given, chat_template, {}))
+  Json::List tools;
+  if (!chat.tools.empty()) {
+    auto list = engine::chat::parse_json(chat.tools);
+    if (!list || list->list() == nullptr) return Error{ErrorCode::invalid_argument, "tools must be a JSON list"};
+    tools = *list->list();
+  }
+  const auto sent = std::span(chat.messages).first(chat.messages.size() - (begins_answer ? 1 : 0));
+  const engine::chat::ToolForm as_it_is, &tool_form = chat.as_it_is ? as_it_is : form;
+  const auto read = chat.as_it_is ? Result<RewrittenMessages>(RewrittenMessages{})
+                                  : as_template_reads(sent, tools, chat_template.form(), tool_form);
+  if (!read) return read.error();
+  const std::span<const ChatMessage> given = chat.as_it_is ? sent : std::span<const ChatMessage>(read->messages);
+  if (auto messages = messages_of(given, chat_template, tool_form, {}))
     input.messages = *std::move(messages);
   else
     return messages.error();
@@ -192,6 +213,8 @@ Result<engine::chat::RenderedPrompt> render_all(const ChatPrompt& chat, std::siz
     if (!variables) return variables.error();
     input.variables = *std::move(variables);
   }
+  if (!tools.empty() && tool_form.reads_tools)
+    engine::chat::give_tools(input, std::move(tools), tool_form.tools_variable);
   if (const auto bos = tokenizer.bos()) input.bos_token = tokenizer.raw_piece(*bos);
   if (const auto eos = tokenizer.eos()) input.eos_token = tokenizer.raw_piece(*eos);
   input.now = [](std::string_view format) {
@@ -199,14 +222,16 @@ Result<engine::chat::RenderedPrompt> render_all(const ChatPrompt& chat, std::siz
     return engine::chat::format_time(format, floor<seconds>(system_clock::now()));
   };
   auto prompt = chat_template.render(input, interrupt, time);
-  if (!prompt || !leaves_out(*prompt, given, chat_template)) return prompt;
+  if (!prompt || !leaves_out(*prompt, given, chat_template, tool_form)) return prompt;
   // What the template does with these messages need not be what it did with those of the probes.
-  const auto other = messages_of(given, chat_template, prompt->left_out);
+  const auto other = messages_of(given, chat_template, tool_form, prompt->left_out);
   if (!other) return other.error();
   input.messages = *other;
   auto again = chat_template.render(input, interrupt, time);
-  if (again && !again->writes_whole_parts && !leaves_out(*again, given, chat_template)) return again;
-  return left_out_error(chat_template, given, *leaves_out(*prompt, given, chat_template), num_ours);
+  if (again && !again->writes_whole_parts && !leaves_out(*again, given, chat_template, tool_form)) return again;
+  if (chat.as_it_is) return prompt;
+  return left_out_error(chat_template, sent, read->origins[*leaves_out(*prompt, given, chat_template, tool_form)],
+                        num_ours);
 }
 
 }  // namespace
@@ -234,27 +259,29 @@ bool uses_tools(const ChatPrompt& chat) {
     const Json* const value = parsed && parsed->object() != nullptr ? parsed->find(name) : nullptr;
     return value != nullptr && !std::holds_alternative<std::monostate>(value->value);
   };
-  return has(chat.variables, "tools") || std::ranges::any_of(chat.messages, [&](const ChatMessage& each) {
+  return !chat.tools.empty() || has(chat.variables, "tools") ||
+         std::ranges::any_of(chat.messages, [&](const ChatMessage& each) {
            return each.role == "tool" || has(each.members, "tool_calls");
          });
 }
 
 Result<engine::chat::RenderedPrompt> render(const ChatPrompt& chat, const engine::chat::ChatTemplate& chat_template,
                                             const engine::Tokenizer& tokenizer, const std::atomic<bool>* interrupt,
-                                            engine::chat::TimeBudget* time) {
-  return render_all(chat, 0, chat_template, tokenizer, interrupt, time);
+                                            engine::chat::TimeBudget* time, const engine::chat::ToolForm& tools) {
+  return render_all(chat, 0, chat_template, tools, tokenizer, interrupt, time);
 }
 
 Result<engine::chat::RenderedPrompt> render_next_turn(const ChatPrompt& chat,
                                                       const engine::chat::ChatTemplate& chat_template,
                                                       const engine::Tokenizer& tokenizer,
-                                                      const std::atomic<bool>* interrupt) {
+                                                      const std::atomic<bool>* interrupt,
+                                                      const engine::chat::ToolForm& tools) {
   // Stands for the last answer. It comes first, so the same text in a later message changes nothing.
   constexpr const char* kAnswer = "troupe-answer-8f31c6d2";
   ChatPrompt whole = chat;
   whole.messages.insert(whole.messages.begin(),
                         {{.role = "user", .content = "-"}, {.role = "assistant", .content = kAnswer}});
-  auto prompt = render_all(whole, 2, chat_template, tokenizer, interrupt);
+  auto prompt = render_all(whole, 2, chat_template, tools, tokenizer, interrupt);
   if (!prompt) return prompt;
   auto& segments = prompt->segments;
   for (auto it = segments.begin(); it != segments.end(); ++it) {
@@ -308,8 +335,9 @@ void Encoding::encode_chat(const ChatPrompt& chat, const engine::EncodeOptions& 
   const engine::Tokenizer& tokenizer = *model_->tokenizer();
   const bool continues = request_->turn && !request_->turn->is_new();
   const engine::chat::ChatTemplate& chat_template = *model_->chat_template_for(chat);
-  const auto prompt = continues ? render_next_turn(chat, chat_template, tokenizer, options.interrupt)
-                                : render(chat, chat_template, tokenizer, options.interrupt);
+  const engine::chat::ToolForm& tools = model_->tool_form();
+  const auto prompt = continues ? render_next_turn(chat, chat_template, tokenizer, options.interrupt, tools)
+                                : render(chat, chat_template, tokenizer, options.interrupt, nullptr, tools);
   if (!prompt) {
     refusal_ = prompt.error();
     return;

@@ -14,6 +14,7 @@
 #include "actors/serving/served_model.h"
 #include "config/result.h"
 #include "engine/chat/template.h"
+#include "engine/chat/tools/tool_form.h"
 #include "engine/tokenizers/tokenizer.h"
 
 namespace troupe::actors {
@@ -29,7 +30,8 @@ namespace troupe::actors {
 // the size of all.
 [[nodiscard]] std::uint64_t content_of(const Request& request);
 
-// Whether the conversation offers tools (a variable `tools` that is not null), calls one or has a tool's answer.
+// Whether the conversation offers tools (also as a variable `tools` that is not null), calls one or has a tool's
+// answer.
 [[nodiscard]] bool uses_tools(const ChatPrompt& chat);
 
 // Stop strings end what a conversation's answer says, not the reasoning before it.
@@ -42,19 +44,22 @@ namespace troupe::actors {
 
 // The prompt that the template makes of a conversation, with the tokenizer's BOS and EOS texts; times are the system
 // clock's, in UTC. Error: invalid_argument. Throws engine::Interrupted once the flag (may be null) is set. time: what
-// is left of it is what all of it may take; null: as long as one rendering may.
+// is left of it is what all of it may take; null: as long as one rendering may. tools: in which form the template reads
+// tools and their calls (as_template_reads).
 [[nodiscard]] Result<engine::chat::RenderedPrompt> render(const ChatPrompt& chat,
                                                           const engine::chat::ChatTemplate& chat_template,
                                                           const engine::Tokenizer& tokenizer,
                                                           const std::atomic<bool>* interrupt,
-                                                          engine::chat::TimeBudget* time = nullptr);
+                                                          engine::chat::TimeBudget* time = nullptr,
+                                                          const engine::chat::ToolForm& tools = {});
 
 // Likewise for messages that continue a session: what the template writes after an answer, beginning with the marks
 // that end it. The session's own tokens, reasoning included, stay as they are, so this does not depend on them.
 [[nodiscard]] Result<engine::chat::RenderedPrompt> render_next_turn(const ChatPrompt& chat,
                                                                     const engine::chat::ChatTemplate& chat_template,
                                                                     const engine::Tokenizer& tokenizer,
-                                                                    const std::atomic<bool>* interrupt);
+                                                                    const std::atomic<bool>* interrupt,
+                                                                    const engine::chat::ToolForm& tools = {});
 
 // The encoding of all texts of one request, at once or in parts. For one thread at a time.
 class Encoding {

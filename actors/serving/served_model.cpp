@@ -57,18 +57,36 @@ Status ServedModel::choose_chat_template(const ChatTemplateChoice& choice, const
   const Status taken = take_chat_template(choice, time, interrupt);
   if (!taken) return taken;
   find_reasoning(time, interrupt);
+  take_tool_template(choice, interrupt);
+  TimeBudget form_time = engine::chat::trial_time();
+  return find_tool_form(choice.tool_format, form_time, interrupt);
+}
+
+// The file's own for conversations with tools, unless another was asked for.
+void ServedModel::take_tool_template(const ChatTemplateChoice& choice, const std::atomic<bool>* interrupt) {
   tool_template_ = nullptr;
   tool_problem_.clear();
-  if (!chat_template_ || !choice.name.empty() || !choice.source.empty()) return taken;
+  if (!chat_template_ || !choice.name.empty() || !choice.source.empty()) return;
   const auto& own = model_->chat_templates();
   const auto found = std::ranges::find(own, "tool_use", [](const auto& each) { return std::string_view(each.first); });
-  if (found == own.end()) return taken;
-  TimeBudget tool_time = engine::chat::trial_time();
-  if (auto tried = tried_template(found->second, found->first, template_limits_, tool_time, interrupt))
+  if (found == own.end()) return;
+  TimeBudget time = engine::chat::trial_time();
+  if (auto tried = tried_template(found->second, found->first, template_limits_, time, interrupt))
     tool_template_ = *std::move(tried);
   else
     tool_problem_ = tried.error().message;
-  return taken;
+}
+
+Status ServedModel::find_tool_form(const std::string& format, TimeBudget& time, const std::atomic<bool>* interrupt) {
+  const engine::chat::ToolFormat* const given = engine::chat::find_tool_format(format);
+  if (given == nullptr && !format.empty())
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("--tool-format: there is no format '{}'; `troupe tools formats` lists them",
+                             Printable(format).text())};
+  tool_form_ = {};
+  if (const auto& asked = tool_template_ ? tool_template_ : chat_template_)
+    tool_form_ = engine::chat::find_tool_form(*asked, tokenizer().get(), given, time, interrupt);
+  return Ok{};
 }
 
 const std::shared_ptr<const engine::chat::ChatTemplate>& ServedModel::chat_template_for(const ChatPrompt& chat) const {
@@ -163,6 +181,7 @@ ModelDescription ServedModel::describe(std::string name) const {
     description.chat_template = chat_template_;
     description.reasoning = reasoning_;
     description.begins_reasoning = begins_reasoning_;
+    if (chat_template_) description.tool_format = tool_form_.format->name;
   }
   return description;
 }

@@ -14,6 +14,7 @@
 #include "actors/requests/status_snapshot.h"
 #include "config/result.h"
 #include "engine/chat/template.h"
+#include "engine/chat/tools/tool_form.h"
 #include "engine/drafting/speculation.h"
 #include "engine/engine.h"
 #include "engine/model/encoder.h"
@@ -33,12 +34,14 @@ struct ModelDescription {
   std::shared_ptr<const engine::chat::ChatTemplate> chat_template{};  // null: the model has none
   engine::ReasoningMarkers reasoning{};                               // as ServedModel's
   bool begins_reasoning = false;
+  std::string_view tool_format{};  // of its calls of tools, by its name
 };
 
 // Which chat template a model is served with, instead of its own. Empty: its own.
 struct ChatTemplateChoice {
   std::string name;  // for messages; without a source: of a template in the model's file
   std::string source;
+  std::string tool_format{};  // how the model writes calls of tools, by its name; empty: as the template says
 };
 
 // Immutable, except for what the models themselves allow.
@@ -69,6 +72,8 @@ class ServedModel {
   const std::shared_ptr<const engine::chat::ChatTemplate>& chat_template_for(const ChatPrompt& chat) const;
   // That template; null if the file has none, or none that can be used.
   const std::shared_ptr<const engine::chat::ChatTemplate>& tool_template() const { return tool_template_; }
+  // In which form conversations with tools are written, and their calls; of the template that they get.
+  const engine::chat::ToolForm& tool_form() const { return tool_form_; }
   // What it writes around its reasoning, by its chat template and its vocabulary.
   const engine::ReasoningMarkers& reasoning() const { return reasoning_; }
   // Whether the chat template ends a prompt within reasoning, if a request says nothing of it.
@@ -95,6 +100,8 @@ class ServedModel {
  private:
   Status take_chat_template(const ChatTemplateChoice& choice, engine::chat::TimeBudget& time,
                             const std::atomic<bool>* interrupt);
+  void take_tool_template(const ChatTemplateChoice& choice, const std::atomic<bool>* interrupt);
+  Status find_tool_form(const std::string& format, engine::chat::TimeBudget& time, const std::atomic<bool>* interrupt);
   void find_reasoning(engine::chat::TimeBudget& time, const std::atomic<bool>* interrupt);
 
   std::shared_ptr<const engine::LoadedModel> model_;
@@ -103,6 +110,7 @@ class ServedModel {
   std::shared_ptr<const engine::TextVectors> vectors_;
   std::shared_ptr<const engine::chat::ChatTemplate> chat_template_;
   std::shared_ptr<const engine::chat::ChatTemplate> tool_template_;
+  engine::chat::ToolForm tool_form_;
   engine::chat::Limits template_limits_;
   std::string chat_problem_, tool_problem_;
   std::string_view likely_template_;  // of a builtin template

@@ -47,6 +47,12 @@ void log_chat_template(const ServedModel& served) {
                  for_tools->source().size());
   else if (!served.tool_problem().empty())
     spdlog::warn("conversations with tools get the model's other template: {}", served.tool_problem());
+  if (!served.chat_template()) return;
+  const engine::chat::ToolForm& form = served.tool_form();
+  spdlog::info(
+      "tool format \"{}\"{}", form.format->name,
+      form.reads_tools ? "" : "; the chat template knows no tools, so a conversation's first message has them");
+  if (!form.contradiction.empty()) spdlog::warn("{}", form.contradiction);
 }
 
 Result<ServedModel> load_served(const std::shared_ptr<const engine::ModelFile>& file,

@@ -10,7 +10,8 @@ namespace {
 using scheduler::Outcome;
 
 bool was_cut(const actors::Proof& proof) {
-  return proof.outcome == Outcome::cancelled || proof.outcome == Outcome::deadline;
+  return proof.outcome == Outcome::cancelled || proof.outcome == Outcome::deadline ||
+         proof.outcome == Outcome::tool_call;
 }
 
 std::string shown(TokenId id, const std::function<std::string(TokenId)>& text_of) {

@@ -17,6 +17,7 @@
 #include "config/printable.h"
 #include "engine/chat/builtin_templates.h"
 #include "engine/chat/template.h"
+#include "engine/chat/tools/tool_format.h"
 #include "engine/formats/model_file.h"
 #include "engine/model.h"
 #include "engine/model/encoder.h"
@@ -195,6 +196,7 @@ struct Verdict {
   std::optional<Error> refusal;    // why no command serves, evaluates or tokenizes with the file
   std::vector<TokenId> end_ids;    // the tokens that end an answer
   std::vector<std::string> notes;  // metadata_notes()
+  std::string_view tool_format{};  // of its calls; empty: it has no chat template
 };
 
 // What the budget has no room for is a note, not a refusal: this command is asked for how much a model needs.
@@ -215,7 +217,10 @@ Verdict verdict_on(const engine::ModelFile& file, const Cost& cost, std::uint32_
     verdict.end_ids = std::move(*end_ids);
   verdict.notes = engine::metadata_notes(file, tokenizer->get());
   const std::string_view likely = engine::chat::likely_template(file, tokenizer->get());
-  if (const auto own = engine::find_chat_templates(file); own && own->empty() && !likely.empty())
+  const auto own = engine::find_chat_templates(file);
+  if (own && !own->empty())
+    verdict.tool_format = engine::chat::choose_tool_format(engine::chat::tool_template(*own), tokenizer->get()).name;
+  if (own && own->empty() && !likely.empty())
     verdict.notes.push_back(
         fmt::format("it has no chat template; models of its kind were trained with {0} (serve "
                     "--chat-template {0})",
@@ -277,6 +282,7 @@ void print_json(const engine::ModelFile& file, const Cost& cost, const Verdict& 
                       {"notes", verdict.notes},
                       {"memory_budget", cost.memory},
                       {"weight_bytes", cost.weights},
+                      {"tool_format", verdict.tool_format.empty() ? ordered_json() : ordered_json(verdict.tool_format)},
                       {"vocabulary_bytes", cost.vocabulary},
                       {"kv_bytes_per_token", ordered_json::object()},
                       {"longest_context", ordered_json::object()},
@@ -325,6 +331,7 @@ void print_summary(const engine::ModelFile& file, const Cost& cost, const Verdic
       {"answers end at", ends.empty() ? "no token that is known" : "token " + ends},
   };
   for (const NamedTemplate& each : chat_templates(file)) lines.emplace_back("chat template", summary_of(each));
+  if (!verdict.tool_format.empty()) lines.emplace_back("tool format", std::string(verdict.tool_format));
   lines.emplace_back("memory budget", human_bytes(cost.memory));
   if (verdict.refusal) lines.emplace_back("refused", verdict.refusal->message);
   for (const std::string& note : verdict.notes) lines.emplace_back("note", note);

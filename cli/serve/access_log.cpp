@@ -83,6 +83,7 @@ std::string access_line(const actors::EndedRequest& request, std::uint64_t left_
   request.request == 0 ? line.none("queue_ms") : line.milliseconds("queue_ms", usage.queue_seconds);
   usage.completion_tokens == 0 ? line.none("ttft_ms") : line.milliseconds("ttft_ms", usage.ttft_seconds);
   line.milliseconds("total_ms", request.total_seconds);
+  if (usage.tool_calls > 0) line.number("tool_calls", usage.tool_calls);
   if (left_out > 0) line.number("left_out", left_out);
   return std::move(line).end();
 }

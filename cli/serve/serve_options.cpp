@@ -21,6 +21,7 @@
 #include "config/state_directory.h"
 #include "engine/chat/builtin_templates.h"
 #include "engine/chat/template.h"
+#include "engine/chat/tools/tool_format.h"
 #include "engine/chat/values/limits.h"
 #include "engine/compute/step_profile.h"
 #include "engine/formats/model_file.h"
@@ -237,7 +238,7 @@ Result<std::vector<config::ModelTable>> model_tables(const config::ServeOptions&
   return tables;
 }
 
-// Options that belong to one model are the first one's: --alias, --draft and --chat-template.
+// Options that belong to one model are the first one's: --alias, --draft, --chat-template and --tool-format.
 // problem: is set where the chat template cannot be used.
 actors::ModelSource model_source(const config::ModelTable& table, bool is_first, const config::ServeOptions& options,
                                  const config::Given& given, const engine::LoadOptions& load,
@@ -269,6 +270,13 @@ actors::ModelSource model_source(const config::ModelTable& table, bool is_first,
     problem = Error{choice.error().code, fmt::format("{}:{}: {}", given.file, table.line, choice.error().message)};
   else
     problem = choice.error();
+  if (is_first && !options.tool_format.empty()) {
+    source.chat_template.tool_format = options.tool_format;
+    if (engine::chat::find_tool_format(options.tool_format) == nullptr)
+      problem = config::bad_value(given, "tool-format",
+                                  fmt::format("there is no format '{}'; `troupe tools formats` lists them",
+                                              Printable(options.tool_format).text()));
+  }
   return source;
 }
 

@@ -77,6 +77,7 @@ std::string info_text(const client::ModelDescription& model) {
        {"vocabulary", fmt::format("{} tokens; BOS {}, EOS {}", model.vocab_size, id(model.bos), id(model.eos))},
        {"KV cache", fmt::format("{} bytes a token", model.kv_bytes_per_token)},
        {"chat template", model.chat_template.empty() ? "none" : Printable(model.chat_template).text()},
+       {"tool format", model.tool_format.empty() ? "none" : Printable(model.tool_format).text()},
        {"numerics", Printable(model.numerics_id).text()}});
 }
 

@@ -162,6 +162,7 @@ ordered_json description_json(const client::ModelDescription& m) {
           {"vocab_size", m.vocab_size},
           {"end_ids", m.end_ids},
           {"chat_template", m.chat_template},
+          {"tool_format", m.tool_format},
           {"kv_bytes_per_token", m.kv_bytes_per_token},
           {"numerics_id", m.numerics_id}};
 }

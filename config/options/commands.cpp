@@ -149,6 +149,16 @@ std::vector<CommandInfo> make_commands() {
        "else the file of -f, else stdin. What is piped in beside arguments goes before them (</dev/null: without it).",
        {"troupe tokenize Once upon a time", "troupe tokenize --ids -f story.txt",
         "troupe tokenize --decode 1 424 437 261 399", "troupe tokenize -m llama.gguf --no-parse-special \"<s>Hello\""}},
+      {Command::tools,
+       "tools",
+       "show how models call tools, and what an answer calls",
+       "parse [FILE] | formats",
+       "parse reads the text of an answer, from FILE or stdin, as a server does, and prints one line of JSON for each "
+       "part of it: a text, the name of a tool that is called, the arguments, the end of the call. The format is that "
+       "of --tool-format, else that of the model's chat template; with --tools arguments are read by the schemas of "
+       "these tools. formats lists the formats and the models that write them. tools.md says more.",
+       {"troupe tools formats", "troupe tools parse --tool-format hermes answer.txt",
+        "troupe tools parse -m qwen3-0.6b.gguf --tools tools.json < answer.txt"}},
       {Command::inspect,
        "inspect",
        "show what is in a model file",

@@ -39,7 +39,8 @@ enum class Command : std::uint8_t {
   verify,
   completion,
   backup,
-  restore
+  restore,
+  tools
 };
 
 // Its place in a set of subcommands.

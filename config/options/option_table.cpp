@@ -11,10 +11,11 @@ namespace troupe::config {
 namespace {
 
 // In the order of Command.
-using OptionSets = std::tuple<ServeOptions, RunOptions, BenchOptions, EvalOptions, TokenizeOptions, InspectOptions,
-                              StatusOptions, TopOptions, VersionOptions, LoadOptions, ProbeOptions, PerplexityOptions,
-                              EmbedOptions, UsageOptions, SessionOptions, ModelCommandOptions, KeyCommandOptions,
-                              ChatOptions, VerifyOptions, CompletionOptions, BackupOptions, RestoreOptions>;
+using OptionSets =
+    std::tuple<ServeOptions, RunOptions, BenchOptions, EvalOptions, TokenizeOptions, InspectOptions, StatusOptions,
+               TopOptions, VersionOptions, LoadOptions, ProbeOptions, PerplexityOptions, EmbedOptions, UsageOptions,
+               SessionOptions, ModelCommandOptions, KeyCommandOptions, ChatOptions, VerifyOptions, CompletionOptions,
+               BackupOptions, RestoreOptions, ToolsCommandOptions>;
 
 static_assert(kMaxDraftTokens == 16);  // as the help of spec-draft-n-max says
 static_assert(kClientCommands == (sets_with<SocketOptions, OptionSets>() & ~bit(Command::serve)));
@@ -72,6 +73,8 @@ std::span<const Option> option_table() {
        within(-1, kMaxDraftTokens), "shorter drafts are not used; -1: 0", kPerRequest},
       {&SpeculationOptions::spec_draft_p_min, "spec-draft-p-min", "--draft-p-min", kModel, "P", within(-1, 1),
        "a draft model's draft ends before a token of lower probability; -1: 0", kPerRequest},
+      {&ToolFormatOptions::tool_format, "tool-format", "", kModel, "NAME", kAny,
+       "how the model writes calls of tools, by its name in `troupe tools formats`; none: as its chat template says"},
       {&ServerOptions::chat_template, "chat-template", "--chat-template-file", kModel, "TEMPLATE", kAny,
        "what makes prompts of messages, in Jinja: a file, a name of docs/chat.md, or of a template in the model's "
        "file; "
@@ -485,6 +488,8 @@ std::span<const Option> option_table() {
        "compare with a run of this kernel variant; same: that of --kernels"},
       {&LogitsOptions::compare_ternary, "compare-ternary", "", kInputOutput, "same|auto|multiply|lookup|trits", kAny,
        "compare with a run that multiplies ternary weights like this"},
+      {&ToolFileOptions::tools, "tools", "", kInputOutput, "FILE.json", kAny,
+       "the tools of the request, a list in the form of OpenAI's Chat Completions", kNeedsRestart, kFlagOnly},
       {&DecodeOptions::decode, "decode", "", kInputOutput, "", kAny, "turn token ids into text instead"},
       {&VectorOptions::pooling, "pooling", "", kRequest, "NAME", kAny,
        "what becomes of the tokens' vectors: mean, cls (the first one) or last; none: the model's own", kPerRequest},

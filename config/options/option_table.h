@@ -349,6 +349,15 @@ struct DecodeOptions {  // tokenize
   bool decode = false;
 };
 
+// In which format a model calls tools.
+struct ToolFormatOptions {  // serve, tools
+  std::string tool_format;  // empty: that of the model
+};
+
+struct ToolFileOptions {  // tools
+  std::string tools;
+};
+
 template <class... Groups>
 struct Joined : Groups... {};
 
@@ -361,7 +370,7 @@ struct Options
              StatusFormatOptions, ScreenOptions, CaseOptions, MachineOptions, PaceOptions, PromptOptions, FaultOptions,
              LoadTenantOptions, GoalOptions, ReportOptions, PassageOptions, LogitsOptions, DecodeOptions,
              SpeculationOptions, UsageFileOptions, PeriodOptions, KeysFileOptions, KeyOptions, TcpOptions,
-             AnywayOptions, DryRunOptions, StateOptions, ReplaceOptions> {};
+             AnywayOptions, DryRunOptions, StateOptions, ReplaceOptions, ToolFormatOptions, ToolFileOptions> {};
 
 // The options of a subcommand.
 template <class... Groups>
@@ -376,7 +385,7 @@ using Configured = OptionSet<ConfigOptions, HelpOptions, Groups...>;
 
 using ServeOptions = Configured<EngineOptions, SpeculationOptions, ContextOptions, ProfileOptions, SocketOptions,
                                 UsageFileOptions, KeysFileOptions, TcpOptions, SessionsDirOptions, ServerOptions,
-                                LengthOptions, GatewayLimits, ConnectionLimits, LogOptions>;
+                                ToolFormatOptions, LengthOptions, GatewayLimits, ConnectionLimits, LogOptions>;
 using RunOptions =
     Configured<SocketOptions, RequestOptions, SpeculationOptions, AnswerOptions, ConversationOptions, ChatFlagOptions,
                VerboseOptions, TokenTextOptions, ControlTokenOptions, RawOptions, JsonOptions>;
@@ -402,6 +411,7 @@ using KeyCommandOptions = Configured<KeysFileOptions, KeyOptions, JsonOptions>;
 using VerifyOptions = Configured<EngineOptions, SocketOptions, AnywayOptions>;
 using BackupOptions = Configured<UsageFileOptions, SessionsDirOptions, KeysFileOptions, StateOptions>;
 using RestoreOptions = OptionSet<BackupOptions, ReplaceOptions, DryRunOptions>;
+using ToolsCommandOptions = Configured<ModelOptions, ToolFormatOptions, ToolFileOptions, JsonOptions>;
 using EmbedOptions = Configured<SocketOptions, ModelNameOptions, TokenTextOptions, EndsOptions, VectorOptions>;
 
 }  // namespace troupe::config

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <optional>
 #include <utility>
 
@@ -10,7 +11,7 @@
 namespace troupe::engine::chat {
 namespace {
 
-constexpr std::array<std::string_view, 4> kProbedRoles = {"user", "assistant", "system", "tool"};
+constexpr std::array<std::string_view, 5> kProbedRoles = {"user", "assistant", "system", "developer", "tool"};
 constexpr const char* kWords = "what the probe says";
 
 std::size_t count_of(std::string_view text, std::string_view word) {
@@ -30,13 +31,19 @@ class FormProbe {
 
   MessageForm find() {
     for (const std::string_view role : kProbedRoles) {
-      const Outcome as_text = try_content(role, kWords);
-      if (as_text == Outcome::written) continue;
-      const Outcome as_parts = try_content(role, Json::List{text_part(kWords)});
-      if (as_parts == Outcome::written)
+      if (role == "developer" && !chat_template_.knows_developer()) continue;
+      if (writes_content(role, kWords)) continue;
+      if (writes_content(role, Json::List{text_part(kWords)}))
         form_.parts_roles.emplace_back(role);
-      else if (as_text == Outcome::left_out)
+      else
         form_.unread_roles.emplace_back(role);
+    }
+    const Json user = said("user"), answer = said("assistant"), system = said("system");
+    if (!writes({user, user}, {0, 1})) form_.single_roles.emplace_back("user");
+    if (!writes({user, answer, answer, user}, {1, 2})) form_.single_roles.emplace_back("assistant");
+    if (form_.reads("system")) {
+      form_.takes_second_system = writes({system, system, user}, {0, 1});
+      form_.takes_later_system = writes({system, user, system, answer, user, system}, {0, 2, 5});
     }
     form_.takes_null_beside_calls = takes_null(true);
     form_.takes_null_alone = takes_null(false);
@@ -44,8 +51,6 @@ class FormProbe {
   }
 
  private:
-  enum class Outcome { written, left_out, refused };
-
   Json said(std::string_view role) const {
     const Json content = form_.reads_parts(role) ? Json(Json::List{text_part("-")}) : Json("-");
     return Json::Object{{"role", role}, {"content", content}};
@@ -65,25 +70,30 @@ class FormProbe {
     return prompt ? std::optional(*std::move(prompt)) : std::nullopt;
   }
 
-  // What becomes of a message of this role with this content.
-  Outcome try_content(std::string_view role, Json content) const {
+  // Whether the template takes the conversation and writes something of each part of these messages.
+  bool writes(Json::List messages, std::initializer_list<std::size_t> indexes) const {
+    const auto prompt = render(std::move(messages));
+    if (!prompt || prompt->writes_whole_parts) return false;
+    return std::ranges::none_of(indexes, [&](std::size_t i) { return std::ranges::count(prompt->left_out, i) > 0; });
+  }
+
+  bool writes_content(std::string_view role, Json content) const {
     Json message = Json::Object{{"role", role}, {"content", std::move(content)}};
     Json::List messages;
-    std::size_t index = 1;
-    if (role == "user" || role == "system") index = 0;
-    if (role == "assistant") messages = {said("user"), message, said("user")};
+    std::size_t index = 0;
     if (role == "user") messages = {message};
-    if (role == "system") messages = {message, said("user")};
+    if (role == "system" || role == "developer") messages = {message, said("user")};
+    if (role == "assistant") {
+      messages = {said("user"), message, said("user")};
+      index = 1;
+    }
     if (role == "tool") {
       std::get<Json::Object>(message.value).emplace_back("tool_call_id", "call00001");
       std::get<Json::Object>(message.value).emplace_back("name", "probe");
       messages = {said("user"), call(Json(empty_answer())), message};
       index = 2;
     }
-    const auto prompt = render(std::move(messages));
-    if (!prompt) return Outcome::refused;
-    const bool is_there = !prompt->writes_whole_parts && std::ranges::count(prompt->left_out, index) == 0;
-    return is_there ? Outcome::written : Outcome::left_out;
+    return writes(std::move(messages), {index});
   }
 
   bool takes_null(bool beside_calls) const {
@@ -113,6 +123,10 @@ bool MessageForm::reads_parts(std::string_view role) const {
 
 bool MessageForm::reads(std::string_view role) const {
   return std::ranges::find(unread_roles, role) == unread_roles.end();
+}
+
+bool MessageForm::takes_neighbours(std::string_view role) const {
+  return std::ranges::find(single_roles, role) == single_roles.end();
 }
 
 MessageForm find_message_form(const ChatTemplate& chat_template, TimeBudget& time, const std::atomic<bool>* interrupt) {

@@ -1,4 +1,4 @@
-// In which form a chat template reads what messages say.
+// In which form a chat template reads what messages say, and in which order of roles it takes them.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,12 @@ class ChatTemplate;
 // One that reads parts and gets a text writes nothing of it, without an error.
 struct MessageForm {
   std::vector<std::string> parts_roles;   // roles whose content is read as a list of parts; that of others as a text
-  std::vector<std::string> unread_roles;  // what they say is in no prompt, though the template does not refuse it
+  std::vector<std::string> unread_roles;  // the template refuses their messages, or writes nothing of them
+  std::vector<std::string> single_roles;  // "user", "assistant": of two in a row it refuses one, or leaves one out
+  // Whether it takes and writes a second message of the system behind the first, and messages of the system behind
+  // those of others.
+  bool takes_second_system = false;
+  bool takes_later_system = false;
   // Whether a content of null is read as none: that of an assistant's message with tool_calls, and without. Templates
   // that write it as "None", or fail, get an empty text.
   bool takes_null_beside_calls = false;
@@ -25,9 +30,10 @@ struct MessageForm {
 
   bool reads_parts(std::string_view role) const;
   bool reads(std::string_view role) const;
+  bool takes_neighbours(std::string_view role) const;
 };
 
-// Renders conversations of two or three short messages, all within `time`. interrupt: as for ChatTemplate::render().
+// Renders conversations of one to six short messages, all within `time`. interrupt: as for ChatTemplate::render().
 [[nodiscard]] MessageForm find_message_form(const ChatTemplate& chat_template, TimeBudget& time,
                                             const std::atomic<bool>* interrupt);
 

@@ -25,6 +25,12 @@ struct ReasoningBudget {
   ReasoningMarkers markers{};  // in a request: not set yet
 };
 
+// What an answer has to begin with, behind its reasoning (tokenizers/answer_beginning.h).
+struct ForcedBeginning {
+  std::string text;
+  ReasoningMarkers markers{};
+};
+
 // The sampling parameters of a request. The defaults are neutral: the model's own distribution.
 struct SamplingParams {
   float temperature = 1.0f;         // 0: greedy, the likeliest token (lowest id among equals)
@@ -43,6 +49,7 @@ struct SamplingParams {
   bool ignore_eos = false;             // end-of-generation tokens are never drawn
   std::uint32_t min_tokens = 0;  // end-of-generation tokens and stop_ids are not drawn before the answer has so many
   std::optional<ReasoningBudget> reasoning_budget{};  // none: as long as the model likes
+  std::optional<ForcedBeginning> beginning{};         // set by the batch, of requests that demand a call
   std::int32_t num_logprobs = -1;                     // -1: none; n: of the chosen token and the n likeliest ones
   bool prompt_logprobs = false;                       // with num_logprobs >= 0: those of the prompt's tokens, too
 

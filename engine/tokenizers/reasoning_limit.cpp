@@ -4,6 +4,8 @@
 #include <string_view>
 #include <utility>
 
+#include "engine/tokenizers/answer_beginning.h"
+
 namespace troupe::engine {
 namespace {
 
@@ -26,10 +28,7 @@ bool ends_with_opening(const Tokenizer& tokenizer, const ReasoningMarkers& marke
 ReasoningLimit::ReasoningLimit(std::shared_ptr<const Tokenizer> tokenizer, ReasoningBudget budget,
                                std::span<const TokenId> prompt)
     : tokenizer_(std::move(tokenizer)), budget_(std::move(budget)) {
-  close_ = tokenizer_->encode(budget_.markers.close, {.add_special = false, .parse_special = true});
-  // SentencePiece vocabularies put a space before a text.
-  if (close_.size() > 1 && text_of(*tokenizer_, std::span(close_).first(1)).find_first_not_of(' ') == std::string::npos)
-    close_.erase(close_.begin());
+  close_ = encode_inside(*tokenizer_, budget_.markers.close);
   begins_open_ = ends_with_opening(*tokenizer_, budget_.markers, prompt);
 }
 

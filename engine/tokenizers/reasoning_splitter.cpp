@@ -1,34 +1,10 @@
 #include "engine/tokenizers/reasoning_splitter.h"
 
-#include <algorithm>
 #include <utility>
 
+#include "engine/tokenizers/marker_search.h"
+
 namespace troupe::engine {
-namespace {
-
-constexpr std::string_view kSpace = " \t\r\n";
-
-std::size_t leading_space(std::string_view text) { return std::min(text.find_first_not_of(kSpace), text.size()); }
-
-// The length without white space at the end.
-std::size_t without_trailing_space(std::string_view text) {
-  const std::size_t last = text.find_last_not_of(kSpace);
-  return last == std::string_view::npos ? 0 : last + 1;
-}
-
-// Whether more text can make this the whole marker.
-bool may_become(std::string_view text, std::string_view marker) {
-  return text.size() < marker.size() && marker.starts_with(text);
-}
-
-// How many bytes at the end of `text` are the beginning of `marker`, but not all of it.
-std::size_t partial_marker(std::string_view text, std::string_view marker) {
-  for (std::size_t length = std::min(text.size(), marker.size() - 1); length > 0; --length)
-    if (text.substr(text.size() - length) == marker.substr(0, length)) return length;
-  return 0;
-}
-
-}  // namespace
 
 ReasoningSplitter::ReasoningSplitter(ReasoningMarkers markers, bool begins_open)
     : markers_(std::move(markers)), state_(begins_open ? State::opened : State::start) {

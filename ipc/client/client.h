@@ -360,6 +360,7 @@ struct ModelDescription {
   std::string reasoning_open{};          ///< begins its reasoning, before its answer; empty without a chat template
   std::string reasoning_close{};         ///< ends it
   bool begins_reasoning = false;  ///< its template ends a prompt within reasoning, if its variables say nothing else
+  std::string tool_format{};      ///< how it writes calls of tools, by name; empty without a chat template
 };
 
 /// The server's memory of one kind.

@@ -420,6 +420,7 @@ std::vector<ModelDescription> to_models(const v1::Models& in) {
     out.end_ids.assign(model.end_ids().begin(), model.end_ids().end());
     out.chat_template = model.chat_template();
     out.reasoning_open = model.reasoning_open();
+    out.tool_format = model.tool_format();
     out.reasoning_close = model.reasoning_close();
     out.begins_reasoning = model.begins_reasoning();
     out.kv_bytes_per_token = model.kv_bytes_per_token();

@@ -396,6 +396,7 @@ v1::ServerFrame to_frame(std::uint64_t stream, const std::vector<actors::ModelDe
       out.set_chat_template(
           valid_utf8(for_owner ? model.chat_template->name() : without_folders(model.chat_template->name())));
       out.set_reasoning_open(model.reasoning.open);
+      out.set_tool_format(std::string(model.tool_format));
       out.set_reasoning_close(model.reasoning.close);
       out.set_begins_reasoning(model.begins_reasoning);
     }

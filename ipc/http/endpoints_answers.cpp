@@ -31,6 +31,7 @@ api::AnswerFacts facts_of(const ApiCall& call, const actors::Gateway& gateway) {
   if (served) {
     facts.fingerprint = served->numerics_id();
     facts.reasoning = served->reasoning();
+    if (served->chat_template()) facts.tool_format = served->tool_form().format;
   }
   if ((call.logprobs || call.echo) && served && served->tokenizer())
     facts.token_bytes = [tokenizer = served->tokenizer()](TokenId id) {
@@ -62,6 +63,7 @@ void submit_call(ApiCall& call, api::AnswerFacts facts, Exchange& exchange) {
   for (actors::Request& request : requests) request.tenant = exchange.tenant();
   call.request.sampling = requests.front().sampling;
   call.request.num_choices = requests.front().num_choices;
+  call.request.tools = requests.front().tools;
   if (requests.front().embed) call.request.embed.emplace();  // that it was one
   exchange.submit(std::move(requests), api::make_answer(std::move(call), std::move(facts)));
 }

@@ -260,10 +260,10 @@ TEST_CASE("what the template refuses is refused in its words, once") {
   const auto gateway = start(with_template(kTurns));
   const std::string long_text(8192, 'x');  // on a text thread, too
   for (const std::string& content : {std::string("x"), long_text}) {
-    const Answered answered = run(*gateway, chat({{"system", content}}));
+    const Answered answered = run(*gateway, chat({{"critic", content}}));
     CHECK(answered.end.outcome == Outcome::invalid_argument);
     CHECK(answered.end.field == "messages");
-    CHECK_THAT(answered.end.message, Catch::EndsWith(": no system"));
+    CHECK_THAT(answered.end.message, Catch::EndsWith(": no critic"));
   }
   CHECK(std::get<End>(applied(*gateway, {{{"tool", "x"}}})).outcome == Outcome::invalid_argument);
 }
@@ -274,14 +274,14 @@ TEST_CASE("a template's file is named with its folder to the owner alone") {
   const auto gateway = start(options);
   const scheduler::Tenant guest{TenantId{2000}, false};
   for (const std::string& content : {std::string("x"), std::string(8192, 'x')}) {
-    Request request = chat({{"system", content}});
+    Request request = chat({{"critic", content}});
     CHECK_THAT(run(*gateway, request).end.message, Catch::Contains("'/etc/my troupe/turns.jinja'"));
     request.tenant = guest;
     const std::string told = run(*gateway, request).end.message;
     CHECK_THAT(told, Catch::Contains("'turns.jinja'") && !Catch::Contains("/etc"));
   }
   Answer<Rendered> rendered;
-  gateway->apply_template({guest, {}}, ChatPrompt{{{"system", "x"}}}, rendered.callback());
+  gateway->apply_template({guest, {}}, ChatPrompt{{{"critic", "x"}}}, rendered.callback());
   CHECK_THAT(std::get<End>(rendered.wait()).message, Catch::Contains("'turns.jinja'") && !Catch::Contains("/etc"));
 }
 

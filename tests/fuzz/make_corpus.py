@@ -444,8 +444,35 @@ def chat_template_corpus():
     write("chat_template", "calls", b"\x17" + calls.encode())
 
 
+def tool_calls_corpus():
+    # The first byte is the place of a format in engine/chat/tools/tool_format.cpp.
+    for name, place, answer in (
+        ("tags", 10, "See.\n<tool_call>\n<function=f>\n<parameter=s>\na\n</parameter>\n<parameter=n>\n5\n</parameter>\n"
+                     "</function>\n</tool_call>"),
+        ("pairs", 9, "<tool_call>f\n<arg_key>s</arg_key>\n<arg_value>a</arg_value>\n</tool_call>"),
+        ("data", 12, '<function name="f"><param name="s"><![CDATA[a]]></param></function>'),
+        ("attributes", 0, '<｜DSML｜function_calls>\n<｜DSML｜invoke name="f">\n<｜DSML｜parameter name="n" string="false">[1]'
+                          "</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>"),
+        ("named", 2, "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{}\n```<｜tool▁call▁end｜>"
+                     "<｜tool▁calls▁end｜>"),
+        ("indexed", 4, "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{}"
+                       "<|tool_call_end|><|tool_calls_section_end|>"),
+        ("gemma", 14, '<|tool_call>call:f{s:<|"|>a<|"|>,n:[1,{x:null}]}<tool_call|>'),
+        ("python", 15, "<|tool_call_start|>[f(s='a\\n', n=(1, None)), f(s=\"\"\"b\"\"\")]<|tool_call_end|>"),
+        ("list", 17, '[TOOL_CALLS][{"name": "f", "arguments": {"s": "\\u00e9"}}, {"arguments": "{}", "name": "f"}]'),
+        ("messages", 18, " to=functions.f<|channel|>commentary json<|message|>{}<|call|><|start|>assistant<|channel|>final"
+                         "<|message|>a"),
+        ("recipients", 19, "all\na>>>f\n{}"),
+        ("keyed", 20, '<|tools_prefix|>[{"f": {"s": ""}}]<|tools_suffix|>'),
+        ("object", 26, '<tool_call>{"function": {"name": "f", "x": [1], "parameters": {}}}</tool_call>'),
+        ("bare", 27, '{"name": "f", "parameters": {"s": "a"}}; {"name": "f", "parameters": {}}'),
+    ):
+        write("tool_calls", name, bytes([place, 1]) + answer.encode())
+
+
 if __name__ == "__main__":
     api_corpus()
+    tool_calls_corpus()
     chat_template_corpus()
     frame_corpus()
     http_corpus()

@@ -47,7 +47,7 @@ const std::map<std::string, Floors> kFloors = {
     {"engine",
      {{"engine.h", "model.h"},
       {"compute", "formats", "sampling", "tokenizers", "drafting", "chat/values", "chat/syntax", "chat/jinja", "chat",
-       "memory", "machine", "weights", "layers", "model", "families", "evaluation"}}},
+       "chat/tools", "memory", "machine", "weights", "layers", "model", "families", "evaluation"}}},
     {"actors",
      {{"gateway_options.h"}, {"requests", "threads", "sessions", "serving", "models", "batching", "status", "unit"}}},
     {"ipc",

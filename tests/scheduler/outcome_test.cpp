@@ -15,7 +15,7 @@ TEST_CASE("every outcome has one row, a number of its own and a name of its own"
     REQUIRE(&info(row.outcome) == &row);
     REQUIRE(outcome_from_number(static_cast<std::uint32_t>(row.outcome)) == row.outcome);
   }
-  REQUIRE(outcomes().size() == 23);
+  REQUIRE(outcomes().size() == 24);
 }
 
 TEST_CASE("the numbers of outcomes, which are on the wire, do not change") {

@@ -43,7 +43,7 @@ class Completion:
     ids: list[int] = dataclasses.field(default_factory=list)
     logprobs: list[pb.TokenLogprobs] = dataclasses.field(default_factory=list)
     outcome: str = ""
-    """"eos", "stop_id", "stop_string", "length", "cancelled", "deadline"; of one the server has failed at its outcome."""
+    """"eos", "stop_id", "stop_string", "length", "cancelled", "deadline", "tool_call"; of one the server has failed at its outcome."""
     message: str = ""
     """What the outcome alone does not say."""
     stop: str = ""

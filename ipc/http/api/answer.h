@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "actors/requests/request.h"
+#include "engine/chat/tools/tool_format.h"
 #include "ipc/http/api/call.h"
 #include "ipc/http/api/error.h"
 
@@ -28,6 +29,8 @@ struct AnswerFacts {
   // The bytes of a token: Tokenizer::piece(), or raw_piece() of a control token. Null: logprobs have no texts.
   std::function<std::string(TokenId)> token_bytes{};
   ReasoningMarkers reasoning{};  // the model's
+  // In which the model calls tools; null: it has no chat template.
+  const engine::chat::ToolFormat* tool_format = nullptr;
 };
 
 // Status and headers of the answer.
@@ -105,6 +108,7 @@ struct ListedModel {
   std::uint64_t num_parameters = 0;
   std::string numerics_id{};
   bool has_chat_template = false;   // conversations can be answered; else texts are only continued
+  std::string tool_format{};        // with one: how the model writes calls of tools, by name
   std::string likely_template{};    // without one: the name of that of its kind, if it is known
   bool is_loaded = true;            // else the numbers above are unknown, and left out
   std::string readiness = "ready";  // or "loading", "failed", "draining"

@@ -21,6 +21,7 @@ void write_model(JsonWriter& json, const ListedModel& model, std::int64_t create
       .field("num_parameters", model.num_parameters)
       .field("numerics_id", model.numerics_id);
   json.field("chat_template", model.has_chat_template);
+  if (!model.tool_format.empty()) json.field("tool_format", model.tool_format);
   if (!model.has_chat_template && !model.likely_template.empty())
     json.field("likely_chat_template", model.likely_template);
   json.end_object().end_object();

@@ -171,7 +171,12 @@ std::string error_body(const ApiError& error, Dialect dialect, const std::string
     return out;
   }
   json.begin_object().field("type", "error").key("error").begin_object();
-  json.field("type", types_of(error.status).anthropic).field("message", known_message(error, dialect)).end_object();
+  json.field("type", types_of(error.status).anthropic).field("message", known_message(error, dialect));
+  // The owner's clients ask with every run of tools for a conversation that the server keeps; told so, they send it
+  // whole.
+  if (error.param == "thread")
+    json.raw_field("details", R"({"error_code":"thread_unsupported_request","unsupported":["thread"]})");
+  json.end_object();
   if (request_id.empty())
     json.null_field("request_id");
   else

@@ -1,6 +1,7 @@
 // Answers in the shape of Anthropic's Messages: blocks of content, one after another.
 #include <utility>
 
+#include "ipc/http/api/parse.h"
 #include "ipc/http/api/text_answer.h"
 
 namespace troupe::ipc::api {
@@ -11,7 +12,9 @@ class MessagesAnswer final : public TextAnswer {
   MessagesAnswer(ApiCall asked, AnswerFacts with) : TextAnswer(std::move(asked), std::move(with), true, false) {}
 
  private:
-  enum class Block : std::uint8_t { none, thinking, text };
+  // Nothing is hidden, so there is nothing to sign; but some clients drop thinking that has no signature.
+  static constexpr const char* kSignature = "unsigned";
+  enum class Block : std::uint8_t { none, thinking, text, tool_use };
 
   void begin(std::string& out) override {
     event(out, "message_start", [&](JsonWriter& json) {
@@ -25,9 +28,11 @@ class MessagesAnswer final : public TextAnswer {
   void add(std::string& out, std::uint32_t, const ChoiceText& text) override {
     if (!text.reasoning.empty()) delta(out, Block::thinking, text.reasoning);
     if (!text.content.empty()) delta(out, Block::text, text.content);
+    if (text.call) add_call(out, *text.call);
   }
 
   void end_choice(std::string& out, std::uint32_t) override {
+    if (open_ == Block::none && has_calls_) return;
     if (open_ != Block::text) open(out, Block::text);  // an answer without text, too, has a block
     close(out);
   }
@@ -50,7 +55,9 @@ class MessagesAnswer final : public TextAnswer {
     write_head(json);
     json.key("content").begin_array();
     if (!text.reasoning.empty()) write_block(json, Block::thinking, text.reasoning);
-    write_block(json, Block::text, text.content);
+    const std::vector<CallText>& calls = choices().front().calls;
+    if (calls.empty() || !text.content.empty()) write_block(json, Block::text, text.content);
+    for (const CallText& each : calls) write_call(json, each, arguments_object(each.arguments));
     json.end_array();
     write_stop(json);
     write_message_usage(json.key("usage"));
@@ -71,21 +78,44 @@ class MessagesAnswer final : public TextAnswer {
 
   void delta(std::string& out, Block block, const std::string& text) {
     if (open_ != block) open(out, block);
+    const bool is_text = block == Block::text;
+    write_delta(out, is_text ? "text_delta" : "thinking_delta", is_text ? "text" : "thinking", text);
+  }
+  void write_delta(std::string& out, const char* type, const char* member, const std::string& text) {
     event(out, "content_block_delta", [&](JsonWriter& json) {
-      const bool is_text = block == Block::text;
-      json.field("index", index_).key("delta").begin_object().field("type", is_text ? "text_delta" : "thinking_delta");
-      json.field(is_text ? "text" : "thinking", text).end_object();
+      json.field("index", index_).key("delta").begin_object().field("type", type).field(member, text).end_object();
     });
   }
 
   void open(std::string& out, Block block) {
+    begin_block(out, block, [&](JsonWriter& json) { write_block(json, block, ""); });
+  }
+  template <class Content>
+  void begin_block(std::string& out, Block block, Content write_content) {
     if (open_ != Block::none) close(out);
     open_ = block;
     event(out, "content_block_start",
-          [&](JsonWriter& json) { write_block(json.field("index", index_).key("content_block"), block, ""); });
+          [&](JsonWriter& json) { write_content(json.field("index", index_).key("content_block")); });
+  }
+
+  void add_call(std::string& out, const CallText& call) {
+    if (call.begins) begin_block(out, Block::tool_use, [&](JsonWriter& json) { write_call(json, call, "{}"); });
+    has_calls_ = true;
+    if (!call.arguments.empty()) write_delta(out, "input_json_delta", "partial_json", call.arguments);
+    if (call.ends) close(out);
+  }
+  // input: a JSON object.
+  static void write_call(JsonWriter& json, const CallText& call, std::string_view input) {
+    json.begin_object()
+        .field("type", "tool_use")
+        .field("id", call.id)
+        .field("name", call.name)
+        .raw_field("input", input);
+    json.end_object();
   }
 
   void close(std::string& out) {
+    if (open_ == Block::thinking) write_delta(out, "signature_delta", "signature", kSignature);
     event(out, "content_block_stop", [&](JsonWriter& json) { json.field("index", index_); });
     open_ = Block::none;
     ++index_;
@@ -94,7 +124,7 @@ class MessagesAnswer final : public TextAnswer {
   static void write_block(JsonWriter& json, Block block, std::string_view text) {
     const char* const type = block == Block::text ? "text" : "thinking";
     json.begin_object().field("type", type).field(type, text);
-    if (block == Block::thinking) json.field("signature", "");  // nothing is hidden, so there is nothing to sign
+    if (block == Block::thinking) json.field("signature", text.empty() ? "" : kSignature);
     json.end_object();
   }
 
@@ -107,8 +137,12 @@ class MessagesAnswer final : public TextAnswer {
     using scheduler::Outcome;
     const actors::End& end = choices().front().end;
     const bool at_limit = end.outcome == Outcome::length || end.outcome == Outcome::deadline;
-    const bool at_stop = end.outcome == Outcome::stop_string;
-    json.field("stop_reason", at_limit ? "max_tokens" : at_stop ? "stop_sequence" : "end_turn");
+    const bool has_calls = finish_reason(choices().front()) == "tool_calls";
+    const bool at_stop = end.outcome == Outcome::stop_string && !has_calls;
+    json.field("stop_reason", at_limit    ? "max_tokens"
+                              : has_calls ? "tool_use"
+                              : at_stop   ? "stop_sequence"
+                                          : "end_turn");
     if (at_stop)
       json.field("stop_sequence", end.stop);
     else
@@ -123,6 +157,7 @@ class MessagesAnswer final : public TextAnswer {
 
   Block open_ = Block::none;
   std::uint32_t index_ = 0;
+  bool has_calls_ = false;
 };
 
 }  // namespace

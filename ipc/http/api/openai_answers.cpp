@@ -86,11 +86,18 @@ class ChatAnswer final : public ChunkedAnswer {
 
  private:
   void add(std::string& out, std::uint32_t choice, const ChoiceText& text) override {
+    if (text.call && !text.call->begins && text.call->arguments.empty()) return;  // its end alone
     chunk(out, [&](JsonWriter& json) {
       json.begin_object().field("index", choice).key("delta").begin_object();
       write_role(json, choice);
       if (!text.reasoning.empty()) json.field("reasoning_content", text.reasoning);
-      if (!text.content.empty() || text.reasoning.empty()) json.field("content", text.content);
+      if (text.call) {
+        json.key("tool_calls").begin_array();
+        write_call(json, *text.call, true);
+        json.end_array();
+      } else if (!text.content.empty() || text.reasoning.empty()) {
+        json.field("content", text.content);
+      }
       json.end_object();
       if (call().logprobs) write_chat_logprobs(json, text.logprobs);
       json.null_field("finish_reason").end_object();
@@ -104,7 +111,7 @@ class ChatAnswer final : public ChunkedAnswer {
           json.begin_object().field("index", choice).key("delta").begin_object();
           if (write_role(json, choice)) json.field("content", "");
           json.end_object();
-          json.field("finish_reason", finish_reason(choices()[choice].end.outcome)).end_object();
+          json.field("finish_reason", finish_reason(choices()[choice])).end_object();
         },
         [&](JsonWriter& json) { write_receipts(json, choice, 1); });
   }
@@ -117,14 +124,23 @@ class ChatAnswer final : public ChunkedAnswer {
     for (std::uint32_t i = 0; i < choices().size(); ++i) {
       const ChoiceState& choice = choices()[i];
       json.begin_object().field("index", i).key("message").begin_object().field("role", "assistant");
-      json.field("content", choice.text.content).null_field("refusal");
+      if (choice.calls.empty() || !choice.text.content.empty())
+        json.field("content", choice.text.content);
+      else
+        json.null_field("content");
+      json.null_field("refusal");
       if (!choice.text.reasoning.empty()) json.field("reasoning_content", choice.text.reasoning);
+      if (!choice.calls.empty()) {
+        json.key("tool_calls").begin_array();
+        for (const CallText& each : choice.calls) write_call(json, each, false);
+        json.end_array();
+      }
       json.end_object();
       if (call().logprobs)
         write_chat_logprobs(json, choice.text.logprobs);
       else
         json.null_field("logprobs");
-      json.field("finish_reason", finish_reason(choice.end.outcome)).end_object();
+      json.field("finish_reason", finish_reason(choice)).end_object();
     }
     json.end_array();
     write_usage(json.key("usage"));
@@ -132,6 +148,16 @@ class ChatAnswer final : public ChunkedAnswer {
     write_receipts(json, 0, static_cast<std::uint32_t>(choices().size()));
     json.end_object();
     return out.append(rest, 1);
+  }
+
+  // Whole, or a part of it within a delta.
+  static void write_call(JsonWriter& json, const CallText& call, bool is_part) {
+    json.begin_object();
+    if (is_part) json.field("index", call.index);
+    if (call.begins) json.field("id", call.id).field("type", "function");
+    json.key("function").begin_object();
+    if (call.begins) json.field("name", call.name);
+    json.field("arguments", call.arguments).end_object().end_object();
   }
 
   // Returns whether this is the first delta of the choice.
@@ -177,7 +203,7 @@ class CompletionAnswer final : public ChunkedAnswer {
     chunk(
         out,
         [&](JsonWriter& json) {
-          write_choice(json, choice, prompt_once(choice), nullptr, finish_reason(choices()[choice].end.outcome));
+          write_choice(json, choice, prompt_once(choice), nullptr, finish_reason(choices()[choice]));
         },
         [&](JsonWriter& json) { write_receipts(json, choice, 1); });
   }
@@ -190,7 +216,7 @@ class CompletionAnswer final : public ChunkedAnswer {
     for (std::uint32_t i = 0; i < choices().size(); ++i) {
       const ChoiceState& choice = choices()[i];
       write_choice(json, i, prompt_once(i) + choice.text.content, call().logprobs ? &choice.text.logprobs : nullptr,
-                   finish_reason(choice.end.outcome));
+                   finish_reason(choice));
     }
     json.end_array();
     write_usage(json.key("usage"));

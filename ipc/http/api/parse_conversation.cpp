@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -149,40 +150,41 @@ void read_content(FieldReader& message, std::string_view name, ChatMessage& out,
 }
 
 // Clients send a call's arguments as text of JSON, and templates write them as an object.
-void read_arguments(FieldReader& message, JsonValue& call, const std::string& place) {
+void read_call(FieldReader& message, JsonValue& call, const std::string& place, CalledNames& names) {
   auto* const object = call.as<JsonObject>();
   JsonValue* const function = object ? find_member(*object, "function") : nullptr;
   auto* const members = function ? function->as<JsonObject>() : nullptr;
   if (!members) return message.refuse("tool_calls", place + " must be an object with the member function");
+  const JsonValue *const id = find_member(*object, "id"), *const name = find_member(*members, "name");
+  if (id != nullptr && name != nullptr) names[*id->as<std::string>()] = *name->as<std::string>();
   JsonValue* const arguments = find_member(*members, "arguments");
   auto* const text = arguments ? arguments->as<std::string>() : nullptr;
   if (!text) return;
-  auto read = read_json(text->empty() ? "{}" : *text, "the text");
-  if (!read || !read->as<JsonObject>())
-    return message.refuse("tool_calls", place + ".function.arguments must be text of a JSON object" +
-                                            (read ? "" : ": " + read.error().message));
-  *arguments = *std::move(read);
+  if (auto object_of_text = read_json(arguments_object(*text), "the text")) *arguments = *std::move(object_of_text);
 }
 
 // What only tools have. As JSON, since a template alone knows what to do with it.
-std::string read_tool_members(FieldReader& fields, const std::string& role) {
+std::string read_tool_members(FieldReader& fields, ChatMessage& message, CalledNames& names) {
+  const std::string& role = message.role;
   TemplateArguments members;
   JsonValue* const calls = fields.find("tool_calls");
   if (calls && !calls->as<JsonArray>()->empty()) {
     if (role != "assistant") fields.refuse("tool_calls", "tool_calls are a part of the assistant's messages only");
     auto& list = *calls->as<JsonArray>();
     for (std::size_t i = 0; i < list.size(); ++i)
-      read_arguments(fields, list[i], fmt::format("{}[{}]", fields.path("tool_calls"), i));
+      read_call(fields, list[i], fmt::format("{}[{}]", fields.path("tool_calls"), i), names);
     members.set("tool_calls", to_json(*calls));
   }
   if (const JsonValue* const id = fields.find("tool_call_id")) {
     if (role != "tool") fields.refuse("tool_call_id", "tool_call_id is a part of a tool's messages only");
+    if (const auto name = names.find(*id->as<std::string>()); name != names.end() && message.name.empty())
+      message.name = name->second;
     members.set("tool_call_id", to_json(*id));
   }
   return members.text();
 }
 
-ChatMessage read_chat_message(FieldReader& fields) {
+ChatMessage read_chat_message(FieldReader& fields, CalledNames& names) {
   ChatMessage message;
   fields.read("role", message.role);
   read_content(fields, "content", message);
@@ -197,7 +199,7 @@ ChatMessage read_chat_message(FieldReader& fields) {
   if (has_both && reasoning != message.reasoning)
     fields.refuse("reasoning", "reasoning and reasoning_content are two names of one thing and differ; send one");
   message.reasoning = std::move(reasoning);
-  message.members = read_tool_members(fields, message.role);
+  message.members = read_tool_members(fields, message, names);
   if (!fields.has("content") && message.role != "assistant")
     fields.refuse("content", fmt::format("{} is missing", fields.path("content")));
   return message;
@@ -208,32 +210,82 @@ void append_line(std::string& out, const std::string& text) {
   out += text;
 }
 
-// A message of Anthropic's: its blocks of thinking come apart from the text.
-ChatMessage read_anthropic_message(FieldReader& fields, std::optional<ApiError>& refusal) {
+// A block of a message of Anthropic's that is no text.
+struct BlockReader {
+  std::optional<ApiError>& refusal;
+  const ChatMessage& message;
+  CalledNames& names;
+  std::string thinking{};
+  std::vector<EarlierCall> calls{};
+  std::vector<ChatMessage> results{};
+
+  void read(FieldReader& block) {
+    std::string type;
+    block.read("type", type);
+    if (type == "thinking") return read_thinking(block);
+    if (type == "tool_use") return read_call(block);
+    if (type == "tool_result") return read_result(block);
+    if (type == "text" && !block.has("text")) block.refuse("text", block.path("text") + " is missing");
+    if (block.has("thinking") || block.has("signature"))
+      block.refuse("type", block.path("type") + " is text, and the block has thinking");
+  }
+
+ private:
+  void require(FieldReader& block, std::string_view name) const {
+    if (!block.has(name)) block.refuse(name, block.path(name) + " is missing");
+  }
+  void read_thinking(FieldReader& block) {
+    if (message.role != "assistant") block.refuse("type", "thinking is a part of the assistant's messages only");
+    require(block, "thinking");
+    std::string text;
+    block.read("thinking", text);
+    append_line(thinking, text);
+  }
+  void read_call(FieldReader& block) {
+    if (message.role != "assistant") block.refuse("type", "tool_use is a part of the assistant's messages only");
+    for (const char* const name : {"id", "name", "input"}) require(block, name);
+    EarlierCall call{.arguments = "{}"};
+    if (const JsonValue* const input = block.find("input")) call.arguments = to_json(*input);
+    block.read("id", call.id);
+    block.read("name", call.name);
+    names[call.id] = call.name;
+    calls.push_back(std::move(call));
+  }
+  // What a tool gave, as a message of its own.
+  void read_result(FieldReader& block) {
+    if (message.role != "user") block.refuse("type", "tool_result is a part of the user's messages only");
+    require(block, "tool_use_id");
+    std::string id;
+    block.read("tool_use_id", id);
+    ChatMessage said;
+    read_content(block, "content", said, "text");
+    bool is_error = false;
+    block.read("is_error", is_error);
+    // Chat templates know no errors of tools.
+    results.push_back(tool_result(names, id, (is_error ? "Error: " : "") + said.content));
+  }
+};
+
+// A message of Anthropic's: its blocks of thinking and of calls come apart from the text, and results of tools are
+// messages before it.
+void read_anthropic_message(FieldReader& fields, std::optional<ApiError>& refusal, CalledNames& names,
+                            std::vector<ChatMessage>& messages) {
   ChatMessage message;
   fields.read("role", message.role);
   read_content(fields, "content", message, "text");  // first: what follows moves the blocks' types out
-  std::string thinking;
-  for_each_object(fields, "content", kMaxContentParts, refusal, [&](FieldReader& block) {
-    std::string type, text;
-    block.read("type", type);
-    if (type == "text" && !block.has("text")) block.refuse("text", block.path("text") + " is missing");
-    if (type != "thinking") {
-      if (block.has("thinking") || block.has("signature"))
-        block.refuse("type", block.path("type") + " is text, and the block has thinking");
-      return;
-    }
-    if (message.role != "assistant") block.refuse("type", "thinking is a part of the assistant's messages only");
-    if (!block.has("thinking")) block.refuse("thinking", block.path("thinking") + " is missing");
-    block.read("thinking", text);
-    append_line(thinking, text);
-  });
-  message.reasoning = std::move(thinking);
+  BlockReader blocks{.refusal = refusal, .message = message, .names = names};
+  for_each_object(fields, "content", kMaxContentParts, refusal, [&](FieldReader& block) { blocks.read(block); });
+  message.reasoning = std::move(blocks.thinking);
+  message.members = called_tools(blocks.calls);
   if (!fields.has("content")) fields.refuse("content", fmt::format("{} is missing", fields.path("content")));
-  return message;
+  const bool says_more = blocks.results.empty() || !message.content.empty();
+  messages.insert(messages.end(), std::make_move_iterator(blocks.results.begin()),
+                  std::make_move_iterator(blocks.results.end()));
+  if (says_more) messages.push_back(std::move(message));
 }
 
-// An item of a response's input is a message, or reasoning, which belongs to the assistant's next message.
+// An item of a response's input: a message; reasoning and calls, which belong to the assistant's message before or
+// behind them; or what a tool gave.
 class InputItems {
  public:
   explicit InputItems(ChatPrompt& chat) : chat_(chat) {}
@@ -242,6 +294,9 @@ class InputItems {
     std::string type = "message";
     fields.read("type", type);
     if (type == "reasoning") return add_reasoning(fields);
+    if (type == "function_call") return add_call(fields);
+    end_calls();
+    if (type == "function_call_output") return add_result(fields);
     ChatMessage message;
     fields.read("role", message.role);
     if (message.role.empty()) fields.refuse("role", fields.path("role") + " is missing");
@@ -250,17 +305,54 @@ class InputItems {
     if (message.role == "assistant") message.reasoning = std::exchange(reasoning_, {});
     chat_.messages.push_back(std::move(message));
   }
+  void end() { end_calls(); }
 
  private:
   void add_reasoning(FieldReader& fields) {
+    end_calls();
     if (fields.has("role")) fields.refuse("role", "an item of reasoning has no role");
     ChatMessage thought;
     read_content(fields, "content", thought);
     append_line(reasoning_, thought.content);
   }
 
+  void require(FieldReader& fields, std::string_view name) const {
+    if (!fields.has(name)) fields.refuse(name, fields.path(name) + " is missing");
+  }
+  void add_call(FieldReader& fields) {
+    for (const char* const name : {"call_id", "name", "arguments"}) require(fields, name);
+    EarlierCall call;
+    std::string text;
+    fields.read("call_id", call.id);
+    fields.read("name", call.name);
+    fields.read("arguments", text);
+    call.arguments = arguments_object(text);
+    names_[call.id] = call.name;
+    calls_.push_back(std::move(call));
+  }
+  void add_result(FieldReader& fields) {
+    for (const char* const name : {"call_id", "output"}) require(fields, name);
+    std::string id;
+    fields.read("call_id", id);
+    ChatMessage said;
+    read_content(fields, "output", said);
+    chat_.messages.push_back(tool_result(names_, id, std::move(said.content)));
+  }
+  // The calls so far become a part of the assistant's message before them, or one of their own.
+  void end_calls() {
+    if (calls_.empty()) return;
+    const bool has_text = !chat_.messages.empty() && chat_.messages.back().role == "assistant" &&
+                          chat_.messages.back().members.empty() && reasoning_.empty();
+    if (!has_text)
+      chat_.messages.push_back(
+          {.role = "assistant", .content = {}, .reasoning = std::exchange(reasoning_, {}), .has_content = false});
+    chat_.messages.back().members = called_tools(std::exchange(calls_, {}));
+  }
+
   ChatPrompt& chat_;
   std::string reasoning_;
+  std::vector<EarlierCall> calls_;
+  CalledNames names_;
 };
 
 // Above every limit.
@@ -274,18 +366,6 @@ void parse_continuation(Parsing& at, ChatPrompt& chat) {
     return at.fields.refuse("continue_final_message",
                             "continue_final_message and add_generation_prompt exclude each other; send one");
   chat.add_generation_prompt = false;
-}
-
-// A choice of none is kept by not telling the model of the tools.
-void parse_tools(Parsing& at) {
-  if (at.call.endpoint == Endpoint::apply_template) return;
-  const JsonValue* const tools = at.fields.find("tools");
-  if (!tools || tools->as<JsonArray>()->empty()) return;
-  const JsonValue* choice = at.fields.find("tool_choice");
-  if (const auto* const object = choice ? choice->as<JsonObject>() : nullptr) choice = find_member(*object, "type");
-  const auto* const name = choice ? choice->as<std::string>() : nullptr;
-  if (!name || *name != "none")
-    at.fields.refuse("tools", "tools are not served yet; describe them in the prompt, or send tool_choice none");
 }
 
 // Whether a response includes logprobs. What else it may include is of tools and pictures, or is reasoning that is
@@ -346,19 +426,22 @@ void parse_template_arguments(Parsing& at, ChatPrompt& chat) {
 
 void parse_chat(Parsing& at) {
   ChatPrompt& chat = at.call.request.prompt.emplace<ChatPrompt>();
+  CalledNames names;
   for_each_object(at.fields, "messages", kMaxBodyMessages, at.refusal,
-                  [&](FieldReader& fields) { chat.messages.push_back(read_chat_message(fields)); });
+                  [&](FieldReader& fields) { chat.messages.push_back(read_chat_message(fields, names)); });
   if (chat.messages.empty()) at.fields.refuse("messages", "messages is empty; send at least one message");
   parse_continuation(at, chat);
-  parse_tools(at);
+  parse_tools(at, chat);
   parse_template_arguments(at, chat);
   parse_chat_logprobs(at);
 }
 
 void parse_response(Parsing& at) {
-  parse_tools(at);
   ChatPrompt& chat = at.call.request.prompt.emplace<ChatPrompt>();
   Echoed& echoed = at.call.echoed;
+  const auto keep = [&](std::string_view name, std::string& out) {
+    if (const JsonValue* const value = at.fields.find(name)) out = to_json(*value);
+  };
   if (const JsonValue* const instructions = at.fields.find("instructions")) {
     echoed.instructions = to_json(*instructions);
     chat.messages.push_back({.role = "system", .content = *instructions->as<std::string>()});
@@ -369,8 +452,12 @@ void parse_response(Parsing& at) {
   } else {
     InputItems items(chat);
     for_each_object(at.fields, "input", kMaxBodyMessages, at.refusal, [&](FieldReader& fields) { items.add(fields); });
+    items.end();
   }
   if (chat.messages.size() == num_before) at.fields.refuse("input", "input has no message; send at least one");
+  keep("tools", echoed.tools);
+  keep("tool_choice", echoed.tool_choice);
+  parse_tools(at, chat);
   parse_template_arguments(at, chat);
 
   at.call.logprobs = parse_include(at);
@@ -379,20 +466,14 @@ void parse_response(Parsing& at) {
   if (top > 0 && !at.call.logprobs)
     at.fields.refuse("top_logprobs", "top_logprobs needs include: [\"message.output_text.logprobs\"]");
   if (at.call.logprobs) at.call.request.sampling.num_logprobs = static_cast<std::int32_t>(std::min(top, kAnyLogprobs));
-  const auto keep = [&](std::string_view name, std::string& out) {
-    if (const JsonValue* const value = at.fields.find(name)) out = to_json(*value);
-  };
   keep("temperature", echoed.temperature);
   keep("top_p", echoed.top_p);
   keep("max_output_tokens", echoed.max_output_tokens);
   keep("top_logprobs", echoed.top_logprobs);
   keep("parallel_tool_calls", echoed.parallel_tool_calls);
-  keep("tools", echoed.tools);
-  keep("tool_choice", echoed.tool_choice);
 }
 
 void parse_messages(Parsing& at) {
-  parse_tools(at);
   ChatPrompt& chat = at.call.request.prompt.emplace<ChatPrompt>();
   if (at.fields.has("system")) {
     ChatMessage& message = chat.messages.emplace_back();
@@ -400,10 +481,13 @@ void parse_messages(Parsing& at) {
     read_content(at.fields, "system", message);
   }
   const std::size_t num_before = chat.messages.size();
+  CalledNames names;
   for_each_object(at.fields, "messages", kMaxBodyMessages, at.refusal,
-                  [&](FieldReader& fields) { chat.messages.push_back(read_anthropic_message(fields, at.refusal)); });
+                  [&](FieldReader& fields) { read_anthropic_message(fields, at.refusal, names, chat.messages); });
   if (chat.messages.size() == num_before) at.fields.refuse("messages", "messages is empty; send at least one message");
-  chat.continue_final_message = !chat.messages.empty() && chat.messages.back().role == "assistant";
+  parse_tools(at, chat);
+  chat.continue_final_message =
+      !chat.messages.empty() && chat.messages.back().role == "assistant" && chat.messages.back().members.empty();
   chat.add_generation_prompt = !chat.continue_final_message;
   parse_template_arguments(at, chat);
 }

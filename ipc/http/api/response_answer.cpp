@@ -1,4 +1,7 @@
 // Answers in the shape of OpenAI's Responses: items with parts, and numbered events that add to them.
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <utility>
 
 #include "ipc/http/api/text_answer.h"
@@ -11,7 +14,7 @@ class ResponseAnswer final : public TextAnswer {
   ResponseAnswer(ApiCall asked, AnswerFacts with) : TextAnswer(std::move(asked), std::move(with), true, true) {}
 
  private:
-  enum class Item : std::uint8_t { none, reasoning, message };
+  enum class Item : std::uint8_t { none, reasoning, message, call };
 
   void begin(std::string& out) override {
     for (const char* name : {"response.created", "response.in_progress"})
@@ -21,24 +24,50 @@ class ResponseAnswer final : public TextAnswer {
   void add(std::string& out, std::uint32_t, const ChoiceText& text) override {
     if (!text.reasoning.empty()) {
       open(out, Item::reasoning);
+      open_text_ += text.reasoning;
       event(out, "response.reasoning_text.delta", [&](JsonWriter& json) {
-        write_place(json, true);
+        write_place(json);
         json.field("delta", text.reasoning);
       });
     }
     pending_logprobs_.insert(pending_logprobs_.end(), text.logprobs.begin(), text.logprobs.end());
+    if (text.call) return add_call(out, *text.call);
     if (text.content.empty()) return;
     open(out, Item::message);
+    open_text_ += text.content;
     event(out, "response.output_text.delta", [&](JsonWriter& json) {
-      write_place(json, true);
+      write_place(json);
       json.field("delta", text.content).key("logprobs");
-      write_logprobs(json, std::exchange(pending_logprobs_, {}));
+      write_logprobs(json, pending_logprobs_);
     });
+    open_logprobs_.insert(open_logprobs_.end(), pending_logprobs_.begin(), pending_logprobs_.end());
+    pending_logprobs_.clear();
+  }
+
+  void add_call(std::string& out, const CallText& call) {
+    if (call.begins) {
+      if (open_ != Item::none) close(out);
+      open_ = Item::call;
+      open_text_.clear();
+      open_id_ = "fc_" + call.id;
+      open_name_ = call.name;
+      event(out, "response.output_item.added", [&](JsonWriter& json) {
+        json.field("output_index", items_.size()).key("item");
+        write_call(json, open_id_, call.name, "", "in_progress");
+      });
+    }
+    open_text_ += call.arguments;
+    if (!call.arguments.empty())
+      event(out, "response.function_call_arguments.delta", [&](JsonWriter& json) {
+        json.field("item_id", open_id_).field("output_index", items_.size()).field("delta", call.arguments);
+      });
+    if (call.ends) close(out);
   }
 
   void end_choice(std::string& out, std::uint32_t) override {
-    open(out, Item::message);  // an answer without text, too, has a message
-    close(out);
+    pending_logprobs_.clear();
+    if (open_ != Item::message && choice().calls.empty()) open(out, Item::message);  // without text, too, a message
+    if (open_ != Item::none) close(out);
   }
 
   void end(std::string& out) override {
@@ -59,12 +88,7 @@ class ResponseAnswer final : public TextAnswer {
   }
 
   const ChoiceState& choice() const { return choices().front(); }
-  std::string_view status() const {
-    return finish_reason(choice().end.outcome) == "length" ? "incomplete" : "completed";
-  }
-  std::string item_id(Item item) const { return (item == Item::reasoning ? "rs_" : "msg_") + facts().id; }
-  std::uint32_t output_index() const { return open_ == Item::message && has_reasoning_ ? 1 : 0; }
-
+  std::string_view status() const { return finish_reason(choice()) == "length" ? "incomplete" : "completed"; }
   template <class Members>
   void event(std::string& out, std::string_view name, Members write_members) {
     std::string text;
@@ -80,41 +104,62 @@ class ResponseAnswer final : public TextAnswer {
     if (open_ == item) return;
     if (open_ != Item::none) close(out);
     open_ = item;
-    if (item == Item::reasoning) has_reasoning_ = true;
+    open_text_.clear();
+    open_logprobs_.clear();
+    open_id_ = item_id(item);
     event(out, "response.output_item.added", [&](JsonWriter& json) {
-      json.field("output_index", output_index()).key("item");
-      write_item(json, item, "in_progress", {});
+      json.field("output_index", items_.size()).key("item");
+      write_item(json, item, open_id_, "in_progress", {}, {});
     });
     event(out, "response.content_part.added", [&](JsonWriter& json) {
-      write_place(json, true);
+      write_place(json);
       write_part(json.key("part"), item, "", {});
     });
   }
 
   void close(std::string& out) {
-    const bool is_message = open_ == Item::message;
-    const std::string& text = is_message ? choice().text.content : choice().text.reasoning;
-    event(out, is_message ? "response.output_text.done" : "response.reasoning_text.done", [&](JsonWriter& json) {
-      write_place(json, true);
-      json.field("text", text);
-      if (is_message) write_logprobs(json.key("logprobs"), choice().text.logprobs);
-    });
-    event(out, "response.content_part.done", [&](JsonWriter& json) {
-      write_place(json, true);
-      write_part(json.key("part"), open_, text, choice().text.logprobs);
-    });
-    // Reasoning that is followed by a message is complete; else its state is the response's.
-    const std::string_view state = !is_message || !choice().has_ended ? "completed" : status();
-    event(out, "response.output_item.done", [&](JsonWriter& json) {
-      json.field("output_index", output_index()).key("item");
-      write_item(json, open_, state, text);
-    });
-    open_ = Item::none;
+    const Item item = std::exchange(open_, Item::none);
+    // What is followed by another item is complete; else its state is the response's.
+    const std::string_view state = choice().has_ended ? status() : "completed";
+    if (item == Item::call) {
+      event(out, "response.function_call_arguments.done", [&](JsonWriter& json) {
+        json.field("item_id", open_id_).field("output_index", items_.size()).field("name", open_name_);
+        json.field("arguments", open_text_);
+      });
+    } else {
+      const bool is_message = item == Item::message;
+      event(out, is_message ? "response.output_text.done" : "response.reasoning_text.done", [&](JsonWriter& json) {
+        write_place(json);
+        json.field("text", open_text_);
+        if (is_message) write_logprobs(json.key("logprobs"), open_logprobs_);
+      });
+      event(out, "response.content_part.done", [&](JsonWriter& json) {
+        write_place(json);
+        write_part(json.key("part"), item, open_text_, open_logprobs_);
+      });
+    }
+    std::string whole;
+    JsonWriter written(whole);
+    if (item == Item::call)
+      write_call(written, open_id_, open_name_, open_text_, state);
+    else
+      write_item(written, item, open_id_, item == Item::reasoning ? "completed" : state, open_text_, open_logprobs_);
+    event(out, "response.output_item.done",
+          [&](JsonWriter& json) { json.field("output_index", items_.size()).raw_field("item", whole); });
+    items_.push_back(std::move(whole));
   }
 
-  void write_place(JsonWriter& json, bool with_part) const {
-    json.field("item_id", item_id(open_)).field("output_index", output_index());
-    if (with_part) json.field("content_index", 0);
+  // Of reasoning and messages: each has one part.
+  void write_place(JsonWriter& json) const {
+    json.field("item_id", open_id_).field("output_index", items_.size()).field("content_index", 0);
+  }
+
+  std::string item_id(Item item) const {
+    std::string id = (item == Item::reasoning ? "rs_" : "msg_") + facts().id;
+    // Behind the first call of an answer others follow.
+    const bool is_first =
+        std::ranges::none_of(items_, [](const std::string& each) { return each.find("\"fc_") != std::string::npos; });
+    return is_first ? id : fmt::format("{}_{}", id, items_.size());
   }
 
   void write_part(JsonWriter& json, Item item, std::string_view text,
@@ -128,22 +173,39 @@ class ResponseAnswer final : public TextAnswer {
   }
 
   // text: of its only part; no part while it is in progress.
-  void write_item(JsonWriter& json, Item item, std::string_view state, std::string_view text) const {
-    json.begin_object().field("type", item == Item::message ? "message" : "reasoning").field("id", item_id(item));
+  void write_item(JsonWriter& json, Item item, const std::string& id, std::string_view state, std::string_view text,
+                  const std::vector<engine::SampledToken>& logprobs) const {
+    json.begin_object().field("type", item == Item::message ? "message" : "reasoning").field("id", id);
     if (item == Item::message)
       json.field("role", "assistant");
     else
       json.key("summary").begin_array().end_array();
     json.field("status", state).key("content").begin_array();
-    if (state != "in_progress") write_part(json, item, text, choice().text.logprobs);
+    if (state != "in_progress") write_part(json, item, text, logprobs);
     json.end_array().end_object();
+  }
+
+  static void write_call(JsonWriter& json, const std::string& id, const std::string& name, std::string_view arguments,
+                         std::string_view state) {
+    json.begin_object().field("type", "function_call").field("id", id).field("call_id", id.substr(3));
+    json.field("name", name).field("arguments", arguments).field("status", state).end_object();
   }
 
   void write_output(JsonWriter& json, std::string_view state) const {
     json.begin_array();
-    if (state == "completed" || state == "incomplete") {
-      if (!choice().text.reasoning.empty()) write_item(json, Item::reasoning, "completed", choice().text.reasoning);
-      write_item(json, Item::message, state, choice().text.content);
+    const bool has_ended = state == "completed" || state == "incomplete";
+    if (has_ended)
+      for (const std::string& each : items_) json.raw(each);
+    if (has_ended && items_.empty()) {  // without a stream
+      const ChoiceText& text = choice().text;
+      if (!text.reasoning.empty())
+        write_item(json, Item::reasoning, item_id(Item::reasoning), "completed", text.reasoning, {});
+      if (choice().calls.empty() || !text.content.empty())
+        write_item(json, Item::message, item_id(Item::message), choice().calls.empty() ? state : "completed",
+                   text.content, text.logprobs);
+      for (const CallText& each : choice().calls)
+        write_call(json, "fc_" + each.id, each.name, each.arguments,
+                   &each == &choice().calls.back() ? state : "completed");
     }
     json.end_array();
   }
@@ -210,8 +272,11 @@ class ResponseAnswer final : public TextAnswer {
   }
 
   std::uint32_t next_number_ = 0;
+  // The item that is being written.
   Item open_ = Item::none;
-  bool has_reasoning_ = false;
+  std::string open_id_, open_name_, open_text_;
+  std::vector<engine::SampledToken> open_logprobs_;
+  std::vector<std::string> items_;                      // that are complete, as JSON
   std::vector<engine::SampledToken> pending_logprobs_;  // of tokens whose text was not sent yet, or is reasoning
 };
 

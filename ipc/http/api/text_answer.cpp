@@ -36,6 +36,8 @@ void write_receipt(JsonWriter& json, const actors::End& end) {
   json.field("cpu_seconds", usage.cpu_seconds).field("block_seconds", usage.block_seconds);
   json.field("drafted_tokens", usage.drafted_tokens).field("accepted_tokens", usage.accepted_tokens);
   json.field("share", usage.tenant_share).field("preemptions", usage.preemptions);
+  if (usage.tool_calls > 0)
+    json.field("tool_calls", usage.tool_calls).field("tool_call_tokens", usage.tool_call_tokens);
   if (end.proof) write_receipt(json.key("proof"), *end.proof);
   json.end_object();
 }
@@ -51,8 +53,11 @@ void write_token(JsonWriter& json, const std::string& bytes, float logprob) {
 TextAnswer::TextAnswer(ApiCall call, AnswerFacts facts, bool splits_reasoning, bool keeps_text)
     : call_(std::move(call)), facts_(std::move(facts)), splits_reasoning_(splits_reasoning), keeps_text_(keeps_text) {
   const ReasoningMarkers markers = splits_reasoning ? facts_.reasoning : ReasoningMarkers{"", ""};
-  for (std::uint32_t i = 0; i < call_.num_choices(); ++i)
-    choices_.push_back({.splitter = ReasoningSplitter(markers, false)});
+  for (std::uint32_t i = 0; i < call_.num_choices(); ++i) {
+    ChoiceState& choice = choices_.emplace_back(ChoiceState{.splitter = ReasoningSplitter(markers, false)});
+    if (call_.request.tools && facts_.tool_format != nullptr)
+      choice.parser.emplace(*facts_.tool_format, call_.request.tools->set);
+  }
 }
 
 void TextAnswer::set_reasoning_open() {
@@ -63,15 +68,81 @@ void TextAnswer::set_reasoning_open() {
   }
 }
 
-ChoiceText TextAnswer::split(ChoiceState& choice, actors::TokenRun&& run) {
+std::vector<ChoiceText> TextAnswer::split(std::uint32_t index, actors::TokenRun&& run) {
+  ChoiceState& choice = choices_[index];
   const bool reasoned = choice.splitter.is_reasoning();
   ReasoningSplitter::Parts parts = choice.splitter.push(run.text);
   if (reasoned || choice.splitter.is_reasoning()) choice.reasoning_tokens += run.ids.size();
-  if (!call_.show_reasoning) parts.reasoning.clear();
-  std::vector<engine::SampledToken> logprobs = std::move(run.prompt_logprobs);
-  logprobs.insert(logprobs.end(), std::make_move_iterator(run.logprobs.begin()),
-                  std::make_move_iterator(run.logprobs.end()));
-  return {std::move(parts.reasoning), std::move(parts.content), std::move(logprobs)};
+  std::vector<ChoiceText> pieces = read_calls(index, std::move(parts.content), false);
+  if (pieces.empty() || pieces.front().call) pieces.insert(pieces.begin(), ChoiceText());
+  ChoiceText& first = pieces.front();
+  if (call_.show_reasoning) first.reasoning = std::move(parts.reasoning);
+  first.logprobs = std::move(run.prompt_logprobs);
+  first.logprobs.insert(first.logprobs.end(), std::make_move_iterator(run.logprobs.begin()),
+                        std::make_move_iterator(run.logprobs.end()));
+  return pieces;
+}
+
+std::vector<ChoiceText> TextAnswer::read_calls(std::uint32_t index, std::string content, bool at_end) {
+  auto& parser = choices_[index].parser;
+  if (!parser) return {{.content = std::move(content)}};
+  std::vector<engine::chat::AnswerPart> parts = parser->push(content);
+  std::size_t num_calls = parser->num_calls();
+  if (at_end) {
+    std::vector<engine::chat::AnswerPart> rest = parser->finish();
+    parts.insert(parts.end(), std::make_move_iterator(rest.begin()), std::make_move_iterator(rest.end()));
+    num_calls = parser->num_calls();
+  }
+  using Kind = engine::chat::AnswerPart::Kind;
+  // The index of the call that is open before the first part, or of the next.
+  std::size_t call =
+      num_calls - static_cast<std::size_t>(std::ranges::count(parts, Kind::call, &engine::chat::AnswerPart::kind));
+  std::vector<ChoiceText> pieces;
+  for (engine::chat::AnswerPart& part : parts) {
+    if (part.kind == Kind::text) {
+      pieces.push_back({.content = std::move(part.text)});
+      continue;
+    }
+    if (part.kind == Kind::call) {
+      CallText begun{.index = static_cast<std::uint32_t>(call), .begins = true, .name = std::move(part.text)};
+      begun.id = call_id(index, call++);
+      pieces.push_back({.call = std::move(begun)});
+      continue;
+    }
+    if (pieces.empty() || !pieces.back().call)
+      pieces.push_back({.call = CallText{.index = static_cast<std::uint32_t>(call - 1)}});
+    if (part.kind == Kind::arguments) pieces.back().call->arguments += part.text;
+    if (part.kind == Kind::call_end) pieces.back().call->ends = true;
+  }
+  return pieces;
+}
+
+void TextAnswer::keep(ChoiceState& choice, const ChoiceText& text) const {
+  if (call_.stream && !keeps_text_) return;
+  choice.text.reasoning += text.reasoning;
+  choice.text.content += text.content;
+  choice.text.logprobs.insert(choice.text.logprobs.end(), text.logprobs.begin(), text.logprobs.end());
+  if (!text.call) return;
+  if (text.call->begins)
+    choice.calls.push_back(*text.call);
+  else
+    choice.calls.back().arguments += text.call->arguments;
+}
+
+// Nine letters and digits, which is what the templates of some models (Mistral) take. The same for the same seed, so
+// that a request that is sent again has the same answer.
+std::string TextAnswer::call_id(std::uint32_t choice, std::size_t call) const {
+  constexpr std::string_view kDigits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+  std::uint64_t hash = call_.request.sampling.seed;
+  if (!call_.request.has_seed)
+    for (const char c : facts_.id) hash = hash * 131 + static_cast<unsigned char>(c);
+  hash += (choice * 0x10001ull + call + 1) * 0x9E3779B97F4A7C15ull;
+  hash = (hash ^ (hash >> 30)) * 0xBF58476D1CE4E5B9ull;
+  hash = (hash ^ (hash >> 27)) * 0x94D049BB133111EBull;
+  hash ^= hash >> 31;
+  std::string id;
+  for (int i = 0; i < 9; ++i, hash /= kDigits.size()) id += kDigits[hash % kDigits.size()];
+  return id;
 }
 
 AnswerHead stream_answer_head() { return {.content_type = kEventStream, .streams = true}; }
@@ -102,16 +173,15 @@ AnswerOutput TextAnswer::on_tokens(actors::TokenRun&& run) {
     run.logprobs.clear();
   }
   choice.tokens += run.ids.size();
-  const ChoiceText text = split(choice, std::move(run));
-  if (!call_.stream || keeps_text_) {
-    choice.text.reasoning += text.reasoning;
-    choice.text.content += text.content;
-    choice.text.logprobs.insert(choice.text.logprobs.end(), text.logprobs.begin(), text.logprobs.end());
-  }
-  if (!call_.stream || (text.empty() && held_.empty())) return {};
+  std::vector<ChoiceText> pieces = split(index, std::move(run));
+  std::erase_if(pieces, [](const ChoiceText& piece) { return piece.empty(); });
   AnswerOutput out;
-  std::string& events = events_to(out);
-  if (!text.empty()) add(events, index, text);
+  const bool has_events = call_.stream && (!pieces.empty() || !held_.empty());
+  std::string* const events = has_events ? &events_to(out) : nullptr;
+  for (const ChoiceText& piece : pieces) {
+    keep(choice, piece);
+    if (events != nullptr) add(*events, index, piece);
+  }
   return out;
 }
 
@@ -156,11 +226,11 @@ AnswerOutput TextAnswer::on_end(actors::End&& ended) {
   }
   ReasoningSplitter::Parts parts = choice.splitter.finish();
   if (!call_.show_reasoning) parts.reasoning.clear();
-  const ChoiceText rest{std::move(parts.reasoning), std::move(parts.content), {}};
-  if (!call_.stream || keeps_text_) {
-    choice.text.reasoning += rest.reasoning;
-    choice.text.content += rest.content;
-  }
+  std::vector<ChoiceText> rest = read_calls(index, std::move(parts.content), true);
+  rest.insert(rest.begin(), {.reasoning = std::move(parts.reasoning)});
+  std::erase_if(rest, [](const ChoiceText& piece) { return piece.empty(); });
+  if (!call_.stream)
+    for (const ChoiceText& piece : rest) keep(choice, piece);
   choice.has_begun = choice.has_ended = true;
   choice.end = std::move(ended);
   finished_ = ++num_ended_ == choices_.size();
@@ -170,7 +240,10 @@ AnswerOutput TextAnswer::on_end(actors::End&& ended) {
   }
   AnswerOutput out;
   std::string& events = events_to(out);
-  if (!rest.empty()) add(events, index, rest);
+  for (const ChoiceText& piece : rest) {
+    keep(choice, piece);
+    add(events, index, piece);
+  }
   end_choice(events, index);
   if (finished_) end(events);
   out.last = finished_;
@@ -251,9 +324,11 @@ std::string TextAnswer::token_bytes(TokenId id) const {
   return facts_.token_bytes ? facts_.token_bytes(id) : std::string();
 }
 
-std::string_view finish_reason(scheduler::Outcome outcome) {
+std::string_view finish_reason(const ChoiceState& choice) {
   using scheduler::Outcome;
-  return outcome == Outcome::length || outcome == Outcome::deadline ? "length" : "stop";
+  const Outcome outcome = choice.end.outcome;
+  if (outcome == Outcome::length || outcome == Outcome::deadline) return "length";
+  return choice.parser && choice.parser->num_calls() > 0 ? "tool_calls" : "stop";
 }
 
 float shown_logprob(float logprob) {

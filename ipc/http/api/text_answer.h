@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "engine/chat/tools/tool_call_parser.h"
 #include "engine/tokenizers/reasoning_splitter.h"
 #include "ipc/http/api/answer.h"
 #include "ipc/http/json/json_writer.h"
@@ -14,19 +16,31 @@ namespace troupe::ipc::api {
 
 using engine::ReasoningSplitter;
 
+// What an answer says of one of its calls of tools.
+struct CallText {
+  std::uint32_t index = 0;  // among the calls of its choice
+  bool begins = false;      // id and name come with the first part
+  std::string id{}, name{};
+  std::string arguments{};  // a part of their JSON
+  bool ends = false;
+};
+
 // Tokens of one choice that are written as text, or the whole choice.
 struct ChoiceText {
-  std::string reasoning;
-  std::string content;
-  std::vector<engine::SampledToken> logprobs;  // if the request asks for them
+  std::string reasoning{};
+  std::string content{};
+  std::optional<CallText> call{};                // then there is no reasoning and no content
+  std::vector<engine::SampledToken> logprobs{};  // if the request asks for them
 
-  bool empty() const { return reasoning.empty() && content.empty() && logprobs.empty(); }
+  bool empty() const { return reasoning.empty() && content.empty() && !call && logprobs.empty(); }
 };
 
 struct ChoiceState {
   ReasoningSplitter splitter;
-  ChoiceText text{};         // of the whole choice so far; with stream only of answers that end with all of it
-  std::uint64_t tokens = 0;  // so far
+  std::optional<engine::chat::ToolCallParser> parser{};  // of requests with tools
+  ChoiceText text{};              // of the whole choice so far; with stream only of answers that end with all of it
+  std::vector<CallText> calls{};  // whole, as `text`
+  std::uint64_t tokens = 0;       // so far
   std::uint64_t reasoning_tokens = 0;
   bool has_begun = false;
   bool has_ended = false;
@@ -72,11 +86,16 @@ class TextAnswer : public ApiAnswer {
 
  private:
   void start(AnswerOutput& out);  // begin(), before the first event
+  // Text behind the reasoning, and the calls in it; at_end: with what was held back.
+  std::vector<ChoiceText> read_calls(std::uint32_t choice, std::string content, bool at_end);
+  // What a part adds to the whole of its choice, where that is kept.
+  void keep(ChoiceState& choice, const ChoiceText& text) const;
+  std::string call_id(std::uint32_t choice, std::size_t call) const;
   // Where events go: into `out`, after begin(). Of several prompts (then begin() writes nothing) they are held until
   // each has been admitted, as one that is refused refuses them all.
   [[nodiscard]] std::string& events_to(AnswerOutput& out);
   [[nodiscard]] bool all_admitted() const;
-  ChoiceText split(ChoiceState& choice, actors::TokenRun&& run);
+  std::vector<ChoiceText> split(std::uint32_t choice, actors::TokenRun&& run);
 
   ApiCall call_;
   AnswerFacts facts_;
@@ -89,8 +108,8 @@ class TextAnswer : public ApiAnswer {
   bool finished_ = false;
 };
 
-// The name of an outcome as OpenAI's finish_reason: "stop" or "length".
-[[nodiscard]] std::string_view finish_reason(scheduler::Outcome outcome);
+// How a choice ended, as OpenAI's finish_reason: "stop", "length" or "tool_calls".
+[[nodiscard]] std::string_view finish_reason(const ChoiceState& choice);
 // A finite logprob: OpenAI's -9999 for what has no probability.
 [[nodiscard]] float shown_logprob(float logprob);
 [[nodiscard]] std::string server_sent_event(std::string_view name, std::string_view json);

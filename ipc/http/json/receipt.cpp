@@ -259,7 +259,7 @@ void read_answer(Members& members, Proof& proof) {
   for (std::uint32_t number = 0; number < 100; ++number)  // those of kind done
     if (const auto outcome = scheduler::outcome_from_number(number); outcome && scheduler::info(*outcome).name == end)
       return void(proof.outcome = *outcome);
-  members.wrong("end", "how an answer ends: eos, stop_id, stop_string, length, cancelled or deadline");
+  members.wrong("end", "how an answer ends: eos, stop_id, stop_string, length, cancelled, deadline or tool_call");
 }
 
 void read_receipt(Members& members, Proof& proof) {

@@ -1,5 +1,10 @@
 #include "actors/serving/answer.h"
 
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
 #include <catch2/catch.hpp>
 
 #include "engine/formats/model_file.h"
@@ -138,6 +143,45 @@ TEST_CASE("answer: stop strings are looked for behind the reasoning, in what a c
   CHECK(ended("<|a|>x<|e|><|final|>y final z", {"final"}, false, channels) ==
         Ended{" <|a|>x<|e|><|final|>y ", "final"});
   CHECK(ended("<|final|>y final z", {"final"}, false, channels) == Ended{" <|final|>y ", "final"});
+}
+
+TEST_CASE("answer: it ends behind the last call that it may have, and counts calls and their tokens") {
+  const auto tokenizer = vocabulary();
+  const auto tools = std::make_shared<const engine::chat::ToolSet>();
+  const auto* const format = engine::chat::find_tool_format("hermes");
+  const std::string call = "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": [1]}}</tool_call>";
+  const auto read = [&](const std::string& text, std::size_t most) {
+    auto answer = std::make_unique<AnswerText>(tokenizer, std::vector<std::string>{}, std::vector<TokenId>{},
+                                               AnswerText::Behind{{"<think>", "</think>"}, false}, 0,
+                                               AnswerText::Calls{format, tools, most});
+    std::string said;
+    bool has_ended = false;
+    for (const TokenId id : ids_of(*tokenizer, text)) {
+      const auto piece = answer->push(id);
+      said += piece.text;
+      has_ended = piece.has_all_calls;
+      if (has_ended) break;
+    }
+    if (!has_ended) said += answer->finish().text;
+    return std::tuple(std::move(answer), said, has_ended);
+  };
+  const auto [single, single_text, single_ended] = read("So." + call + call, 1);
+  CHECK(single_ended);
+  CHECK(single->num_calls() == 1);
+  CHECK(single_text.find("[1]}}") != std::string::npos);
+  CHECK(single_text.find("</tool_call><tool_call>") == std::string::npos);
+
+  const auto [several, several_text, several_ended] = read("So." + call + call, 8);
+  CHECK_FALSE(several_ended);
+  CHECK(several->num_calls() == 2);
+  CHECK(several_text == " So." + call + call);
+  const auto num_tokens = static_cast<std::uint32_t>(ids_of(*tokenizer, "So." + call + call).size());
+  CHECK(several->num_call_tokens() > num_tokens / 3);
+  CHECK(several->num_call_tokens() < num_tokens);
+
+  const auto [thought, thought_text, thought_ended] = read("<think>" + call + "</think>No.", 1);
+  CHECK_FALSE(thought_ended);
+  CHECK(thought->num_calls() == 0);
 }
 
 TEST_CASE("answer: without a vocabulary there is no text") {

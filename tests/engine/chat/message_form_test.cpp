@@ -1,5 +1,8 @@
 // In which form a template reads what messages say, and what of it does not reach the prompt.
+#include <fstream>
+#include <iterator>
 #include <string>
+#include <tuple>
 
 #include <catch2/catch.hpp>
 
@@ -7,6 +10,7 @@
 #include "engine/chat/template.h"
 #include "engine/compute/interrupt.h"
 #include "tests/engine/chat/rendered.h"
+#include "tests/support/shared_data.h"
 
 namespace troupe::engine::chat {
 namespace {
@@ -79,6 +83,79 @@ TEST_CASE("a template that tests for none is given none, others are not") {
   CHECK(takes(kTexts) == std::pair(false, false));  // writes None
   CHECK(takes("{% for m in messages %}{{ m.content | tojson }}{% endfor %}") == std::pair(false, false));  // null
   CHECK(takes("{% for m in messages %}{{ '' + m.content }}{% endfor %}") == std::pair(false, false));      // fails
+}
+
+TEST_CASE("places and neighbours that a template refuses, or writes nothing of, are found out") {
+  const auto taken = [](std::string_view source) {
+    const MessageForm form = form_of(source);
+    return std::tuple(form.reads("system"), form.takes_second_system, form.takes_later_system, form.single_roles);
+  };
+  const auto refuses = [](const std::string& condition) {
+    return "{% for m in messages %}{% if " + condition +
+           " %}{{ raise_exception('no') }}{% endif %}{{ m.content }}{% endfor %}";
+  };
+  const Roles both = {"user", "assistant"};
+  CHECK(taken(kTexts) == std::tuple(true, true, true, Roles{}));
+  CHECK(taken(kParts) == std::tuple(true, true, true, Roles{}));
+  CHECK(taken(refuses("m.role == 'system' and not loop.first")) == std::tuple(true, false, false, Roles{}));
+  CHECK(taken(refuses("m.role == 'system' and not loop.first and loop.previtem.role == 'user'")) ==
+        std::tuple(true, true, false, Roles{}));
+  CHECK(taken(refuses("m.role == 'system' and not loop.first and loop.previtem.role == 'system'")) ==
+        std::tuple(true, false, true, Roles{}));
+  CHECK(taken(refuses("m.role == 'system'")) == std::tuple(false, false, false, Roles{}));
+  CHECK(taken(refuses("m.role != 'system' and not loop.first and loop.previtem.role == m.role")) ==
+        std::tuple(true, true, true, both));
+  CHECK(taken(refuses("m.role == 'user' and not loop.first and loop.previtem.role == 'user'")) ==
+        std::tuple(true, true, true, Roles{"user"}));
+  // Without an error: the first of the system alone, the last one alone, none, and the last message of all.
+  CHECK(taken("{% for m in messages %}{% if m.role != 'system' or loop.first %}{{ m.content }}{% endif %}"
+              "{% endfor %}") == std::tuple(true, false, false, Roles{}));
+  CHECK(taken("{% set ns = namespace(s='') %}{% for m in messages if m.role == 'system' %}{% set ns.s = m.content %}"
+              "{% endfor %}{{ ns.s }}{% for m in messages if m.role != 'system' %}{{ m.content }}{% endfor %}") ==
+        std::tuple(true, false, false, Roles{}));
+  CHECK(taken("{% for m in messages if m.role != 'system' %}{{ m.content }}{% endfor %}") ==
+        std::tuple(false, false, false, Roles{}));
+  CHECK(taken("{{ messages[-1].content }}") == std::tuple(false, false, false, both));
+}
+
+TEST_CASE("a template that has the word developer is asked whether it writes what developers say") {
+  CHECK(form_of("{% for m in messages %}{{ m.content }}{# developer #}{% endfor %}").reads("developer"));
+  CHECK_FALSE(
+      form_of("{% for m in messages if m.role != 'developer' %}{{ m.content }}{% endfor %}").reads("developer"));
+}
+
+TEST_CASE("the places that published templates refuse are found out in the time of a trial") {
+  struct Expected {
+    const char* name;
+    bool reads_system, takes_second, takes_later, takes_neighbours;
+  };
+  for (const Expected& each : {Expected{"Qwen3.5-4B", true, false, false, true},
+                               {"mistralai-Mistral-Nemo-Instruct-2407", true, false, false, false},
+                               {"mistralai-Ministral-3-14B-Reasoning-2512", true, false, false, false},
+                               {"google-gemma-2-2b-it", false, false, false, false},
+                               {"openai-gpt-oss-120b", true, false, false, true},
+                               {"HuggingFaceTB-SmolLM3-3B", true, false, false, true},
+                               {"MiniMax-M2", true, false, false, true},
+                               {"unsloth-mistral-Devstral-Small-2507", true, true, true, true},
+                               {"GLM-4.7-Flash", true, true, true, true},
+                               {"NousResearch-Hermes-3-Llama-3.1-8B-tool_use", true, true, true, true},
+                               {"LFM2.5-8B-A1B", true, true, true, true},
+                               {"Kimi-K2-Instruct", true, true, true, true}}) {
+    const auto path = troupe::test::shared_file("thirdparty/templates/" + std::string(each.name) + ".jinja");
+    if (!path) continue;
+    std::ifstream file(*path, std::ios::binary);
+    const auto made = ChatTemplate::parse(std::string(std::istreambuf_iterator<char>(file), {}), each.name);
+    REQUIRE((made ? "" : made.error().message) == "");
+    INFO(each.name);
+    TimeBudget time = trial_time();
+    REQUIRE((*made)->try_out(time));
+    const MessageForm& form = (*made)->form();
+    CHECK(form.reads("system") == each.reads_system);
+    CHECK(form.takes_second_system == each.takes_second);
+    CHECK(form.takes_later_system == each.takes_later);
+    CHECK(form.takes_neighbours("user") == each.takes_neighbours);
+    CHECK(form.takes_neighbours("assistant") == each.takes_neighbours);
+  }
 }
 
 TEST_CASE("a content of which nothing is in the prompt is named, whatever the template makes of the others") {

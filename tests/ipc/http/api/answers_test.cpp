@@ -506,6 +506,8 @@ TEST_CASE("Anthropic's messages stream blocks of thinking and of text") {
         R"("signature":""}})"
         "\n\nevent: content_block_delta\n"
         R"(data: {"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"hm"}})"
+        "\n\nevent: content_block_delta\n"
+        R"(data: {"type":"content_block_delta","index":0,"delta":{"type":"signature_delta","signature":"unsigned"}})"
         "\n\nevent: content_block_stop\n"
         R"(data: {"type":"content_block_stop","index":0})"
         "\n\nevent: content_block_start\n"

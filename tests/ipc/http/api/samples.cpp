@@ -71,6 +71,7 @@ void write_answer(const Sample& sample, const std::vector<std::string>& texts, O
   const std::uint32_t num_choices = call.request.num_choices;
   const bool with_logprobs = call.logprobs;
   AnswerFacts facts{.id = "1", .created = 1700000000, .model = "m", .fingerprint = "f"};
+  facts.tool_format = engine::chat::find_tool_format("hermes");
   facts.token_bytes = [](TokenId id) { return std::string(1, static_cast<char>(id == 2 ? 0xff : 'a')); };
   const auto answer = make_answer(std::move(call), std::move(facts));
   std::string bytes;
@@ -117,9 +118,18 @@ void write_samples() {
        R"(,"instructions":"i","metadata":{"k":"v"},"temperature":0.5,"top_p":0.5,"max_output_tokens":9,"user":"u",)"
        R"("reasoning":{"effort":"low"},"include":["message.output_text.logprobs"],"top_logprobs":2,)"
        R"("tool_choice":"none","parallel_tool_calls":false,"prompt_cache_key":"k","safety_identifier":"s")",
+       "Response", "ResponseStreamEvent"},
+      {Endpoint::chat_completions, R"(,"tools":[{"type":"function","function":{"name":"f"}}])",
+       "CreateChatCompletionResponse", "CreateChatCompletionStreamResponse"},
+      {Endpoint::responses,
+       R"(,"tools":[{"type":"function","name":"f","parameters":{"type":"object"},"strict":false}],"tool_choice":"auto")",
        "Response", "ResponseStreamEvent"}};
   const std::vector<std::vector<std::string>> answers = {
-      {}, {"a", "", "b"}, {"<think>why", "</think>so"}, {"<think>why"}};
+      {},
+      {"a", "", "b"},
+      {"<think>why", "</think>so"},
+      {"<think>why"},
+      {"So. <tool_call>{\"name\": \"f\", \"arg", "uments\": {\"a\": 1}}</tool_call>", "<tool_call>{\"name\": \"f\"}"}};
   for (const Sample& sample : samples)
     for (const auto& texts : answers)
       for (const Outcome outcome : {Outcome::eos, Outcome::length, Outcome::stop_string}) {
