@@ -26,6 +26,7 @@ TEST_CASE("the numbers of outcomes, which are on the wire, do not change") {
       {4, "length"},
       {5, "cancelled"},
       {6, "deadline"},
+      {7, "tool_call"},
       {100, "invalid_argument"},
       {101, "too_long"},
       {102, "never_fits"},
@@ -49,7 +50,7 @@ TEST_CASE("the numbers of outcomes, which are on the wire, do not change") {
     REQUIRE(outcome.has_value());
     REQUIRE(info(*outcome).name == name);
   }
-  for (std::uint32_t number : {0u, 7u, 99u, 111u, 206u, 65637u}) REQUIRE_FALSE(outcome_from_number(number).has_value());
+  for (std::uint32_t number : {0u, 8u, 99u, 111u, 206u, 65637u}) REQUIRE_FALSE(outcome_from_number(number).has_value());
 }
 
 TEST_CASE("the kind of an outcome shows in its number, exit code and HTTP status") {
