@@ -197,7 +197,7 @@ test('errors have the class, the parameter and the code that the client knows', 
   const refused = [
     [() => client.chat.completions.create({ ...chat, temperature: -1 }), OpenAI.BadRequestError, 'temperature'],
     [() => client.chat.completions.create({ ...chat, temprature: 1 }), OpenAI.BadRequestError, 'temprature'],
-    [() => client.chat.completions.create({ ...chat, tools: [{ type: 'function', function: { name: 'f' } }] }),
+    [() => client.chat.completions.create({ ...chat, tools: [{ type: 'function', function: { name: 'a b' } }] }),
       OpenAI.BadRequestError, 'tools'],
     [() => client.chat.completions.create({ ...chat, stream: true, model: 'other' }), OpenAI.NotFoundError, 'model'],
     [() => client.responses.create({ model, input: 'x', previous_response_id: 'resp_1' }), OpenAI.BadRequestError,
