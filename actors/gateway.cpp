@@ -163,7 +163,7 @@ class GatewayImpl final : public Gateway {
     if (!unit) return;
     if (const auto granted = streams_.grant(id, tokens, std::chrono::steady_clock::now())) unit->credit(id, *granted);
   }
-  scheduler::RequestLoad room_of(const scheduler::Tenant& tenant) const override;
+  scheduler::RequestLoad room_of(const scheduler::Tenant& tenant) override;
   Readiness readiness() const override { return models_.readiness(); }
   double load_fraction() const override { return models_.default_unit()->state().fraction(); }
   bool is_making_progress() const override { return models_.is_making_progress(std::chrono::steady_clock::now()); }
@@ -336,13 +336,13 @@ GatewayImpl::~GatewayImpl() {
 }
 
 // A token has a byte at least. Texts to embed and their vectors wait as texts do; their own limit refuses by itself.
-scheduler::RequestLoad GatewayImpl::room_of(const scheduler::Tenant& tenant) const {
+scheduler::RequestLoad GatewayImpl::room_of(const scheduler::Tenant& tenant) {
   const auto share = [&](std::uint64_t limit) { return scheduler::share_of(limit, tenant.is_owner); };
-  return {.live = options_.max_requests_per_user,
-          .waiting = share(options_.max_queued_requests),
-          .prompt_bytes = std::min(share(options_.max_queued_tokens), share(options_.max_queued_text_bytes)),
-          .texts = share(options_.max_queued_texts),
-          .vector_bytes = share(options_.max_queued_text_bytes)};
+  scheduler::RequestLoad room = streams_.room_of(tenant, std::chrono::steady_clock::now());
+  room.prompt_bytes = std::min(share(options_.max_queued_tokens), share(options_.max_queued_text_bytes));
+  room.texts = share(options_.max_queued_texts);
+  room.vector_bytes = share(options_.max_queued_text_bytes);
+  return room;
 }
 
 // For a request that does not say how long its answer may be.

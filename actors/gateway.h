@@ -60,7 +60,7 @@ class Gateway {
   virtual void credit(RequestId id, std::uint64_t tokens) = 0;
 
   // What a tenant's requests may take together so that no limit refuses one of them for the others (a rule's apart).
-  virtual scheduler::RequestLoad room_of(const scheduler::Tenant& tenant) const = 0;
+  virtual scheduler::RequestLoad room_of(const scheduler::Tenant& tenant) = 0;
   // Of the server: ready while any of its models is, failed once all are.
   virtual Readiness readiness() const = 0;
   virtual double load_fraction() const = 0;  // of the default model

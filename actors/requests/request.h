@@ -116,6 +116,8 @@ struct Request {
   // Whether the request says how long its answer may be; else a default of its tenant, of the model or of the server is
   // taken where there is one.
   bool has_max_tokens = false;
+  // It came when its tenant had room for it (Gateway::room_of()), so it leaves none to those that are refused later.
+  bool has_place = false;
   std::uint32_t first_choice = 0;         // answer i draws as choice first_choice + i of a request for several
   engine::SpeculationChoice speculation;  // never changes the answer
   // What the caller believes to be the answer, or its beginning: as long as it is, steps verify its tokens instead of a

@@ -53,7 +53,7 @@ std::optional<scheduler::Refusal> RequestLimits::take_queue_room(const Request& 
                                    .wants_answer = request.kind() == WorkKind::generate};
   Held& first = *choices.front();
   first.content = content_of(request);
-  first.came_back = accounts_.comes_back(tenant, first.content, seconds_of(now));
+  first.came_back = accounts_.comes_back(tenant, first.content, seconds_of(now)) || request.has_place;
   if (auto refused = accounts_.queue(caller(request, first), arrival, seconds_of(now))) return refused;
   const std::uint64_t share = scheduler::share_of(queued_requests_.limit(), tenant.is_owner);
   const std::uint64_t for_others = accounts_.places_for_others(caller(request, first), share, seconds_of(now));
@@ -110,6 +110,12 @@ std::optional<scheduler::Refusal> RequestLimits::check_parked(const Request& req
   auto refused = parked_.check_share(request.tenant);
   if (!refused) return std::nullopt;
   return with_retry(*std::move(refused), request, held, now);
+}
+
+scheduler::RequestLoad RequestLimits::room_of(const scheduler::Tenant& tenant, TimePoint now) {
+  const std::uint64_t waiting = scheduler::share_of(queued_requests_.limit(), tenant.is_owner);
+  return {.live = accounts_.most_live(tenant, seconds_of(now)),
+          .waiting = waiting - accounts_.places_for_others(tenant, waiting, seconds_of(now))};
 }
 
 void RequestLimits::leave_queue(TenantId tenant, Held& held) {

@@ -13,6 +13,7 @@
 #include "actors/requests/request.h"
 #include "config/options/server_limits.h"
 #include "scheduler/shares/admission.h"
+#include "scheduler/shares/request_line.h"
 #include "scheduler/shares/shared_limit.h"
 #include "scheduler/shares/tenant_accounts.h"
 
@@ -28,7 +29,7 @@ class RequestLimits {
     std::uint64_t charged_prompt = 0;  // tokens taken from the tenant's of this minute
     std::uint64_t embed_bytes = 0;
     // Of the first choice only (scheduler::Caller): content_of() of the request, and whether it is a retry at the time
-    // that a refusal named.
+    // that a refusal named, or has its place already.
     std::uint64_t content = 0;
     bool came_back = false;
   };
@@ -46,6 +47,9 @@ class RequestLimits {
                                                      TimePoint now);
   // A tenant with a full share of parked streams begins no other.
   std::optional<scheduler::Refusal> check_parked(const Request& request, const Held& held, TimePoint now);
+
+  // StreamTable::room_of().
+  scheduler::RequestLoad room_of(const scheduler::Tenant& tenant, TimePoint now);
 
   void leave_queue(TenantId tenant, Held& held);  // it runs, is parked or ends; calls after the first change nothing
   void end(const Request& request, const Held& held, bool has_run, bool is_refused, TimePoint now);

@@ -140,6 +140,11 @@ class StreamTable {
   // The unit's live requests whose texts are not encoded yet (`received` or `encoding`), ascending. Only the first
   // choice of each.
   std::vector<RequestId> unassigned(UnitId unit) const;
+  // How many requests of the tenant may be live, and wait, beside what is kept for others: Gateway::room_of().
+  scheduler::RequestLoad room_of(const scheduler::Tenant& tenant, TimePoint now) {
+    const std::lock_guard lock(mutex_);
+    return limits_.room_of(tenant, now);
+  }
 
   // The limits of the tenant (scheduler::TenantAccounts) and those that all share. Each call returns the refusal if a
   // limit or the tenant's share is reached; nullopt also if the stream has ended. Repeated calls change nothing.

@@ -105,6 +105,7 @@ void HttpConnection::cancel_with_client(actors::CancelFlag flag) {
 void HttpConnection::submit(std::vector<actors::Request> requests, std::unique_ptr<api::ApiAnswer> answer) {
   for (actors::Request& each : requests) {
     each.client_id = answering_->id;
+    each.has_place = answering_->has_place;
     // It counts from the request's arrival.
     if (each.deadline)
       each.deadline = std::max(*each.deadline - std::chrono::round<std::chrono::milliseconds>(answering_->waited),

@@ -405,6 +405,7 @@ asio::awaitable<void> HttpConnection::wait_in_line(const Asked& asked, std::size
     answering_->waited = Clock::now() - begun;
   }
   if (closing_) co_return;
+  answering_->has_place = has_room();
   answering_->held = tally_->line.take(load);
 }
 

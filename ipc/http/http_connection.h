@@ -52,6 +52,7 @@ class HttpConnection final : public Connection, private Exchange {
     api::StreamSilence silence;                            // of an answer in pieces
     std::size_t num_admitted = 0;                          // choices
     Clock::duration waited{};                              // in wait_in_line()
+    bool has_place = false;                                // Request::has_place
     scheduler::RequestLine::Held held;                     // until it has a stream, which takes it over
   };
 

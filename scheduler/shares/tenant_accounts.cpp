@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "config/assert.h"
+#include "scheduler/shares/shared_limit.h"
 
 namespace troupe::scheduler {
 namespace {
@@ -22,6 +23,10 @@ constexpr double kSpread = 1.3;
 
 std::string for_retries(std::uint64_t places) {
   return places == 0 ? "" : fmt::format(", {} of them for requests that were refused before", places);
+}
+
+std::string for_owner(std::uint64_t places) {
+  return places == 0 ? "" : fmt::format(", {} of them for the owner's", places);
 }
 
 const TenantLimits& limits_of(const Tenant& tenant) {
@@ -126,13 +131,16 @@ std::optional<Refusal> TenantAccounts::admit(const Caller& caller, std::uint32_t
   if (count == 0) return std::nullopt;
   Account& account = account_of(caller.tenant.id, now);
   const std::uint32_t live = account.requests.live();
+  account.has_owner = account.has_owner || caller.tenant.is_owner;
   const std::uint64_t kept = kept_places(account, caller, max_requests_, now);
-  if (live + count + kept > max_requests_) {
-    const bool never = count > max_requests_;
+  const std::uint64_t owners = kept_for_owner(account, caller);
+  if (live + count + kept + owners > max_requests_) {
+    const bool never = count + owners > max_requests_;
     Refusal refusal = over("max_requests_per_user", max_requests_,
                            never ? kNever : wait_for_places(account, account.requests, count, now),
-                           fmt::format("{} has {} requests here, and may have {} (max_requests_per_user){}; {}",
+                           fmt::format("{} has {} requests here, and may have {} (max_requests_per_user){}{}; {}",
                                        name_of(caller.tenant), live, max_requests_, for_retries(kept),
+                                       for_owner(owners),
                                        never ? "ask for fewer answers" : "wait until one has ended"));
     expect_retry(account, caller, refusal, 0, now);
     return refusal;
@@ -150,6 +158,15 @@ void TenantAccounts::end(TenantId tenant, bool served, double now) {
 std::uint32_t TenantAccounts::live(TenantId tenant) const {
   const auto found = accounts_.find(tenant);
   return found == accounts_.end() ? 0 : found->second.requests.live();
+}
+
+std::uint64_t TenantAccounts::most_live(const Caller& caller, double now) {
+  Account& account = account_of(caller.tenant.id, now);
+  return max_requests_ - kept_places(account, caller, max_requests_, now) - kept_for_owner(account, caller);
+}
+
+std::uint64_t TenantAccounts::kept_for_owner(const Account& account, const Caller& caller) const {
+  return account.has_owner && !caller.tenant.is_owner ? kept_for_owner_of(max_requests_) : 0;
 }
 
 std::optional<Refusal> TenantAccounts::take_prompt(const Caller& caller, std::uint64_t tokens, double now) {
@@ -234,7 +251,7 @@ double TenantAccounts::wait_for_places(Account& account, DrainRate& requests, do
 
 bool TenantAccounts::Account::says_nothing(double now) {
   const auto is_full = [&](const std::optional<TokenBucket>& bucket) { return !bucket || bucket->is_full(now); };
-  return queued == 0 && requests.live() == 0 && reserved_until <= now && retries.empty(now) && is_full(prompt) &&
+  return !has_owner && queued == 0 && requests.live() == 0 && reserved_until <= now && retries.empty(now) && is_full(prompt) &&
          is_full(answer);
 }
 

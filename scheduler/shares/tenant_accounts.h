@@ -28,7 +28,7 @@ struct Caller {
 
   const Tenant& tenant;
   std::uint64_t content;
-  bool came_back;  // what comes_back() said
+  bool came_back;  // what comes_back() said, or that it has a place already
 };
 
 // A request at its arrival.
@@ -66,8 +66,11 @@ class TenantAccounts {
   // Choices that were counted as waiting do not wait any more.
   void unqueue(TenantId tenant, std::uint32_t count = 1);
 
-  // Counts so many more live requests, from admission to end.
+  // Counts so many more live requests, from admission to end. Guests with the tenant of an owner who has sent requests
+  // (over TCP the server's own user may have them) leave a part to it: kept_for_owner_of().
   [[nodiscard]] std::optional<Refusal> admit(const Caller& caller, std::uint32_t count, double now);
+  // So many live requests this caller's may become.
+  [[nodiscard]] std::uint64_t most_live(const Caller& caller, double now);
   // One that was admitted (asserted) has ended. served: it was computed.
   void end(TenantId tenant, bool served, double now);
   [[nodiscard]] std::uint32_t live(TenantId tenant) const;
@@ -93,6 +96,7 @@ class TenantAccounts {
     double reserved_until = 0;  // when the last refused request has a place
     std::optional<TokenBucket> prompt, answer;
     ExpectedRetries retries{};
+    bool has_owner = false;  // it has sent requests
 
     [[nodiscard]] bool says_nothing(double now);
   };
@@ -102,6 +106,7 @@ class TenantAccounts {
   static void expect_retry(Account& account, const Caller& caller, const Refusal& refusal, std::uint64_t tokens,
                            double now);
   static std::uint64_t kept_places(Account& account, const Caller& caller, std::uint64_t limit, double now);
+  std::uint64_t kept_for_owner(const Account& account, const Caller& caller) const;
   static std::optional<Refusal> check_prompt(Account& account, const Caller& caller, std::uint64_t tokens, double now);
 
   std::uint32_t max_requests_;

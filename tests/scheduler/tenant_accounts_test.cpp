@@ -40,6 +40,26 @@ TEST_CASE("accounts: each tenant's live requests are counted apart, and choices 
   CHECK(accounts.live(TenantId{99}) == 0);
 }
 
+TEST_CASE("accounts: guests with an owner's tenant leave it a part of its live requests, and places to what comes back") {
+  TenantAccounts accounts(20);
+  const Tenant owner{.id = kPlain.id, .is_owner = true};
+  CHECK(accounts.most_live(kPlain, 0) == 20);
+  REQUIRE_FALSE(accounts.admit(owner, 1, 0));
+  CHECK(accounts.most_live(kPlain, 0) == 19);
+  CHECK(accounts.most_live(owner, 0) == 20);
+  CHECK_FALSE(accounts.admit(kPlain, 18, 0));
+  const auto refused = accounts.admit(kPlain, 1, 0);
+  REQUIRE(refused);
+  CHECK(refused->message ==
+        "user 7 has 19 requests here, and may have 20 (max_requests_per_user), 1 of them for the owner's; wait until "
+        "one has ended");
+  CHECK(accounts.admit(kPlain, 20, 0)->retry_after == std::numeric_limits<double>::infinity());
+  CHECK_FALSE(accounts.admit(owner, 1, 0));
+  REQUIRE(accounts.admit({owner, 5}, 1, 0));  // told to come back
+  CHECK(accounts.most_live(kPlain, 1) == 18);
+  CHECK(accounts.most_live({owner, 6, true}, 1) == 20);
+}
+
 TEST_CASE("accounts: waiting requests are refused beyond max_queued, with its name and value") {
   TenantAccounts accounts(100);
   const Tenant tenant = tenant_with({.max_queued = 3});
