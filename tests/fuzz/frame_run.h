@@ -31,7 +31,7 @@ class JudgingGateway final : public actors::Gateway {
   void status(std::function<void(actors::StatusSnapshot)> done) override;
   std::shared_ptr<const actors::ServedModel> model(const std::string&) const override { return served_; }
   std::vector<actors::ModelDescription> models() const override;
-  scheduler::RequestLoad room_of(const scheduler::Tenant&) const override { return {}; }
+  scheduler::RequestLoad room_of(const scheduler::Tenant&) override { return {}; }
   actors::CancelFlag tokenize(actors::TextRequest request, std::string text, engine::EncodeOptions options,
                               actors::OnTokenized done) override;
   actors::CancelFlag detokenize(actors::TextRequest request, std::vector<TokenId> ids,

@@ -83,7 +83,7 @@ class FakeGateway final : public actors::Gateway {
   }
   // Of a guest; set before the first client connects.
   scheduler::RequestLoad room = kUnlimited;
-  scheduler::RequestLoad room_of(const scheduler::Tenant& tenant) const override {
+  scheduler::RequestLoad room_of(const scheduler::Tenant& tenant) override {
     return tenant.is_owner ? kUnlimited : room;
   }
   actors::Readiness readiness() const override { return actors::Readiness::ready; }
