@@ -136,12 +136,11 @@ std::optional<Refusal> TenantAccounts::admit(const Caller& caller, std::uint32_t
   const std::uint64_t owners = kept_for_owner(account, caller);
   if (live + count + kept + owners > max_requests_) {
     const bool never = count + owners > max_requests_;
-    Refusal refusal = over("max_requests_per_user", max_requests_,
-                           never ? kNever : wait_for_places(account, account.requests, count, now),
-                           fmt::format("{} has {} requests here, and may have {} (max_requests_per_user){}{}; {}",
-                                       name_of(caller.tenant), live, max_requests_, for_retries(kept),
-                                       for_owner(owners),
-                                       never ? "ask for fewer answers" : "wait until one has ended"));
+    Refusal refusal = over(
+        "max_requests_per_user", max_requests_, never ? kNever : wait_for_places(account, account.requests, count, now),
+        fmt::format("{} has {} requests here, and may have {} (max_requests_per_user){}{}; {}", name_of(caller.tenant),
+                    live, max_requests_, for_retries(kept), for_owner(owners),
+                    never ? "ask for fewer answers" : "wait until one has ended"));
     expect_retry(account, caller, refusal, 0, now);
     return refusal;
   }
@@ -251,8 +250,8 @@ double TenantAccounts::wait_for_places(Account& account, DrainRate& requests, do
 
 bool TenantAccounts::Account::says_nothing(double now) {
   const auto is_full = [&](const std::optional<TokenBucket>& bucket) { return !bucket || bucket->is_full(now); };
-  return !has_owner && queued == 0 && requests.live() == 0 && reserved_until <= now && retries.empty(now) && is_full(prompt) &&
-         is_full(answer);
+  return !has_owner && queued == 0 && requests.live() == 0 && reserved_until <= now && retries.empty(now) &&
+         is_full(prompt) && is_full(answer);
 }
 
 // Forgets accounts when their number has doubled, which makes it O(1) for each new one.

@@ -40,7 +40,8 @@ TEST_CASE("accounts: each tenant's live requests are counted apart, and choices 
   CHECK(accounts.live(TenantId{99}) == 0);
 }
 
-TEST_CASE("accounts: guests with an owner's tenant leave it a part of its live requests, and places to what comes back") {
+TEST_CASE(
+    "accounts: guests with an owner's tenant leave it a part of its live requests, and places to what comes back") {
   TenantAccounts accounts(20);
   const Tenant owner{.id = kPlain.id, .is_owner = true};
   CHECK(accounts.most_live(kPlain, 0) == 20);
