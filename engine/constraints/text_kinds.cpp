@@ -1,6 +1,7 @@
 #include "engine/constraints/text_kinds.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "config/utf8.h"
 
@@ -8,7 +9,7 @@ namespace troupe::engine::constraints {
 namespace {
 
 // Expressions that one level of a search may hold.
-constexpr std::size_t kMaxLevel = 12;
+constexpr std::size_t kMaxLevel = 128;
 
 constexpr bool is_lower(std::uint8_t byte) { return byte >= 'a' && byte <= 'z'; }
 constexpr bool is_word(std::uint8_t byte) {
@@ -115,7 +116,8 @@ TextDepth TextDepths::of(RegexId id, TextKind kind) {
 }
 
 TextDepth TextDepths::searched(RegexId id, TextKind kind) {
-  std::vector<RegexId> level{id}, all{id};
+  std::vector<RegexId> level{id};
+  std::unordered_set<RegexId> all{id};
   bool some_end = false;
   std::uint32_t shortest = 0;
   for (std::uint8_t depth = 0; depth < kMaxTextDepth; ++depth) {
@@ -131,12 +133,9 @@ TextDepth TextDepths::searched(RegexId id, TextKind kind) {
     next.erase(std::unique(next.begin(), next.end()), next.end());
     if (some_stop) return {depth, next.empty() && !some_end, shortest};
     for (const RegexId each : next) shortest = std::max(shortest, pool_->shortest(each));
-    std::vector<RegexId> fresh;
-    for (const RegexId each : next)
-      if (std::find(all.begin(), all.end(), each) == all.end()) fresh.push_back(each);
-    if (fresh.empty()) return {kEveryDepth, false, shortest};
+    std::erase_if(next, [&](RegexId each) { return !all.insert(each).second; });
+    if (next.empty()) return {kEveryDepth, false, shortest};
     if (next.size() > kMaxLevel) return {static_cast<std::uint8_t>(depth + 1), false, shortest};
-    all.insert(all.end(), fresh.begin(), fresh.end());
     level = std::move(next);
   }
   return {kMaxTextDepth, false, shortest};
