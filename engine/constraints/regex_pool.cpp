@@ -28,6 +28,7 @@ struct Expression {
   std::uint32_t min = 0, max = 0;                   // repeat
   std::uint32_t shortest = 0;                       // if is_known
   bool is_known = false;                            // shortest
+  const std::uint8_t* division = nullptr;           // Impl::division(), once asked for
   const std::uint8_t* classes = nullptr;            // of raw_targets; null: not derived yet
   std::vector<RegexId> raw_targets = {};            // derivatives, also those that match nothing
   std::vector<RegexId> targets = {};                // the same with kNoText for those
@@ -46,20 +47,25 @@ struct ClassesHash {
   }
 };
 
+struct MeetingHash {
+  std::size_t operator()(const std::pair<const std::uint8_t*, const std::uint8_t*>& pair) const {
+    return mixed(reinterpret_cast<std::uintptr_t>(pair.first), reinterpret_cast<std::uintptr_t>(pair.second));
+  }
+};
+
 // Numbers the distinct values in the order in which the bytes meet them.
 template <class KeyOf>
 Classes numbered(KeyOf key_of) {
   Classes classes;
-  std::unordered_map<std::uint64_t, std::uint8_t> numbers;
-  std::uint64_t last_key = 0;
-  std::uint8_t last = 0;
+  std::array<std::uint64_t, 256> keys;
+  std::size_t num_keys = 0, last = 0;
   for (unsigned byte = 0; byte < 256; ++byte) {
     const std::uint64_t key = key_of(byte);
-    if (byte == 0 || key != last_key) {
-      last = numbers.try_emplace(key, static_cast<std::uint8_t>(numbers.size())).first->second;
-      last_key = key;
+    if (num_keys == 0 || key != keys[last]) {
+      last = static_cast<std::size_t>(std::find(keys.begin(), keys.begin() + num_keys, key) - keys.begin());
+      if (last == num_keys) keys[num_keys++] = key;
     }
-    classes[byte] = last;
+    classes[byte] = static_cast<std::uint8_t>(last);
   }
   return classes;
 }
@@ -78,6 +84,7 @@ struct RegexPool::Impl {
   std::vector<DigitTable> tables;
   std::unordered_multimap<std::uint64_t, RegexId> ids;  // by hash
   std::unordered_set<Classes, ClassesHash> all_classes;
+  std::unordered_map<std::pair<const std::uint8_t*, const std::uint8_t*>, const std::uint8_t*, MeetingHash> meetings;
   std::size_t table_bytes = 0;
 
   const std::uint8_t* kept(const Classes& classes) { return all_classes.insert(classes).first->data(); }
@@ -88,10 +95,18 @@ struct RegexPool::Impl {
 
   // The division of the bytes by which derivatives of `id` may differ: a superset of what tells them apart.
   const std::uint8_t* division(RegexId id) {
+    Expression& each = expressions[id];
+    if (each.classes != nullptr) return each.classes;
+    if (each.division == nullptr) each.division = new_division(id);
+    return each.division;
+  }
+
+  const std::uint8_t* new_division(RegexId id) {
     const std::uint8_t* result = nullptr;
     for (;;) {
       const Expression& each = expressions[id];
       if (each.classes != nullptr) return met(result, each.classes);
+      if (each.division != nullptr) return met(result, each.division);
       switch (each.kind) {
         case RegexKind::none:
         case RegexKind::empty:
@@ -127,7 +142,10 @@ struct RegexPool::Impl {
 
   const std::uint8_t* met(const std::uint8_t* first, const std::uint8_t* second) {
     if (first == nullptr || first == second) return second;
-    return kept(numbered([&](unsigned byte) { return std::uint64_t{first[byte]} * 256 + second[byte]; }));
+    const auto [found, is_new] = meetings.try_emplace({first, second}, nullptr);
+    if (is_new)
+      found->second = kept(numbered([&](unsigned byte) { return std::uint64_t{first[byte]} * 256 + second[byte]; }));
+    return found->second;
   }
 };
 
@@ -398,11 +416,15 @@ bool RegexPool::accepts_empty(RegexId id) const { return impl_->expressions[id].
 
 namespace {
 
+template <class Impl>
+void derive(RegexPool& pool, Impl& impl, RegexId id);
+
 // Derivatives of one expression by one byte.
 class Derivation {
  public:
   template <class Impl>
   static RegexId of(RegexPool& pool, Impl& impl, RegexId id, std::uint8_t byte) {
+    if (const Expression& each = impl.expressions[id]; each.classes != nullptr) return each.raw_targets[each.classes[byte]];
     std::vector<RegexId> branches;
     for (;;) {
       // By value: making expressions may move what the lists of operands lie in.
@@ -420,6 +442,13 @@ class Derivation {
   }
 
  private:
+  // Of an operand that many expressions share: all its derivatives are kept.
+  template <class Impl>
+  static RegexId kept(RegexPool& pool, Impl& impl, RegexId id, std::uint8_t byte) {
+    derive(pool, impl, id);
+    return of(pool, impl, id, byte);
+  }
+
   template <class Impl>
   static RegexId simple(RegexPool& pool, Impl& impl, RegexId id, RegexKind kind, std::uint32_t first, std::uint32_t second,
                         std::uint8_t byte) {
@@ -436,7 +465,7 @@ class Derivation {
         return state == DigitTable::kNoState ? kNoText : id - second + state;
       }
       case RegexKind::complement:
-        return pool.complement(of(pool, impl, first, byte));
+        return pool.complement(kept(pool, impl, first, byte));
       case RegexKind::repeat: {
         const std::uint32_t min = impl.expressions[id].min, max = impl.expressions[id].max;
         const RegexId rest = pool.repeat(first, min == 0 ? 0 : min - 1, max == kUnbounded ? max : max - 1);
@@ -446,7 +475,7 @@ class Derivation {
       case RegexKind::both: {
         std::vector<RegexId> derived(impl.operands.begin() + first, impl.operands.begin() + first + second);
         for (RegexId& each : derived) {
-          each = of(pool, impl, each, byte);
+          each = kept(pool, impl, each, byte);
           if (kind == RegexKind::both && each == kNoText) return kNoText;
         }
         return kind == RegexKind::either ? pool.either(std::move(derived)) : pool.both(std::move(derived));
