@@ -39,9 +39,13 @@ struct NumberRange {
   std::vector<Decimal> multiples_of;       // of all of them; above 0
 };
 
-// The texts of the numbers in the range. Without bounds and multiples: every JSON number that a double holds, exponents
-// included; else numbers without exponent. Errors: unsupported (a multiple whose automaton is too large: says its
-// limit). Throws ConstraintLimit.
+// States of the automata that tell multiples: of all prime powers of all multiples_of of a range together; 1 KiB each.
+inline constexpr std::size_t kMaxMultipleStates = 8'192;
+
+// The texts of the numbers in the range. Without bounds and multiples: JSON numbers that a double holds, exponents
+// included, those without one having at most 300 digits before the point; else numbers without exponent and without
+// "-0". Integers are digits alone. Errors: unsupported (multiples whose automata are too large: says their limit). Throws
+// ConstraintLimit.
 [[nodiscard]] Result<RegexId> number_texts(RegexPool& pool, const NumberRange& range);
 
 // Whether `value` lies in the range.

@@ -1,0 +1,204 @@
+#include "engine/constraints/formats.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "config/assert.h"
+#include "engine/constraints/pattern.h"
+
+namespace troupe::engine::constraints {
+namespace {
+
+// --- Parts of patterns ---
+
+constexpr std::string_view kHour = "(?:[01]\\d|2[0-3])", kMinute = "[0-5]\\d", kFraction = "(?:\\.\\d+)?";
+constexpr std::string_view kOctet = "(?:25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)";
+constexpr std::string_view kPercent = "%[0-9A-Fa-f]{2}";
+// Of classes.
+constexpr std::string_view kUnreserved = "A-Za-z0-9._~\\-", kSubDelimiters = "!$&'()*+,;=";
+constexpr std::string_view kUcs =
+    "\\u00A0-\\uD7FF\\uF900-\\uFDCF\\uFDF0-\\uFFEF\\u{10000}-\\u{1FFFD}\\u{20000}-\\u{2FFFD}\\u{30000}-\\u{3FFFD}"
+    "\\u{40000}-\\u{4FFFD}\\u{50000}-\\u{5FFFD}\\u{60000}-\\u{6FFFD}\\u{70000}-\\u{7FFFD}\\u{80000}-\\u{8FFFD}"
+    "\\u{90000}-\\u{9FFFD}\\u{A0000}-\\u{AFFFD}\\u{B0000}-\\u{BFFFD}\\u{C0000}-\\u{CFFFD}\\u{D0000}-\\u{DFFFD}"
+    "\\u{E1000}-\\u{EFFFD}";
+constexpr std::string_view kPrivate = "\\uE000-\\uF8FF\\u{F0000}-\\u{FFFFD}\\u{100000}-\\u{10FFFD}";
+
+
+std::string ipv4() { return fmt::format("{0}(?:\\.{0}){{3}}", kOctet); }
+
+// RFC 4291, 2.2. Beside "::" there are at most `max_groups` groups; an IPv4 address is two.
+std::string ipv6(int max_groups) {
+  const std::string group = "[0-9A-Fa-f]{1,4}";
+  std::string pattern = fmt::format("(?:{0}:){{7}}{0}|(?:{0}:){{6}}{1}", group, ipv4());
+  for (int left = 0; left <= max_groups; ++left) {
+    std::string before = left == 0 ? "" : group;
+    if (left > 1) before += fmt::format("(?::{}){{{}}}", group, left - 1);
+    pattern += "|" + before + "::";
+    if (left < max_groups) pattern += fmt::format("(?:{0}(?::{0}){{0,{1}}})?", group, max_groups - left - 1);
+    if (left + 2 <= max_groups)
+      pattern += fmt::format("|{}::(?:{}:){{0,{}}}{}", before, group, max_groups - left - 2, ipv4());
+  }
+  return "(?:" + pattern + ")";
+}
+
+// RFC 3986; RFC 3987 with `ucs` and `in_query` as further members of classes.
+struct UriPatterns {
+  std::string scheme = "[A-Za-z][A-Za-z0-9+.\\-]*:";
+  std::string authority, path_absolute, path_rootless, path_noscheme, path_empty, tail;
+
+  UriPatterns(std::string_view ucs, std::string_view in_query) {
+    const auto characters = [&](std::string_view further) {
+      return fmt::format("(?:[{}{}{}{}]|{})", kUnreserved, kSubDelimiters, ucs, further, kPercent);
+    };
+    const std::string pchar = characters(":@"), rest = fmt::format("(?:/{}*)*", pchar);
+    const std::string host = fmt::format("(?:\\[(?:{}|[vV][0-9A-Fa-f]+\\.[{}{}:]+)\\]|{}*)", ipv6(7), kUnreserved,
+                                         kSubDelimiters, characters(""));
+    authority = fmt::format("//(?:{}*@)?{}(?::\\d*)?{}", characters(":"), host, rest);
+    path_absolute = fmt::format("/(?:{}+{})?", pchar, rest);
+    path_rootless = fmt::format("{}+{}", pchar, rest);
+    path_noscheme = fmt::format("{}+{}", characters("@"), rest);
+    tail = fmt::format("(?:\\?{}*)?(?:#{}*)?", characters(fmt::format(":@/?{}", in_query)), characters(":@/?"));
+  }
+  std::string absolute() const {
+    return fmt::format("{}(?:{}|{}|{}|){}", scheme, authority, path_absolute, path_rootless, tail);
+  }
+  std::string reference() const {
+    return fmt::format("{}|(?:{}|{}|{}|){}", absolute(), authority, path_absolute, path_noscheme, tail);
+  }
+};
+
+// --- Formats ---
+
+class FormatTexts {
+ public:
+  FormatTexts(RegexPool& pool, Writing writing) : pool_(pool), writing_(writing) {}
+
+  RegexId of(std::string_view pattern) {
+    const Result<RegexId> texts = parse_pattern(pool_, pattern, writing_, PatternExtent::whole);
+    TROUPE_ASSERT(texts);
+    return *texts;
+  }
+
+  // RFC 3339, full-date: days that are.
+  RegexId date() {
+    return of("\\d{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\\d|30)|"
+              "02-(?:0[1-9]|1\\d|2[0-8]))|"
+              "(?:\\d\\d(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29");
+  }
+  // RFC 3339, full-time. A second 60 is the last one of a day of UTC.
+  RegexId time() {
+    return pool_.either({of(fmt::format("{0}:{1}:{1}{2}(?:[Zz]|[+\\-]{0}:{1})", kHour, kMinute, kFraction)),
+                         of(fmt::format("23:59:60{}[Zz]", kFraction)), leap_seconds()});
+  }
+  RegexId date_time() { return pool_.concat(std::array{date(), of("[Tt]"), time()}); }
+
+  // RFC 3339, appendix A.
+  RegexId duration() {
+    const std::string time = "T(?:\\d+H(?:\\d+M(?:\\d+S)?)?|\\d+M(?:\\d+S)?|\\d+S)";
+    const std::string date = "(?:\\d+D|\\d+M(?:\\d+D)?|\\d+Y(?:\\d+M(?:\\d+D)?)?)";
+    return of(fmt::format("P(?:{1}(?:{0})?|{0}|\\d+W)", time, date));
+  }
+
+  // RFC 1123 and RFC 5890: labels of 63 octets, 253 together. Those with "--" as their third and fourth are left out:
+  // they are names only if Punycode and IDNA say so, which no expression does.
+  RegexId hostname() {
+    const RegexId label = pool_.both({of("[A-Za-z0-9](?:[A-Za-z0-9\\-]{0,61}[A-Za-z0-9])?"),
+                                      pool_.complement(pool_.concat(of("[^]{2}--"), kAnyText))});
+    const RegexId labels = pool_.concat(label, pool_.repeat(pool_.concat(of("\\."), label), 0, kUnbounded));
+    return pool_.both({labels, of("[!-~]{1,253}")});
+  }
+
+  // RFC 5321, Mailbox: 64 octets before the @. RFC 6531 with `ucs` as further members of classes.
+  RegexId email(std::string_view ucs) {
+    const std::string atom = fmt::format("[A-Za-z0-9!#$%&'*+/=?^_`{{|}}~\\-{}]+", ucs);
+    const RegexId local = of(fmt::format("{0}(?:\\.{0})*|\"(?:[ !#-\\[\\]-~{1}]|\\\\[ -~])*\"", atom, ucs));
+    const RegexId domain =
+        pool_.either({hostname(), of(fmt::format("\\[(?:{}|IPv6:{})\\]", ipv4(), ipv6(6)))});
+    return pool_.concat(std::array{pool_.both({local, of("[^]{1,64}")}), of("@"), domain});
+  }
+
+ private:
+  // The local times and offsets of 23:59:60 UTC: ahead of it by the offset, each offset having one time.
+  RegexId leap_seconds() {
+    std::string ahead_hours, ahead_minutes, behind_hours, behind_minutes, full_hours;
+    const auto add = [](std::string& pattern, std::string_view branch) {
+      if (!pattern.empty()) pattern += '|';
+      pattern += branch;
+    };
+    for (int hour = 0; hour < 24; ++hour) {
+      add(ahead_hours, fmt::format("{0:02}:\\d\\d:60{1}\\+{0:02}:\\d\\d", hour, kFraction));
+      add(full_hours, fmt::format("{0:02}:59:60{1}\\+{2:02}:00", hour, kFraction, (hour + 1) % 24));
+      add(behind_hours, fmt::format("{0:02}:\\d\\d:60{1}-{2:02}:\\d\\d", hour, kFraction, 23 - hour));
+    }
+    for (int minute = 0; minute < 60; ++minute) {
+      if (minute < 59) add(ahead_minutes, fmt::format("\\d\\d:{0:02}:60{1}\\+\\d\\d:{2:02}", minute, kFraction, minute + 1));
+      add(behind_minutes, fmt::format("\\d\\d:{0:02}:60{1}-\\d\\d:{2:02}", minute, kFraction, 59 - minute));
+    }
+    return pool_.either({of(full_hours), pool_.both({of(ahead_hours), of(ahead_minutes)}),
+                         pool_.both({of(behind_hours), of(behind_minutes)})});
+  }
+
+  RegexPool& pool_;
+  const Writing writing_;
+};
+
+// RFC 6570, without the operators that it reserves.
+std::string uri_template() {
+  const std::string name_character = fmt::format("(?:[A-Za-z0-9_]|{})", kPercent);
+  const std::string variable =
+      fmt::format("{0}+(?:\\.{0}+)*(?::[1-9]\\d{{0,3}}|\\*)?", name_character);
+  return fmt::format("(?:[!#$&-;=?-\\[\\]_a-z~{0}{1}]|{2}|\\{{[+#./;?&]?{3}(?:,{3})*\\}})*", kUcs, kPrivate, kPercent,
+                     variable);
+}
+
+constexpr std::string_view kJsonPointer = "(?:/(?:[^~/]|~[01])*)*";
+
+struct Format {
+  std::string_view name;
+  RegexId (*make)(FormatTexts& texts);
+};
+
+// Ascending.
+constexpr auto kFormats = std::to_array<Format>({
+    {"date", [](FormatTexts& texts) { return texts.date(); }},
+    {"date-time", [](FormatTexts& texts) { return texts.date_time(); }},
+    {"duration", [](FormatTexts& texts) { return texts.duration(); }},
+    {"email", [](FormatTexts& texts) { return texts.email(""); }},
+    {"hostname", [](FormatTexts& texts) { return texts.hostname(); }},
+    {"ipv4", [](FormatTexts& texts) { return texts.of(ipv4()); }},
+    {"ipv6", [](FormatTexts& texts) { return texts.of(ipv6(7)); }},
+    {"iri", [](FormatTexts& texts) { return texts.of(UriPatterns(kUcs, kPrivate).absolute()); }},
+    {"iri-reference", [](FormatTexts& texts) { return texts.of(UriPatterns(kUcs, kPrivate).reference()); }},
+    {"json-pointer", [](FormatTexts& texts) { return texts.of(kJsonPointer); }},
+    {"relative-json-pointer",
+     [](FormatTexts& texts) { return texts.of(fmt::format("(?:0|[1-9]\\d*)(?:#|{})", kJsonPointer)); }},
+    {"time", [](FormatTexts& texts) { return texts.time(); }},
+    {"uri", [](FormatTexts& texts) { return texts.of(UriPatterns("", "").absolute()); }},
+    {"uri-reference", [](FormatTexts& texts) { return texts.of(UriPatterns("", "").reference()); }},
+    {"uri-template", [](FormatTexts& texts) { return texts.of(uri_template()); }},
+    {"uuid",
+     [](FormatTexts& texts) { return texts.of("[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"); }},
+});
+
+constexpr auto kFormatNames = [] {
+  std::array<std::string_view, kFormats.size()> names;
+  std::ranges::transform(kFormats, names.begin(), &Format::name);
+  return names;
+}();
+static_assert(std::ranges::is_sorted(kFormatNames));
+
+}  // namespace
+
+std::span<const std::string_view> known_formats() { return kFormatNames; }
+
+std::optional<RegexId> format_texts(RegexPool& pool, std::string_view name, Writing writing) {
+  const auto found = std::ranges::lower_bound(kFormats, name, {}, &Format::name);
+  if (found == kFormats.end() || found->name != name) return std::nullopt;
+  FormatTexts texts(pool, writing);
+  return found->make(texts);
+}
+
+}  // namespace troupe::engine::constraints

@@ -1,0 +1,394 @@
+#include "engine/constraints/numbers.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <utility>
+
+#include "config/assert.h"
+#include "engine/constraints/value_text.h"
+
+namespace troupe::engine::constraints {
+namespace {
+
+constexpr std::size_t kMaxDecimalDigits = 400;   // on either side of the point
+constexpr std::uint32_t kMaxIntegerDigits = 300;  // of what is written without a bound: below the largest double
+
+// --- Decimals ---
+
+// Of two texts of digits without leading zeros.
+std::strong_ordering compare_integers(std::string_view a, std::string_view b) {
+  if (a.size() != b.size()) return a.size() <=> b.size();
+  return a <=> b;
+}
+
+void strip_leading_zeros(std::string& digits) {
+  digits.erase(0, std::min(digits.find_first_not_of('0'), digits.size() - 1));
+}
+
+// From digits (at least one) and the number of those behind the point.
+std::optional<Decimal> decimal_from(bool negative, std::string digits, std::size_t scale) {
+  while (scale > 0 && digits.back() == '0' && digits.size() > 1) {
+    digits.pop_back();
+    --scale;
+  }
+  strip_leading_zeros(digits);
+  if (digits == "0") return Decimal{.digits = "0"};
+  if (scale > kMaxDecimalDigits || digits.size() > scale + kMaxDecimalDigits) return std::nullopt;
+  return Decimal{.negative = negative, .digits = std::move(digits), .scale = scale};
+}
+
+// From a text that JSON allows. Exponents of up to 6 digits.
+std::optional<Decimal> decimal_from(std::string_view text) {
+  const bool negative = text.starts_with('-');
+  if (negative) text.remove_prefix(1);
+  std::string digits;
+  std::int64_t scale = 0;
+  bool is_fraction = false;
+  while (!text.empty() && text.front() != 'e') {
+    is_fraction = is_fraction || text.front() == '.';
+    if (text.front() != '.') {
+      digits += text.front();
+      scale += is_fraction ? 1 : 0;
+    }
+    text.remove_prefix(1);
+  }
+  if (!text.empty()) {
+    text.remove_prefix(text.starts_with("e+") ? 2 : 1);
+    std::int64_t exponent = 0;
+    std::from_chars(text.data(), text.data() + text.size(), exponent);
+    scale -= exponent;
+  }
+  if (scale < 0) {
+    digits.append(static_cast<std::size_t>(-scale), '0');
+    scale = 0;
+  }
+  return decimal_from(negative, std::move(digits), static_cast<std::size_t>(scale));
+}
+
+// The digits before the point and behind it. "0" and "" for zero.
+struct Magnitude {
+  std::string whole, fraction;
+
+  explicit Magnitude(const Decimal& value) {
+    const std::string& digits = value.digits;
+    if (digits.size() > value.scale) {
+      whole = digits.substr(0, digits.size() - value.scale);
+      fraction = digits.substr(digits.size() - value.scale);
+    } else {
+      whole = "0";
+      fraction = std::string(value.scale - digits.size(), '0') + digits;
+    }
+  }
+};
+
+Decimal absolute(Decimal value) {
+  value.negative = false;
+  return value;
+}
+
+// The same number at a larger scale: an integer of its last digit.
+std::string scaled(const Decimal& value, std::size_t scale) {
+  std::string digits = value.digits + std::string(scale - value.scale, '0');
+  strip_leading_zeros(digits);
+  return digits;
+}
+
+// a mod b, of texts of digits; b above 0. By subtraction, one digit after another.
+std::string remainder(std::string_view a, std::string_view b) {
+  std::string rest = "0";
+  for (const char digit : a) {
+    rest += digit;
+    strip_leading_zeros(rest);
+    while (compare_integers(rest, b) >= 0) {
+      int borrow = 0;
+      for (std::size_t at = 0; at < rest.size(); ++at) {
+        char& place = rest[rest.size() - 1 - at];
+        int left = place - '0' - borrow - (at < b.size() ? b[b.size() - 1 - at] - '0' : 0);
+        borrow = left < 0 ? 1 : 0;
+        if (left < 0) left += 10;
+        place = static_cast<char>('0' + left);
+      }
+      strip_leading_zeros(rest);
+    }
+  }
+  return rest;
+}
+
+bool is_multiple(const Decimal& value, const Decimal& of) {
+  const std::size_t scale = std::max(value.scale, of.scale);
+  return remainder(scaled(value, scale), scaled(of, scale)) == "0";
+}
+
+// --- Texts of magnitudes: digits without a sign, with a fraction if the numbers are no integers ---
+
+class NumberTexts {
+ public:
+  NumberTexts(RegexPool& pool, bool integer) : pool_(pool), integer_(integer) {}
+
+  // Of all numbers: [0-9] digits, "0" alone before others.
+  RegexId any() { return at_least({.value = {.digits = "0"}}); }
+  RegexId above_zero() { return at_least({.value = {.digits = "0"}, .excluded = true}); }
+
+  RegexId at_least(const NumberBound& bound) {
+    const Magnitude low(bound.value);
+    const auto length = static_cast<std::uint32_t>(low.whole.size());
+    RegexId same_length = fraction_at_least(low.fraction, bound.excluded);
+    for (std::uint32_t behind = 0; behind < length; ++behind) {
+      const char each = low.whole[length - 1 - behind];
+      same_length = pool_.either({pool_.concat(std::array{above(each), digits(behind, behind), fraction()}),
+                                  pool_.concat(digit(each, each), same_length)});
+    }
+    if (length >= kMaxIntegerDigits) return same_length;
+    const RegexId longer = pool_.concat(digit('1', '9'), digits(length, kMaxIntegerDigits - 1));
+    return pool_.either({same_length, pool_.concat(longer, fraction())});
+  }
+
+  RegexId at_most(const NumberBound& bound) {
+    const Magnitude high(bound.value);
+    const auto length = static_cast<std::uint32_t>(high.whole.size());
+    RegexId same_length = fraction_at_most(high.fraction, bound.excluded);
+    for (std::uint32_t behind = 0; behind < length; ++behind) {
+      const char each = high.whole[length - 1 - behind];
+      const char lowest = behind + 1 == length && length > 1 ? '1' : '0';
+      same_length = pool_.either({pool_.concat(std::array{below(each, lowest), digits(behind, behind), fraction()}),
+                                  pool_.concat(digit(each, each), same_length)});
+    }
+    if (length == 1) return same_length;
+    const RegexId shorter = pool_.either({digit('0', '0'), pool_.concat(digit('1', '9'), digits(0, length - 2))});
+    return pool_.either({same_length, pool_.concat(shorter, fraction())});
+  }
+
+  // Fractions of at most 0.`high`, that of none being 0.
+  RegexId fraction_at_most(std::string_view high, bool excluded) {
+    if (high.empty() && excluded) return kNoText;
+    if (integer_) return kEmptyText;
+    // Digits from the last of `high` to the first; ending before it is less, as its last digit is not 0.
+    RegexId rest = excluded ? kNoText : zeros(high.empty() ? 1 : 0);
+    for (std::size_t at = high.size(); at-- > 0;) {
+      rest = pool_.either({pool_.concat(below(high[at], '0'), digits(0, kUnbounded)),
+                           pool_.concat(digit(high[at], high[at]), rest)});
+      if (at > 0) rest = pool_.optional(rest);
+    }
+    return pool_.optional(pool_.concat(point(), rest));
+  }
+
+  RegexId digits(std::uint32_t min, std::uint32_t max) { return pool_.repeat(digit('0', '9'), min, max); }
+
+ private:
+  RegexId digit(char first, char last) {
+    if (first > last) return kNoText;
+    return pool_.bytes(ByteSet::range(static_cast<std::uint8_t>(first), static_cast<std::uint8_t>(last)));
+  }
+  RegexId above(char low) { return digit(static_cast<char>(low + 1), '9'); }
+  RegexId below(char high, char lowest) { return digit(lowest, static_cast<char>(high - 1)); }
+  RegexId point() { return pool_.literal("."); }
+  RegexId zeros(std::uint32_t min) { return pool_.repeat(digit('0', '0'), min, kUnbounded); }
+
+  RegexId fraction() {
+    return integer_ ? kEmptyText : pool_.optional(pool_.concat(point(), digits(1, kUnbounded)));
+  }
+  // Fractions of at least 0.`low`, that of none being 0.
+  RegexId fraction_at_least(std::string_view low, bool excluded) {
+    if (low.empty() && !excluded) return fraction();
+    if (integer_) return kNoText;
+    const RegexId any = digits(0, kUnbounded);
+    RegexId rest = excluded ? pool_.concat(std::array{any, above('0'), any}) : any;
+    for (std::size_t at = low.size(); at-- > 0;)
+      rest = pool_.either({pool_.concat(above(low[at]), any), pool_.concat(digit(low[at], low[at]), rest)});
+    return pool_.concat(point(), rest);
+  }
+
+  RegexPool& pool_;
+  const bool integer_;
+};
+
+// --- Multiples ---
+
+// Magnitudes that are multiples of `divisor` / 10^scale: a table of remainders. Up to `scale` digits behind the point
+// count, further ones must be 0. No fraction if the numbers are integers.
+RegexId multiples_table(RegexPool& pool, std::uint32_t divisor, std::uint32_t scale, bool integer) {
+  // States: 0 begins, then the remainders of digits before the point, then those of 1 to `scale` digits behind it, then
+  // zeros; the first of the fraction's groups has a state of its own for the point, which needs a digit.
+  const std::uint32_t whole = 1, point = whole + divisor, fraction = point + divisor, zeros = fraction + scale * divisor;
+  const std::uint32_t count = integer ? point : zeros + 1;
+  std::array<std::uint32_t, 256> none;
+  none.fill(DigitTable::kNoState);
+  DigitTable table{.next = std::vector(count, none), .accepts = std::vector<bool>(count)};
+  std::vector<std::uint32_t> powers{1 % divisor};  // of ten
+  for (std::uint32_t at = 0; at < scale; ++at) powers.push_back(powers.back() * 10 % divisor);
+
+  for (std::uint32_t rest = 0; rest < divisor; ++rest) {
+    table.accepts[whole + rest] = rest * std::uint64_t{powers[scale]} % divisor == 0;
+    if (!integer) table.next[whole + rest]['.'] = point + rest;
+    for (std::uint32_t digit = 0; digit < 10; ++digit) {
+      const std::uint32_t next = (rest * 10 + digit) % divisor;
+      table.next[whole + rest]['0' + digit] = whole + next;
+      if (integer) continue;
+      for (std::uint32_t behind = 0; behind <= scale; ++behind) {  // digits
+        const std::uint32_t from = (behind == 0 ? point : fraction + (behind - 1) * divisor) + rest;
+        if (behind > 0) table.accepts[from] = rest * std::uint64_t{powers[scale - behind]} % divisor == 0;
+        if (behind < scale)
+          table.next[from]['0' + digit] = fraction + behind * divisor + next;
+        else if (digit == 0 && rest == 0)
+          table.next[from]['0'] = zeros;
+      }
+    }
+  }
+  for (std::uint32_t digit = 0; digit < 10; ++digit) table.next[0]['0' + digit] = whole + digit % divisor;
+  if (!integer) {
+    table.accepts[zeros] = true;
+    table.next[zeros]['0'] = zeros;
+  }
+  return pool.table(std::move(table));
+}
+
+// The powers of primes whose product is `digits`, ascending primes; the last may be what is left: above any table.
+std::vector<std::uint64_t> prime_powers(std::string digits, std::uint64_t max_divisor) {
+  std::vector<std::uint64_t> powers;
+  for (std::uint64_t prime = 2; prime <= max_divisor && digits != "1"; ++prime) {
+    std::uint64_t power = 1;
+    for (;;) {
+      std::string quotient = digits;
+      std::uint64_t rest = 0;
+      for (char& each : quotient) {
+        rest = rest * 10 + static_cast<std::uint64_t>(each - '0');
+        each = static_cast<char>('0' + rest / prime);
+        rest %= prime;
+      }
+      if (rest != 0) break;
+      strip_leading_zeros(quotient);
+      digits = std::move(quotient);
+      power = std::min(power * prime, max_divisor + 1);
+    }
+    if (power > 1) powers.push_back(power);
+  }
+  if (digits != "1") powers.push_back(max_divisor + 1);
+  return powers;
+}
+
+// Appends conditions on magnitudes. `states_left`: of tables.
+Status add_multiple(RegexPool& pool, const Decimal& multiple, bool integer, std::size_t& states_left,
+                    std::vector<RegexId>& conditions) {
+  TROUPE_ASSERT(!multiple.negative && multiple.digits != "0");
+  // Tens of an integer are zeros at the end.
+  std::string digits = multiple.digits;
+  std::uint32_t num_zeros = 0;
+  for (; multiple.is_integer() && digits.back() == '0'; ++num_zeros) digits.pop_back();
+  if (num_zeros > 0) {
+    const auto digit_set = [&](char first, char last) {
+      return pool.bytes(ByteSet::range(static_cast<std::uint8_t>(first), static_cast<std::uint8_t>(last)));
+    };
+    const RegexId zero = digit_set('0', '0');
+    const RegexId whole = pool.either({zero, pool.concat(pool.repeat(digit_set('0', '9'), 1, kUnbounded),
+                                                         pool.repeat(zero, num_zeros, num_zeros))});
+    const RegexId fraction = pool.optional(pool.concat(pool.literal("."), pool.repeat(zero, 1, kUnbounded)));
+    conditions.push_back(integer ? whole : pool.concat(whole, fraction));
+  }
+  const auto scale = static_cast<std::uint32_t>(multiple.scale);
+  const std::size_t states_each = integer ? 1 : scale + 2;  // of a remainder
+  for (const std::uint64_t divisor : prime_powers(digits, kMaxMultipleStates)) {
+    if (divisor * states_each > states_left)
+      return Error{ErrorCode::unsupported,
+                   fmt::format("multiples of {}: their automata have more than {} states", multiple.text(),
+                               kMaxMultipleStates)};
+    states_left -= divisor * states_each;
+    conditions.push_back(multiples_table(pool, static_cast<std::uint32_t>(divisor), scale, integer));
+  }
+  // Digits behind its scale are 0.
+  if (digits == "1" && num_zeros == 0 && !integer) conditions.push_back(multiples_table(pool, 1, scale, false));
+  return Ok{};
+}
+
+// --- Numbers ---
+
+// Numbers with exponents that a double holds.
+RegexId with_exponent(RegexPool& pool, NumberTexts& texts) {
+  const auto literal = [&](std::string_view text) { return pool.literal(text); };
+  const RegexId digits = texts.digits(1, kUnbounded);
+  const RegexId fraction = pool.optional(pool.concat(literal("."), digits));
+  const RegexId whole = pool.either(
+      {literal("0"), pool.concat(pool.bytes(ByteSet::range('1', '9')), texts.digits(0, 199))});
+  const RegexId one = texts.digits(1, 1);
+  const RegexId e = pool.either({literal("e"), literal("E")});
+  const RegexId plus = pool.concat(std::array{e, pool.optional(literal("+")), pool.repeat(literal("0"), 0, kUnbounded)});
+  const RegexId below_308 = pool.either({texts.digits(1, 2), pool.concat(pool.bytes(ByteSet::range('1', '2')), texts.digits(2, 2)),
+                                         pool.concat(literal("30"), pool.bytes(ByteSet::range('0', '7')))});
+  // The largest double is 1.7976931348623157e308.
+  const RegexId up_to_largest = pool.concat(literal("1"), texts.fraction_at_most("7976931348623157", false));
+  return pool.either({pool.concat(std::array{whole, fraction, e, literal("-"), digits}),
+                      pool.concat(std::array{whole, fraction, plus, texts.digits(1, 2)}),
+                      pool.concat(std::array{one, fraction, plus, below_308}),
+                      pool.concat(std::array{up_to_largest, plus, literal("308")})});
+}
+
+}  // namespace
+
+std::string Decimal::text() const {
+  const Magnitude magnitude(*this);
+  std::string text = negative ? "-" : "";
+  text += magnitude.whole;
+  if (!magnitude.fraction.empty()) text += '.' + magnitude.fraction;
+  return text;
+}
+
+std::strong_ordering Decimal::operator<=>(const Decimal& other) const {
+  if (negative != other.negative) return other.negative <=> negative;
+  const std::size_t common = std::max(scale, other.scale);
+  const auto order = compare_integers(scaled(*this, common), scaled(other, common));
+  return negative ? 0 <=> order : order;
+}
+
+std::optional<Decimal> decimal_of(const chat::Json& number) {
+  if (const auto* const integer = std::get_if<std::int64_t>(&number.value)) return decimal_from(std::to_string(*integer));
+  if (const auto* const large = std::get_if<chat::LargeInteger>(&number.value)) return decimal_from(large->digits);
+  const auto* const real = std::get_if<double>(&number.value);
+  if (real == nullptr || !std::isfinite(*real)) return std::nullopt;
+  return decimal_from(value_text(number));
+}
+
+Result<RegexId> number_texts(RegexPool& pool, const NumberRange& range) {
+  NumberTexts texts(pool, range.integer);
+  const RegexId minus = pool.literal("-");
+  if (!range.low && !range.high && range.multiples_of.empty()) {
+    const RegexId magnitude = texts.any();
+    return pool.concat(pool.optional(minus),
+                       range.integer ? magnitude : pool.either({magnitude, with_exponent(pool, texts)}));
+  }
+  std::vector<RegexId> multiples;
+  std::size_t states_left = kMaxMultipleStates;
+  for (const Decimal& each : range.multiples_of)
+    if (const Status added = add_multiple(pool, each, range.integer, states_left, multiples); !added)
+      return added.error();
+
+  // From 0 upwards, and below.
+  std::vector<RegexId> branches;
+  if (!range.high || !range.high->value.negative) {
+    std::vector<RegexId> conditions = multiples;
+    const bool has_low = range.low && !range.low->value.negative;
+    conditions.push_back(has_low ? texts.at_least(*range.low) : texts.any());
+    if (range.high) conditions.push_back(texts.at_most(*range.high));
+    branches.push_back(pool.both(std::move(conditions)));
+  }
+  if (!range.low || range.low->value.negative) {
+    std::vector<RegexId> conditions = multiples;
+    const bool has_high = range.high && range.high->value.negative;
+    conditions.push_back(has_high ? texts.at_least({absolute(range.high->value), range.high->excluded})
+                                  : texts.above_zero());
+    if (range.low) conditions.push_back(texts.at_most({absolute(range.low->value), range.low->excluded}));
+    branches.push_back(pool.concat(minus, pool.both(std::move(conditions))));
+  }
+  return pool.either(std::move(branches));
+}
+
+bool contains(const NumberRange& range, const Decimal& value) {
+  if (range.integer && !value.is_integer()) return false;
+  if (range.low && (range.low->excluded ? value <= range.low->value : value < range.low->value)) return false;
+  if (range.high && (range.high->excluded ? value >= range.high->value : value > range.high->value)) return false;
+  return std::ranges::all_of(range.multiples_of, [&](const Decimal& each) { return is_multiple(value, each); });
+}
+
+}  // namespace troupe::engine::constraints

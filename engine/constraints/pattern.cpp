@@ -1,0 +1,231 @@
+#include "engine/constraints/pattern.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "engine/constraints/pattern_tree.h"
+#include "engine/constraints/unicode_sets.h"
+
+namespace troupe::engine::constraints {
+namespace {
+
+using Kind = PatternNode::Kind;
+
+// Parts of a tree that are turned into expressions, counting each copy of what is repeated.
+constexpr std::size_t kMaxCopiedParts = 50'000;
+
+struct NotSupported {
+  std::string what;
+};
+
+// The texts from one place to the end, by what is before the place.
+struct Rests {
+  RegexId at_begin, after_word, after_other;
+
+  bool operator==(const Rests&) const = default;
+  bool is_same_everywhere() const { return at_begin == after_word && after_word == after_other; }
+  static Rests all(RegexId id) { return {id, id, id}; }
+};
+
+bool has_kind(const PatternNode& node, auto is_kind) {
+  return is_kind(node.kind) ||
+         std::ranges::any_of(node.parts, [&](const PatternNode& each) { return has_kind(each, is_kind); });
+}
+bool looks_around(const PatternNode& node) {
+  return has_kind(node, [](Kind kind) {
+    return kind == Kind::word_bound || kind == Kind::no_word_bound || kind == Kind::look_ahead ||
+           kind == Kind::no_look_ahead;
+  });
+}
+
+// Whether whatever it matches is one character.
+bool is_one_character(const PatternNode& node) {
+  switch (node.kind) {
+    case Kind::texts:
+      return node.is_character;
+    case Kind::alternatives:
+      return std::ranges::all_of(node.parts, is_one_character);
+    case Kind::sequence: {
+      const auto is_part = [](const PatternNode& each) {
+        return each.kind == Kind::texts || each.kind == Kind::alternatives || each.kind == Kind::repetition;
+      };
+      const auto found = std::ranges::find_if(node.parts, is_part);
+      return found != node.parts.end() && is_one_character(*found) &&
+             std::none_of(found + 1, node.parts.end(), is_part);
+    }
+    default:
+      return false;
+  }
+}
+
+// Turns a tree into expressions from its end to its begin: what a part stands for is the set of all texts from its place
+// to the end of the whole text, given those from behind it. So conditions are intersections with that set, wherever they
+// stand. Only what repeats without end needs to know its own set; then conditions are limited (star()).
+class PatternTexts {
+ public:
+  PatternTexts(RegexPool& pool, Writing writing)
+      : pool_(pool),
+        any_character_(character(pool, CodePoints::all(), writing)),
+        any_characters_(pool.repeat(any_character_, 0, kUnbounded)),
+        word_(character(pool, word_characters(), writing)),
+        other_(character(pool, word_characters().complement(), writing)) {}
+
+  RegexId of(const PatternNode& node, PatternExtent extent) {
+    const Rests whole = before(node, Rests::all(kEmptyText));
+    if (extent == PatternExtent::whole) return whole.at_begin;
+    // What follows is any text in the terms of the pool, so that a text that has matched is in the state of any text; it
+    // is made one of whole characters in the end, unless every branch ends with '$'.
+    const Rests part = before(node, Rests::all(kAnyText));
+    const RegexId found = search(part);
+    return part == whole ? found : pool_.both({found, any_characters_});
+  }
+
+ private:
+  RegexId search(const Rests& part) {
+    if (part.at_begin == kAnyText) return any_characters_;
+    if (part.is_same_everywhere()) return pool_.concat(any_characters_, part.at_begin);
+    if (part.after_word == part.after_other)
+      return pool_.either(
+          {part.at_begin, pool_.concat(pool_.repeat(any_character_, 1, kUnbounded), part.after_other)});
+    return pool_.either({part.at_begin, pool_.concat(ending_with(word_), part.after_word),
+                         pool_.concat(ending_with(other_), part.after_other)});
+  }
+  RegexId ending_with(RegexId last) { return pool_.concat(any_characters_, last); }
+
+  Rests before(const PatternNode& node, const Rests& rest) {
+    if (++num_parts_ > kMaxCopiedParts)
+      throw ConstraintLimit(fmt::format("a pattern with conditions (^, $, \\b, look-ahead) in repeated groups has more than {} "
+                                        "parts: make counts smaller",
+                                        kMaxCopiedParts));
+    switch (node.kind) {
+      case Kind::texts:
+        return before_texts(node.texts, rest);
+      case Kind::sequence: {
+        Rests result = rest;
+        for (std::size_t at = node.parts.size(); at-- > 0;) result = before(node.parts[at], result);
+        return result;
+      }
+      case Kind::alternatives: {
+        std::vector<Rests> branches;
+        for (const PatternNode& each : node.parts) branches.push_back(before(each, rest));
+        return united(branches);
+      }
+      case Kind::repetition:
+        return before_repetition(node, rest);
+      case Kind::text_begin:
+        return {rest.at_begin, kNoText, kNoText};
+      case Kind::text_end:
+        return ends_are_left_out_ ? Rests::all(kNoText) : met(rest, Rests::all(kEmptyText));
+      case Kind::word_bound:
+      case Kind::no_word_bound: {
+        const RegexId word_next = pool_.concat(word_, kAnyText), other_next = pool_.complement(word_next);
+        if (node.kind == Kind::word_bound) return met(rest, {word_next, other_next, word_next});
+        return met(rest, {other_next, word_next, other_next});
+      }
+      case Kind::look_ahead:
+        return met(rest, before(node.parts[0], Rests::all(kAnyText)));
+      case Kind::no_look_ahead: {
+        const Rests ahead = before(node.parts[0], Rests::all(kAnyText));
+        return met(rest, {pool_.complement(ahead.at_begin), pool_.complement(ahead.after_word),
+                          pool_.complement(ahead.after_other)});
+      }
+    }
+    return rest;
+  }
+
+  Rests before_texts(RegexId texts, const Rests& rest) {
+    if (rest.is_same_everywhere()) return Rests::all(pool_.concat(texts, rest.at_begin));
+    // What comes then depends on the last character.
+    RegexId result;
+    if (rest.after_word == rest.after_other)
+      result = pool_.concat(not_empty(texts), rest.after_word);
+    else
+      result = pool_.either({pool_.concat(pool_.both({texts, ending_with(word_)}), rest.after_word),
+                             pool_.concat(pool_.both({texts, ending_with(other_)}), rest.after_other)});
+    if (!pool_.accepts_empty(texts)) return Rests::all(result);
+    return united({Rests::all(result), rest});
+  }
+
+  Rests before_repetition(const PatternNode& node, const Rests& rest) {
+    const PatternNode& repeated = node.parts[0];
+    Rests result = rest;
+    if (node.max == kUnbounded)
+      result = star(repeated, rest);
+    else
+      for (std::uint32_t copy = node.min; copy < node.max; ++copy) result = united({before(repeated, result), rest});
+    for (std::uint32_t copy = 0; copy < node.min; ++copy) result = before(repeated, result);
+    return result;
+  }
+
+  Rests star(const PatternNode& repeated, const Rests& rest) {
+    if (rest == Rests::all(kAnyText)) return rest;  // no repetition is enough
+    if (!looks_around(repeated) && rest.after_word == rest.after_other) return star_of_ends(repeated, rest);
+    if (rest == Rests::all(kEmptyText) && is_one_character(repeated)) {
+      const Rests good = before(repeated, Rests::all(kAnyText));
+      if (good.is_same_everywhere()) return star_of_characters(good.at_begin);
+    }
+    throw NotSupported{
+        "\\b and look-ahead within a part that repeats without end (*, +, {n,}), unless each repetition is one character "
+        "and '$' comes behind the last, as in ^((?!a|b).)*$"};
+  }
+
+  // Where ^ and $ alone are within: behind $ nothing is matched any more, and ^ holds before the first character only.
+  Rests star_of_ends(const PatternNode& repeated, const Rests& rest) {
+    const Rests last = before(repeated, Rests::all(kEmptyText));  // at the end of the text
+    const bool outer = std::exchange(ends_are_left_out_, true);
+    const Rests inner = before(repeated, Rests::all(kEmptyText));
+    ends_are_left_out_ = outer;
+    const bool may_end = pool_.accepts_empty(rest.after_other);
+    const RegexId later =
+        pool_.concat(pool_.repeat(inner.after_other, 0, kUnbounded),
+                     pool_.either({rest.after_other, may_end && !outer ? last.after_other : kNoText}));
+    const RegexId first =
+        pool_.either({rest.at_begin, pool_.concat(not_empty(inner.at_begin), later),
+                      may_end && !outer ? not_empty(last.at_begin) : kNoText});
+    return {first, later, later};
+  }
+
+  // One character after another to the end, each in a place from which `good` goes on.
+  Rests star_of_characters(RegexId good) {
+    const RegexId bad = pool_.both({pool_.complement(good), pool_.concat(any_character_, kAnyText)});
+    return Rests::all(pool_.both({any_characters_, pool_.complement(pool_.concat(any_characters_, bad))}));
+  }
+
+  RegexId not_empty(RegexId texts) {
+    return pool_.accepts_empty(texts) ? pool_.both({texts, pool_.complement(kEmptyText)}) : texts;
+  }
+  Rests met(const Rests& a, const Rests& b) {
+    return {pool_.both({a.at_begin, b.at_begin}), pool_.both({a.after_word, b.after_word}),
+            pool_.both({a.after_other, b.after_other})};
+  }
+  Rests united(const std::vector<Rests>& branches) {
+    const auto of = [&](RegexId Rests::*place) {
+      std::vector<RegexId> ids;
+      for (const Rests& each : branches) ids.push_back(each.*place);
+      return pool_.either(std::move(ids));
+    };
+    return {of(&Rests::at_begin), of(&Rests::after_word), of(&Rests::after_other)};
+  }
+
+  RegexPool& pool_;
+  const RegexId any_character_, any_characters_, word_, other_;
+  std::size_t num_parts_ = 0;
+  bool ends_are_left_out_ = false;  // '$' stands for nothing
+};
+
+}  // namespace
+
+Result<RegexId> parse_pattern(RegexPool& pool, std::string_view pattern, Writing writing, PatternExtent extent) {
+  const Result<PatternNode> tree = parse_pattern_tree(pool, pattern, writing);
+  if (!tree) return tree.error();
+  try {
+    return PatternTexts(pool, writing).of(*tree, extent);
+  } catch (const NotSupported& error) {
+    return Error{ErrorCode::unsupported, "the pattern is not supported: " + error.what};
+  }
+}
+
+}  // namespace troupe::engine::constraints
