@@ -1,0 +1,73 @@
+#include "engine/constraints/token_filter.h"
+
+#include <algorithm>
+#include <array>
+
+#include "config/assert.h"
+
+namespace troupe::engine::constraints {
+
+TokenFilter::TokenFilter(Machine& machine, std::shared_ptr<const TokenTrie> trie)
+    : machine_(&machine), trie_(std::move(trie)), depths_(machine.pool()), path_(trie_->max_token_bytes() + 1) {}
+
+// covered: tokens with at most so many characters are allowed already.
+void TokenFilter::walk(const std::vector<TokenTrie::Node>& nodes, StateId state, std::uint8_t covered,
+                       std::size_t tokens_left, TokenMask& mask) {
+  path_[0] = state;
+  for (std::size_t at = 0; at < nodes.size();) {
+    const TokenTrie::Node& node = nodes[at];
+    if (covered != 0 && node.max_characters <= covered) {
+      at = node.behind;
+      continue;
+    }
+    const StateId next = machine_->next(path_[node.depth - 1], node.byte);
+    if (next == kStuck) {
+      at = node.behind;
+      continue;
+    }
+    // A text has no more tokens than bytes.
+    if (node.token != TokenTrie::Node::kNoToken &&
+        (tokens_left == kNoLimit || machine_->shortest(next) < tokens_left || tokens_to_end(next) < tokens_left))
+      mask.allow(node.token);
+    path_[node.depth] = next;
+    ++at;
+  }
+}
+
+void TokenFilter::fill(StateId state, TokenMask& mask, std::size_t tokens_left) {
+  TROUPE_ASSERT(mask.size() == trie_->num_tokens());
+  mask.clear();
+  if (tokens_left == 0) return;
+  std::array<std::uint8_t, kNumTextKinds> covered{};
+  std::array<bool, kNumTextKinds> is_done{};
+  std::uint8_t best = 0;
+  for (std::size_t kind = kNumTextKinds; kind-- > 0;) {
+    TextDepth depth{0, true, 0};
+    machine_->visit_places(state, [&](RegexId text, std::uint64_t rest) {
+      if (depth.depth == kEveryDepth) return;
+      const TextDepth each = depths_.of(text, static_cast<TextKind>(kind));
+      depth.is_exact = depth.is_exact && each.is_exact;
+      if (tokens_left == kNoLimit || each.shortest + rest < tokens_left) depth.depth = std::max(depth.depth, each.depth);
+      else if (each.depth > depth.depth) depth.is_exact = false;
+    });
+    covered[kind] = depth.depth;
+    if (depth.depth > best) {
+      mask.allow_all_of(trie_->all_of(static_cast<TextKind>(kind), depth.depth));
+      best = depth.depth;
+    }
+    if (depth.depth == kEveryDepth || depth.is_exact) {
+      // What holds of a kind holds of those in it.
+      std::fill(is_done.begin(), is_done.begin() + static_cast<std::ptrdiff_t>(kind) + 1, true);
+      break;
+    }
+  }
+  for (std::size_t kind = 0; kind < kNumTextKinds; ++kind)
+    if (!is_done[kind]) walk(trie_->tokens_of(static_cast<TextKind>(kind)), state, covered[kind], tokens_left, mask);
+  walk(trie_->other_tokens(), state, 0, tokens_left, mask);
+  for (const auto& [first, second] : trie_->doubles())
+    if (mask.allows(first)) mask.allow(second);
+}
+
+std::size_t TokenFilter::tokens_to_end(StateId state) { return trie_->tokens_to_write(machine_->shortest_text(state)); }
+
+}  // namespace troupe::engine::constraints

@@ -1,0 +1,42 @@
+// The tokens that may follow in a state of a machine.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/constraints/machine.h"
+#include "engine/constraints/token_trie.h"
+
+namespace troupe::engine::constraints {
+
+// Not thread-safe; for one machine.
+class TokenFilter {
+ public:
+  TokenFilter(Machine& machine, std::shared_ptr<const TokenTrie> trie);
+
+  // Sets `mask` (of the trie's size) to the tokens whose bytes can follow and after which the shortest end can be written
+  // with `tokens_left` - 1 more tokens. It is never empty as long as tokens_to_end(state) <= tokens_left, a token with
+  // which the shortest end begins being one of them. Tokens that are no text (ends of an answer) are never in it:
+  // Machine::may_end() says whether they may follow. Throws ConstraintLimit.
+  //
+  // Texts of a kind that the state takes whatever they are (TextDepths) are allowed all at once, so that within a free
+  // string only tokens with quotes, escapes or parts of characters are tried.
+  static constexpr std::size_t kNoLimit = SIZE_MAX;
+  void fill(StateId state, TokenMask& mask, std::size_t tokens_left = kNoLimit);
+
+  // Tokens that the shortest end takes, written with the longest tokens that fit.
+  [[nodiscard]] std::size_t tokens_to_end(StateId state);
+
+ private:
+  void walk(const std::vector<TokenTrie::Node>& nodes, StateId state, std::uint8_t covered, std::size_t tokens_left,
+            TokenMask& mask);
+
+  Machine* machine_;
+  std::shared_ptr<const TokenTrie> trie_;
+  TextDepths depths_;
+  std::vector<StateId> path_;  // the state at each depth of a walk
+};
+
+}  // namespace troupe::engine::constraints
