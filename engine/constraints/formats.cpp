@@ -90,8 +90,7 @@ class FormatTexts {
   }
   // RFC 3339, full-time. A second 60 is the last one of a day of UTC.
   RegexId time() {
-    return pool_.either({of(fmt::format("{0}:{1}:{1}{2}(?:[Zz]|[+\\-]{0}:{1})", kHour, kMinute, kFraction)),
-                         of(fmt::format("23:59:60{}[Zz]", kFraction)), leap_seconds()});
+    return of(fmt::format("{0}:{1}:{1}{2}(?:[Zz]|[+\\-]{0}:{1})|{3}", kHour, kMinute, kFraction, leap_seconds()));
   }
   RegexId date_time() { return pool_.concat(std::array{date(), of("[Tt]"), time()}); }
 
@@ -121,24 +120,14 @@ class FormatTexts {
   }
 
  private:
-  // The local times and offsets of 23:59:60 UTC: ahead of it by the offset, each offset having one time.
-  RegexId leap_seconds() {
-    std::string ahead_hours, ahead_minutes, behind_hours, behind_minutes, full_hours;
-    const auto add = [](std::string& pattern, std::string_view branch) {
-      if (!pattern.empty()) pattern += '|';
-      pattern += branch;
-    };
-    for (int hour = 0; hour < 24; ++hour) {
-      add(ahead_hours, fmt::format("{0:02}:\\d\\d:60{1}\\+{0:02}:\\d\\d", hour, kFraction));
-      add(full_hours, fmt::format("{0:02}:59:60{1}\\+{2:02}:00", hour, kFraction, (hour + 1) % 24));
-      add(behind_hours, fmt::format("{0:02}:\\d\\d:60{1}-{2:02}:\\d\\d", hour, kFraction, 23 - hour));
-    }
-    for (int minute = 0; minute < 60; ++minute) {
-      if (minute < 59) add(ahead_minutes, fmt::format("\\d\\d:{0:02}:60{1}\\+\\d\\d:{2:02}", minute, kFraction, minute + 1));
-      add(behind_minutes, fmt::format("\\d\\d:{0:02}:60{1}-\\d\\d:{2:02}", minute, kFraction, 59 - minute));
-    }
-    return pool_.either({of(full_hours), pool_.both({of(ahead_hours), of(ahead_minutes)}),
-                         pool_.both({of(behind_hours), of(behind_minutes)})});
+  // The local times and offsets of 23:59:60 UTC. Offsets of whole and half hours: with all there were 1,440 times, each
+  // of which has states of its own.
+  std::string leap_seconds() {
+    std::string pattern = fmt::format("23:59:60{}[Zz]", kFraction);
+    for (int hour = 0; hour < 24; ++hour)
+      pattern += fmt::format("|{0:02}:(?:59:60{1}(?:\\+{2:02}|-{3:02}):00|29:60{1}(?:\\+{0:02}|-{3:02}):30)", hour, kFraction,
+                             (hour + 1) % 24, 23 - hour);
+    return pattern;
   }
 
   RegexPool& pool_;

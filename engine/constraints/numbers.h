@@ -35,8 +35,8 @@ struct NumberBound {
 
 struct NumberRange {
   bool integer = false;                    // 2.0 is an integer, too, and written as 2
-  std::optional<NumberBound> low, high;
-  std::vector<Decimal> multiples_of;       // of all of them; above 0
+  std::optional<NumberBound> low = {}, high = {};
+  std::vector<Decimal> multiples_of = {};  // of all of them; above 0
 };
 
 // States of the automata that tell multiples: of all prime powers of all multiples_of of a range together; 1 KiB each.
