@@ -86,6 +86,7 @@ struct RegexPool::Impl {
   std::unordered_set<Classes, ClassesHash> all_classes;
   std::unordered_map<std::pair<const std::uint8_t*, const std::uint8_t*>, const std::uint8_t*, MeetingHash> meetings;
   std::size_t table_bytes = 0;
+  std::size_t work_left = kMaxMakingWork;
 
   const std::uint8_t* kept(const Classes& classes) { return all_classes.insert(classes).first->data(); }
 
@@ -492,6 +493,9 @@ class Derivation {
 template <class Impl>
 void derive(RegexPool& pool, Impl& impl, RegexId id) {
   if (impl.expressions[id].classes != nullptr) return;
+  if (impl.work_left == 0)
+    throw ConstraintLimit("its patterns and their combinations take too much work: make patterns, counts and choices simpler");
+  --impl.work_left;
   const std::uint8_t* const division = impl.division(id);
   std::array<RegexId, 256> by_class;
   std::array<bool, 256> is_done{};
@@ -620,6 +624,8 @@ std::string RegexPool::shortest_text(RegexId id) {
   }
   return text;
 }
+
+void RegexPool::limit_work(std::size_t derivations) { impl_->work_left = derivations; }
 
 std::size_t RegexPool::bytes_used() const {
   return impl_->expressions.size() * (sizeof(Expression) + sizeof(State) + 64) + impl_->operands.size() * sizeof(RegexId) +
