@@ -114,6 +114,14 @@ class CaseChecker {
  private:
   // Walks the masks along a text. Empty if it was let through to its end, else where it was stopped.
   std::string walk(Machine& machine, TokenFilter& filter, std::string_view text) {
+    try {
+      return walk_masks(machine, filter, text);
+    } catch (const engine::constraints::ConstraintLimit& limit) {
+      return limit.what();
+    }
+  }
+
+  std::string walk_masks(Machine& machine, TokenFilter& filter, std::string_view text) {
     StateId state = machine.begin();
     for (std::size_t at = 0; at < text.size();) {
       const auto [token, length] = trie_->longest_of(text.substr(at));

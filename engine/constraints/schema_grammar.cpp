@@ -452,6 +452,15 @@ Json SchemaGrammar::ordered(const Key& parts, const Json& value, std::size_t dep
   if (depth > kMaxOrderDepth) return value;
   std::vector<SchemaId> leaves;
   collect_leaves(parts, leaves);
+  // A value that is listed is written as it is listed.
+  for (const SchemaId leaf : leaves) {
+    const SchemaNode& node = document_.node(leaf);
+    if (node.kind != Kind::source) continue;
+    if (const Json* const only = node.json->find("const"); only != nullptr && equal_values(*only, value)) return *only;
+    if (const Json* const list = node.json->find("enum"); list != nullptr && list->list() != nullptr)
+      for (const Json& each : *list->list())
+        if (equal_values(each, value)) return each;
+  }
   Conjunction loose;
   loose.leaves = leaves;
   if (const Json::List* const list = value.list()) {
