@@ -19,7 +19,8 @@ std::string number_text(double value) {
   TROUPE_ASSERT(std::isfinite(value));
   if (value == 0) return "0";
   std::array<char, 32> buffer;
-  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), std::abs(value), std::chars_format::scientific);
+  const auto end =
+      std::to_chars(buffer.data(), buffer.data() + buffer.size(), std::abs(value), std::chars_format::scientific);
   const std::string_view shortest(buffer.data(), static_cast<std::size_t>(end.ptr - buffer.data()));
   const std::size_t e = shortest.find('e');
   std::string digits(shortest.substr(0, e));
@@ -39,10 +40,11 @@ std::string number_text(double value) {
   }
   if (point <= 0) return text + "0." + std::string(static_cast<std::size_t>(-point), '0') + digits;
   if (num_digits <= point) return text + digits + std::string(static_cast<std::size_t>(point - num_digits), '0');
-  return text + digits.substr(0, static_cast<std::size_t>(point)) + '.' + digits.substr(static_cast<std::size_t>(point));
+  return text + digits.substr(0, static_cast<std::size_t>(point)) + '.' +
+         digits.substr(static_cast<std::size_t>(point));
 }
 
-std::string quoted(std::string_view text) { return '"' + written(text, Writing::json) + '"'; }
+std::string json_string(std::string_view text) { return '"' + written(text, Writing::json) + '"'; }
 
 // A value without parts; nothing for lists and objects.
 struct LeafText {
@@ -51,7 +53,7 @@ struct LeafText {
   std::string operator()(std::int64_t value) const { return std::to_string(value); }
   std::string operator()(double value) const { return number_text(value); }
   std::string operator()(const chat::LargeInteger& value) const { return value.digits; }
-  std::string operator()(const std::string& value) const { return quoted(value); }
+  std::string operator()(const std::string& value) const { return json_string(value); }
   std::string operator()(const Json::List&) const { return {}; }
   std::string operator()(const Json::Object&) const { return {}; }
 };
@@ -85,7 +87,7 @@ std::string value_text(const Json& value) {
       continue;
     }
     if (part > 0) text += ',';
-    if (!is_list) text += quoted((*within.object())[part].first) + ':';
+    if (!is_list) text += json_string((*within.object())[part].first) + ':';
     add(is_list ? (*within.list())[part] : (*within.object())[part].second);
   }
   return text;
