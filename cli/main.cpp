@@ -85,6 +85,8 @@ Result<int> call(Command command, const config::Parsed& parsed) {
       return eval(config::EvalOptions(parsed.options), parsed);
     case Command::tokenize:
       return tokenize(config::TokenizeOptions(parsed.options), parsed);
+    case Command::schema:
+      return schema(config::SchemaCommandOptions(parsed.options), parsed);
     case Command::tools:
       return tools(config::ToolsCommandOptions(parsed.options), parsed);
     case Command::inspect:

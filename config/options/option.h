@@ -40,7 +40,8 @@ enum class Command : std::uint8_t {
   completion,
   backup,
   restore,
-  tools
+  tools,
+  schema
 };
 
 // Its place in a set of subcommands.

@@ -412,6 +412,7 @@ using VerifyOptions = Configured<EngineOptions, SocketOptions, AnywayOptions>;
 using BackupOptions = Configured<UsageFileOptions, SessionsDirOptions, KeysFileOptions, StateOptions>;
 using RestoreOptions = OptionSet<BackupOptions, ReplaceOptions, DryRunOptions>;
 using ToolsCommandOptions = Configured<ModelOptions, ToolFormatOptions, ToolFileOptions, JsonOptions>;
+using SchemaCommandOptions = Configured<ModelOptions, JsonOptions>;
 using EmbedOptions = Configured<SocketOptions, ModelNameOptions, TokenTextOptions, EndsOptions, VectorOptions>;
 
 }  // namespace troupe::config

@@ -11,6 +11,7 @@
 namespace troupe::engine::constraints {
 
 Machine::Machine(Grammar grammar) : grammar_(std::move(grammar)) {
+  pool().limit_work(kMaxReadingWork);
   frames_.push_back({kNoFrame, 0, 0});
   states_.emplace_back();  // kStuck
   enter(kNoFrame, grammar_.begin_of(grammar_.root()));

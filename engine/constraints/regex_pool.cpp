@@ -13,13 +13,13 @@
 namespace troupe::engine::constraints {
 namespace {
 
-enum class Kind : std::uint8_t { none, empty, any, set, concat, either, both, complement, repeat, table };
+enum class RegexKind : std::uint8_t { none, empty, any, set, concat, either, both, complement, repeat, table };
 
 // States that a search for a shortest text may visit.
 constexpr std::size_t kMaxSearchedStates = 200'000;
 
 struct Expression {
-  Kind kind;
+  RegexKind kind;
   bool accepts_empty;
   bool is_searched;           // an intersection, complement or table is part of it: its shortest text takes a search
   std::uint32_t first = 0;    // concat, complement, repeat: an operand; set: its index; either, both: begin of operands;
@@ -28,6 +28,7 @@ struct Expression {
   std::uint32_t min = 0, max = 0;                   // repeat
   std::uint32_t shortest = 0;                       // if is_known
   bool is_known = false;                            // shortest
+  const std::uint8_t* division = nullptr;           // Impl::division(), once asked for
   const std::uint8_t* classes = nullptr;            // of raw_targets; null: not derived yet
   std::vector<RegexId> raw_targets = {};            // derivatives, also those that match nothing
   std::vector<RegexId> targets = {};                // the same with kNoText for those
@@ -46,20 +47,25 @@ struct ClassesHash {
   }
 };
 
+struct MeetingHash {
+  std::size_t operator()(const std::pair<const std::uint8_t*, const std::uint8_t*>& pair) const {
+    return mixed(reinterpret_cast<std::uintptr_t>(pair.first), reinterpret_cast<std::uintptr_t>(pair.second));
+  }
+};
+
 // Numbers the distinct values in the order in which the bytes meet them.
 template <class KeyOf>
 Classes numbered(KeyOf key_of) {
   Classes classes;
-  std::unordered_map<std::uint64_t, std::uint8_t> numbers;
-  std::uint64_t last_key = 0;
-  std::uint8_t last = 0;
+  std::array<std::uint64_t, 256> keys;
+  std::size_t num_keys = 0, last = 0;
   for (unsigned byte = 0; byte < 256; ++byte) {
     const std::uint64_t key = key_of(byte);
-    if (byte == 0 || key != last_key) {
-      last = numbers.try_emplace(key, static_cast<std::uint8_t>(numbers.size())).first->second;
-      last_key = key;
+    if (num_keys == 0 || key != keys[last]) {
+      last = static_cast<std::size_t>(std::find(keys.begin(), keys.begin() + num_keys, key) - keys.begin());
+      if (last == num_keys) keys[num_keys++] = key;
     }
-    classes[byte] = last;
+    classes[byte] = static_cast<std::uint8_t>(last);
   }
   return classes;
 }
@@ -78,7 +84,9 @@ struct RegexPool::Impl {
   std::vector<DigitTable> tables;
   std::unordered_multimap<std::uint64_t, RegexId> ids;  // by hash
   std::unordered_set<Classes, ClassesHash> all_classes;
+  std::unordered_map<std::pair<const std::uint8_t*, const std::uint8_t*>, const std::uint8_t*, MeetingHash> meetings;
   std::size_t table_bytes = 0;
+  std::size_t work_left = kMaxMakingWork;
 
   const std::uint8_t* kept(const Classes& classes) { return all_classes.insert(classes).first->data(); }
 
@@ -88,28 +96,36 @@ struct RegexPool::Impl {
 
   // The division of the bytes by which derivatives of `id` may differ: a superset of what tells them apart.
   const std::uint8_t* division(RegexId id) {
+    Expression& each = expressions[id];
+    if (each.classes != nullptr) return each.classes;
+    if (each.division == nullptr) each.division = new_division(id);
+    return each.division;
+  }
+
+  const std::uint8_t* new_division(RegexId id) {
     const std::uint8_t* result = nullptr;
     for (;;) {
       const Expression& each = expressions[id];
       if (each.classes != nullptr) return met(result, each.classes);
+      if (each.division != nullptr) return met(result, each.division);
       switch (each.kind) {
-        case Kind::none:
-        case Kind::empty:
-        case Kind::any:
+        case RegexKind::none:
+        case RegexKind::empty:
+        case RegexKind::any:
           return met(result, kept(numbered([](unsigned) { return 0; })));
-        case Kind::set: {
+        case RegexKind::set: {
           const ByteSet& set = sets[each.first];
           return met(result, kept(numbered([&](unsigned byte) { return set.contains(static_cast<std::uint8_t>(byte)); })));
         }
-        case Kind::table: {
+        case RegexKind::table: {
           const auto& row = tables[each.first].next[each.second];
           return met(result, kept(numbered([&](unsigned byte) { return row[byte]; })));
         }
-        case Kind::complement:
-        case Kind::repeat:
+        case RegexKind::complement:
+        case RegexKind::repeat:
           id = each.first;
           break;
-        case Kind::concat:
+        case RegexKind::concat:
           if (!expressions[each.first].accepts_empty) {
             id = each.first;
             break;
@@ -117,8 +133,8 @@ struct RegexPool::Impl {
           result = met(result, division(each.first));
           id = each.second;
           break;
-        case Kind::either:
-        case Kind::both:
+        case RegexKind::either:
+        case RegexKind::both:
           for (const RegexId operand : operands_of(each)) result = met(result, division(operand));
           return result;
       }
@@ -127,15 +143,18 @@ struct RegexPool::Impl {
 
   const std::uint8_t* met(const std::uint8_t* first, const std::uint8_t* second) {
     if (first == nullptr || first == second) return second;
-    return kept(numbered([&](unsigned byte) { return std::uint64_t{first[byte]} * 256 + second[byte]; }));
+    const auto [found, is_new] = meetings.try_emplace({first, second}, nullptr);
+    if (is_new)
+      found->second = kept(numbered([&](unsigned byte) { return std::uint64_t{first[byte]} * 256 + second[byte]; }));
+    return found->second;
   }
 };
 
 RegexPool::RegexPool() : impl_(std::make_unique<Impl>()) {
-  for (const Kind kind : {Kind::none, Kind::empty, Kind::any}) {
-    Expression each{.kind = kind, .accepts_empty = kind != Kind::none, .is_searched = false};
+  for (const RegexKind kind : {RegexKind::none, RegexKind::empty, RegexKind::any}) {
+    Expression each{.kind = kind, .accepts_empty = kind != RegexKind::none, .is_searched = false};
     each.is_known = true;
-    each.shortest = kind == Kind::none ? kNoLength : 0;
+    each.shortest = kind == RegexKind::none ? kNoLength : 0;
     impl_->expressions.push_back(std::move(each));
     states_.emplace_back();
   }
@@ -165,14 +184,14 @@ RegexId interned(Pool& impl, auto& states, std::uint64_t hash, Matches matches, 
 
 RegexId RegexPool::bytes(const ByteSet& set) {
   if (set.empty()) return kNoText;
-  std::uint64_t hash = static_cast<std::uint64_t>(Kind::set);
+  std::uint64_t hash = static_cast<std::uint64_t>(RegexKind::set);
   for (const std::uint64_t word : set.words()) hash = mixed(hash, word);
   return interned(
       *impl_, states_, hash,
-      [&](const Expression& each) { return each.kind == Kind::set && impl_->sets[each.first] == set; },
+      [&](const Expression& each) { return each.kind == RegexKind::set && impl_->sets[each.first] == set; },
       [&] {
         impl_->sets.push_back(set);
-        Expression each{.kind = Kind::set, .accepts_empty = false, .is_searched = false};
+        Expression each{.kind = RegexKind::set, .accepts_empty = false, .is_searched = false};
         each.first = static_cast<std::uint32_t>(impl_->sets.size() - 1);
         each.shortest = 1;
         each.is_known = true;
@@ -198,7 +217,7 @@ RegexId RegexPool::concat(RegexId first, RegexId second) {
   if (second == kEmptyText) return first;
   // To the right: (a b) c is a (b c).
   std::vector<RegexId> parts;
-  while (impl_->expressions[first].kind == Kind::concat) {
+  while (impl_->expressions[first].kind == RegexKind::concat) {
     parts.push_back(impl_->expressions[first].first);
     first = impl_->expressions[first].second;
   }
@@ -207,16 +226,16 @@ RegexId RegexPool::concat(RegexId first, RegexId second) {
   for (std::size_t at = parts.size(); at-- > 0;) {
     const RegexId part = parts[at];
     if (part == kEmptyText || (part == kAnyText && id == kAnyText)) continue;
-    if (part == kAnyText && impl_->expressions[id].kind == Kind::concat && impl_->expressions[id].first == kAnyText) continue;
+    if (part == kAnyText && impl_->expressions[id].kind == RegexKind::concat && impl_->expressions[id].first == kAnyText) continue;
     const RegexId rest = id;
-    const std::uint64_t hash = mixed(mixed(static_cast<std::uint64_t>(Kind::concat), part), rest);
+    const std::uint64_t hash = mixed(mixed(static_cast<std::uint64_t>(RegexKind::concat), part), rest);
     id = interned(
         *impl_, states_, hash,
-        [&](const Expression& each) { return each.kind == Kind::concat && each.first == part && each.second == rest; },
+        [&](const Expression& each) { return each.kind == RegexKind::concat && each.first == part && each.second == rest; },
         [&] {
           const Expression& a = impl_->expressions[part];
           const Expression& b = impl_->expressions[rest];
-          Expression each{.kind = Kind::concat,
+          Expression each{.kind = RegexKind::concat,
                           .accepts_empty = a.accepts_empty && b.accepts_empty,
                           .is_searched = a.is_searched || b.is_searched};
           each.first = part;
@@ -235,7 +254,7 @@ namespace {
 
 // Sorted, each once, those of the same kind flattened.
 template <class Impl>
-std::vector<RegexId> flattened(const Impl& impl, Kind kind, const std::vector<RegexId>& operands) {
+std::vector<RegexId> flattened(const Impl& impl, RegexKind kind, const std::vector<RegexId>& operands) {
   std::vector<RegexId> flat;
   for (const RegexId id : operands) {
     const Expression& each = impl.expressions[id];
@@ -252,14 +271,14 @@ std::vector<RegexId> flattened(const Impl& impl, Kind kind, const std::vector<Re
 }
 
 template <class Impl>
-RegexId interned_list(Impl& impl, auto& states, Kind kind, const std::vector<RegexId>& flat) {
+RegexId interned_list(Impl& impl, auto& states, RegexKind kind, const std::vector<RegexId>& flat) {
   std::uint64_t hash = static_cast<std::uint64_t>(kind);
   for (const RegexId id : flat) hash = mixed(hash, id);
   return interned(
       impl, states, hash,
       [&](const Expression& each) { return each.kind == kind && std::ranges::equal(impl.operands_of(each), flat); },
       [&] {
-        const bool is_union = kind == Kind::either;
+        const bool is_union = kind == RegexKind::either;
         Expression each{.kind = kind, .accepts_empty = !is_union, .is_searched = !is_union};
         each.first = static_cast<std::uint32_t>(impl.operands.size());
         each.second = static_cast<std::uint32_t>(flat.size());
@@ -283,19 +302,19 @@ RegexId interned_list(Impl& impl, auto& states, Kind kind, const std::vector<Reg
 }  // namespace
 
 RegexId RegexPool::either(std::vector<RegexId> branches) {
-  std::vector<RegexId> flat = flattened(*impl_, Kind::either, branches);
+  std::vector<RegexId> flat = flattened(*impl_, RegexKind::either, branches);
   if (std::binary_search(flat.begin(), flat.end(), kAnyText)) return kAnyText;
   std::erase(flat, kNoText);
   // Bytes of one place are one set: [ab] for a|b.
   ByteSet set;
   std::size_t num_sets = 0;
   for (const RegexId id : flat)
-    if (impl_->expressions[id].kind == Kind::set) {
+    if (impl_->expressions[id].kind == RegexKind::set) {
       set = set | impl_->sets[impl_->expressions[id].first];
       ++num_sets;
     }
   if (num_sets > 1) {
-    std::erase_if(flat, [&](RegexId id) { return impl_->expressions[id].kind == Kind::set; });
+    std::erase_if(flat, [&](RegexId id) { return impl_->expressions[id].kind == RegexKind::set; });
     const RegexId merged = bytes(set);
     flat.insert(std::upper_bound(flat.begin(), flat.end(), merged), merged);
   }
@@ -303,35 +322,35 @@ RegexId RegexPool::either(std::vector<RegexId> branches) {
     std::erase(flat, kEmptyText);
   if (flat.empty()) return kNoText;
   if (flat.size() == 1) return flat.front();
-  return interned_list(*impl_, states_, Kind::either, flat);
+  return interned_list(*impl_, states_, RegexKind::either, flat);
 }
 
 RegexId RegexPool::both(std::vector<RegexId> conditions) {
-  std::vector<RegexId> flat = flattened(*impl_, Kind::both, conditions);
+  std::vector<RegexId> flat = flattened(*impl_, RegexKind::both, conditions);
   if (std::binary_search(flat.begin(), flat.end(), kNoText)) return kNoText;
   std::erase(flat, kAnyText);
   if (flat.empty()) return kAnyText;
   if (flat.size() == 1) return flat.front();
   if (flat.front() == kEmptyText)
     return std::ranges::all_of(flat, [&](RegexId id) { return accepts_empty(id); }) ? kEmptyText : kNoText;
-  if (std::ranges::all_of(flat, [&](RegexId id) { return impl_->expressions[id].kind == Kind::set; })) {
+  if (std::ranges::all_of(flat, [&](RegexId id) { return impl_->expressions[id].kind == RegexKind::set; })) {
     ByteSet set = ByteSet::all();
     for (const RegexId id : flat) set = set & impl_->sets[impl_->expressions[id].first];
     return bytes(set);
   }
-  return interned_list(*impl_, states_, Kind::both, flat);
+  return interned_list(*impl_, states_, RegexKind::both, flat);
 }
 
 RegexId RegexPool::complement(RegexId id) {
   if (id == kNoText) return kAnyText;
   if (id == kAnyText) return kNoText;
-  if (impl_->expressions[id].kind == Kind::complement) return impl_->expressions[id].first;
-  const std::uint64_t hash = mixed(static_cast<std::uint64_t>(Kind::complement), id);
+  if (impl_->expressions[id].kind == RegexKind::complement) return impl_->expressions[id].first;
+  const std::uint64_t hash = mixed(static_cast<std::uint64_t>(RegexKind::complement), id);
   return interned(
       *impl_, states_, hash,
-      [&](const Expression& each) { return each.kind == Kind::complement && each.first == id; },
+      [&](const Expression& each) { return each.kind == RegexKind::complement && each.first == id; },
       [&] {
-        Expression each{.kind = Kind::complement, .accepts_empty = !accepts_empty(id), .is_searched = true};
+        Expression each{.kind = RegexKind::complement, .accepts_empty = !accepts_empty(id), .is_searched = true};
         each.first = id;
         return each;
       });
@@ -345,19 +364,19 @@ RegexId RegexPool::repeat(RegexId id, std::uint32_t min, std::uint32_t max) {
   if (id == kAnyText) return kAnyText;
   if (min == 1 && max == 1) return id;
   const Expression& operand = impl_->expressions[id];
-  if (operand.kind == Kind::repeat && operand.min == 0 && operand.max == kUnbounded) return id;
-  if (operand.kind == Kind::set && min == 0 && max == kUnbounded && impl_->sets[operand.first] == ByteSet::all())
+  if (operand.kind == RegexKind::repeat && operand.min == 0 && operand.max == kUnbounded) return id;
+  if (operand.kind == RegexKind::set && min == 0 && max == kUnbounded && impl_->sets[operand.first] == ByteSet::all())
     return kAnyText;
   if (min == 0 && max == 1 && accepts_empty(id)) return id;
-  const std::uint64_t hash = mixed(mixed(mixed(static_cast<std::uint64_t>(Kind::repeat), id), min), max);
+  const std::uint64_t hash = mixed(mixed(mixed(static_cast<std::uint64_t>(RegexKind::repeat), id), min), max);
   return interned(
       *impl_, states_, hash,
       [&](const Expression& each) {
-        return each.kind == Kind::repeat && each.first == id && each.min == min && each.max == max;
+        return each.kind == RegexKind::repeat && each.first == id && each.min == min && each.max == max;
       },
       [&] {
         const Expression& repeated = impl_->expressions[id];
-        Expression each{.kind = Kind::repeat,
+        Expression each{.kind = RegexKind::repeat,
                         .accepts_empty = min == 0 || repeated.accepts_empty,
                         .is_searched = repeated.is_searched};
         each.first = id;
@@ -380,11 +399,11 @@ RegexId RegexPool::table(DigitTable table) {
   RegexId first = kNoText;
   // All states at once, so that next() is a sum: state n is first + n.
   for (std::size_t state = 0; state < impl_->tables[index].next.size(); ++state) {
-    const std::uint64_t hash = mixed(mixed(static_cast<std::uint64_t>(Kind::table), index), state);
+    const std::uint64_t hash = mixed(mixed(static_cast<std::uint64_t>(RegexKind::table), index), state);
     const RegexId id = interned(
         *impl_, states_, hash, [](const Expression&) { return false; },
         [&] {
-          Expression each{.kind = Kind::table, .accepts_empty = impl_->tables[index].accepts[state], .is_searched = true};
+          Expression each{.kind = RegexKind::table, .accepts_empty = impl_->tables[index].accepts[state], .is_searched = true};
           each.first = index;
           each.second = static_cast<std::uint32_t>(state);
           return each;
@@ -398,17 +417,21 @@ bool RegexPool::accepts_empty(RegexId id) const { return impl_->expressions[id].
 
 namespace {
 
+template <class Impl>
+void derive(RegexPool& pool, Impl& impl, RegexId id);
+
 // Derivatives of one expression by one byte.
 class Derivation {
  public:
   template <class Impl>
   static RegexId of(RegexPool& pool, Impl& impl, RegexId id, std::uint8_t byte) {
+    if (const Expression& each = impl.expressions[id]; each.classes != nullptr) return each.raw_targets[each.classes[byte]];
     std::vector<RegexId> branches;
     for (;;) {
       // By value: making expressions may move what the lists of operands lie in.
-      const Kind kind = impl.expressions[id].kind;
+      const RegexKind kind = impl.expressions[id].kind;
       const std::uint32_t first = impl.expressions[id].first, second = impl.expressions[id].second;
-      if (kind != Kind::concat) {
+      if (kind != RegexKind::concat) {
         branches.push_back(simple(pool, impl, id, kind, first, second, byte));
         break;
       }
@@ -420,38 +443,45 @@ class Derivation {
   }
 
  private:
+  // Of an operand that many expressions share: all its derivatives are kept.
   template <class Impl>
-  static RegexId simple(RegexPool& pool, Impl& impl, RegexId id, Kind kind, std::uint32_t first, std::uint32_t second,
+  static RegexId kept(RegexPool& pool, Impl& impl, RegexId id, std::uint8_t byte) {
+    derive(pool, impl, id);
+    return of(pool, impl, id, byte);
+  }
+
+  template <class Impl>
+  static RegexId simple(RegexPool& pool, Impl& impl, RegexId id, RegexKind kind, std::uint32_t first, std::uint32_t second,
                         std::uint8_t byte) {
     switch (kind) {
-      case Kind::none:
-      case Kind::empty:
+      case RegexKind::none:
+      case RegexKind::empty:
         return kNoText;
-      case Kind::any:
+      case RegexKind::any:
         return kAnyText;
-      case Kind::set:
+      case RegexKind::set:
         return impl.sets[first].contains(byte) ? kEmptyText : kNoText;
-      case Kind::table: {
+      case RegexKind::table: {
         const std::uint32_t state = impl.tables[first].next[second][byte];
         return state == DigitTable::kNoState ? kNoText : id - second + state;
       }
-      case Kind::complement:
-        return pool.complement(of(pool, impl, first, byte));
-      case Kind::repeat: {
+      case RegexKind::complement:
+        return pool.complement(kept(pool, impl, first, byte));
+      case RegexKind::repeat: {
         const std::uint32_t min = impl.expressions[id].min, max = impl.expressions[id].max;
         const RegexId rest = pool.repeat(first, min == 0 ? 0 : min - 1, max == kUnbounded ? max : max - 1);
         return pool.concat(of(pool, impl, first, byte), rest);
       }
-      case Kind::either:
-      case Kind::both: {
+      case RegexKind::either:
+      case RegexKind::both: {
         std::vector<RegexId> derived(impl.operands.begin() + first, impl.operands.begin() + first + second);
         for (RegexId& each : derived) {
-          each = of(pool, impl, each, byte);
-          if (kind == Kind::both && each == kNoText) return kNoText;
+          each = kept(pool, impl, each, byte);
+          if (kind == RegexKind::both && each == kNoText) return kNoText;
         }
-        return kind == Kind::either ? pool.either(std::move(derived)) : pool.both(std::move(derived));
+        return kind == RegexKind::either ? pool.either(std::move(derived)) : pool.both(std::move(derived));
       }
-      case Kind::concat:
+      case RegexKind::concat:
         break;
     }
     TROUPE_ASSERT(false);
@@ -463,6 +493,9 @@ class Derivation {
 template <class Impl>
 void derive(RegexPool& pool, Impl& impl, RegexId id) {
   if (impl.expressions[id].classes != nullptr) return;
+  if (impl.work_left == 0)
+    throw ConstraintLimit("its patterns and their combinations take too much work: make patterns, counts and choices simpler");
+  --impl.work_left;
   const std::uint8_t* const division = impl.division(id);
   std::array<RegexId, 256> by_class;
   std::array<bool, 256> is_done{};
@@ -591,6 +624,8 @@ std::string RegexPool::shortest_text(RegexId id) {
   }
   return text;
 }
+
+void RegexPool::limit_work(std::size_t derivations) { impl_->work_left = derivations; }
 
 std::size_t RegexPool::bytes_used() const {
   return impl_->expressions.size() * (sizeof(Expression) + sizeof(State) + 64) + impl_->operands.size() * sizeof(RegexId) +

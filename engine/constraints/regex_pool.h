@@ -27,8 +27,12 @@ inline constexpr RegexId kAnyText = 2;      // matches every text
 
 inline constexpr std::uint32_t kUnbounded = UINT32_MAX;
 
-// Of one pool: expressions and derivatives. About 100 bytes each.
+// Of one pool: expressions and derivatives. About 200 bytes each.
 inline constexpr std::size_t kMaxExpressions = 1'000'000;
+// Expressions that are derived, a few microseconds each, while a grammar is made.
+inline constexpr std::size_t kMaxMakingWork = 40'000;
+// And while a machine reads.
+inline constexpr std::size_t kMaxReadingWork = 400'000;
 
 // Thrown by whatever makes expressions when a pool is full, and by what compiles a grammar when another limit is
 // reached. Public entry points turn it into an Error.
@@ -87,6 +91,10 @@ class RegexPool {
   [[nodiscard]] std::uint32_t shortest(RegexId id);
   // Of the shortest texts the one with the lowest bytes. The expression must match something (asserted).
   [[nodiscard]] std::string shortest_text(RegexId id);
+
+  // From here on at most so many more expressions are derived; then ConstraintLimit is thrown. At first
+  // kMaxMakingWork.
+  void limit_work(std::size_t derivations);
 
   // Expressions so far.
   std::size_t size() const { return states_.size(); }

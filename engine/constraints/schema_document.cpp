@@ -340,7 +340,12 @@ SchemaId SchemaDocument::target_of(SchemaId id, const std::string& reference) {
   return source(*json, found->second.second + fragment, base == base_of_.end() ? from.base : base->second);
 }
 
-std::vector<SchemaId> SchemaDocument::conditions_of(SchemaId id) {
+const std::vector<SchemaId>& SchemaDocument::conditions_of(SchemaId id) {
+  if (const auto found = conditions_.find(id); found != conditions_.end()) return found->second;
+  return conditions_[id] = made_conditions(id);
+}
+
+std::vector<SchemaId> SchemaDocument::made_conditions(SchemaId id) {
   const SchemaNode node = nodes_[id];
   const Json& json = *node.json;
   std::vector<SchemaId> conditions;
@@ -487,7 +492,8 @@ std::vector<SchemaId> SchemaDocument::alternatives_of_negation(SchemaId id) {
   std::vector<SchemaId> any;
   switch (node.kind) {
     case Kind::source:
-      return {negated_source(of)};
+      if (const auto found = negated_.find(of); found != negated_.end()) return {found->second};
+      return {negated_[of] = negated_source(of)};
     case Kind::all:
       for (const SchemaId part : node.parts) any.push_back(negation_of(part));
       return any;

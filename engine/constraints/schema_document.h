@@ -89,7 +89,7 @@ class SchemaDocument {
 
   // What a source asserts beyond its own keywords, as nodes that must all hold: $ref, allOf, anyOf, oneOf, not, if,
   // dependencies.
-  std::vector<SchemaId> conditions_of(SchemaId source);
+  const std::vector<SchemaId>& conditions_of(SchemaId source);
   // A negation as alternatives one of which must hold.
   std::vector<SchemaId> alternatives_of_negation(SchemaId negation);
 
@@ -100,12 +100,15 @@ class SchemaDocument {
   SchemaId made(SchemaId parent, chat::Json json);
   void find_resources(const chat::Json& json, const std::string& base, const std::string& path, std::size_t depth);
   std::vector<SchemaId> children(SchemaId parent, const chat::Json& list, std::string_view keyword);
+  std::vector<SchemaId> made_conditions(SchemaId id);
   SchemaId negated_source(SchemaId id);
 
   std::deque<chat::Json> texts_;  // the root, and what is made here
   std::deque<SchemaNode> nodes_;
   std::unordered_map<const chat::Json*, SchemaId> sources_;
   std::map<std::string, SchemaId> derived_;
+  std::unordered_map<SchemaId, std::vector<SchemaId>> conditions_;
+  std::unordered_map<SchemaId, SchemaId> negated_;
   std::vector<std::string> bases_;
   std::map<std::string, std::pair<const chat::Json*, std::string>> resources_;  // by URI: a schema and its path
   std::unordered_map<const chat::Json*, std::size_t> base_of_;

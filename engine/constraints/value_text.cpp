@@ -44,7 +44,7 @@ std::string number_text(double value) {
          digits.substr(static_cast<std::size_t>(point));
 }
 
-std::string json_string(std::string_view text) { return '"' + written(text, Writing::json) + '"'; }
+std::string quoted_text(std::string_view text) { return '"' + written(text, Writing::json) + '"'; }
 
 // A value without parts; nothing for lists and objects.
 struct LeafText {
@@ -53,7 +53,7 @@ struct LeafText {
   std::string operator()(std::int64_t value) const { return std::to_string(value); }
   std::string operator()(double value) const { return number_text(value); }
   std::string operator()(const chat::LargeInteger& value) const { return value.digits; }
-  std::string operator()(const std::string& value) const { return json_string(value); }
+  std::string operator()(const std::string& value) const { return quoted_text(value); }
   std::string operator()(const Json::List&) const { return {}; }
   std::string operator()(const Json::Object&) const { return {}; }
 };
@@ -87,7 +87,7 @@ std::string value_text(const Json& value) {
       continue;
     }
     if (part > 0) text += ',';
-    if (!is_list) text += json_string((*within.object())[part].first) + ':';
+    if (!is_list) text += quoted_text((*within.object())[part].first) + ':';
     add(is_list ? (*within.list())[part] : (*within.object())[part].second);
   }
   return text;
