@@ -154,9 +154,8 @@ void CodePoints::add(char32_t first, char32_t last) {
     return;
   }
   // Those that overlap or touch the new range become part of it.
-  const auto begin = std::find_if(ranges_.rbegin(), ranges_.rend(), [&](const auto& each) {
-                       return each.second + 1 < first;
-                     }).base();
+  const auto begin =
+      std::find_if(ranges_.rbegin(), ranges_.rend(), [&](const auto& each) { return each.second + 1 < first; }).base();
   auto end = begin;
   while (end != ranges_.end() && end->first <= last + 1) ++end;
   if (begin != end) {
@@ -236,11 +235,10 @@ RegexId any_json_character(RegexPool& pool) {
   };
   const RegexId hex = set("0123456789abcdefABCDEF"), d = set("dD");
   // From \u0000 to \uffff without \ud800 to \udfff, and \ud800 to \udbff before \udc00 to \udfff.
-  const RegexId alone =
-      pool.either({pool.concat(std::array{set("0123456789abcefABCEF"), hex, hex, hex}),
-                   pool.concat(std::array{d, set("01234567"), hex, hex})});
-  const RegexId pair = pool.concat(
-      std::array{d, set("89abAB"), hex, hex, pool.literal("\\u"), d, set("cdefCDEF"), hex, hex});
+  const RegexId alone = pool.either({pool.concat(std::array{set("0123456789abcefABCEF"), hex, hex, hex}),
+                                     pool.concat(std::array{d, set("01234567"), hex, hex})});
+  const RegexId pair =
+      pool.concat(std::array{d, set("89abAB"), hex, hex, pool.literal("\\u"), d, set("cdefCDEF"), hex, hex});
   const RegexId escape = pool.either({set("\"\\/bfnrt"), pool.concat(set("u"), pool.either({alone, pair}))});
   return pool.either({plain_character(pool, json_escaped().complement()), pool.concat(set("\\"), escape)});
 }

@@ -9,8 +9,8 @@
 
 namespace troupe::engine::constraints {
 
-// Code points: ranges (both ends belong to it), ascending, neither touching nor overlapping; no surrogates, nothing above
-// U+10FFFF.
+// Code points: ranges (both ends belong to it), ascending, neither touching nor overlapping; no surrogates, nothing
+// above U+10FFFF.
 class CodePoints {
  public:
   CodePoints() = default;

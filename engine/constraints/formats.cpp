@@ -26,7 +26,6 @@ constexpr std::string_view kUcs =
     "\\u{E1000}-\\u{EFFFD}";
 constexpr std::string_view kPrivate = "\\uE000-\\uF8FF\\u{F0000}-\\u{FFFFD}\\u{100000}-\\u{10FFFD}";
 
-
 std::string ipv4() { return fmt::format("{0}(?:\\.{0}){{3}}", kOctet); }
 
 // RFC 4291, 2.2. Beside "::" there are at most `max_groups` groups; an IPv4 address is two.
@@ -84,9 +83,10 @@ class FormatTexts {
 
   // RFC 3339, full-date: days that are.
   RegexId date() {
-    return of("\\d{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\\d|30)|"
-              "02-(?:0[1-9]|1\\d|2[0-8]))|"
-              "(?:\\d\\d(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29");
+    return of(
+        "\\d{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\\d|30)|"
+        "02-(?:0[1-9]|1\\d|2[0-8]))|"
+        "(?:\\d\\d(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29");
   }
   // RFC 3339, full-time. A second 60 is the last one of a day of UTC.
   RegexId time() {
@@ -114,8 +114,7 @@ class FormatTexts {
   RegexId email(std::string_view ucs) {
     const std::string atom = fmt::format("[A-Za-z0-9!#$%&'*+/=?^_`{{|}}~\\-{}]+", ucs);
     const RegexId local = of(fmt::format("{0}(?:\\.{0})*|\"(?:[ !#-\\[\\]-~{1}]|\\\\[ -~])*\"", atom, ucs));
-    const RegexId domain =
-        pool_.either({hostname(), of(fmt::format("\\[(?:{}|IPv6:{})\\]", ipv4(), ipv6(6)))});
+    const RegexId domain = pool_.either({hostname(), of(fmt::format("\\[(?:{}|IPv6:{})\\]", ipv4(), ipv6(6)))});
     return pool_.concat(std::array{pool_.both({local, of("[^]{1,64}")}), of("@"), domain});
   }
 
@@ -125,8 +124,8 @@ class FormatTexts {
   std::string leap_seconds() {
     std::string pattern = fmt::format("23:59:60{}[Zz]", kFraction);
     for (int hour = 0; hour < 24; ++hour)
-      pattern += fmt::format("|{0:02}:(?:59:60{1}(?:\\+{2:02}|-{3:02}):00|29:60{1}(?:\\+{0:02}|-{3:02}):30)", hour, kFraction,
-                             (hour + 1) % 24, 23 - hour);
+      pattern += fmt::format("|{0:02}:(?:59:60{1}(?:\\+{2:02}|-{3:02}):00|29:60{1}(?:\\+{0:02}|-{3:02}):30)", hour,
+                             kFraction, (hour + 1) % 24, 23 - hour);
     return pattern;
   }
 
@@ -137,8 +136,7 @@ class FormatTexts {
 // RFC 6570, without the operators that it reserves.
 std::string uri_template() {
   const std::string name_character = fmt::format("(?:[A-Za-z0-9_]|{})", kPercent);
-  const std::string variable =
-      fmt::format("{0}+(?:\\.{0}+)*(?::[1-9]\\d{{0,3}}|\\*)?", name_character);
+  const std::string variable = fmt::format("{0}+(?:\\.{0}+)*(?::[1-9]\\d{{0,3}}|\\*)?", name_character);
   return fmt::format("(?:[!#$&-;=?-\\[\\]_a-z~{0}{1}]|{2}|\\{{[+#./;?&]?{3}(?:,{3})*\\}})*", kUcs, kPrivate, kPercent,
                      variable);
 }
@@ -168,8 +166,7 @@ constexpr auto kFormats = std::to_array<Format>({
     {"uri", [](FormatTexts& texts) { return texts.of(UriPatterns("", "").absolute()); }},
     {"uri-reference", [](FormatTexts& texts) { return texts.of(UriPatterns("", "").reference()); }},
     {"uri-template", [](FormatTexts& texts) { return texts.of(uri_template()); }},
-    {"uuid",
-     [](FormatTexts& texts) { return texts.of("[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"); }},
+    {"uuid", [](FormatTexts& texts) { return texts.of("[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"); }},
 });
 
 constexpr auto kFormatNames = [] {

@@ -14,7 +14,7 @@
 namespace troupe::engine::constraints {
 namespace {
 
-constexpr std::size_t kMaxDecimalDigits = 400;   // on either side of the point
+constexpr std::size_t kMaxDecimalDigits = 400;    // on either side of the point
 constexpr std::uint32_t kMaxIntegerDigits = 300;  // of what is written without a bound: below the largest double
 
 // --- Decimals ---
@@ -169,8 +169,8 @@ class NumberTexts {
     // Digits from the last of `high` to the first; ending before it is less, as its last digit is not 0.
     RegexId rest = excluded ? kNoText : zeros(high.empty() ? 1 : 0);
     for (std::size_t at = high.size(); at-- > 0;) {
-      rest = pool_.either({pool_.concat(below(high[at], '0'), digits(0, kUnbounded)),
-                           pool_.concat(digit(high[at], high[at]), rest)});
+      rest = pool_.either(
+          {pool_.concat(below(high[at], '0'), digits(0, kUnbounded)), pool_.concat(digit(high[at], high[at]), rest)});
       if (at > 0) rest = pool_.optional(rest);
     }
     return pool_.optional(pool_.concat(point(), rest));
@@ -188,9 +188,7 @@ class NumberTexts {
   RegexId point() { return pool_.literal("."); }
   RegexId zeros(std::uint32_t min) { return pool_.repeat(digit('0', '0'), min, kUnbounded); }
 
-  RegexId fraction() {
-    return integer_ ? kEmptyText : pool_.optional(pool_.concat(point(), digits(1, kUnbounded)));
-  }
+  RegexId fraction() { return integer_ ? kEmptyText : pool_.optional(pool_.concat(point(), digits(1, kUnbounded))); }
   // Fractions of at least 0.`low`, that of none being 0.
   RegexId fraction_at_least(std::string_view low, bool excluded) {
     if (low.empty() && !excluded) return fraction();
@@ -213,7 +211,8 @@ class NumberTexts {
 RegexId multiples_table(RegexPool& pool, std::uint32_t divisor, std::uint32_t scale, bool integer) {
   // States: 0 begins, then the remainders of digits before the point, then those of 1 to `scale` digits behind it, then
   // zeros; the first of the fraction's groups has a state of its own for the point, which needs a digit.
-  const std::uint32_t whole = 1, point = whole + divisor, fraction = point + divisor, zeros = fraction + scale * divisor;
+  const std::uint32_t whole = 1, point = whole + divisor, fraction = point + divisor,
+                      zeros = fraction + scale * divisor;
   const std::uint32_t count = integer ? point : zeros + 1;
   std::array<std::uint32_t, 256> none;
   none.fill(DigitTable::kNoState);
@@ -270,38 +269,58 @@ std::vector<std::uint64_t> prime_powers(std::string digits, std::uint64_t max_di
   return powers;
 }
 
-// Appends conditions on magnitudes. `states_left`: of tables.
-Status add_multiple(RegexPool& pool, const Decimal& multiple, bool integer, std::size_t& states_left,
-                    std::vector<RegexId>& conditions) {
-  TROUPE_ASSERT(!multiple.negative && multiple.digits != "0");
-  // Tens of an integer are zeros at the end.
-  std::string digits = multiple.digits;
-  std::uint32_t num_zeros = 0;
-  for (; multiple.is_integer() && digits.back() == '0'; ++num_zeros) digits.pop_back();
-  if (num_zeros > 0) {
-    const auto digit_set = [&](char first, char last) {
-      return pool.bytes(ByteSet::range(static_cast<std::uint8_t>(first), static_cast<std::uint8_t>(last)));
-    };
-    const RegexId zero = digit_set('0', '0');
-    const RegexId whole = pool.either({zero, pool.concat(pool.repeat(digit_set('0', '9'), 1, kUnbounded),
-                                                         pool.repeat(zero, num_zeros, num_zeros))});
-    const RegexId fraction = pool.optional(pool.concat(pool.literal("."), pool.repeat(zero, 1, kUnbounded)));
-    conditions.push_back(integer ? whole : pool.concat(whole, fraction));
+// Makes conditions on magnitudes that are multiples.
+class MultipleTexts {
+ public:
+  MultipleTexts(RegexPool& pool, bool integer) : pool_(pool), integer_(integer) {}
+
+  Result<RegexId> of(const Decimal& multiple) {
+    TROUPE_ASSERT(!multiple.negative && multiple.digits != "0");
+    return multiple.is_integer() ? of_integer(multiple) : of_fraction(multiple);
   }
-  const auto scale = static_cast<std::uint32_t>(multiple.scale);
-  const std::size_t states_each = integer ? 1 : scale + 2;  // of a remainder
-  for (const std::uint64_t divisor : prime_powers(digits, kMaxMultipleStates)) {
-    if (divisor * states_each > states_left)
-      return Error{ErrorCode::unsupported,
-                   fmt::format("multiples of {}: their automata have more than {} states", multiple.text(),
-                               kMaxMultipleStates)};
-    states_left -= divisor * states_each;
-    conditions.push_back(multiples_table(pool, static_cast<std::uint32_t>(divisor), scale, integer));
+
+ private:
+  Result<RegexId> of_integer(const Decimal& multiple) {
+    // Tens are zeros at the end.
+    std::string digits = multiple.digits;
+    std::uint32_t num_zeros = 0;
+    for (; digits.back() == '0'; ++num_zeros) digits.pop_back();
+    const RegexId zero = pool_.literal("0");
+    RegexId whole = pool_.repeat(pool_.bytes(ByteSet::range('0', '9')), 1, kUnbounded);
+    if (digits != "1") {
+      const Result<RegexId> multiples = tables(digits, multiple, 0, true);
+      if (!multiples) return multiples.error();
+      whole = *multiples;
+    }
+    if (num_zeros > 0) whole = pool_.either({zero, pool_.concat(whole, pool_.repeat(zero, num_zeros, num_zeros))});
+    if (integer_) return whole;
+    return pool_.concat(whole, pool_.optional(pool_.concat(pool_.literal("."), pool_.repeat(zero, 1, kUnbounded))));
   }
-  // Digits behind its scale are 0.
-  if (digits == "1" && num_zeros == 0 && !integer) conditions.push_back(multiples_table(pool, 1, scale, false));
-  return Ok{};
-}
+
+  Result<RegexId> of_fraction(const Decimal& multiple) {
+    const auto scale = static_cast<std::uint32_t>(multiple.scale);
+    if (multiple.digits == "1") return integer_ ? kAnyText : multiples_table(pool_, 1, scale, false);
+    return tables(multiple.digits, multiple, scale, integer_);
+  }
+
+  // Of `digits` / 10^scale, by the powers of primes in `digits`.
+  Result<RegexId> tables(const std::string& digits, const Decimal& multiple, std::uint32_t scale, bool integer) {
+    std::vector<RegexId> conditions;
+    for (const std::uint64_t divisor : prime_powers(digits, kMaxMultipleStates)) {
+      const std::size_t states = divisor * (integer ? 1 : scale + 2);
+      if (states > states_left_)
+        return Error{ErrorCode::unsupported, fmt::format("multiples of {}: their automata have more than {} states",
+                                                         multiple.text(), kMaxMultipleStates)};
+      states_left_ -= states;
+      conditions.push_back(multiples_table(pool_, static_cast<std::uint32_t>(divisor), scale, integer));
+    }
+    return pool_.both(std::move(conditions));
+  }
+
+  RegexPool& pool_;
+  const bool integer_;
+  std::size_t states_left_ = kMaxMultipleStates;
+};
 
 // --- Numbers ---
 
@@ -310,13 +329,15 @@ RegexId with_exponent(RegexPool& pool, NumberTexts& texts) {
   const auto literal = [&](std::string_view text) { return pool.literal(text); };
   const RegexId digits = texts.digits(1, kUnbounded);
   const RegexId fraction = pool.optional(pool.concat(literal("."), digits));
-  const RegexId whole = pool.either(
-      {literal("0"), pool.concat(pool.bytes(ByteSet::range('1', '9')), texts.digits(0, 199))});
+  const RegexId whole =
+      pool.either({literal("0"), pool.concat(pool.bytes(ByteSet::range('1', '9')), texts.digits(0, 199))});
   const RegexId one = texts.digits(1, 1);
   const RegexId e = pool.either({literal("e"), literal("E")});
-  const RegexId plus = pool.concat(std::array{e, pool.optional(literal("+")), pool.repeat(literal("0"), 0, kUnbounded)});
-  const RegexId below_308 = pool.either({texts.digits(1, 2), pool.concat(pool.bytes(ByteSet::range('1', '2')), texts.digits(2, 2)),
-                                         pool.concat(literal("30"), pool.bytes(ByteSet::range('0', '7')))});
+  const RegexId plus =
+      pool.concat(std::array{e, pool.optional(literal("+")), pool.repeat(literal("0"), 0, kUnbounded)});
+  const RegexId below_308 =
+      pool.either({texts.digits(1, 2), pool.concat(pool.bytes(ByteSet::range('1', '2')), texts.digits(2, 2)),
+                   pool.concat(literal("30"), pool.bytes(ByteSet::range('0', '7')))});
   // The largest double is 1.7976931348623157e308.
   const RegexId up_to_largest = pool.concat(literal("1"), texts.fraction_at_most("7976931348623157", false));
   return pool.either({pool.concat(std::array{whole, fraction, e, literal("-"), digits}),
@@ -343,7 +364,8 @@ std::strong_ordering Decimal::operator<=>(const Decimal& other) const {
 }
 
 std::optional<Decimal> decimal_of(const chat::Json& number) {
-  if (const auto* const integer = std::get_if<std::int64_t>(&number.value)) return decimal_from(std::to_string(*integer));
+  if (const auto* const integer = std::get_if<std::int64_t>(&number.value))
+    return decimal_from(std::to_string(*integer));
   if (const auto* const large = std::get_if<chat::LargeInteger>(&number.value)) return decimal_from(large->digits);
   const auto* const real = std::get_if<double>(&number.value);
   if (real == nullptr || !std::isfinite(*real)) return std::nullopt;
@@ -359,10 +381,12 @@ Result<RegexId> number_texts(RegexPool& pool, const NumberRange& range) {
                        range.integer ? magnitude : pool.either({magnitude, with_exponent(pool, texts)}));
   }
   std::vector<RegexId> multiples;
-  std::size_t states_left = kMaxMultipleStates;
-  for (const Decimal& each : range.multiples_of)
-    if (const Status added = add_multiple(pool, each, range.integer, states_left, multiples); !added)
-      return added.error();
+  MultipleTexts multiple_texts(pool, range.integer);
+  for (const Decimal& each : range.multiples_of) {
+    const Result<RegexId> condition = multiple_texts.of(each);
+    if (!condition) return condition.error();
+    multiples.push_back(*condition);
+  }
 
   // From 0 upwards, and below.
   std::vector<RegexId> branches;

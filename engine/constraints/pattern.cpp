@@ -12,7 +12,7 @@
 namespace troupe::engine::constraints {
 namespace {
 
-using Kind = PatternNode::Kind;
+using NodeKind = PatternNode::Kind;
 
 // Parts of a tree that are turned into expressions, counting each copy of what is repeated.
 constexpr std::size_t kMaxCopiedParts = 50'000;
@@ -35,22 +35,22 @@ bool has_kind(const PatternNode& node, auto is_kind) {
          std::ranges::any_of(node.parts, [&](const PatternNode& each) { return has_kind(each, is_kind); });
 }
 bool looks_around(const PatternNode& node) {
-  return has_kind(node, [](Kind kind) {
-    return kind == Kind::word_bound || kind == Kind::no_word_bound || kind == Kind::look_ahead ||
-           kind == Kind::no_look_ahead;
+  return has_kind(node, [](NodeKind kind) {
+    return kind == NodeKind::word_bound || kind == NodeKind::no_word_bound || kind == NodeKind::look_ahead ||
+           kind == NodeKind::no_look_ahead;
   });
 }
 
 // Whether whatever it matches is one character.
 bool is_one_character(const PatternNode& node) {
   switch (node.kind) {
-    case Kind::texts:
+    case NodeKind::texts:
       return node.is_character;
-    case Kind::alternatives:
+    case NodeKind::alternatives:
       return std::ranges::all_of(node.parts, is_one_character);
-    case Kind::sequence: {
+    case NodeKind::sequence: {
       const auto is_part = [](const PatternNode& each) {
-        return each.kind == Kind::texts || each.kind == Kind::alternatives || each.kind == Kind::repetition;
+        return each.kind == NodeKind::texts || each.kind == NodeKind::alternatives || each.kind == NodeKind::repetition;
       };
       const auto found = std::ranges::find_if(node.parts, is_part);
       return found != node.parts.end() && is_one_character(*found) &&
@@ -61,9 +61,9 @@ bool is_one_character(const PatternNode& node) {
   }
 }
 
-// Turns a tree into expressions from its end to its begin: what a part stands for is the set of all texts from its place
-// to the end of the whole text, given those from behind it. So conditions are intersections with that set, wherever they
-// stand. Only what repeats without end needs to know its own set; then conditions are limited (star()).
+// Turns a tree into expressions from its end to its begin: what a part stands for is the set of all texts from its
+// place to the end of the whole text, given those from behind it. So conditions are intersections with that set,
+// wherever they stand. Only what repeats without end needs to know its own set; then conditions are limited (star()).
 class PatternTexts {
  public:
   PatternTexts(RegexPool& pool, Writing writing)
@@ -76,8 +76,8 @@ class PatternTexts {
   RegexId of(const PatternNode& node, PatternExtent extent) {
     const Rests whole = before(node, Rests::all(kEmptyText));
     if (extent == PatternExtent::whole) return whole.at_begin;
-    // What follows is any text in the terms of the pool, so that a text that has matched is in the state of any text; it
-    // is made one of whole characters in the end, unless every branch ends with '$'.
+    // What follows is any text in the terms of the pool, so that a text that has matched is in the state of any text;
+    // it is made one of whole characters in the end, unless every branch ends with '$'.
     const Rests part = before(node, Rests::all(kAnyText));
     const RegexId found = search(part);
     return part == whole ? found : pool_.both({found, any_characters_});
@@ -88,8 +88,7 @@ class PatternTexts {
     if (part.at_begin == kAnyText) return any_characters_;
     if (part.is_same_everywhere()) return pool_.concat(any_characters_, part.at_begin);
     if (part.after_word == part.after_other)
-      return pool_.either(
-          {part.at_begin, pool_.concat(pool_.repeat(any_character_, 1, kUnbounded), part.after_other)});
+      return pool_.either({part.at_begin, pool_.concat(pool_.repeat(any_character_, 1, kUnbounded), part.after_other)});
     return pool_.either({part.at_begin, pool_.concat(ending_with(word_), part.after_word),
                          pool_.concat(ending_with(other_), part.after_other)});
   }
@@ -97,37 +96,38 @@ class PatternTexts {
 
   Rests before(const PatternNode& node, const Rests& rest) {
     if (++num_parts_ > kMaxCopiedParts)
-      throw ConstraintLimit(fmt::format("a pattern with conditions (^, $, \\b, look-ahead) in repeated groups has more than {} "
-                                        "parts: make counts smaller",
-                                        kMaxCopiedParts));
+      throw ConstraintLimit(
+          fmt::format("a pattern with conditions (^, $, \\b, look-ahead) in repeated groups has more than {} "
+                      "parts: make counts smaller",
+                      kMaxCopiedParts));
     switch (node.kind) {
-      case Kind::texts:
+      case NodeKind::texts:
         return before_texts(node.texts, rest);
-      case Kind::sequence: {
+      case NodeKind::sequence: {
         Rests result = rest;
         for (std::size_t at = node.parts.size(); at-- > 0;) result = before(node.parts[at], result);
         return result;
       }
-      case Kind::alternatives: {
+      case NodeKind::alternatives: {
         std::vector<Rests> branches;
         for (const PatternNode& each : node.parts) branches.push_back(before(each, rest));
         return united(branches);
       }
-      case Kind::repetition:
+      case NodeKind::repetition:
         return before_repetition(node, rest);
-      case Kind::text_begin:
+      case NodeKind::text_begin:
         return {rest.at_begin, kNoText, kNoText};
-      case Kind::text_end:
+      case NodeKind::text_end:
         return ends_are_left_out_ ? Rests::all(kNoText) : met(rest, Rests::all(kEmptyText));
-      case Kind::word_bound:
-      case Kind::no_word_bound: {
+      case NodeKind::word_bound:
+      case NodeKind::no_word_bound: {
         const RegexId word_next = pool_.concat(word_, kAnyText), other_next = pool_.complement(word_next);
-        if (node.kind == Kind::word_bound) return met(rest, {word_next, other_next, word_next});
+        if (node.kind == NodeKind::word_bound) return met(rest, {word_next, other_next, word_next});
         return met(rest, {other_next, word_next, other_next});
       }
-      case Kind::look_ahead:
+      case NodeKind::look_ahead:
         return met(rest, before(node.parts[0], Rests::all(kAnyText)));
-      case Kind::no_look_ahead: {
+      case NodeKind::no_look_ahead: {
         const Rests ahead = before(node.parts[0], Rests::all(kAnyText));
         return met(rest, {pool_.complement(ahead.at_begin), pool_.complement(ahead.after_word),
                           pool_.complement(ahead.after_other)});
@@ -162,30 +162,31 @@ class PatternTexts {
 
   Rests star(const PatternNode& repeated, const Rests& rest) {
     if (rest == Rests::all(kAnyText)) return rest;  // no repetition is enough
-    if (!looks_around(repeated) && rest.after_word == rest.after_other) return star_of_ends(repeated, rest);
+    if (!looks_around(repeated)) return star_of_ends(repeated, rest);
     if (rest == Rests::all(kEmptyText) && is_one_character(repeated)) {
       const Rests good = before(repeated, Rests::all(kAnyText));
       if (good.is_same_everywhere()) return star_of_characters(good.at_begin);
     }
     throw NotSupported{
-        "\\b and look-ahead within a part that repeats without end (*, +, {n,}), unless each repetition is one character "
+        "\\b and look-ahead within a part that repeats without end (*, +, {n,}), unless each repetition is one "
+        "character "
         "and '$' comes behind the last, as in ^((?!a|b).)*$"};
   }
 
   // Where ^ and $ alone are within: behind $ nothing is matched any more, and ^ holds before the first character only.
   Rests star_of_ends(const PatternNode& repeated, const Rests& rest) {
-    const Rests last = before(repeated, Rests::all(kEmptyText));  // at the end of the text
-    const bool outer = std::exchange(ends_are_left_out_, true);
+    const bool outer = ends_are_left_out_;
+    const Rests last =
+        outer ? Rests::all(kNoText) : before(repeated, Rests::all(kEmptyText));  // at the end of the text
+    ends_are_left_out_ = true;
     const Rests inner = before(repeated, Rests::all(kEmptyText));
     ends_are_left_out_ = outer;
-    const bool may_end = pool_.accepts_empty(rest.after_other);
-    const RegexId later =
-        pool_.concat(pool_.repeat(inner.after_other, 0, kUnbounded),
-                     pool_.either({rest.after_other, may_end && !outer ? last.after_other : kNoText}));
-    const RegexId first =
-        pool_.either({rest.at_begin, pool_.concat(not_empty(inner.at_begin), later),
-                      may_end && !outer ? not_empty(last.at_begin) : kNoText});
-    return {first, later, later};
+    const Rests end = outer ? Rests::all(kNoText) : met(rest, Rests::all(kEmptyText));
+    const Rests later = before_texts(pool_.repeat(inner.after_other, 0, kUnbounded),
+                                     united({rest, before_texts(last.after_other, end)}));
+    const RegexId first = pool_.either({rest.at_begin, before_texts(not_empty(inner.at_begin), later).at_begin,
+                                        before_texts(not_empty(last.at_begin), end).at_begin});
+    return {first, later.after_word, later.after_other};
   }
 
   // One character after another to the end, each in a place from which `good` goes on.

@@ -9,7 +9,7 @@
 namespace troupe::engine::constraints {
 
 inline constexpr std::size_t kMaxPatternBytes = 16'384;
-inline constexpr std::size_t kMaxPatternDepth = 64;       // groups within groups
+inline constexpr std::size_t kMaxPatternDepth = 64;         // groups within groups
 inline constexpr std::uint32_t kMaxPatternCount = 100'000;  // of a quantifier
 
 enum class PatternExtent {
@@ -18,8 +18,8 @@ enum class PatternExtent {
 };
 
 // The texts that match `pattern`, written as `writing` says. Look-ahead is supported where nothing encloses it but
-// alternatives (else unsupported, as back references, look-behind and \b within words are). Errors: invalid_argument (no
-// pattern; says where), unsupported (says what). Throws ConstraintLimit.
+// alternatives (else unsupported, as back references, look-behind and \b within words are). Errors: invalid_argument
+// (no pattern; says where), unsupported (says what). Throws ConstraintLimit.
 [[nodiscard]] Result<RegexId> parse_pattern(RegexPool& pool, std::string_view pattern, Writing writing,
                                             PatternExtent extent);
 

@@ -14,7 +14,7 @@
 namespace troupe::engine::constraints {
 namespace {
 
-using Kind = PatternNode::Kind;
+using NodeKind = PatternNode::Kind;
 
 struct PatternError {
   Error error;
@@ -26,8 +26,9 @@ constexpr bool is_surrogate(char32_t c, char32_t first) { return c >= first && c
 constexpr char32_t kHighSurrogates = 0xD800, kLowSurrogates = 0xDC00;
 
 // Whether it matches no character itself.
-bool is_condition(Kind kind) {
-  return kind != Kind::texts && kind != Kind::sequence && kind != Kind::alternatives && kind != Kind::repetition;
+bool is_condition(NodeKind kind) {
+  return kind != NodeKind::texts && kind != NodeKind::sequence && kind != NodeKind::alternatives &&
+         kind != NodeKind::repetition;
 }
 
 class PatternParser {
@@ -87,8 +88,8 @@ class PatternParser {
     do branches.push_back(sequence());
     while (take("|"));
     if (branches.size() == 1) return std::move(branches.front());
-    if (std::ranges::any_of(branches, [](const PatternNode& each) { return each.kind != Kind::texts; }))
-      return {.kind = Kind::alternatives, .parts = std::move(branches)};
+    if (std::ranges::any_of(branches, [](const PatternNode& each) { return each.kind != NodeKind::texts; }))
+      return {.kind = NodeKind::alternatives, .parts = std::move(branches)};
     std::vector<RegexId> texts;
     for (const PatternNode& each : branches) texts.push_back(each.texts);
     const bool are_characters = std::ranges::all_of(branches, &PatternNode::is_character);
@@ -99,7 +100,7 @@ class PatternParser {
     std::vector<PatternNode> parts;
     while (!at_end() && !at("|") && !at(")")) {
       PatternNode next = term();
-      if (next.kind == Kind::sequence)
+      if (next.kind == NodeKind::sequence)
         std::ranges::move(next.parts, std::back_inserter(parts));
       else
         parts.push_back(std::move(next));
@@ -108,7 +109,8 @@ class PatternParser {
     std::vector<PatternNode> joined;
     for (std::size_t begin = 0, end; begin < parts.size(); begin = end) {
       std::vector<RegexId> texts;
-      for (end = begin; end < parts.size() && parts[end].kind == Kind::texts; ++end) texts.push_back(parts[end].texts);
+      for (end = begin; end < parts.size() && parts[end].kind == NodeKind::texts; ++end)
+        texts.push_back(parts[end].texts);
       if (texts.size() > 1)
         joined.push_back({.texts = pool_.concat(texts)});
       else
@@ -117,7 +119,7 @@ class PatternParser {
     }
     if (joined.empty()) return {};
     if (joined.size() == 1) return std::move(joined.front());
-    return {.kind = Kind::sequence, .parts = std::move(joined)};
+    return {.kind = NodeKind::sequence, .parts = std::move(joined)};
   }
 
   PatternNode term() {
@@ -137,17 +139,17 @@ class PatternParser {
   PatternNode repeated(PatternNode node, const Count& count) {
     if (count.max == 0) return {};
     if (count.min == 1 && count.max == 1) return node;
-    if (node.kind == Kind::texts) return {.texts = pool_.repeat(node.texts, count.min, count.max)};
-    PatternNode repetition{.kind = Kind::repetition, .min = count.min, .max = count.max};
+    if (node.kind == NodeKind::texts) return {.texts = pool_.repeat(node.texts, count.min, count.max)};
+    PatternNode repetition{.kind = NodeKind::repetition, .min = count.min, .max = count.max};
     repetition.parts.push_back(std::move(node));
     return repetition;
   }
 
   PatternNode atom() {
-    if (take("^")) return {.kind = Kind::text_begin};
-    if (take("$")) return {.kind = Kind::text_end};
-    if (take("\\b")) return {.kind = Kind::word_bound};
-    if (take("\\B")) return {.kind = Kind::no_word_bound};
+    if (take("^")) return {.kind = NodeKind::text_begin};
+    if (take("$")) return {.kind = NodeKind::text_end};
+    if (take("\\b")) return {.kind = NodeKind::word_bound};
+    if (take("\\B")) return {.kind = NodeKind::no_word_bound};
     if (take("(")) return group();
     if (take("[")) return characters(character_class());
     if (take(".")) return characters(within_lines());
@@ -162,10 +164,9 @@ class PatternParser {
   }
 
   PatternNode group() {
-    if (++depth_ > kMaxPatternDepth)
-      unsupported(fmt::format("groups may be nested {} deep", kMaxPatternDepth));
+    if (++depth_ > kMaxPatternDepth) unsupported(fmt::format("groups may be nested {} deep", kMaxPatternDepth));
     const std::size_t begin = term_at_;
-    std::optional<Kind> condition;
+    std::optional<NodeKind> condition;
     if (take("?")) condition = group_kind();
     PatternNode inner = alternatives();
     if (!take(")")) {
@@ -180,10 +181,10 @@ class PatternParser {
   }
 
   // What is behind "(?": a kind for look-ahead, nothing for groups.
-  std::optional<Kind> group_kind() {
+  std::optional<NodeKind> group_kind() {
     if (take(":")) return std::nullopt;
-    if (take("=")) return Kind::look_ahead;
-    if (take("!")) return Kind::no_look_ahead;
+    if (take("=")) return NodeKind::look_ahead;
+    if (take("!")) return NodeKind::no_look_ahead;
     if (at("<=") || at("<!")) unsupported("look-behind");
     if (take("<")) {
       const std::size_t begin = at_;
@@ -358,13 +359,13 @@ class PatternParser {
     const std::size_t end = pattern_.find('}', at_);
     if (!take("{") || end == std::string_view::npos) invalid("behind '\\p' comes a property in braces");
     const std::string_view name = pattern_.substr(at_, end - at_);
-    const bool is_name =
-        std::ranges::all_of(name, [](char each) { return is_letter(each) || is_digit(each) || each == '_' || each == '='; });
+    const bool is_name = std::ranges::all_of(
+        name, [](char each) { return is_letter(each) || is_digit(each) || each == '_' || each == '='; });
     if (!is_name || name.empty() || name.size() > 64) invalid("this is no name of a property");
     const std::optional<CodePoints> found = property_characters(name);
     if (!found)
-      unsupported(fmt::format("\\p{{{}}}: of the properties of characters general categories are known (L, Lu, Nd, ...)",
-                              name));
+      unsupported(fmt::format(
+          "\\p{{{}}}: of the properties of characters general categories are known (L, Lu, Nd, ...)", name));
     at_ = end + 1;
     return *found;
   }

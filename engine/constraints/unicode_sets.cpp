@@ -95,8 +95,8 @@ std::optional<CodePoints> category_characters(std::string_view name) {
   CodePoints set;
   for (std::size_t category = 0; category < kNumCategories; ++category) {
     const std::string_view each = kCategories[category];
-    const bool is_member = found->short_name == "LC" ? each == "Lu" || each == "Ll" || each == "Lt"
-                                                     : each.starts_with(found->short_name);
+    const bool is_member =
+        found->short_name == "LC" ? each == "Lu" || each == "Ll" || each == "Lt" : each.starts_with(found->short_name);
     if (is_member) set.add(categories()[category]);
   }
   return set;

@@ -8,10 +8,10 @@
 
 namespace troupe::engine::constraints {
 
-const CodePoints& ascii_digits();       // \d
-const CodePoints& word_characters();    // \w
-const CodePoints& white_space();        // \s, as ECMA-262 has it
-const CodePoints& within_lines();       // . : all but \n, \r, U+2028 and U+2029
+const CodePoints& ascii_digits();     // \d
+const CodePoints& word_characters();  // \w
+const CodePoints& white_space();      // \s, as ECMA-262 has it
+const CodePoints& within_lines();     // . : all but \n, \r, U+2028 and U+2029
 
 // What \p{...} names: a general category by its short or long name (Lu, Uppercase_Letter, L, LC, ...), also as
 // General_Category=Lu and gc=Lu, or Any, ASCII, ASCII_Hex_Digit, Assigned, White_Space. Nothing for others: scripts and

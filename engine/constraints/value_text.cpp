@@ -19,7 +19,8 @@ std::string number_text(double value) {
   TROUPE_ASSERT(std::isfinite(value));
   if (value == 0) return "0";
   std::array<char, 32> buffer;
-  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), std::abs(value), std::chars_format::scientific);
+  const auto end =
+      std::to_chars(buffer.data(), buffer.data() + buffer.size(), std::abs(value), std::chars_format::scientific);
   const std::string_view shortest(buffer.data(), static_cast<std::size_t>(end.ptr - buffer.data()));
   const std::size_t e = shortest.find('e');
   std::string digits(shortest.substr(0, e));
@@ -39,7 +40,8 @@ std::string number_text(double value) {
   }
   if (point <= 0) return text + "0." + std::string(static_cast<std::size_t>(-point), '0') + digits;
   if (num_digits <= point) return text + digits + std::string(static_cast<std::size_t>(point - num_digits), '0');
-  return text + digits.substr(0, static_cast<std::size_t>(point)) + '.' + digits.substr(static_cast<std::size_t>(point));
+  return text + digits.substr(0, static_cast<std::size_t>(point)) + '.' +
+         digits.substr(static_cast<std::size_t>(point));
 }
 
 std::string quoted_text(std::string_view text) { return '"' + written(text, Writing::json) + '"'; }

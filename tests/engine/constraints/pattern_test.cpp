@@ -87,7 +87,9 @@ TEST_CASE("classes, escapes and the dot are those of Unicode mode") {
       {"^\\D$", {"a", "٣", "\n"}, {"1"}},
       {"^\\w+$", {"aZ_09"}, {"é", "-", " "}},
       {"^\\W$", {"é", "-", "\n"}, {"a", "_"}},
-      {"^\\s+$", {" \t\n\v\f\r\u00A0\u1680\u2000\u200A\u2028\u2029\u202F\u205F\u3000\uFEFF"}, {"\u0085", "\u200B", "a"}},
+      {"^\\s+$",
+       {" \t\n\v\f\r\u00A0\u1680\u2000\u200A\u2028\u2029\u202F\u205F\u3000\uFEFF"},
+       {"\u0085", "\u200B", "a"}},
       {"^\\S$", {"a", "\u0085"}, {" ", "\uFEFF"}},
       {"^[a-cx]$", {"a", "b", "c", "x"}, {"d", "-", ""}},
       {"^[^a-c]$", {"d", "é", "\n", "\""}, {"b", "dd"}},
@@ -161,10 +163,11 @@ TEST_CASE("conditions hold where they stand") {
 }
 
 TEST_CASE("what is no pattern is refused, and so is what is not supported, by name") {
-  for (const char* wrong :
-       {"(", "a)", "(?:a", "[a", "[a-", "\\", "a**", "*", "+a", "?", "{2}", "a{2}{3}", "a{3,2}", "a{,3}", "[b-a]", "(?=a)*", "^*", "\\b+", "(?a",
-        "(?P<n>a)", "(?#x)", "(?>a)", "\\a", "\\e", "\\Z", "\\A", "\\x4", "\\u12", "\\u{}", "\\u{110000}", "\\u{41", "\\c1", "\\01",
-        "[\\1]", "\\p{}", "\\pL", "\\p{L", "\\p{L-}", "(?<1a>b)", "(?<a", "(?<>a)", "a++", "\xFF", "[\\B]"}) {
+  for (const char* wrong : {"(",     "a)",       "(?:a",        "[a",     "[a-",    "\\",    "a**",    "*",     "+a",
+                            "?",     "{2}",      "a{2}{3}",     "a{3,2}", "a{,3}",  "[b-a]", "(?=a)*", "^*",    "\\b+",
+                            "(?a",   "(?P<n>a)", "(?#x)",       "(?>a)",  "\\a",    "\\e",   "\\Z",    "\\A",   "\\x4",
+                            "\\u12", "\\u{}",    "\\u{110000}", "\\u{41", "\\c1",   "\\01",  "[\\1]",  "\\p{}", "\\pL",
+                            "\\p{L", "\\p{L-}",  "(?<1a>b)",    "(?<a",   "(?<>a)", "a++",   "\xFF",   "[\\B]"}) {
     INFO(wrong);
     const bool by_flag = std::string_view(wrong) == "(?a";  // a flag, as far as it goes
     CHECK(refusal(wrong).code == (by_flag ? ErrorCode::unsupported : ErrorCode::invalid_argument));
@@ -195,7 +198,7 @@ TEST_CASE("what is no pattern is refused, and so is what is not supported, by na
 }
 
 TEST_CASE("patterns are bounded: bytes, depth, counts, copies of conditions") {
-  CHECK(found(std::string(kMaxPatternBytes, 'a'), std::string(kMaxPatternBytes, 'a')));
+  CHECK(found("^" + std::string(kMaxPatternBytes - 1, 'a'), std::string(kMaxPatternBytes, 'a')));
   CHECK_THAT(refusal(std::string(kMaxPatternBytes + 1, 'a')).message, Catch::Contains("16384"));
   const auto nested = [](std::size_t depth) { return std::string(depth, '(') + "a" + std::string(depth, ')'); };
   CHECK(found(nested(kMaxPatternDepth), "a"));
@@ -203,8 +206,8 @@ TEST_CASE("patterns are bounded: bytes, depth, counts, copies of conditions") {
   CHECK(refusal(nested(8000)).code == ErrorCode::unsupported);
 
   RegexPool pool;
-  const auto parsed = parse_pattern(pool, "^((((\\ba){100}){100}){100})$", Writing::plain, PatternExtent::somewhere);
-  CHECK((parsed || parsed.error().code == ErrorCode::unsupported));
+  CHECK_THROWS_AS(parse_pattern(pool, "^((((\\ba){100}){100}){100})$", Writing::plain, PatternExtent::somewhere),
+                  ConstraintLimit);
 }
 
 TEST_CASE("exponential patterns of the literature stay small") {
@@ -239,7 +242,7 @@ class RandomPattern {
  public:
   explicit RandomPattern(std::uint32_t seed) : random_(seed) {}
 
-  std::string make() { return sequence(3, false); }
+  std::string make() { return sequence(3, Within{}); }
   std::string subject() {
     std::string text;
     for (unsigned length = random_() % 8; length > 0; --length) text += "aabbc-_ \n\"\\1"[random_() % 12];
@@ -247,30 +250,37 @@ class RandomPattern {
   }
 
  private:
+  // Where conditions are left out: look-ahead and \b in what repeats without end, which is not supported; ^ and \b in
+  // look-ahead, where libstdc++ does not know what is before.
+  struct Within {
+    bool repetition = false, look_ahead = false;
+  };
+
   std::string one_of(std::initializer_list<const char*> choices) { return choices.begin()[random_() % choices.size()]; }
 
-  std::string sequence(int depth, bool is_repeated) {
+  std::string sequence(int depth, Within within) {
     std::string pattern;
-    for (unsigned length = 1 + random_() % 3; length > 0; --length) pattern += part(depth, is_repeated);
+    for (unsigned length = 1 + random_() % 3; length > 0; --length) pattern += part(depth, within);
     return pattern;
   }
-  std::string part(int depth, bool is_repeated) {
+  std::string part(int depth, Within within) {
     const unsigned kind = random_() % 12;
-    if (depth == 0 || kind < 4) return one_of({"a", "b", "c", "_", "\\d", "\\w", "\\W", "\\s", "[ab]", "[^a]", "[a-c1]", ".", "\\S"});
+    if (depth == 0 || kind < 4)
+      return one_of({"a", "b", "c", "_", "\\d", "\\w", "\\W", "\\s", "[ab]", "[^a]", "[a-c1]", ".", "\\S"});
     switch (kind) {
       case 4:
       case 5:
-        return "(" + sequence(depth - 1, is_repeated) + "|" + sequence(depth - 1, is_repeated) + ")";
+        return "(" + sequence(depth - 1, within) + "|" + sequence(depth - 1, within) + ")";
       case 6:
-        return "(?:" + sequence(depth - 1, true) + ")" + one_of({"*", "+", "*?"});
+        return "(?:" + sequence(depth - 1, {true, within.look_ahead}) + ")" + one_of({"*", "+", "*?"});
       case 7:
-        return "(?:" + sequence(depth - 1, is_repeated) + ")" + one_of({"?", "{2}", "{0,2}", "{1,3}"});
+        return "(?:" + sequence(depth - 1, within) + ")" + one_of({"?", "{2}", "{0,2}", "{1,3}"});
       case 8:
-        return one_of({"^", "$"});
+        return within.look_ahead ? "$" : one_of({"^", "$"});
       case 9:
-        return is_repeated ? "b" : one_of({"\\b", "\\B"});
+        return within.repetition || within.look_ahead ? "b" : one_of({"\\b", "\\B"});
       case 10:
-        return is_repeated ? "c" : one_of({"(?=", "(?!"}) + sequence(depth - 1, false) + ")";
+        return within.repetition ? "c" : one_of({"(?=", "(?!"}) + sequence(depth - 1, {false, true}) + ")";
       default:
         return one_of({"a", "b"}) + one_of({"*", "+", "?", "{1,2}", "{2,}"});
     }
@@ -282,7 +292,7 @@ class RandomPattern {
 TEST_CASE("patterns match what std::regex says, at random") {
   RandomPattern make(31);
   std::size_t num_matches = 0, num_texts = 0;
-  for (int round = 0; round < 1500; ++round) {
+  for (int round = 0; round < 800; ++round) {
     const std::string pattern = make.make();
     const std::regex reference(pattern, std::regex::ECMAScript);
     RegexPool pool;
@@ -291,7 +301,8 @@ TEST_CASE("patterns match what std::regex says, at random") {
       if (!parsed) FAIL(pattern << ": " << parsed.error().message);
       return *parsed;
     };
-    const RegexId somewhere = parse(Writing::plain, PatternExtent::somewhere), whole = parse(Writing::plain, PatternExtent::whole),
+    const RegexId somewhere = parse(Writing::plain, PatternExtent::somewhere),
+                  whole = parse(Writing::plain, PatternExtent::whole),
                   in_json = parse(Writing::json, PatternExtent::somewhere);
     for (int subject = 0; subject < 12; ++subject) {
       const std::string text = make.subject();
