@@ -24,19 +24,6 @@ constexpr std::string_view kLists[] = {"allOf", "anyOf", "oneOf", "prefixItems",
 constexpr std::string_view kSingle[] = {"items", "additionalItems", "additionalProperties", "propertyNames", "contains",
                                         "not", "if", "then", "else", "unevaluatedItems", "unevaluatedProperties"};
 
-std::string pointer_token(std::string_view name) {
-  std::string token;
-  for (const char each : name) {
-    if (each == '~')
-      token += "~0";
-    else if (each == '/')
-      token += "~1";
-    else
-      token += each;
-  }
-  return token;
-}
-
 // A URI reference against a base (RFC 3986, section 5.2, without dot segments in the middle).
 std::string resolved(const std::string& base, const std::string& reference) {
   if (reference.empty()) return base;
@@ -108,6 +95,19 @@ const Json* at_pointer(const Json& root, std::string_view pointer) {
 }
 
 }  // namespace
+
+std::string pointer_token(std::string_view name) {
+  std::string token;
+  for (const char each : name) {
+    if (each == '~')
+      token += "~0";
+    else if (each == '/')
+      token += "~1";
+    else
+      token += each;
+  }
+  return token;
+}
 
 bool is_true(const Json* value) {
   const bool* const flag = value == nullptr ? nullptr : std::get_if<bool>(&value->value);

@@ -116,6 +116,8 @@ class SchemaDocument {
   SchemaId root_ = 0;
 };
 
+// A name as a part of a JSON pointer (RFC 6901).
+[[nodiscard]] std::string pointer_token(std::string_view name);
 // Whether there is a value and it is `true`.
 [[nodiscard]] bool is_true(const chat::Json* value);
 // The types that a type keyword names. Throws SchemaRefused.

@@ -176,13 +176,13 @@ std::vector<SchemaId> SchemaExpansion::member(const Conjunction& all, const std:
     const Json *const properties = node.json->find("properties"), *const patterns = node.json->find("patternProperties");
     if (const Json* const schema = properties == nullptr ? nullptr : properties->find(name)) {
       is_named = true;
-      parts.push_back(document_->child(leaf, *schema, "properties/" + name));
+      parts.push_back(document_->child(leaf, *schema, "properties/" + pointer_token(name)));
     }
     if (patterns != nullptr && patterns->object() != nullptr)
       for (const auto& [text, schema] : *patterns->object())
         if (values_->pool().matches(values_->pattern(text, Writing::plain, node.path), name)) {
           is_named = true;
-          parts.push_back(document_->child(leaf, schema, "patternProperties/" + text));
+          parts.push_back(document_->child(leaf, schema, "patternProperties/" + pointer_token(text)));
         }
     const Json *const additional = node.json->find("additionalProperties"), *const names = node.json->find("propertyNames");
     if (!is_named && additional != nullptr) parts.push_back(document_->child(leaf, *additional, "additionalProperties"));

@@ -312,7 +312,7 @@ std::vector<SchemaGrammar::OtherMembers> SchemaGrammar::other_members(const Conj
           const auto at = static_cast<std::size_t>(std::ranges::find(patterns, text) - patterns.begin());
           if ((which >> at & 1) == 0) continue;
           is_matched = true;
-          parts.push_back(document_.child(leaf, schema, "patternProperties/" + text));
+          parts.push_back(document_.child(leaf, schema, "patternProperties/" + pointer_token(text)));
         }
       const Json* const additional = node.json->find("additionalProperties");
       if (!is_matched && additional != nullptr) parts.push_back(document_.child(leaf, *additional, "additionalProperties"));

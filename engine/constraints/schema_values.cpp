@@ -206,13 +206,13 @@ bool SchemaValues::matches_object(SchemaId id, const Json::Object& object) {
     bool is_named = false;
     if (const Json* const schema = properties == nullptr ? nullptr : properties->find(name)) {
       is_named = true;
-      if (!matches(document_->child(id, *schema, "properties/" + std::string(name)), value)) return false;
+      if (!matches(document_->child(id, *schema, "properties/" + pointer_token(name)), value)) return false;
     }
     if (patterns != nullptr && patterns->object() != nullptr)
       for (const auto& [text, schema] : *patterns->object()) {
         if (!pool_->matches(pattern(text, Writing::plain, node.path), name)) continue;
         is_named = true;
-        if (!matches(document_->child(id, schema, "patternProperties/" + std::string(text)), value)) return false;
+        if (!matches(document_->child(id, schema, "patternProperties/" + pointer_token(text)), value)) return false;
       }
     if (!is_named && additional != nullptr && !matches(document_->child(id, *additional, "additionalProperties"), value)) return false;
     if (names != nullptr && !matches(document_->child(id, *names, "propertyNames"), Json(name))) return false;
