@@ -17,6 +17,8 @@ enum class RegexKind : std::uint8_t { none, empty, any, set, concat, either, bot
 
 // States that a search for a shortest text may visit.
 constexpr std::size_t kMaxSearchedStates = 200'000;
+// Operands of a choice or an intersection whose derivatives take as much work as an expression's.
+constexpr std::size_t kOperandsPerWork = 128;
 
 struct Expression {
   RegexKind kind;
@@ -139,6 +141,13 @@ struct RegexPool::Impl {
           return result;
       }
     }
+  }
+
+  void spend(std::size_t work) {
+    if (work_left < work)
+      throw ConstraintLimit(
+          "its patterns and their combinations take too much work: make patterns, counts and choices simpler");
+    work_left -= work;
   }
 
   const std::uint8_t* met(const std::uint8_t* first, const std::uint8_t* second) {
@@ -474,6 +483,7 @@ class Derivation {
       }
       case RegexKind::either:
       case RegexKind::both: {
+        impl.spend(second / kOperandsPerWork);
         std::vector<RegexId> derived(impl.operands.begin() + first, impl.operands.begin() + first + second);
         for (RegexId& each : derived) {
           each = kept(pool, impl, each, byte);
@@ -493,9 +503,7 @@ class Derivation {
 template <class Impl>
 void derive(RegexPool& pool, Impl& impl, RegexId id) {
   if (impl.expressions[id].classes != nullptr) return;
-  if (impl.work_left == 0)
-    throw ConstraintLimit("its patterns and their combinations take too much work: make patterns, counts and choices simpler");
-  --impl.work_left;
+  impl.spend(1);
   const std::uint8_t* const division = impl.division(id);
   std::array<RegexId, 256> by_class;
   std::array<bool, 256> is_done{};
