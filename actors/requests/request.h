@@ -26,6 +26,7 @@ using RequestId = std::uint64_t;  // given by the gateway; never reused while th
 using UnitId = std::uint32_t;     // of a loaded model (model_unit.h)
 
 class SessionTurn;
+class AnswerForm;
 
 using TimePoint = std::chrono::steady_clock::time_point;
 [[nodiscard]] inline double seconds_between(TimePoint from, TimePoint to) {
@@ -125,6 +126,7 @@ struct Request {
   std::vector<TokenId> proposal{};
   bool wants_proof = false;        // End::proof is filled in
   std::optional<ToolUse> tools{};  // of a conversation
+  std::shared_ptr<AnswerForm> form{};  // what the answer has to be (serving/answer_form.h); null: any text
   std::vector<std::string> stop_strings;
   StopScope stop_scope = StopScope::text;             // of a conversation: set by the gateway
   std::optional<std::chrono::milliseconds> deadline;  // from submission; then the stream ends with the tokens so far

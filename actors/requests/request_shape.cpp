@@ -123,6 +123,11 @@ std::optional<Refusal> check_shape(const Request& request, std::uint64_t max_pro
   } else if (const auto* const chat = std::get_if<ChatPrompt>(&request.prompt)) {
     if (auto wrong = check_chat(*chat)) return wrong;
   }
+  if (request.form && request.tools)
+    return invalid("form", "a form of the answer beside tools that it may call is not supported; leave out one of them, or set "
+                           "tool_choice to none");
+  if (request.form && request.sampling.ignore_eos)
+    return invalid("sampling.ignore_eos", "ignore_eos beside a form of the answer, which says where it ends; leave out one of them");
   if (auto wrong = check_stop_strings(request.stop_strings)) return wrong;
   if (auto wrong = check_speculation(request.speculation)) return wrong;
   if (request.cache_scope.size() > kMaxScopeBytes)

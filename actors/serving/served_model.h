@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "config/result.h"
 #include "engine/chat/template.h"
 #include "engine/chat/tools/tool_form.h"
+#include "engine/constraints/token_trie.h"
 #include "engine/drafting/speculation.h"
 #include "engine/engine.h"
 #include "engine/model/encoder.h"
@@ -85,6 +87,8 @@ class ServedModel {
   // A template of the model's own that cannot be used is no error, as the model serves texts without it. interrupt: as
   // of the constructor.
   Status choose_chat_template(const ChatTemplateChoice& choice, const std::atomic<bool>* interrupt = nullptr);
+  // Its vocabulary as masks need it; made when it is first asked for, some 100 ms. Any thread. Null: it has none.
+  std::shared_ptr<const engine::constraints::TokenTrie> token_trie() const;
   // Why a prompt has more tokens than the context, if that is clear from its bytes alone. Error: invalid_argument.
   std::optional<Error> cannot_fit(const engine::chat::RenderedPrompt& prompt) const;
   const std::string& numerics_id() const { return model_ ? model_->numerics_id() : encoder_->numerics_id(); }
@@ -117,6 +121,8 @@ class ServedModel {
   std::size_t longest_piece_ = 0;     // bytes of a token's text, of a model with a chat template
   engine::ReasoningMarkers reasoning_;
   bool begins_reasoning_ = false;
+  mutable std::once_flag trie_made_;
+  mutable std::shared_ptr<const engine::constraints::TokenTrie> trie_;
 };
 
 }  // namespace troupe::actors

@@ -47,6 +47,8 @@ using CalledNames = std::unordered_map<std::string, std::string>;
 // The JSON object of a call's arguments, which are text. What is none, as of an answer that was cut, becomes the member
 // `incomplete` of one, so that an agent can go on: {"incomplete": TEXT}.
 [[nodiscard]] std::string arguments_object(std::string_view text);
+// What the answer has to be, of the endpoints that generate.
+void parse_form(Parsing& at);
 void parse_tokenize(Parsing& at);
 void parse_detokenize(Parsing& at);
 
