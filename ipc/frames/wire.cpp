@@ -139,6 +139,8 @@ void fill(v1::Proof& out, const actors::Proof& proof) {
   out.set_reason(static_cast<v1::Outcome>(proof.outcome));
   out.set_matched_stop(proof.stop);
   out.set_stop_scope(static_cast<v1::StopScope>(proof.stop_scope));
+  out.set_begins_with(proof.begins_with);
+  out.mutable_shown_ids()->Add(proof.shown_ids.begin(), proof.shown_ids.end());
 }
 
 // Sets the fields that Done and Failed have in common.
@@ -214,6 +216,7 @@ std::optional<Refusal> check_counts(const v1::ClientFrame& frame) {
       {"stop", "the number of stop strings", generate.stop_size(), actors::kMaxStopStrings},
       {"messages", "the number of messages", generate.messages().messages_size(), actors::kMaxChatMessages},
       {"sampling.stop_ids", "the number of stop ids", sampling.stop_ids_size(), engine::kMaxStopIds},
+      {"shown_ids", "the number of shown ids", generate.shown_ids_size(), actors::kMaxShownIds},
       {"sampling.logit_bias", "the number of biased tokens", sampling.logit_bias_size(), engine::kMaxLogitBias},
       {embed.texts_size() > 0 ? "texts" : "token_ids", "the number of inputs",
        embed.texts_size() + embed.token_ids_size(), actors::kMaxEmbedInputs},
@@ -298,6 +301,8 @@ RequestOrRefusal to_request(v1::Generate& generate, const scheduler::Tenant& ten
   if (generate.has_speculation()) request.speculation = to_choice(generate.speculation());
   request.proposal.assign(generate.proposal().begin(), generate.proposal().end());
   request.first_choice = generate.first_choice();
+  request.begins_with = std::move(*generate.mutable_begins_with());
+  request.shown_ids.assign(generate.shown_ids().begin(), generate.shown_ids().end());
   request.wants_proof = generate.proof();
   request.session = generate.session();
   request.session_recompute = generate.session_recompute();
