@@ -157,6 +157,7 @@ struct Request {
 
 inline constexpr std::size_t kMaxPromptBytes = 8u << 20;
 inline constexpr std::size_t kMaxChatMessages = 16'384;
+inline constexpr std::size_t kMaxChatCalls = 16'384;  // of tools, in all messages of a conversation
 inline constexpr std::size_t kMaxChatVariableBytes = 1u << 20;
 inline constexpr std::size_t kMaxStopStrings = 16;
 inline constexpr std::size_t kMaxStopStringBytes = 256;
