@@ -381,10 +381,8 @@ engine::SequenceSpec Batch::spec_of(scheduler::SequenceOpening&& opening) const 
   spec.sampling = live.task->body->sampling;
   if (spec.sampling.reasoning_budget) spec.sampling.reasoning_budget->markers = options_.reasoning;
   if (live.task->body->form) spec.sampling.ruled = engine::RuledAnswer{live.task->body->form->rule(), options_.reasoning};
-  const auto& tools = live.task->body->tools;
-  if (tools && tools->must_call && options_.tool_format != nullptr)
-    spec.sampling.beginning =
-        engine::ForcedBeginning{engine::chat::call_beginning(*options_.tool_format, tools->name), options_.reasoning};
+  if (std::string beginning = beginning_of(*live.task->body, options_.tool_format); !beginning.empty())
+    spec.sampling.beginning = engine::ForcedBeginning{std::move(beginning), options_.reasoning};
   spec.sampling.max_tokens = live.max_known - spec.num_prompt_tokens;
   spec.sampling.prompt_logprobs = live.wants_prompt_logits;
   spec.sampling.choice += live.task->body->first_choice;

@@ -63,6 +63,12 @@ std::optional<End> check_for_model(const Request& request, const ServingLimits& 
     return refusal(Outcome::unsupported, "messages", limits.chat_problem);
   }
   if (auto wrong = check_ids(request.proposal, "proposal", limits.vocab_size)) return wrong;
+  if (auto wrong = check_ids(request.shown_ids, "shown_ids", limits.vocab_size)) return wrong;
+  if (!request.begins_with.empty() && !limits.has_vocabulary) {
+    return refusal(Outcome::unsupported, "begins_with",
+                   "this model has no vocabulary, so no text can be what its answer begins with; send it as a part of "
+                   "the prompt's ids");
+  }
   if (request.speculation.source == engine::DraftSource::draft && !limits.has_draft_model)
     return refusal(Outcome::unsupported, "speculation.type",
                    "this server has no draft model; choose ngram, suffix or auto, or have it started with --draft");

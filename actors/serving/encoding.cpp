@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <iterator>
 #include <string_view>
 #include <utility>
 #include <variant>
@@ -243,6 +244,21 @@ StopScope stop_scope_of(const ChatPrompt& chat) {
   const bool is_within = chat.continue_final_message && !chat.messages.empty() &&
                          engine::is_within_reasoning(chat.messages.back().content);
   return is_within ? StopScope::behind_reasoning : StopScope::answer;
+}
+
+std::string beginning_of(const Request& request, const engine::chat::ToolFormat* format) {
+  if (format == nullptr || !request.tools || !request.tools->must_call) return request.begins_with;
+  return engine::chat::call_beginning(*format, request.tools->name);
+}
+
+std::vector<TokenId> shown_ids_of(const Request& request, const engine::chat::ToolFormat* format,
+                                  const engine::Tokenizer* tokenizer) {
+  std::vector<TokenId> ids = request.shown_ids;
+  if (request.tools && format != nullptr && tokenizer != nullptr)
+    std::ranges::copy(engine::chat::marker_ids(*format, *tokenizer), std::back_inserter(ids));
+  std::ranges::sort(ids);
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
 }
 
 bool begins_in_reasoning(const ChatPrompt& chat, const ServedModel& model, std::span<const TokenId> prompt) {

@@ -37,6 +37,16 @@ namespace troupe::actors {
 // Stop strings end what a conversation's answer says, not the reasoning before it.
 [[nodiscard]] StopScope stop_scope_of(const ChatPrompt& chat);
 
+// The text that the answer has to begin with (engine::ForcedBeginning): that of the call that the request demands, in
+// this format (null: the model calls no tools), else Request::begins_with. Empty: any. Both what is drawn and what is
+// proved come from here.
+[[nodiscard]] std::string beginning_of(const Request& request, const engine::chat::ToolFormat* format);
+
+// The control tokens, ascending, whose text belongs to the answer's: Request::shown_ids, and of a request with tools
+// the marks of calls in this format. The model's reasoning markers are shown beside these.
+[[nodiscard]] std::vector<TokenId> shown_ids_of(const Request& request, const engine::chat::ToolFormat* format,
+                                                const engine::Tokenizer* tokenizer);
+
 // Whether the answer begins within reasoning: the template has opened it at the prompt's end, or so has the message
 // that the answer goes on with. prompt: the ids of this conversation.
 [[nodiscard]] bool begins_in_reasoning(const ChatPrompt& chat, const ServedModel& model,

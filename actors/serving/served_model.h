@@ -76,6 +76,8 @@ class ServedModel {
   const std::shared_ptr<const engine::chat::ChatTemplate>& tool_template() const { return tool_template_; }
   // In which form conversations with tools are written, and their calls; of the template that they get.
   const engine::chat::ToolForm& tool_form() const { return tool_form_; }
+  // In which it writes calls; null: it has no chat template, and calls none.
+  const engine::chat::ToolFormat* tool_format() const { return chat_template_ ? tool_form_.format : nullptr; }
   // What it writes around its reasoning, by its chat template and its vocabulary.
   const engine::ReasoningMarkers& reasoning() const { return reasoning_; }
   // Whether the chat template ends a prompt within reasoning, if a request says nothing of it.

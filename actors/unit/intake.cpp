@@ -218,7 +218,13 @@ void Intake::assign(RequestId request, const Request& body, std::vector<TokenId>
     return end(request, refused(*std::move(full)));
   const auto* const chat = std::get_if<ChatPrompt>(&body.prompt);
   const bool in_reasoning = chat != nullptr && begins_in_reasoning(*chat, *wiring_->model, prompt);
-  const ServedBy served_by{limits_.model, wiring_->model->numerics_id()};
+  const ServedModel& model = *wiring_->model;
+  ServedBy served_by;
+  if (body.wants_proof)
+    served_by = {.model = limits_.model,
+                 .numerics_id = model.numerics_id(),
+                 .begins_with = beginning_of(body, model.tool_format()),
+                 .shown_ids = shown_ids_of(body, model.tool_format(), model.tokenizer().get())};
   // Without a batcher nothing is sent: the one that the next msg::Wire brings gets all assigned requests.
   for (auto& task : streams_.assign(request, std::move(prompt), served_by, in_reasoning)) {
     if (wiring_->batcher) send(wiring_->batcher, msg::Enqueue{std::move(task)});
