@@ -359,7 +359,7 @@ RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink)
     request.has_seed = true;
   }
   if (request.embed && !request.embed->truncate) request.embed->truncate = options_.embed_truncate;
-  if (!request.embed && !request.stop_strings.empty())
+  if (!request.embed && (!request.stop_strings.empty() || request.tools))
     if (const auto* const chat = std::get_if<ChatPrompt>(&request.prompt)) request.stop_scope = stop_scope_of(*chat);
   const TimePoint now = std::chrono::steady_clock::now();
   const std::string name = request.model;

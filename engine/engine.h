@@ -126,7 +126,9 @@ struct StepBatch {
   std::vector<StepItem> items;  // each sequence at most once
 };
 
-enum class Finish : std::uint8_t { running, eos, stop_id, length };
+// eos: also where the form of the answer ends it. no_token: that form lets no token follow, or to tell which takes too
+// much work.
+enum class Finish : std::uint8_t { running, eos, stop_id, length, no_token };
 
 struct ItemResult {
   SequenceId sequence = 0;

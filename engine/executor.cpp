@@ -34,15 +34,23 @@ struct Sequence {
   Sampler sampler;
   std::optional<ReasoningLimit> reasoning;
   std::optional<AnswerBeginning> beginning;
+  std::unique_ptr<AnswerReader> reader;  // of an answer that has to be of a form
 
   // Whether forced_token() depends on the answer so far.
-  bool forces_tokens() const { return reasoning || beginning; }
+  bool forces_tokens() const { return reasoning || beginning || reader; }
   // The token that has to come next; nothing: any.
   std::optional<TokenId> forced_token() const {
     const auto answer = std::span(tokens).subspan(num_prompt);
     if (reasoning)
       if (const auto token = reasoning->next(answer)) return token;
     return beginning ? beginning->next(answer) : std::nullopt;
+  }
+  // What the form of the answer allows next.
+  NextTokens next_tokens(std::size_t context) {
+    if (!reader) return {};
+    const auto answer = std::span(tokens).subspan(num_prompt);
+    const std::size_t most = std::min<std::size_t>(sampler.params().max_tokens, context - num_prompt);
+    return reader->next(answer, most - std::min(most, answer.size()));
   }
   std::uint32_t num_known() const { return static_cast<std::uint32_t>(tokens.size()); }
   // How many of its next `count` tokens have a token of the prompt behind them whose logprob is wanted.
@@ -96,7 +104,7 @@ struct Executor::State {
     std::size_t num_rows = 0;
     std::span<float> values{};
   };
-  SampledToken sample_row(const Draw& draw, std::size_t index, const Logits& logits) const;
+  bool draw_row(Draw& draw, const StepItem& item, const Logits& logits, ItemResult& out) const;
   void verify(Draw& draw, const StepItem& item, const Logits& logits, ItemResult& out) const;
   std::size_t rows_left(const Draw& draw, const StepItem& item, const Logits& logits) const;
   bool is_long(const Draw& draw, const StepItem& item, const Logits& logits) const;
@@ -144,7 +152,8 @@ void Executor::open(SequenceSpec spec) {
                     .num_computed = spec.num_cached,
                     .sampler = Sampler(state_->model.kernels(), std::move(spec.sampling), state_->model.end_ids()),
                     .reasoning = {},
-                    .beginning = {}};
+                    .beginning = {},
+                    .reader = {}};
   TROUPE_ASSERT(sequence.tables.size() == state_->model.arenas().size());
   for (const BlockTable& table : sequence.tables) TROUPE_ASSERT(table.size() == sequence.tables[0].size());
   for (GroupId group = 0; group < spec.copy_from.size(); ++group) {
@@ -162,6 +171,8 @@ void Executor::open(SequenceSpec spec) {
   if (params.beginning && state_->model.tokenizer())
     sequence.beginning.emplace(*state_->model.tokenizer(), *params.beginning,
                                std::span(sequence.tokens).first(sequence.num_prompt));
+  if (params.ruled)
+    sequence.reader = params.ruled->rule->read(std::span(sequence.tokens).first(sequence.num_prompt), params.ruled->markers);
   sequence.sampler.set_prompt(sequence.num_prompt);
   for (const TokenId token : sequence.tokens) {
     TROUPE_ASSERT(token >= 0 && static_cast<std::uint32_t>(token) < info.vocab_size);
@@ -212,6 +223,7 @@ void Executor::truncate(SequenceId id, std::uint32_t num_tokens) {
   TROUPE_ASSERT(num_tokens >= 1 && num_tokens <= sequence.num_known());
   sequence.sampler.retract(sequence.num_known() - num_tokens);
   sequence.tokens.resize(num_tokens);
+  if (sequence.reader) sequence.reader->truncate(num_tokens - std::min(num_tokens, sequence.num_prompt));
   if (sequence.num_computed < num_tokens) return;
   rewind(id, sequence.state.data() ? 0 : num_tokens - 1);
 }
@@ -522,23 +534,35 @@ void Executor::State::draw_by_logits(const StepBatch& batch, const float* sample
   }
 }
 
-// The token after the `index`-th output row of an item.
-SampledToken Executor::State::sample_row(const Draw& draw, std::size_t index, const Logits& logits) const {
-  const std::size_t row = draw.first_row + index;
-  const std::optional<TokenId> forced = draw.sequence->forced_token();
-  if (all_greedy) return {.id = forced.value_or(static_cast<TokenId>(largest[row].index)), .logprob = 0, .top = {}};
+// Draws the token after the next output row of an item. False: the answer ends before it.
+bool Executor::State::draw_row(Draw& draw, const StepItem& item, const Logits& logits, ItemResult& out) const {
+  Sequence& sequence = *draw.sequence;
+  const std::size_t row = draw.first_row + draw.num_drawn;
+  std::optional<TokenId> forced = sequence.forced_token();
+  const NextTokens next = forced ? NextTokens() : sequence.next_tokens(model.info().context);
+  if (next.kind == NextTokens::Kind::complete || next.kind == NextTokens::Kind::failed) {
+    out.finish = next.kind == NextTokens::Kind::complete ? Finish::eos : Finish::no_token;
+    return false;
+  }
+  if (next.kind == NextTokens::Kind::forced) forced = next.forced;
+  if (all_greedy) {
+    take_drawn(draw, item, {.id = forced.value_or(static_cast<TokenId>(largest[row].index)), .logprob = 0, .top = {}}, out);
+    return true;
+  }
   const std::size_t vocab_size = model.info().vocab_size;
   const std::span<float> own = logits.values.subspan((row - logits.first_row) * vocab_size, vocab_size);
-  Sampler& sampler = draw.sequence->sampler;
+  Sampler& sampler = sequence.sampler;
   sampler.force(forced);
-  return sampler.sample(own, draw.sequence->num_known());
+  sampler.allow(next.allowed, next.may_end);
+  take_drawn(draw, item, sampler.sample(own, sequence.num_known()), out);
+  return true;
 }
 
 // Draws the tokens after the last known one and after each proposal, up to the first that is not the one proposed, or
 // that ends the sequence; as far as their logits are there.
 void Executor::State::verify(Draw& draw, const StepItem& item, const Logits& logits, ItemResult& out) const {
   while (!draw.has_ended && draw.first_row + draw.num_drawn < logits.first_row + logits.num_rows)
-    take_drawn(draw, item, sample_row(draw, draw.num_drawn, logits), out);
+    if (!draw_row(draw, item, logits, out)) draw.has_ended = true;
 }
 
 void Executor::State::take_drawn(Draw& draw, const StepItem& item, SampledToken token, ItemResult& out) const {

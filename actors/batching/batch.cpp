@@ -6,6 +6,7 @@
 
 #include "actors/batching/batch_live.h"
 #include "actors/requests/request_check.h"
+#include "actors/serving/answer_form.h"
 #include "cache/group.h"
 #include "config/assert.h"
 
@@ -252,6 +253,8 @@ void Batch::take_row(Live& live, const engine::ItemResult& row, std::uint32_t nu
     end(live, Outcome::stop_string, *stop, now);
   } else if (has_all_calls) {
     end(live, Outcome::tool_call, {}, now);
+  } else if (row.finish == engine::Finish::no_token) {
+    fail_form(live, now);
   } else if (finished) {
     end(live, outcome_of(row.finish), {}, now);
   } else if (live.emitted >= live.granted) {
@@ -377,10 +380,9 @@ engine::SequenceSpec Batch::spec_of(scheduler::SequenceOpening&& opening) const 
   spec.restore = opening.restore;
   spec.sampling = live.task->body->sampling;
   if (spec.sampling.reasoning_budget) spec.sampling.reasoning_budget->markers = options_.reasoning;
-  const auto& tools = live.task->body->tools;
-  if (tools && tools->must_call && options_.tool_format != nullptr)
-    spec.sampling.beginning =
-        engine::ForcedBeginning{engine::chat::call_beginning(*options_.tool_format, tools->name), options_.reasoning};
+  if (live.task->body->form) spec.sampling.ruled = engine::RuledAnswer{live.task->body->form->rule(), options_.reasoning};
+  if (std::string beginning = beginning_of(*live.task->body, options_.tool_format); !beginning.empty())
+    spec.sampling.beginning = engine::ForcedBeginning{std::move(beginning), options_.reasoning};
   spec.sampling.max_tokens = live.max_known - spec.num_prompt_tokens;
   spec.sampling.prompt_logprobs = live.wants_prompt_logits;
   spec.sampling.choice += live.task->body->first_choice;

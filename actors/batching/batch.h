@@ -173,6 +173,7 @@ class Batch final : private scheduler::ServingDriver {
   void step_is_over(std::uint64_t epoch, std::uint64_t step);
   void charge_step(double seconds, scheduler::StepEnd how, const engine::StepResult* result, TimePoint now);
   void fail_request(Live& live, const Failure& why, TimePoint now);
+  void fail_form(Live& live, TimePoint now);
   std::shared_ptr<StepWork> to_work(scheduler::ServingWork&& planned);
   engine::SequenceSpec spec_of(scheduler::SequenceOpening&& opening) const;
   void clear_faults(Live& live);

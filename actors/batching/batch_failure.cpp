@@ -27,6 +27,15 @@ void Batch::fail_request(Live& live, const Failure& why, TimePoint now) {
   loop_.drop(live);
 }
 
+void Batch::fail_form(Live& live, TimePoint now) {
+  streams().end(live.request(), live.generation(),
+                ended_as(scheduler::Outcome::internal,
+                         "which token may follow in the form that is asked for takes too much work to tell; make its patterns, "
+                         "counts and alternatives simpler"),
+                now, &news_);
+  loop_.drop(live);
+}
+
 // If the sequence is past the tokens of the failed step, computed alone, it did not cause the failure.
 void Batch::clear_faults(Live& live) {
   if (live.alone_until == 0 || loop_.planner().computed(live.sequence) < live.alone_until) return;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "actors/batching/batch.h"
+#include "actors/serving/encoding.h"
 #include "engine/drafting/drafter.h"
 #include "engine/tokenizers/reasoning_limit.h"
 
@@ -21,11 +22,10 @@ struct Batch::Live final : scheduler::ServingRequest {
 
   // The control tokens whose text belongs to the answer.
   static std::vector<TokenId> shown(const Assignment& task, const BatchOptions& options) {
-    std::vector<TokenId> ids = options.reasoning.control_ids;
-    if (!calls(task, options) || options.tokenizer == nullptr) return ids;
-    const std::vector<TokenId> marks = engine::chat::marker_ids(*options.tool_format, *options.tokenizer);
     std::vector<TokenId> all;
-    std::ranges::set_union(ids, marks, std::back_inserter(all));
+    std::ranges::set_union(options.reasoning.control_ids,
+                           shown_ids_of(*task.body, options.tool_format, options.tokenizer.get()),
+                           std::back_inserter(all));
     return all;
   }
   // Behind which reasoning stop strings, and calls of tools, are looked for.

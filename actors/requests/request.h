@@ -26,6 +26,7 @@ using RequestId = std::uint64_t;  // given by the gateway; never reused while th
 using UnitId = std::uint32_t;     // of a loaded model (model_unit.h)
 
 class SessionTurn;
+class AnswerForm;
 
 using TimePoint = std::chrono::steady_clock::time_point;
 [[nodiscard]] inline double seconds_between(TimePoint from, TimePoint to) {
@@ -123,8 +124,16 @@ struct Request {
   // What the caller believes to be the answer, or its beginning: as long as it is, steps verify its tokens instead of a
   // draft's, as many at a time as they would compute of a prompt. Never changes the answer. Only for one answer.
   std::vector<TokenId> proposal{};
+  // The text that the answer begins with, behind its reasoning; control tokens in it become their ids. UTF-8, at most
+  // kMaxBeginningBytes. Empty: none. Not beside a demanded call (ToolUse::must_call), whose beginning the model's
+  // format decides.
+  std::string begins_with{};
+  // Control tokens whose text belongs to the answer's. At most kMaxShownIds; those of the marks of calls are there
+  // anyway.
+  std::vector<TokenId> shown_ids{};
   bool wants_proof = false;        // End::proof is filled in
   std::optional<ToolUse> tools{};  // of a conversation
+  std::shared_ptr<AnswerForm> form{};  // what the answer has to be (serving/answer_form.h); null: any text
   std::vector<std::string> stop_strings;
   StopScope stop_scope = StopScope::text;             // of a conversation: set by the gateway
   std::optional<std::chrono::milliseconds> deadline;  // from submission; then the stream ends with the tokens so far
@@ -150,10 +159,13 @@ struct Request {
 
 inline constexpr std::size_t kMaxPromptBytes = 8u << 20;
 inline constexpr std::size_t kMaxChatMessages = 16'384;
+inline constexpr std::size_t kMaxChatCalls = 16'384;  // of tools, in all messages of a conversation
 inline constexpr std::size_t kMaxChatVariableBytes = 1u << 20;
 inline constexpr std::size_t kMaxStopStrings = 16;
 inline constexpr std::size_t kMaxStopStringBytes = 256;
 inline constexpr std::size_t kMaxScopeBytes = 64;
+inline constexpr std::size_t kMaxBeginningBytes = 1024;
+inline constexpr std::size_t kMaxShownIds = 64;
 inline constexpr std::uint32_t kMaxChoices = 64;
 // A deadline above a year is a mistake (a wrong unit); this is also far below what overflows.
 inline constexpr std::uint64_t kMaxDeadlineMs = 366ull * 24 * 3600 * 1000;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "actors/serving/answer_form.h"
 #include "config/printable.h"
 #include "engine/sampling/sampler.h"
 
@@ -62,9 +63,17 @@ std::optional<End> check_for_model(const Request& request, const ServingLimits& 
     return refusal(Outcome::unsupported, "messages", limits.chat_problem);
   }
   if (auto wrong = check_ids(request.proposal, "proposal", limits.vocab_size)) return wrong;
+  if (auto wrong = check_ids(request.shown_ids, "shown_ids", limits.vocab_size)) return wrong;
+  if (!request.begins_with.empty() && !limits.has_vocabulary) {
+    return refusal(Outcome::unsupported, "begins_with",
+                   "this model has no vocabulary, so no text can be what its answer begins with; send it as a part of "
+                   "the prompt's ids");
+  }
   if (request.speculation.source == engine::DraftSource::draft && !limits.has_draft_model)
     return refusal(Outcome::unsupported, "speculation.type",
                    "this server has no draft model; choose ngram, suffix or auto, or have it started with --draft");
+  if (request.form && !limits.has_vocabulary)
+    return refusal(Outcome::unsupported, "form", "this model has no vocabulary, so that its answers cannot be held to a form");
   if (!request.stop_strings.empty() && !limits.has_vocabulary) {
     return refusal(Outcome::unsupported, "stop",
                    "this model has no vocabulary, so its answers have no text to stop at; use stop ids");
@@ -81,7 +90,15 @@ std::optional<End> check_length(const Request& request, std::size_t prompt_token
                                  .limits = request.tenant.limits()};
   auto fit = scheduler::check_fit(demand, limits.capacity);
   if (auto* no = std::get_if<scheduler::Refusal>(&fit)) return refused(std::move(*no));
-  return std::nullopt;
+  const auto rule = request.form ? request.form->rule() : nullptr;
+  if (!rule) return std::nullopt;
+  const std::size_t most = std::get<scheduler::Fits>(fit).max_known - prompt_tokens;
+  if (rule->least_tokens() <= most) return std::nullopt;
+  return refusal(Outcome::invalid_argument, "sampling.max_tokens",
+                 fmt::format("the shortest answer of the form that is asked for has {} tokens, and there is room for {}; raise "
+                             "max_tokens or shorten the prompt",
+                             rule->least_tokens(), most),
+                 most);
 }
 
 std::uint32_t cut_inputs(const Request& request, EmbedIds& inputs, const ServingLimits& limits,

@@ -67,6 +67,18 @@ std::optional<Refusal> check_stop_strings(const std::vector<std::string>& stops)
   return std::nullopt;
 }
 
+std::optional<Refusal> check_beginning(const Request& request) {
+  if (request.begins_with.size() > kMaxBeginningBytes)
+    return too_many("begins_with", "the size of begins_with in bytes", request.begins_with.size(), kMaxBeginningBytes);
+  if (!request.begins_with.empty() && request.tools && request.tools->must_call)
+    return invalid(
+        "begins_with",
+        "begins_with and a tool_choice that demands a call both say how the answer begins; send one of them");
+  if (request.shown_ids.size() > kMaxShownIds)
+    return too_many("shown_ids", "the number of shown ids", request.shown_ids.size(), kMaxShownIds);
+  return std::nullopt;
+}
+
 std::optional<Refusal> check_speculation(const engine::SpeculationChoice& choice) {
   const auto above_most = [](const char* field, const char* name, std::uint32_t value) {
     Refusal refusal =
@@ -123,7 +135,13 @@ std::optional<Refusal> check_shape(const Request& request, std::uint64_t max_pro
   } else if (const auto* const chat = std::get_if<ChatPrompt>(&request.prompt)) {
     if (auto wrong = check_chat(*chat)) return wrong;
   }
+  if (request.form && request.tools)
+    return invalid("form", "a form of the answer beside tools that it may call is not supported; leave out one of them, or set "
+                           "tool_choice to none");
+  if (request.form && request.sampling.ignore_eos)
+    return invalid("sampling.ignore_eos", "ignore_eos beside a form of the answer, which says where it ends; leave out one of them");
   if (auto wrong = check_stop_strings(request.stop_strings)) return wrong;
+  if (auto wrong = check_beginning(request)) return wrong;
   if (auto wrong = check_speculation(request.speculation)) return wrong;
   if (request.cache_scope.size() > kMaxScopeBytes)
     return too_many("cache_scope", "the size of cache_scope in bytes", request.cache_scope.size(), kMaxScopeBytes);

@@ -146,6 +146,8 @@ struct ModelReport {
   KnownMemory memory{};  // resident, without `streams`
   StateMetrics states{};
   TokenMetrics tokens{};
+  std::string tool_format{};     // in which it calls tools; empty: it calls none
+  std::uint64_t tool_calls = 0;  // in answers that have ended
 };
 
 // Everything `troupe status` prints.

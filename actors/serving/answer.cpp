@@ -1,6 +1,5 @@
 #include "actors/serving/answer.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace troupe::actors {
@@ -32,11 +31,9 @@ AnswerText::Piece AnswerText::finish() {
   if (!detokenizer_) return {};
   Piece piece = pass(detokenizer_->flush());
   if (reasoning_) {
-    const std::string content = reasoning_->finish().content;
+    engine::ContentFinder::Parts parts = reasoning_->finish();
     reasoning_.reset();
-    std::string before = std::exchange(undecided_, {});
-    before.erase(before.size() - std::min(content.size(), before.size()));
-    Piece rest = search(std::move(before), content);
+    Piece rest = search(std::move(parts.before), parts.content);
     piece.text += rest.text;
     piece.stop = std::move(rest.stop);
   }
@@ -50,19 +47,11 @@ AnswerText::Piece AnswerText::finish() {
   return piece;
 }
 
-// The content that the splitter gives is always the end of the text so far.
 AnswerText::Piece AnswerText::pass(const std::string& text) {
   if (!reasoning_) return search({}, text);
-  undecided_ += text;
-  const std::string content = reasoning_->push(text).content;
-  if (!reasoning_->is_content()) {
-    if (!reasoning_->is_reasoning()) return {};
-    return search(std::exchange(undecided_, {}), {});
-  }
-  reasoning_.reset();
-  std::string before = std::exchange(undecided_, {});
-  before.erase(before.size() - content.size());
-  return search(std::move(before), content);
+  engine::ContentFinder::Parts parts = reasoning_->push(text);
+  if (reasoning_->is_content()) reasoning_.reset();
+  return search(std::move(parts.before), parts.content);
 }
 
 // before: text that is not searched.

@@ -59,8 +59,7 @@ class AnswerText {
   std::optional<engine::Detokenizer> detokenizer_;
   std::vector<std::string> stop_strings_;
   StopMatcher stops_;
-  std::optional<engine::ReasoningSplitter> reasoning_;  // until the text is behind the reasoning
-  std::string undecided_;                               // text that may be reasoning, or not
+  std::optional<engine::ContentFinder> reasoning_;  // until the text is behind the reasoning
   std::uint64_t text_bytes_ = 0;
   std::optional<engine::chat::ToolCallParser> calls_;
   std::size_t most_calls_ = 0;

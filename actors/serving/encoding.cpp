@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <iterator>
 #include <string_view>
 #include <utility>
 #include <variant>
 
+#include "actors/serving/answer_form.h"
 #include "actors/serving/message_rewrites.h"
 #include "actors/sessions/sessions.h"
 #include "config/printable.h"
@@ -44,7 +46,9 @@ std::span<const std::string> texts_of(const Request& request) {
   return text ? std::span<const std::string>(text, 1) : std::span<const std::string>();
 }
 
-bool needs_encoding(const Request& request) { return !texts_of(request).empty() || is_conversation(request); }
+bool needs_encoding(const Request& request) {
+  return !texts_of(request).empty() || is_conversation(request) || request.form;
+}
 
 bool is_conversation(const Request& request) {
   return !request.embed && std::holds_alternative<ChatPrompt>(request.prompt);
@@ -242,6 +246,21 @@ StopScope stop_scope_of(const ChatPrompt& chat) {
   return is_within ? StopScope::behind_reasoning : StopScope::answer;
 }
 
+std::string beginning_of(const Request& request, const engine::chat::ToolFormat* format) {
+  if (format == nullptr || !request.tools || !request.tools->must_call) return request.begins_with;
+  return engine::chat::call_beginning(*format, request.tools->name);
+}
+
+std::vector<TokenId> shown_ids_of(const Request& request, const engine::chat::ToolFormat* format,
+                                  const engine::Tokenizer* tokenizer) {
+  std::vector<TokenId> ids = request.shown_ids;
+  if (request.tools && format != nullptr && tokenizer != nullptr)
+    std::ranges::copy(engine::chat::marker_ids(*format, *tokenizer), std::back_inserter(ids));
+  std::ranges::sort(ids);
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
+
 bool begins_in_reasoning(const ChatPrompt& chat, const ServedModel& model, std::span<const TokenId> prompt) {
   const engine::ReasoningMarkers& markers = model.reasoning();
   if (engine::ends_with_opening(*model.tokenizer(), markers, prompt)) return true;
@@ -306,7 +325,7 @@ bool Encoding::complete() const {
 
 std::uint64_t Encoding::next_part() const {
   if (complete()) return 0;
-  if (texts_of(*request_).empty()) return input_bytes(*request_) + 1;  // a conversation
+  if (texts_of(*request_).empty()) return input_bytes(*request_) + 1;  // a conversation, or ids
   std::uint64_t bytes = 1;
   for (const std::string& text : texts_of(*request_).subspan(ids_.size())) {
     bytes += text.size();
@@ -316,12 +335,21 @@ std::uint64_t Encoding::next_part() const {
 }
 
 void Encoding::encode_some(const std::atomic<bool>* interrupt) {
+  if (request_->form && !request_->form->rule()) {
+    const Status compiled = request_->form->compile(model_->token_trie(), model_->tokenizer());
+    if (!compiled) {
+      refusal_ = compiled.error();
+      refused_field_ = "form";
+      return;
+    }
+  }
   const engine::EncodeOptions options{.add_special = request_->add_special,
                                       .continues = !request_->embed,
                                       .parse_special = request_->parse_special,
                                       .interrupt = interrupt};
   if (!request_->embed) {
     if (const auto* const chat = std::get_if<ChatPrompt>(&request_->prompt)) return encode_chat(*chat, options);
+    if (const auto* const ids = std::get_if<std::vector<TokenId>>(&request_->prompt)) return ids_.push_back(*ids);
   }
   for (std::uint64_t bytes = 0; !complete() && bytes < kBytesPerPart;) {
     const std::string& text = texts_of(*request_)[ids_.size()];

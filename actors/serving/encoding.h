@@ -21,7 +21,7 @@ namespace troupe::actors {
 
 // The texts of the request: its prompt, or the inputs of an Embed; none if it sends ids.
 [[nodiscard]] std::span<const std::string> texts_of(const Request& request);
-// Whether it has texts or a conversation, which become ids on their way.
+// Whether it has texts or a conversation, which become ids on their way, or a form of its answer, which becomes a rule.
 [[nodiscard]] bool needs_encoding(const Request& request);
 // Whether that is a conversation, which a chat template renders.
 [[nodiscard]] bool is_conversation(const Request& request);
@@ -36,6 +36,16 @@ namespace troupe::actors {
 
 // Stop strings end what a conversation's answer says, not the reasoning before it.
 [[nodiscard]] StopScope stop_scope_of(const ChatPrompt& chat);
+
+// The text that the answer has to begin with (engine::ForcedBeginning): that of the call that the request demands, in
+// this format (null: the model calls no tools), else Request::begins_with. Empty: any. Both what is drawn and what is
+// proved come from here.
+[[nodiscard]] std::string beginning_of(const Request& request, const engine::chat::ToolFormat* format);
+
+// The control tokens, ascending, whose text belongs to the answer's: Request::shown_ids, and of a request with tools
+// the marks of calls in this format. The model's reasoning markers are shown beside these.
+[[nodiscard]] std::vector<TokenId> shown_ids_of(const Request& request, const engine::chat::ToolFormat* format,
+                                                const engine::Tokenizer* tokenizer);
 
 // Whether the answer begins within reasoning: the template has opened it at the prompt's end, or so has the message
 // that the answer goes on with. prompt: the ids of this conversation.
@@ -73,8 +83,10 @@ class Encoding {
   // Throws what the tokenizer throws, engine::Interrupted included.
   void encode_some(const std::atomic<bool>* interrupt);
 
-  // Why the template refused the conversation; then there are no ids.
+  // Why the template refused the conversation, or the form of the answer cannot be had; then there are no ids.
   const std::optional<Error>& refusal() const { return refusal_; }
+  // The field of the request that it is about.
+  const std::string& refused_field() const { return refused_field_; }
   // Of each text, in order.
   EmbedIds take_ids() { return std::move(ids_); }
 
@@ -88,6 +100,7 @@ class Encoding {
   const std::shared_ptr<const ServedModel> model_;
   EmbedIds ids_;
   std::optional<Error> refusal_;
+  std::string refused_field_ = "messages";
 };
 
 }  // namespace troupe::actors

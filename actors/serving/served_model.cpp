@@ -168,6 +168,14 @@ std::uint64_t ServedModel::weight_bytes() const {
   return model_ ? model_->model().weight_bytes() : encoder_->weight_bytes();
 }
 
+std::shared_ptr<const engine::constraints::TokenTrie> ServedModel::token_trie() const {
+  std::call_once(trie_made_, [this] {
+    if (tokenizer() != nullptr)
+      trie_ = std::make_shared<const engine::constraints::TokenTrie>(engine::constraints::TokenTrie::of(*tokenizer()));
+  });
+  return trie_;
+}
+
 ModelDescription ServedModel::describe(std::string name) const {
   ModelDescription description{
       .name = std::move(name), .info = info(), .numerics_id = numerics_id(), .max_context = info().context};

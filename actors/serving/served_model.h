@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "config/result.h"
 #include "engine/chat/template.h"
 #include "engine/chat/tools/tool_form.h"
+#include "engine/constraints/token_trie.h"
 #include "engine/drafting/speculation.h"
 #include "engine/engine.h"
 #include "engine/model/encoder.h"
@@ -74,6 +76,8 @@ class ServedModel {
   const std::shared_ptr<const engine::chat::ChatTemplate>& tool_template() const { return tool_template_; }
   // In which form conversations with tools are written, and their calls; of the template that they get.
   const engine::chat::ToolForm& tool_form() const { return tool_form_; }
+  // In which it writes calls; null: it has no chat template, and calls none.
+  const engine::chat::ToolFormat* tool_format() const { return chat_template_ ? tool_form_.format : nullptr; }
   // What it writes around its reasoning, by its chat template and its vocabulary.
   const engine::ReasoningMarkers& reasoning() const { return reasoning_; }
   // Whether the chat template ends a prompt within reasoning, if a request says nothing of it.
@@ -85,6 +89,8 @@ class ServedModel {
   // A template of the model's own that cannot be used is no error, as the model serves texts without it. interrupt: as
   // of the constructor.
   Status choose_chat_template(const ChatTemplateChoice& choice, const std::atomic<bool>* interrupt = nullptr);
+  // Its vocabulary as masks need it; made when it is first asked for, some 100 ms. Any thread. Null: it has none.
+  std::shared_ptr<const engine::constraints::TokenTrie> token_trie() const;
   // Why a prompt has more tokens than the context, if that is clear from its bytes alone. Error: invalid_argument.
   std::optional<Error> cannot_fit(const engine::chat::RenderedPrompt& prompt) const;
   const std::string& numerics_id() const { return model_ ? model_->numerics_id() : encoder_->numerics_id(); }
@@ -117,6 +123,8 @@ class ServedModel {
   std::size_t longest_piece_ = 0;     // bytes of a token's text, of a model with a chat template
   engine::ReasoningMarkers reasoning_;
   bool begins_reasoning_ = false;
+  mutable std::once_flag trie_made_;
+  mutable std::shared_ptr<const engine::constraints::TokenTrie> trie_;
 };
 
 }  // namespace troupe::actors

@@ -71,7 +71,8 @@ class WorkClock {
 // Of the streams of one unit.
 struct UnitCounts {
   StateMetrics states;
-  TokenMetrics tokens;  // as those of StreamCounts
+  TokenMetrics tokens;           // as those of StreamCounts
+  std::uint64_t tool_calls = 0;  // in answers that have ended
 };
 
 // UnitCounts as they change.
@@ -82,6 +83,7 @@ class UnitStreams {
   void granted(TimePoint now);
   void started(std::uint64_t prompt_tokens, std::uint64_t cached_tokens);
   void tokens_emitted(std::uint64_t num_tokens) { counts_.tokens.generated += num_tokens; }
+  void called(std::uint64_t num_calls) { counts_.tool_calls += num_calls; }
   [[nodiscard]] const UnitCounts& counts() const { return counts_; }
   // When a stream last arrived; the earliest time if none has.
   [[nodiscard]] TimePoint last_arrival() const { return last_arrival_; }

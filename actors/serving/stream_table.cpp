@@ -143,8 +143,11 @@ std::vector<AssignmentPtr> StreamTable::assign(RequestId id, std::vector<TokenId
     record->prompt = shared;
     record->prompt_tokens = static_cast<std::uint32_t>(shared->size());
     if (record->request->wants_proof)
-      record->proof = std::make_unique<Proof>(
-          Proof{.numerics_id = served_by.numerics_id, .model = served_by.model, .prompt = shared});
+      record->proof = std::make_unique<Proof>(Proof{.numerics_id = served_by.numerics_id,
+                                                    .model = served_by.model,
+                                                    .prompt = shared,
+                                                    .begins_with = served_by.begins_with,
+                                                    .shown_ids = served_by.shown_ids});
     move_to(*record, RequestState::queued);
     record->outbox.emplace_back(Admitted{record->request->sampling.choice, in_reasoning});
     all.push_back(assignment(*record));
@@ -444,6 +447,7 @@ std::uint64_t StreamTable::bytes_of(const Record& record) {
   if (record.inputs && !texts_of(*record.request).empty()) bytes += record.prompt_tokens * sizeof(TokenId);
   if (record.proof) bytes += sizeof(Proof) + record.proof->text.capacity();
   bytes += record.request->proposal.capacity() * sizeof(TokenId);
+  bytes += record.request->begins_with.capacity() + record.request->shown_ids.capacity() * sizeof(TokenId);
   return bytes + input_bytes(*record.request) + record.request->client_id.capacity();
 }
 
@@ -544,6 +548,7 @@ UsageEntry StreamTable::end_one(Record& record, End end, TimePoint now) {
   record.work.fill(end.usage, record.seconds_parked(now), accounting_.num_threads, now);
   end.usage.tenant_share = charged_.end(record.request->tenant.id, record.charged);
   counts_.stream_ended(record.times, end.usage, now);
+  record.of_unit->called(end.usage.tool_calls);
   tenants_.ended(record.tenant, end);
   UsageEntry entry{.tenant = record.request->tenant,
                    .kind = record.request->kind(),

@@ -71,10 +71,12 @@ struct StepReport {
   std::vector<std::pair<RequestId, std::uint64_t>> ended{};
 };
 
-// What a proof says of the model.
+// What a proof says of the model, and of what it makes of a request; of a request that wants none it may be empty.
 struct ServedBy {
   std::string model{};
   std::string numerics_id{};
+  std::string begins_with{};         // beginning_of()
+  std::vector<TokenId> shown_ids{};  // shown_ids_of()
 };
 
 // The result of StreamTable::park().

@@ -25,7 +25,7 @@ bool encode_part(Encoding& encoding, const FaultPoints& faults, RequestId reques
     encoding.encode_some(interrupt);
     if (encoding.next_part() > 0) return false;
     if (const auto& why = encoding.refusal())
-      result = caf::make_message(msg::NotRendered{request, why->message});
+      result = caf::make_message(msg::NotRendered{request, encoding.refused_field(), why->message});
     else
       result = caf::make_message(msg::Encoded{request, std::make_shared<EmbedIds>(encoding.take_ids())});
   } catch (const engine::Interrupted&) {
@@ -56,7 +56,7 @@ caf::behavior Intake::make_behavior() {
         arm_timer();
       },
       [this](const msg::Encoded& done) { encoded(done.request, done.ids); },
-      [this](const msg::NotRendered& refused) { not_rendered(refused.request, refused.why); },
+      [this](const msg::NotRendered& refused) { not_rendered(refused.request, refused.field, refused.why); },
       [this](const msg::NotEncoded& dropped) {
         if (streams_.state(dropped.request) == RequestState::encoding) end(dropped.request, dropped.how);
       },
@@ -152,7 +152,7 @@ void Intake::encode(RequestId request, std::shared_ptr<const Request> body) {
   if (is_chat && model_.draining()) return end(request, refused(scheduler::server_drains()));
   if (is_chat && model_.unloading()) return end(request, being_unloaded(model_.name()));
   const bool is_short = input_bytes(*body) <= kMaxTextInActor;
-  if (is_short && !is_chat) {
+  if (is_short && !is_chat && !body->form) {
     const auto& tokenizers = wiring_->tokenizers;
     return send(tokenizers[next_tokenizer_++ % tokenizers.size()], msg::Encode{request, std::move(body)});
   }
@@ -218,7 +218,13 @@ void Intake::assign(RequestId request, const Request& body, std::vector<TokenId>
     return end(request, refused(*std::move(full)));
   const auto* const chat = std::get_if<ChatPrompt>(&body.prompt);
   const bool in_reasoning = chat != nullptr && begins_in_reasoning(*chat, *wiring_->model, prompt);
-  const ServedBy served_by{limits_.model, wiring_->model->numerics_id()};
+  const ServedModel& model = *wiring_->model;
+  ServedBy served_by;
+  if (body.wants_proof)
+    served_by = {.model = limits_.model,
+                 .numerics_id = model.numerics_id(),
+                 .begins_with = beginning_of(body, model.tool_format()),
+                 .shown_ids = shown_ids_of(body, model.tool_format(), model.tokenizer().get())};
   // Without a batcher nothing is sent: the one that the next msg::Wire brings gets all assigned requests.
   for (auto& task : streams_.assign(request, std::move(prompt), served_by, in_reasoning)) {
     if (wiring_->batcher) send(wiring_->batcher, msg::Enqueue{std::move(task)});
@@ -233,9 +239,9 @@ void Intake::assign(RequestId request, std::shared_ptr<const EmbedIds> inputs, s
   if (task && wiring_->embedder) send(wiring_->embedder, msg::Enqueue{std::move(task)});
 }
 
-void Intake::not_rendered(RequestId request, const std::string& why) {
+void Intake::not_rendered(RequestId request, const std::string& field, const std::string& why) {
   if (streams_.state(request) != RequestState::encoding) return;
-  end(request, refusal(Outcome::invalid_argument, "messages", why));
+  end(request, refusal(Outcome::invalid_argument, field, why));
 }
 
 // Encodes the text again, since the failure may have been temporary; after kMaxFaults failures ends the request.

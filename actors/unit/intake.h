@@ -50,7 +50,7 @@ class Intake : public ActorBase {
   void assign(RequestId request, const Request& body, std::vector<TokenId> prompt);
   void assign(RequestId request, std::shared_ptr<const EmbedIds> inputs, std::uint32_t num_cut);
   std::optional<End> check_embed_bytes(RequestId request, const Request& body, std::uint64_t id_bytes);
-  void not_rendered(RequestId request, const std::string& why);
+  void not_rendered(RequestId request, const std::string& field, const std::string& why);
   void not_encoded(RequestId request, const Failure& why);
   void wire(const std::shared_ptr<const Wiring>& wiring);
   void end(RequestId request, const End& how);

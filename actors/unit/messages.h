@@ -90,8 +90,9 @@ struct Encoded {
   RequestId request;
   std::shared_ptr<EmbedIds> ids;  // of each of its texts: a prompt is one
 };
-struct NotRendered {  // the chat template refused its conversation
+struct NotRendered {  // the chat template refused its conversation, or the form of its answer cannot be had
   RequestId request;
+  std::string field;
   std::string why;
 };
 struct NotEncoded {  // its text or conversation was dropped

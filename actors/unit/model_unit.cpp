@@ -52,7 +52,7 @@ void log_chat_template(const ServedModel& served) {
   spdlog::info(
       "tool format \"{}\"{}", form.format->name,
       form.reads_tools ? "" : "; the chat template knows no tools, so a conversation's first message has them");
-  if (!form.contradiction.empty()) spdlog::warn("{}", form.contradiction);
+  if (!form.warning.empty()) spdlog::warn("{}", form.warning);
 }
 
 Result<ServedModel> load_served(const std::shared_ptr<const engine::ModelFile>& file,

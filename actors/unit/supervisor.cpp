@@ -204,7 +204,7 @@ caf::actor Supervisor::make_batcher() {
     options.planner.max_initial_blocks = std::min(options.planner.max_initial_blocks, group.num_blocks);
   options.tokenizer = model->tokenizer();
   options.reasoning = served->reasoning();
-  if (served->chat_template()) options.tool_format = served->tool_form().format;
+  options.tool_format = served->tool_format();
   options.faults = server_.faults;
   options.on_step = server_.options.on_step;
   options.speculation = server_.options.speculation;

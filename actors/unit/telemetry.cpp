@@ -57,12 +57,14 @@ ModelReport report_of(const ServerContext& server, const UnitParts& unit, const 
     report.kernels = model->kernels().name;
     report.weight_bytes = model->weight_bytes();
     if (const auto& language_model = model->language_model()) report.kv_bytes = kv_bytes(*language_model);
+    if (model->tool_format() != nullptr) report.tool_format = model->tool_format()->name;
   }
   for (const auto& [id, bytes] : memory)
     if (id == unit.id) report.memory = bytes;
   const UnitCounts counts = server.streams.counts(unit.id);
   report.states = counts.states;
   report.tokens = counts.tokens;
+  report.tool_calls = counts.tool_calls;
   return report;
 }
 
@@ -94,6 +96,9 @@ void append_report(MetricList& metrics, const ModelReport& report) {
   metrics.counter("model_prompt_tokens", "Tokens of prompts that this model began.", report.tokens.prompt, labels());
   metrics.counter("model_cached_tokens", "Of those, found in its prefix cache.", report.tokens.cached, labels());
   metrics.counter("model_generation_tokens", "Tokens that this model generated.", report.tokens.generated, labels());
+  if (!report.tool_format.empty())
+    metrics.counter("tool_calls", "Calls of tools in this model's answers, by the format in which it calls.",
+                    report.tool_calls, {.labels = {{"format", report.tool_format}, {"model", report.health.name}}});
   const auto memory = [&](const char* kind, std::uint64_t bytes) {
     metrics.gauge("model_memory_bytes", "Resident memory of this model by kind.", static_cast<double>(bytes),
                   labels({"kind", kind}));

@@ -24,6 +24,8 @@ actors::Proof proof_of(const client::Proof& from) {
                       .prompt = std::make_shared<const std::vector<TokenId>>(from.prompt),
                       .stop_strings = from.stop,
                       .stop_scope = static_cast<actors::StopScope>(from.stop_scope),
+                      .begins_with = from.begins_with,
+                      .shown_ids = from.shown_ids,
                       .ids = from.ids,
                       .text = from.text,
                       .outcome = from.outcome,
@@ -101,6 +103,8 @@ client::Request request_of(const actors::Proof& proof) {
   if (from.reasoning_budget) request.reasoning_budget = from.reasoning_budget->num_tokens;
   request.stop = proof.stop_strings;
   request.stop_scope = static_cast<client::StopScope>(proof.stop_scope);
+  request.begins_with = proof.begins_with;
+  request.shown_ids = proof.shown_ids;
   request.first_choice = from.choice;
   request.proposal = proof.ids;
   return request;

@@ -64,6 +64,7 @@ std::string proved_for(const actors::Proof& proof) {
       sampling, neutral);
   if (sampling.ignore_eos) parts.push_back("ignore_eos");
   if (sampling.min_tokens > 0) parts.push_back(fmt::format("min_tokens {}", sampling.min_tokens));
+  if (!proof.begins_with.empty()) parts.push_back(fmt::format("begins_with \"{}\"", proof.begins_with));
   if (sampling.reasoning_budget)
     parts.push_back(fmt::format("reasoning_budget {}", sampling.reasoning_budget->num_tokens));
   if (!sampling.logit_bias.empty())
@@ -80,8 +81,9 @@ std::string not_proved(const actors::Proof& proof, std::string_view name) {
   if (proof.model != name)
     parts.push_back(fmt::format("the name \"{}\" (here the model with this hash is \"{}\")", proof.model, name));
   if (provable_end(proof) != proof.outcome)
-    parts.push_back(
-        fmt::format("the end by {} (it came from outside; the answer goes on)", scheduler::info(proof.outcome).name));
+    parts.push_back(fmt::format("the end by {} ({}; the answer goes on)", scheduler::info(proof.outcome).name,
+                                proof.outcome == Outcome::tool_call ? "behind the last call that its request allowed"
+                                                                    : "it came from outside"));
   else if (proof.outcome != Outcome::length && proof.sampling.max_tokens != scheduler::kUnlimitedTokens)
     parts.push_back(fmt::format("max_tokens {} (it was not reached)", proof.sampling.max_tokens));
   if (proof.sampling.is_greedy()) parts.push_back("seed and choice (at temperature 0 nothing is drawn)");

@@ -168,6 +168,8 @@ class OwnVerifier final : public Verifier {
     request.has_seed = true;
     request.stop_strings = proof.stop_strings;
     request.stop_scope = proof.stop_scope;
+    request.begins_with = proof.begins_with;
+    request.shown_ids = proof.shown_ids;
     request.proposal = proof.ids;
     request.credit = credit_for(proof);
     const auto sink = std::make_shared<Sink>(same);

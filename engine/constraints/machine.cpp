@@ -87,6 +87,7 @@ StateId Machine::state_of_found() {
       if (bytes_used() > kMaxMachineBytes)
         throw ConstraintLimit("reading it takes more than " + std::to_string(kMaxMachineBytes >> 20) +
                               " MiB: make the schema or grammar simpler, or the answer shorter");
+      pool().count_work();
       result = static_cast<StateId>(states_.size());
       states_.emplace_back();
       states_.back().first_place = static_cast<std::uint32_t>(places_.size());

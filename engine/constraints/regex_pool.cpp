@@ -707,6 +707,8 @@ std::string RegexPool::shortest_text(RegexId id) {
   return text;
 }
 
+void RegexPool::count_work() { impl_->spend(1); }
+
 void RegexPool::limit_work(std::size_t derivations) { impl_->work_left = derivations; }
 
 std::size_t RegexPool::bytes_used() const {

@@ -95,6 +95,8 @@ class RegexPool {
   // From here on at most so many more expressions are derived; then ConstraintLimit is thrown. At first
   // kMaxMakingWork.
   void limit_work(std::size_t derivations);
+  // One of them is used up, by what is made of expressions.
+  void count_work();
 
   // Expressions so far.
   std::size_t size() const { return states_.size(); }

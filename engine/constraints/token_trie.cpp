@@ -94,7 +94,8 @@ TokenTrie TokenTrie::of(const Tokenizer& tokenizer) {
   for (std::uint32_t id = 0; id < tokenizer.size(); ++id) {
     const auto token = static_cast<TokenId>(id);
     const TokenKind kind = tokenizer.kind(token);
-    if (kind == TokenKind::normal || kind == TokenKind::user_defined || kind == TokenKind::byte)
+    if (!tokenizer.is_end_of_generation(token) &&
+        (kind == TokenKind::normal || kind == TokenKind::user_defined || kind == TokenKind::byte))
       pieces[id] = tokenizer.piece(token);
   }
   return TokenTrie(pieces);

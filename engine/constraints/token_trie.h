@@ -55,7 +55,8 @@ class TokenTrie {
 
   // The bytes of each token, by id; empty for tokens that are no text. O(bytes log tokens)
   explicit TokenTrie(const std::vector<std::string>& pieces);
-  // The pieces of a tokenizer's tokens that are text: all but control, unknown and unused ones.
+  // The pieces of a tokenizer's tokens that are text: all but control, unknown and unused ones,
+  // and those that end an answer.
   static TokenTrie of(const Tokenizer& tokenizer);
 
   std::size_t num_tokens() const { return num_tokens_; }

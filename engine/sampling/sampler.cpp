@@ -90,7 +90,7 @@ Sampler::Sampler(const kernels::KernelTable& kernels, SamplingParams params, std
 
 bool Sampler::is_plain_greedy(std::uint64_t position) const {
   return params_.is_greedy() && params_.num_logprobs < 0 && params_.logit_bias.empty() && !has_penalties_ &&
-         !params_.ignore_eos && !is_too_short(position);
+         !params_.ignore_eos && !params_.ruled && !is_too_short(position);
 }
 
 void Sampler::reserve(std::size_t num_tokens) {
@@ -120,9 +120,31 @@ SampledToken Sampler::sample(std::span<float> logits, std::uint64_t position) {
   if (too_short) exclude(params_.stop_ids, logits);
 
   SampledToken token;
-  token.id = forced_ ? *forced_ : choose(logits, position);
+  token.id = forced_ ? *forced_ : allowed_.empty() ? choose(logits, position) : choose_allowed(logits, position);
   if (wants_logprobs) add_logprobs(raw_logits_, token);
   return token;
+}
+
+TokenId Sampler::choose_allowed(std::span<float> logits, std::uint64_t position) {
+  const auto logit_of = [&](TokenId id) -> float& { return logits[static_cast<std::size_t>(id)]; };
+  std::vector<std::pair<TokenId, float>> ends;
+  if (may_end_)
+    for (const std::vector<TokenId>* const ids : {&end_ids_, &params_.stop_ids})
+      for (const TokenId id : *ids) ends.emplace_back(id, logit_of(id));
+  for (std::size_t begin = 0; begin < logits.size(); begin += 64) {
+    const std::uint64_t word = begin / 64 < allowed_.size() ? allowed_[begin / 64] : 0;
+    const std::span<float> some = logits.subspan(begin, std::min<std::size_t>(64, logits.size() - begin));
+    if (word == 0)
+      std::ranges::fill(some, kExcluded);
+    else
+      for (std::size_t at = 0; at < some.size(); ++at)
+        if ((word >> at & 1) == 0) some[at] = kExcluded;
+  }
+  for (const auto& [id, logit] : ends) logit_of(id) = logit;
+  if (kernels_->arg_max(logits.data(), logits.size()).value > kExcluded) return choose(logits, position);
+  for (std::size_t word = 0; word < allowed_.size(); ++word)
+    if (allowed_[word] != 0) return static_cast<TokenId>(word * 64 + static_cast<std::size_t>(std::countr_zero(allowed_[word])));
+  return ends.empty() ? 0 : ends.front().first;
 }
 
 SampledToken Sampler::score(std::span<float> logits, TokenId id) const {

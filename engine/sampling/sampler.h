@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cache/ids.h"
+#include "engine/sampling/answer_rule.h"
 #include "engine/sampling/candidates.h"
 #include "engine/sampling/philox.h"
 #include "engine/sampling/reasoning_markers.h"
@@ -50,6 +51,7 @@ struct SamplingParams {
   std::uint32_t min_tokens = 0;  // end-of-generation tokens and stop_ids are not drawn before the answer has so many
   std::optional<ReasoningBudget> reasoning_budget{};  // none: as long as the model likes
   std::optional<ForcedBeginning> beginning{};         // set by the batch, of requests that demand a call
+  std::optional<RuledAnswer> ruled{};                 // set by the batch, of requests that ask for a form
   std::int32_t num_logprobs = -1;                     // -1: none; n: of the chosen token and the n likeliest ones
   bool prompt_logprobs = false;                       // with num_logprobs >= 0: those of the prompt's tokens, too
 
@@ -112,6 +114,13 @@ class Sampler {
   [[nodiscard]] SampledToken sample(std::span<float> logits, std::uint64_t position);
   // The token of the next draw, whatever is likely; nothing: it is drawn.
   void force(std::optional<TokenId> id) { forced_ = id; }
+  // The tokens that the next draws are made among, a bit for each, and with may_end those that end the answer; empty:
+  // all. Kept until the next call. Of tokens that are allowed and excluded otherwise, if there are no others, the lowest
+  // is taken.
+  void allow(std::span<const std::uint64_t> allowed, bool may_end) {
+    allowed_ = allowed;
+    may_end_ = may_end;
+  }
 
   // What the model gives a token that is not drawn: its logprob and the likeliest ones, as sample() reports them.
   // `logits` are clamped. By several threads at once for different logits.
@@ -127,6 +136,7 @@ class Sampler {
   bool is_too_short(std::uint64_t position) const { return position < num_prompt_ + std::uint64_t{params_.min_tokens}; }
   void apply_bias(std::span<float> logits) const;
   void exclude(const std::vector<TokenId>& ids, std::span<float> logits) const;
+  TokenId choose_allowed(std::span<float> logits, std::uint64_t position);
   void apply_penalties(std::span<float> logits);
   template <class Change>
   void for_each_count(std::span<const TokenId> tokens, std::span<float> logits, Change change);
@@ -139,6 +149,8 @@ class Sampler {
   bool has_repeat_penalty_ = false, has_penalties_ = false;
   std::size_t num_prompt_ = 0;
   std::optional<TokenId> forced_;
+  std::span<const std::uint64_t> allowed_;
+  bool may_end_ = false;
   std::vector<TokenId> history_;  // only kept if penalties need it
   // Scratch, kept between calls.
   Candidates candidates_;

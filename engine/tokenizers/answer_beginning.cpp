@@ -6,11 +6,30 @@
 
 namespace troupe::engine {
 
+std::string raw_text(const Tokenizer& tokenizer, std::span<const TokenId> ids) {
+  std::string text;
+  for (const TokenId id : ids) text += tokenizer.raw_piece(id);
+  return text;
+}
+
 std::vector<TokenId> encode_inside(const Tokenizer& tokenizer, std::string_view text) {
-  std::vector<TokenId> ids = tokenizer.encode(text, {.add_special = false, .parse_special = true});
+  const auto encoded = [&](std::string_view part) {
+    return tokenizer.encode(part, {.add_special = false, .parse_special = true});
+  };
+  std::vector<TokenId> ids = encoded(text);
   if (ids.size() > 1 && !text.starts_with(' ') &&
       tokenizer.raw_piece(ids.front()).find_first_not_of(' ') == std::string::npos)
     ids.erase(ids.begin());
+  if (text.empty() || raw_text(tokenizer, ids) == text) return ids;
+  // The space became a part of the first word, or a second one. The text's own space may be that which is put before.
+  if (text.starts_with(' '))
+    if (std::vector<TokenId> rest = encoded(text.substr(1)); raw_text(tokenizer, rest) == text) return rest;
+  std::string line = "\n";
+  line += text;
+  const std::vector<TokenId> behind = encoded(line);
+  for (std::size_t i = 1; i <= 2 && i < behind.size(); ++i)
+    if (const auto rest = std::span(behind).subspan(i); raw_text(tokenizer, rest) == text)
+      return {rest.begin(), rest.end()};
   return ids;
 }
 

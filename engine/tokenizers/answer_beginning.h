@@ -4,6 +4,8 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "cache/ids.h"
@@ -11,6 +13,9 @@
 #include "engine/tokenizers/tokenizer.h"
 
 namespace troupe::engine {
+
+// The text of these ids, control tokens included.
+[[nodiscard]] std::string raw_text(const Tokenizer& tokenizer, std::span<const TokenId> ids);
 
 // The ids of a text that stands in the middle of another: without the space that SentencePiece vocabularies put before
 // a text. Control tokens in it become their ids.

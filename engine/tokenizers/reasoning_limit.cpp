@@ -12,16 +12,10 @@ namespace {
 constexpr std::string_view kWhiteSpace = " \t\r\n";
 constexpr std::size_t kMaxTailTokens = 32;  // of a prompt, among which its opening marker is looked for
 
-std::string text_of(const Tokenizer& tokenizer, std::span<const TokenId> ids) {
-  std::string text;
-  for (const TokenId id : ids) text += tokenizer.raw_piece(id);
-  return text;
-}
-
 }  // namespace
 
 bool ends_with_opening(const Tokenizer& tokenizer, const ReasoningMarkers& markers, std::span<const TokenId> prompt) {
-  const std::string tail = text_of(tokenizer, prompt.last(std::min(prompt.size(), kMaxTailTokens)));
+  const std::string tail = raw_text(tokenizer, prompt.last(std::min(prompt.size(), kMaxTailTokens)));
   return std::string_view(tail).substr(0, tail.find_last_not_of(kWhiteSpace) + 1).ends_with(markers.open);
 }
 
@@ -53,7 +47,7 @@ std::optional<TokenId> ReasoningLimit::next(std::span<const TokenId> answer) con
   const auto reasoning = answer.subspan(*begin, budget_.num_tokens),
              after = answer.subspan(*begin + budget_.num_tokens);
   if (after.size() >= close_.size() || !std::equal(after.begin(), after.end(), close_.begin())) return std::nullopt;
-  if (text_of(*tokenizer_, reasoning).find(budget_.markers.close) != std::string::npos) return std::nullopt;
+  if (raw_text(*tokenizer_, reasoning).find(budget_.markers.close) != std::string::npos) return std::nullopt;
   return close_[after.size()];
 }
 

@@ -1,5 +1,6 @@
 #include "engine/tokenizers/reasoning_splitter.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "engine/tokenizers/marker_search.h"
@@ -106,6 +107,23 @@ ReasoningSplitter::Parts ReasoningSplitter::finish() {
       parts.content = std::move(rest);
       break;
   }
+  return parts;
+}
+
+// The content that the splitter gives is always the end of the text so far.
+ContentFinder::Parts ContentFinder::push(std::string_view text) {
+  if (is_content()) return {{}, std::string(text)};
+  undecided_ += text;
+  Parts parts{{}, splitter_.push(text).content};
+  if (!is_content() && !splitter_.is_reasoning()) return parts;
+  parts.before = std::exchange(undecided_, {});
+  parts.before.erase(parts.before.size() - parts.content.size());
+  return parts;
+}
+
+ContentFinder::Parts ContentFinder::finish() {
+  Parts parts{std::exchange(undecided_, {}), splitter_.finish().content};
+  parts.before.erase(parts.before.size() - std::min(parts.content.size(), parts.before.size()));
   return parts;
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "engine/sampling/reasoning_markers.h"
 
@@ -45,6 +46,28 @@ class ReasoningSplitter {
   ReasoningMarkers markers_;
   State state_;
   std::string held_;
+};
+
+// Finds where the content of a text begins that is passed on whole: reasoning and markers stay in it. Not thread-safe.
+class ContentFinder {
+ public:
+  struct Parts {
+    std::string before;   // the content: reasoning and what stands around it
+    std::string content;  // follows that
+  };
+
+  ContentFinder(ReasoningMarkers markers, bool begins_open) : splitter_(std::move(markers), begins_open) {}
+
+  // What may be either is held back until it is decided.
+  [[nodiscard]] Parts push(std::string_view text);
+  // What was held back at the end of the text.
+  [[nodiscard]] Parts finish();
+  // Whether the content has begun: all that comes is content.
+  bool is_content() const { return splitter_.is_content(); }
+
+ private:
+  ReasoningSplitter splitter_;
+  std::string undecided_;
 };
 
 }  // namespace troupe::engine

@@ -118,6 +118,10 @@ struct Request {
   /// What the caller believes to be the answer, or its beginning: as long as it is, it comes as fast as a prompt is
   /// read. Never changes the answer. n must be 1.
   std::vector<TokenId> proposal{};
+  /// The text that the answer begins with, behind its reasoning: a part of the answer. UTF-8, at most 1,024 bytes;
+  /// control tokens written in it become their ids. Empty: none.
+  std::string begins_with{};
+  std::vector<TokenId> shown_ids{};        ///< control tokens whose text is a part of the answer's; at most 64
   std::uint32_t first_choice = 0;          ///< draws as this choice of a request for several
   bool proof = false;                      ///< fill in Receipt::proof
   StopScope stop_scope = StopScope::text;  ///< of text and ids; a conversation's is its own
@@ -172,6 +176,8 @@ struct Proof {
   Outcome outcome = Outcome::internal;              ///< how it ended
   StopScope stop_scope = StopScope::text;           ///< as Request::stop_scope
   std::string matched_stop{};                       ///< of `stop`, what ended it
+  std::string begins_with{};                        ///< that it had to: Request::begins_with, or a demanded call's
+  std::vector<TokenId> shown_ids{};                 ///< Request::shown_ids, and the marks of calls
 };
 
 /// What one answer waited for and what it took, as measured by the server. Queue, prefill and decode are consecutive;

@@ -71,7 +71,9 @@ Proof to_proof(const v1::Proof& in) {
       .text = in.text(),
       .outcome = to_outcome(in.reason()),
       .stop_scope = v1::StopScope_IsValid(in.stop_scope()) ? static_cast<StopScope>(in.stop_scope()) : StopScope::text,
-      .matched_stop = in.matched_stop()};
+      .matched_stop = in.matched_stop(),
+      .begins_with = in.begins_with(),
+      .shown_ids = {in.shown_ids().begin(), in.shown_ids().end()}};
   if (in.has_reasoning_budget()) proof.reasoning_budget = in.reasoning_budget();
   return proof;
 }
@@ -186,6 +188,7 @@ Status check_text(const Request& request) {
   if (!is_utf8(request.model)) return not_utf8("the model's name");
   if (!is_utf8(request.cache_scope)) return not_utf8("cache_scope");
   if (!is_utf8(request.session)) return not_utf8("the session's name");
+  if (!is_utf8(request.begins_with)) return not_utf8("begins_with");
   for (const std::string& stop : request.stop)
     if (!is_utf8(stop)) return not_utf8("a stop string");
   return Ok{};
@@ -240,6 +243,8 @@ v1::ClientFrame to_frame(std::uint64_t stream, const Request& request) {
   if (speculation.n_min) out.mutable_speculation()->set_n_min(*speculation.n_min);
   if (speculation.p_min) out.mutable_speculation()->set_p_min(*speculation.p_min);
   out.mutable_proposal()->Add(request.proposal.begin(), request.proposal.end());
+  out.set_begins_with(request.begins_with);
+  out.mutable_shown_ids()->Add(request.shown_ids.begin(), request.shown_ids.end());
   out.set_first_choice(request.first_choice);
   out.set_proof(request.proof);
   out.set_stop_scope(static_cast<v1::StopScope>(request.stop_scope));

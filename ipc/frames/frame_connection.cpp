@@ -145,20 +145,54 @@ void FrameConnection::encode(Outgoing&& item, std::string& bytes) {
                  [&](actors::TokenRun& run) { encode_tokens(stream, std::move(run), bytes); },
                  [&](std::unique_ptr<actors::End>& end) { encode_end(stream, std::move(*end), bytes); },
                  [&](EncodedAnswer& answer) { encode_answer(stream, std::move(answer), bytes); },
-                 [](StreamNote) {},  // frames have no words for it
+                 [&](StreamNote note) { encode_note(stream, note); },
              },
              item.body);
 }
 
+// Comes before the first token, when the model is loaded. Its choices have one prompt.
+void FrameConnection::encode_note(std::uint64_t number, StreamNote note) {
+  const auto found = tool_answers_.find(number);
+  if (found == tool_answers_.end() || !found->second.choices.empty()) return;
+  ToolAnswers& answers = found->second;
+  const auto model = hub_.gateway->model(answers.model);
+  if (!model || model->tool_format() == nullptr) return;
+  for (std::uint32_t choice = 0; choice < answers.num_choices; ++choice)
+    answers.choices.emplace_back(CallReader(*model->tool_format(), answers.tools, answers.id_seed, choice),
+                                 engine::ContentFinder(model->reasoning(), note == StreamNote::admitted_in_reasoning));
+}
+
 void FrameConnection::encode_tokens(std::uint64_t number, actors::TokenRun&& run, std::string& bytes) {
-  if (streams_.enter_tokens(number, run)) append_frame(bytes, to_frame(number, std::move(run)));
+  if (!streams_.enter_tokens(number, run)) return;
+  const auto answers = tool_answers_.find(number);
+  if (answers == tool_answers_.end() || answers->second.choices.empty())
+    return append_frame(bytes, to_frame(number, std::move(run)));
+  std::vector<AnswerPiece> pieces = answers->second.choices.at(run.choice).push(run.text);
+  for (const v1::ServerFrame& frame : to_frames(number, std::move(run), std::move(pieces))) append_frame(bytes, frame);
+}
+
+// What was held back of the text of an answer with tools, before its end.
+void FrameConnection::encode_rest(std::uint64_t number, const actors::End& end, std::string& bytes) {
+  const auto answers = tool_answers_.find(number);
+  if (answers == tool_answers_.end() || answers->second.choices.empty()) return;
+  actors::TokenRun rest;
+  rest.choice = end.choice;
+  rest.first_index = end.usage.completion_tokens;
+  using enum scheduler::Outcome;
+  const bool ends_itself =
+      end.outcome == eos || end.outcome == stop_id || end.outcome == stop_string || end.outcome == tool_call;
+  std::vector<AnswerPiece> pieces = answers->second.choices.at(end.choice).finish(!ends_itself);
+  for (const v1::ServerFrame& frame : to_frames(number, std::move(rest), std::move(pieces))) append_frame(bytes, frame);
 }
 
 void FrameConnection::encode_end(std::uint64_t number, actors::End&& end, std::string& bytes) {
   const auto ended = streams_.enter_end(number, end);
   if (!ended) return;
   // The choices of a request are refused together: only the last refusal is sent.
-  if (!ended->is_last && scheduler::info(end.outcome).kind == scheduler::OutcomeKind::refused) return;
+  const bool is_refused = scheduler::info(end.outcome).kind == scheduler::OutcomeKind::refused;
+  if (!is_refused) encode_rest(number, end, bytes);
+  if (ended->is_last) tool_answers_.erase(number);
+  if (!ended->is_last && is_refused) return;
   v1::ServerFrame frame = to_frame(number, std::move(end));
   if (const std::uint64_t size = frame.ByteSizeLong();
       frame.done().receipt().has_proof() && size > hub_.options.limits.max_frame_bytes) {

@@ -8,10 +8,13 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
+#include <vector>
 
 #include "ipc/connection.h"
 #include "ipc/frames/decode.h"
 #include "ipc/frames/framing.h"
+#include "ipc/tools/answer_calls.h"
 
 namespace troupe::ipc {
 
@@ -42,7 +45,9 @@ class FrameConnection final : public Connection {
   std::string last_words(const Refusal& refusal) override;
   void before_wait() override { streams_.pass_on_granted(); }
   void encode(Outgoing&& item, std::string& bytes) override;
+  void encode_note(std::uint64_t stream, StreamNote note);
   void encode_tokens(std::uint64_t stream, actors::TokenRun&& run, std::string& bytes);
+  void encode_rest(std::uint64_t stream, const actors::End& end, std::string& bytes);
   void encode_end(std::uint64_t stream, actors::End&& end, std::string& bytes);
   void encode_answer(std::uint64_t stream, EncodedAnswer&& answer, std::string& bytes);
   // Whether the client has to send the rest of a frame; false while the connection itself does not read.
@@ -91,7 +96,17 @@ class FrameConnection final : public Connection {
   void answer(std::uint64_t stream, const v1::ServerFrame& frame);
   void answer(std::uint64_t stream, const Refusal& refusal);
 
-  std::string acts_for_;  // the tenant that Hello names; empty: none
+  // How the answers to a request with tools are read; `choices` once it is admitted, as the model decides.
+  struct ToolAnswers {
+    std::string model{};
+    std::shared_ptr<const engine::chat::ToolSet> tools{};
+    std::uint64_t id_seed = 0;
+    std::uint32_t num_choices = 1;
+    std::vector<AnswerReader> choices{};
+  };
+
+  std::unordered_map<std::uint64_t, ToolAnswers> tool_answers_;  // of streams that have not ended
+  std::string acts_for_;                                         // the tenant that Hello names; empty: none
   FrameDecoder decoder_;
   MessageArrival frame_arrival_;  // of the frame that is incomplete
   bool welcomed_ = false;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <random>
 
 #include "actors/requests/request_shape.h"
 #include "config/printable.h"
@@ -74,6 +75,12 @@ class AnswerSink final : public actors::StreamSink {
  private:
   const Answering tell_;
 };
+
+// Of the ids of calls in an answer whose request has no seed.
+std::uint64_t draw_id_seed() {
+  std::random_device device;
+  return (std::uint64_t{device()} << 32) | device();
+}
 
 v1::Limits limits_of(const ServerOptions& options) {
   v1::Limits limits;
@@ -261,7 +268,13 @@ void FrameConnection::on_generate(v1::Generate& generate, std::uint64_t count) {
   auto& request = std::get<actors::Request>(checked);
   stream->implicit_credit = !generate.has_credit();
   if (!stream->implicit_credit && request.credit == 0) hub_.arm_tick();
-  streams_.submit(*stream, std::move(request), std::make_shared<OutboxSink>(outbox_, number));
+  if (request.tools)
+    tool_answers_[number] = {.model = request.model,
+                             .tools = request.tools->set,
+                             .id_seed = request.has_seed ? request.sampling.seed : draw_id_seed(),
+                             .num_choices = request.num_choices};
+  auto sink = std::make_shared<OutboxSink>(outbox_, number, 0, /*notes_admission=*/request.tools.has_value());
+  streams_.submit(*stream, std::move(request), std::move(sink));
 }
 
 void FrameConnection::on_cancel(const v1::Cancel& cancel) { streams_.cancel(cancel.stream()); }

@@ -18,25 +18,88 @@
 #include "ipc/frames/framing.h"
 #include "ipc/frames/sampling_message.h"
 #include "ipc/request_rules.h"
+#include "ipc/tools/request_tools.h"
 
 namespace troupe::ipc {
 namespace {
 
 using scheduler::Outcome;
 
-actors::ChatPrompt to_chat(v1::Messages& messages) {
+// What a message has of tools, as members that templates read. `message` has the rest of it.
+std::optional<Refusal> add_calls(const v1::Messages::Message& from, std::size_t index, CalledNames& names,
+                                 actors::ChatMessage& message) {
+  const auto refuse = [&](std::string_view what) {
+    return scheduler::invalid("messages", fmt::format("messages[{}].{}", index, what));
+  };
+  const bool is_result = !from.tool_call_id().empty();
+  if (from.is_error() && !is_result) return refuse("is_error is for results of tools; it names no tool_call_id");
+  if (from.tool_calls_size() == 0 && !is_result) return std::nullopt;
+  if (!message.members.empty())
+    return refuse("members and its tool_calls or tool_call_id are two ways to say the same; send one of them");
+  if (is_result) {
+    if (message.role != "tool") return refuse("tool_call_id is a part of a tool's messages only");
+    if (from.tool_calls_size() > 0) return refuse("tool_calls are a part of the assistant's messages only");
+    actors::ChatMessage result = tool_result(names, from.tool_call_id(), std::move(message.content), from.is_error());
+    if (!message.name.empty()) result.name = std::move(message.name);
+    message = std::move(result);
+    return std::nullopt;
+  }
+  if (message.role != "assistant") return refuse("tool_calls are a part of the assistant's messages only");
+  std::vector<EarlierCall> calls;
+  for (const v1::ToolCall& call : from.tool_calls()) {
+    if (call.name().empty()) return refuse("tool_calls has a call without a name");
+    names[call.id()] = call.name();
+    calls.push_back({.id = call.id(), .name = call.name(), .arguments = arguments_object(call.arguments())});
+  }
+  message.members = called_tools(calls);
+  message.has_content = !message.content.empty();
+  return std::nullopt;
+}
+
+std::variant<actors::ChatPrompt, Refusal> to_chat(v1::Messages& messages) {
   actors::ChatPrompt chat;
   chat.messages.reserve(static_cast<std::size_t>(messages.messages_size()));
-  for (v1::Messages::Message& each : *messages.mutable_messages())
-    chat.messages.push_back({.role = std::move(*each.mutable_role()),
-                             .content = std::move(*each.mutable_content()),
-                             .name = std::move(*each.mutable_name()),
-                             .reasoning = std::move(*each.mutable_reasoning()),
-                             .members = std::move(*each.mutable_members())});
+  CalledNames names;
+  for (v1::Messages::Message& each : *messages.mutable_messages()) {
+    const std::size_t index = chat.messages.size();
+    actors::ChatMessage& message =
+        chat.messages.emplace_back(actors::ChatMessage{.role = std::move(*each.mutable_role()),
+                                                       .content = std::move(*each.mutable_content()),
+                                                       .name = std::move(*each.mutable_name()),
+                                                       .reasoning = std::move(*each.mutable_reasoning()),
+                                                       .members = std::move(*each.mutable_members())});
+    if (auto refusal = add_calls(each, index, names, message)) return *std::move(refusal);
+  }
   chat.add_generation_prompt = !messages.has_add_generation_prompt() || messages.add_generation_prompt();
   chat.variables = std::move(*messages.mutable_variables());
   chat.continue_final_message = messages.continue_final_message();
   return chat;
+}
+
+// The tools of a request, whose prompt is set.
+std::optional<Refusal> add_tools(const v1::Generate& generate, actors::Request& request) {
+  ToolChoice choice;
+  choice.use.may_call_several = !generate.has_parallel_tool_calls() || generate.parallel_tool_calls();
+  choice.none = generate.tool_choice() == v1::TOOL_CHOICE_NONE;
+  choice.use.must_call = generate.tool_choice() == v1::TOOL_CHOICE_REQUIRED;
+  choice.use.name = generate.called_tool();
+  if (!v1::ToolChoice_IsValid(generate.tool_choice()))
+    return scheduler::invalid("tool_choice", fmt::format("there is no tool_choice {}; 0 is auto, 1 none, 2 required",
+                                                         static_cast<int>(generate.tool_choice())));
+  if (!choice.use.name.empty() && !choice.use.must_call)
+    return scheduler::invalid("called_tool", "called_tool says of which tool a call is required; set tool_choice to 2");
+  if (generate.tools_size() > 0 && !std::holds_alternative<actors::ChatPrompt>(request.prompt))
+    return scheduler::invalid("tools", "tools are for conversations; send messages");
+  std::vector<OfferedTool> tools;
+  for (const v1::Tool& each : generate.tools()) tools.push_back({each.name(), each.description(), each.parameters()});
+  auto list = tool_list(tools);
+  if (!list) return scheduler::invalid("tools", list.error().message);
+  auto refused = take_tools(request, *std::move(list), std::move(choice));
+  constexpr std::string_view kFunction = ".function";  // a tool is no object with a function here
+  if (const std::size_t place = refused ? refused->message.find(kFunction) : std::string::npos;
+      place != std::string::npos)
+    refused->message.erase(place, kFunction.size());
+  return refused;
 }
 
 // What a Request cannot express.
@@ -83,6 +146,8 @@ void fill(v1::Usage& out, const actors::Usage& usage) {
   out.set_cached_tokens(usage.cached_tokens);
   out.set_completion_tokens(usage.completion_tokens);
   out.set_preemptions(usage.preemptions);
+  out.set_tool_calls(usage.tool_calls);
+  out.set_tool_call_tokens(usage.tool_call_tokens);
 }
 
 void fill(v1::Timings& out, const actors::Usage& usage) {
@@ -139,6 +204,8 @@ void fill(v1::Proof& out, const actors::Proof& proof) {
   out.set_reason(static_cast<v1::Outcome>(proof.outcome));
   out.set_matched_stop(proof.stop);
   out.set_stop_scope(static_cast<v1::StopScope>(proof.stop_scope));
+  out.set_begins_with(proof.begins_with);
+  out.mutable_shown_ids()->Add(proof.shown_ids.begin(), proof.shown_ids.end());
 }
 
 // Sets the fields that Done and Failed have in common.
@@ -213,7 +280,9 @@ std::optional<Refusal> check_counts(const v1::ClientFrame& frame) {
   } repeated[] = {
       {"stop", "the number of stop strings", generate.stop_size(), actors::kMaxStopStrings},
       {"messages", "the number of messages", generate.messages().messages_size(), actors::kMaxChatMessages},
+      {"tools", "the number of tools", generate.tools_size(), engine::chat::kMaxTools},
       {"sampling.stop_ids", "the number of stop ids", sampling.stop_ids_size(), engine::kMaxStopIds},
+      {"shown_ids", "the number of shown ids", generate.shown_ids_size(), actors::kMaxShownIds},
       {"sampling.logit_bias", "the number of biased tokens", sampling.logit_bias_size(), engine::kMaxLogitBias},
       {embed.texts_size() > 0 ? "texts" : "token_ids", "the number of inputs",
        embed.texts_size() + embed.token_ids_size(), actors::kMaxEmbedInputs},
@@ -221,6 +290,12 @@ std::optional<Refusal> check_counts(const v1::ClientFrame& frame) {
   for (const auto& [field, what, count, limit] : repeated)
     if (static_cast<std::size_t>(count) > limit)
       return scheduler::above(Outcome::invalid_argument, field, what, static_cast<std::uint64_t>(count), limit);
+  std::uint64_t calls = 0;
+  for (const v1::Messages::Message& each : generate.messages().messages())
+    calls += static_cast<std::uint64_t>(each.tool_calls_size());
+  if (calls > actors::kMaxChatCalls)
+    return scheduler::above(Outcome::invalid_argument, "messages", "the number of tool_calls of all messages", calls,
+                            actors::kMaxChatCalls);
   return std::nullopt;
 }
 
@@ -269,11 +344,14 @@ RequestOrRefusal to_request(v1::Generate& generate, const scheduler::Tenant& ten
   if (generate.prompt_case() == v1::Generate::kText) {
     request.prompt = std::move(*generate.mutable_text());
   } else if (generate.prompt_case() == v1::Generate::kMessages) {
-    request.prompt = to_chat(*generate.mutable_messages());
+    auto chat = to_chat(*generate.mutable_messages());
+    if (auto* const refusal = std::get_if<Refusal>(&chat)) return std::move(*refusal);
+    request.prompt = std::get<actors::ChatPrompt>(std::move(chat));
   } else {
     const auto& ids = generate.token_ids().ids();
     request.prompt = std::vector<TokenId>(ids.begin(), ids.end());
   }
+  if (auto refusal = add_tools(generate, request)) return *std::move(refusal);
   request.add_special = !generate.has_add_special() || generate.add_special();
   request.parse_special = !generate.has_parse_special() || generate.parse_special();
   request.sampling = to_params(generate.sampling());
@@ -298,6 +376,8 @@ RequestOrRefusal to_request(v1::Generate& generate, const scheduler::Tenant& ten
   if (generate.has_speculation()) request.speculation = to_choice(generate.speculation());
   request.proposal.assign(generate.proposal().begin(), generate.proposal().end());
   request.first_choice = generate.first_choice();
+  request.begins_with = std::move(*generate.mutable_begins_with());
+  request.shown_ids.assign(generate.shown_ids().begin(), generate.shown_ids().end());
   request.wants_proof = generate.proof();
   request.session = generate.session();
   request.session_recompute = generate.session_recompute();
@@ -331,6 +411,35 @@ v1::ServerFrame to_frame(std::uint64_t stream, actors::TokenRun&& run) {
     }
   }
   return frame;
+}
+
+std::vector<v1::ServerFrame> to_frames(std::uint64_t stream, actors::TokenRun&& run, std::vector<AnswerPiece> pieces) {
+  const std::uint32_t choice = run.choice;
+  const std::uint64_t next = run.first_index + run.ids.size();
+  run.text.clear();
+  std::vector<v1::ServerFrame> frames;
+  if (!run.ids.empty()) frames.push_back(to_frame(stream, std::move(run)));
+  for (AnswerPiece& piece : pieces) {
+    // Text comes before the calls of its frame.
+    if (frames.empty() || (!piece.call && frames.back().tokens().calls_size() > 0)) {
+      v1::Tokens& more = *frames.emplace_back().mutable_tokens();
+      more.set_stream(stream);
+      more.set_choice(choice);
+      more.set_first_index(next);
+    }
+    v1::Tokens& tokens = *frames.back().mutable_tokens();
+    if (!piece.call) {
+      tokens.mutable_text()->append(piece.content);
+      continue;
+    }
+    v1::CallPart& part = *tokens.add_calls();
+    part.set_index(piece.call->index);
+    part.set_id(std::move(piece.call->id));
+    part.set_name(std::move(piece.call->name));
+    part.set_arguments(std::move(piece.call->arguments));
+    part.set_ends(piece.call->ends);
+  }
+  return frames;
 }
 
 v1::ServerFrame to_frame(std::uint64_t stream, actors::End&& end) {

@@ -14,6 +14,7 @@
 
 #include "actors/gateway.h"
 #include "actors/requests/request.h"
+#include "ipc/tools/answer_calls.h"
 #include "ipc/troupe.pb.h"
 #include "scheduler/outcome.h"
 
@@ -54,6 +55,9 @@ using RequestOrRefusal = std::variant<actors::Request, Refusal>;
 
 [[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, const Refusal& refusal, bool closing = false);
 [[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, actors::TokenRun&& run);
+// Of an answer that may call tools: its text in pieces instead of run.text. None: there is nothing to send.
+[[nodiscard]] std::vector<v1::ServerFrame> to_frames(std::uint64_t stream, actors::TokenRun&& run,
+                                                     std::vector<AnswerPiece> pieces);
 [[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, actors::End&& end);
 // for_owner: a chat template's file is named with its folder.
 [[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, const std::vector<actors::ModelDescription>& models,

@@ -3,6 +3,8 @@
 #include <catch2/catch.hpp>
 
 #include "actors/saboteur.h"
+#include "engine/chat/tools/tool_set.h"
+#include "engine/chat/values/json.h"
 #include "tests/actors/gateway_fixture.h"
 
 namespace troupe::actors {
@@ -155,6 +157,170 @@ TEST_CASE("gateway: under too few blocks sequences are preempted and their answe
   const StatusSnapshot after = status(*gateway);
   CHECK(after.count("preemptions") > 0);
   CHECK(after.count("blocks_referenced") == 0);
+}
+
+// A template that knows tools, in Hermes' format. `room` makes prompts longer than a block.
+GatewayOptions with_tools() {
+  GatewayOptions options = embedded_model();
+  options.model().chat_template = {
+      .name = "calls",
+      .source =
+          "{% for t in tools %}{{ t.function.name }} {% endfor %}{% for m in messages %}{{ m.role }}: {{ m.content "
+          "}}\n{% for c in m.tool_calls or [] %}<tool_call>\n{{ c.function | tojson }}\n</tool_call>\n"
+          "{% endfor %}{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}",
+      .tool_format = "hermes"};
+  return options;
+}
+
+// Demands a call: of the tool with this name; empty: of any.
+Request demanded(const std::string& name, std::uint64_t seed, std::uint32_t max_tokens = 90) {
+  constexpr const char* kTools = R"([{"type":"function","function":{"name":"get_weather"}},)"
+                                 R"({"type":"function","function":{"name":"find_the_little_dog"}}])";
+  Request request = seeded("", max_tokens, seed);
+  ChatPrompt chat{{{.role = "user", .content = "Once upon a time " + std::to_string(seed) + kPrompt}}};
+  chat.tools = kTools;
+  request.prompt = std::move(chat);
+  const auto set = engine::chat::ToolSet::make(*engine::chat::parse_json(kTools));
+  request.tools = ToolUse{.set = std::make_shared<const engine::chat::ToolSet>(*set), .must_call = true, .name = name};
+  request.sampling.ignore_eos = true;
+  request.sampling.num_logprobs = 0;
+  request.wants_proof = true;
+  return request;
+}
+
+// Demanded calls, and an answer whose beginning a client without tools has chosen.
+std::vector<Request> demanded_calls() {
+  Request other = seeded("There was a little", 90, 4);
+  other.begins_with = " dragon, and {\"it\": ";
+  other.sampling.ignore_eos = true;
+  other.sampling.num_logprobs = 0;
+  return {demanded("get_weather", 1), demanded("find_the_little_dog", 2), demanded("", 3), std::move(other),
+          demanded("get_weather", 5)};
+}
+
+TEST_CASE(
+    "gateway: demanded calls have the same bits alone, together, preempted, drafted and behind a batcher's death") {
+  const std::vector<Request> requests = demanded_calls();
+  const std::string beginnings[] = {"<tool_call>\n{\"name\": \"get_weather\", \"arguments\": ",
+                                    "<tool_call>\n{\"name\": \"find_the_little_dog\", \"arguments\": ",
+                                    "<tool_call>\n{\"name\": \"", " dragon, and {\"it\": ", ""};
+  std::vector<std::shared_ptr<Recorder>> alone;
+  {
+    const auto gateway = start(with_tools());
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      alone.push_back(std::make_shared<Recorder>());
+      gateway->submit(requests[i], alone.back());
+      const Answered answered = answer(alone.back());
+      INFO(answered.end.message);
+      REQUIRE(answered.ids.size() == 90);
+      CHECK(answered.text.starts_with(beginnings[i]));
+      CHECK(answered.text.size() > beginnings[i].size() + 10);
+      if (i != 2 && i != 3) CHECK(answered.end.usage.tool_calls >= 1);
+      if (const auto& proof = answered.end.proof; proof && !beginnings[i].empty())
+        CHECK(proof->begins_with == beginnings[i]);
+      // Calls, and what ends the answer behind them, are looked for behind the reasoning.
+      if (answered.end.proof) CHECK(answered.end.proof->stop_scope == StopScope::answer);
+    }
+  }
+  const auto same = [&](const GatewayOptions& options, const std::function<void(Gateway&, Recorder&)>& prepare) {
+    const auto gateway = start(options);
+    std::vector<std::shared_ptr<Recorder>> sinks;
+    for (const Request& request : requests) {
+      sinks.push_back(std::make_shared<Recorder>());
+      if (prepare) prepare(*gateway, *sinks.back());
+      gateway->submit(request, sinks.back());
+    }
+    for (std::size_t i = 0; i < sinks.size(); ++i) {
+      INFO("request " << i);
+      const Answered again = answer(sinks[i]);
+      CHECK(again.ids == alone[i]->ids());
+      CHECK(again.text == alone[i]->text());
+      CHECK(logprob_bits(*sinks[i]) == logprob_bits(*alone[i]));
+    }
+    return status(*gateway);
+  };
+  SECTION("together") { same(with_tools(), nullptr); }
+  SECTION("preempted") {
+    GatewayOptions options = with_tools();
+    options.model().load.num_blocks = 12;
+    CHECK(same(options, nullptr).count("preemptions") > 0);
+  }
+  SECTION("drafted") {
+    GatewayOptions options = with_tools();
+    options.speculation.source = engine::DraftSource::ngram;
+    options.verify_all_drafts = true;
+    CHECK(same(options, nullptr).count("spec_decode_num_draft_tokens_ngram") > 0);
+  }
+  SECTION("behind a batcher's death") {
+    // Within the beginning of one, and behind those of all.
+    const auto crashes = [](Gateway& gateway, Recorder& sink) {
+      sink.on_tokens = [raw = &gateway](std::size_t so_far) {
+        if (so_far == 3 || so_far == 60) crash_for_test(*raw, Role::batcher);
+      };
+    };
+    CHECK(same(with_tools(), crashes).count("worker_restarts") > 0);
+  }
+}
+
+TEST_CASE("gateway: each of several demanded calls is the one that its choice alone gives, and what it proposes") {
+  const auto gateway = start(with_tools());
+  Request three = demanded("find_the_little_dog", 8);
+  three.num_choices = 3;
+  const auto sink = std::make_shared<ChoiceRecorder>(3);
+  gateway->submit(three, sink);
+  const std::vector<Answered> answers = sink->wait();
+  CHECK(answers[0].ids != answers[1].ids);
+  for (std::uint32_t choice = 0; choice < 3; ++choice) {
+    INFO("choice " << choice);
+    REQUIRE(answers[choice].ids.size() == 90);
+    const Proof& proof = *answers[choice].end.proof;
+    // What a client without tools asks for by the receipt alone.
+    Request again;
+    again.tenant = kOwner;
+    again.prompt = *proof.prompt;
+    again.sampling = proof.sampling;
+    again.first_choice = std::exchange(again.sampling.choice, 0);
+    again.has_seed = true;
+    again.begins_with = proof.begins_with;
+    again.shown_ids = proof.shown_ids;
+    again.cache_scope = "anew";
+    again.credit = kAllCredit;
+    CHECK(run(*gateway, again).ids == answers[choice].ids);
+    again.proposal = proof.ids;
+    const Answered proved = run(*gateway, again);
+    CHECK(proved.ids == answers[choice].ids);
+    CHECK(proved.text == answers[choice].text);
+    CHECK(proved.end.usage.accepted_tokens > 60);
+    again.begins_with.clear();
+    CHECK(run(*gateway, again).ids != answers[choice].ids);
+  }
+}
+
+TEST_CASE("gateway: a beginning is refused beside a demanded call, and the text of shown ids is in the answer's") {
+  const auto gateway = start(with_tools());
+  Request both = demanded("get_weather", 1);
+  both.begins_with = "Well,";
+  CHECK(run(*gateway, both).end.field == "begins_with");
+  // Exactly as it is, also where the vocabulary puts a space before a text.
+  for (const char* const beginning : {"Well, ", " Well", "  two spaces", "\nOn a new line", "{\"a\": 1}", "<s>x"}) {
+    Request begun = greedy("There was", 20);
+    begun.begins_with = beginning;
+    begun.shown_ids = {1};
+    begun.sampling.ignore_eos = true;
+    const Answered answered = run(*gateway, begun);
+    INFO("'" << answered.text << "'");
+    CHECK(answered.text.starts_with(beginning));
+  }
+  Request shown = from_ids(long_prompt(20, 1), 3);
+  shown.sampling.logit_bias = {{1, 1000.0f}};  // <s>, a control token
+  CHECK(run(*gateway, shown).text.empty());
+  shown.shown_ids = {1};
+  shown.wants_proof = true;
+  const Answered answered = run(*gateway, shown);
+  CHECK(answered.text == "<s><s><s>");
+  CHECK(answered.end.proof->shown_ids == std::vector<TokenId>{1});
+  shown.shown_ids = {1 << 30};
+  CHECK(run(*gateway, shown).end.field == "shown_ids");
 }
 
 TEST_CASE("gateway: a request that needs more blocks than there are is refused with the numbers") {

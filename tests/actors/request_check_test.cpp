@@ -55,6 +55,16 @@ TEST_CASE("shape: each bound is refused with its field and number") {
   CHECK(check_shape(request)->limit == std::optional<std::uint64_t>(kMaxStopStringBytes));
 
   request = text_request("x");
+  request.begins_with = std::string(kMaxBeginningBytes, 'b');
+  CHECK_FALSE(check_shape(request));
+  request.begins_with += 'b';
+  CHECK(check_shape(request)->field == "begins_with");
+  CHECK(check_shape(request)->limit == std::optional<std::uint64_t>(kMaxBeginningBytes));
+  request = text_request("x");
+  request.shown_ids = std::vector<TokenId>(kMaxShownIds + 1, 1);
+  CHECK(check_shape(request)->field == "shown_ids");
+
+  request = text_request("x");
   request.cache_scope = std::string(kMaxScopeBytes + 1, 's');
   CHECK(check_shape(request)->field == "cache_scope");
 

@@ -40,12 +40,14 @@ TEST_CASE("verdict: what shaped an answer is said, and a bias entry by entry") {
   proof.sampling.ignore_eos = true;
   proof.sampling.min_tokens = 2;
   proof.sampling.reasoning_budget = engine::ReasoningBudget{.num_tokens = 64};
+  proof.begins_with = "{\"name\": ";
   proof.sampling.logit_bias = {{300, -std::numeric_limits<float>::infinity()}, {337, 3.5f}};
   proof.outcome = Outcome::length;
   proof.sampling.max_tokens = 3;
   CHECK(proved_for(proof) ==
         "the model 92f12d9bef3d2293, a prompt of 2 tokens, temperature 1, seed 7, choice 2, top_k 40, repeat_penalty "
-        "1.5, ignore_eos, min_tokens 2, reasoning_budget 64, logit_bias of 2 ids (300: -inf, 337: 3.5), max_tokens 3");
+        "1.5, ignore_eos, min_tokens 2, begins_with \"{\"name\": \", reasoning_budget 64, logit_bias of 2 ids (300: "
+        "-inf, 337: 3.5), max_tokens 3");
   CHECK(not_proved(proof, "tales") == "that each entry of logit_bias changed the answer");
   for (TokenId id = 400; id < 420; ++id) proof.sampling.logit_bias.emplace_back(id, 1.0f);
   const std::string many = proved_for(proof);
@@ -75,6 +77,9 @@ TEST_CASE("verdict: an end from outside and another name are not proved") {
                                             std::string(scheduler::info(outcome).name) +
                                             " (it came from outside; the answer goes on)");
   }
+  proof.outcome = Outcome::tool_call;
+  CHECK(not_proved(proof, "tales") ==
+        "the end by tool_call (behind the last call that its request allowed; the answer goes on)");
 }
 
 }  // namespace

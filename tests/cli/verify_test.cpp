@@ -210,3 +210,49 @@ TEST_CASE("verify: a receipt that came over HTTP is proved, also one of a stream
     CHECK(proved.code == 0);
   }
 }
+
+TEST_CASE("verify: the receipts of demanded calls are proved, and not those of another beginning") {
+  const TempFolder folder;
+  const std::string chat_template = folder.write(
+      "calls.jinja",
+      "{% for t in tools %}{{ t.function.name }} {% endfor %}{% for m in messages %}{{ m.role }}: {{ m.content }}\n"
+      "{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}");
+  ServerProcess server({"--chat-template", chat_template, "--tool-format", "hermes"});
+  const json tools = json::array({{{"type", "function"}, {"function", {{"name", "get_weather"}}}}});
+  const json named = {{"type", "function"}, {"function", {{"name", "get_weather"}}}};
+  for (const json& choice : {json("required"), named, json("auto")})
+    for (const int temperature : {0, 1}) {
+      const json body{{"messages", json::array({{{"role", "user"}, {"content", "Once upon a time"}}})},
+                      {"tools", tools},
+                      {"tool_choice", choice},
+                      {"temperature", temperature},
+                      {"seed", 5},
+                      {"n", 2},
+                      {"max_tokens", 40},
+                      {"troupe", {{"receipt", "full"}}}};
+      const std::string answer = post(server.socket(), "/v1/chat/completions", body.dump());
+      INFO(answer);
+      const json answered = json::parse(answer.substr(answer.find("\r\n\r\n") + 4));
+      for (const json& each : answered["troupe"]["choices"]) {
+        const json& receipt = each["proof"];
+        const std::string text = receipt["answer"]["text"];
+        CHECK(receipt["sampling"].contains("begins_with") == (choice != "auto"));
+        if (choice != "auto") CHECK(text.starts_with(receipt["sampling"]["begins_with"].get<std::string>()));
+        const std::string path = folder.write("call.json", receipt.dump());
+        const Finished proved = server.call({"verify", path});
+        INFO(proved.out << proved.err);
+        CHECK(proved.code == 0);
+        if (choice == "auto") continue;
+        CHECK_THAT(proved.out, Contains("begins_with \"<tool_call>"));
+        json other = receipt;
+        other["sampling"]["begins_with"] = "<tool_call>\n{\"nome\"";
+        CHECK(server.call({"verify", folder.write("other.json", other.dump())}).code == 1);
+        other["sampling"].erase("begins_with");
+        CHECK(server.call({"verify", folder.write("other.json", other.dump())}).code == 1);
+        if (temperature == 1) continue;
+        const Finished alone = invoke({"verify", "-m", kModel, path});
+        INFO(alone.out << alone.err);
+        CHECK(alone.code == 0);
+      }
+    }
+}

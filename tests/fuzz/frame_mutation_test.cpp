@@ -47,6 +47,31 @@ std::vector<v1::ClientFrame> valid_frames() {
   generate.set_stream(2);
   generate.mutable_token_ids()->add_ids(4);
   frames.push_back(frame);
+  v1::ClientFrame with_tools;
+  v1::Generate& asks = *with_tools.mutable_generate();
+  asks.set_stream(10);
+  asks.set_n(2);
+  asks.set_parallel_tool_calls(true);
+  v1::Tool& tool = *asks.add_tools();
+  tool.set_name("f");
+  tool.set_description("It is f.");
+  tool.set_parameters(R"({"type": "object", "properties": {"a": {"type": "integer"}}})");
+  for (const char* const role : {"user", "assistant", "tool"}) {
+    v1::Messages::Message& message = *asks.mutable_messages()->add_messages();
+    message.set_role(role);
+    message.set_content("Hello");
+  }
+  v1::ToolCall& call = *asks.mutable_messages()->mutable_messages(1)->add_tool_calls();
+  call.set_id("c1");
+  call.set_name("f");
+  call.set_arguments(R"({"a": 1})");
+  asks.mutable_messages()->mutable_messages(2)->set_tool_call_id("c1");
+  asks.mutable_messages()->mutable_messages(2)->set_is_error(true);
+  frames.push_back(with_tools);
+  asks.set_stream(11);
+  asks.set_tool_choice(v1::TOOL_CHOICE_REQUIRED);
+  asks.set_called_tool("f");
+  frames.push_back(with_tools);
   frame.mutable_credit()->set_stream(1);
   frame.mutable_credit()->set_tokens(8);
   frames.push_back(frame);

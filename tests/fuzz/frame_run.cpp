@@ -29,6 +29,9 @@ using scheduler::Outcome;
 constexpr std::uint32_t kUid = 4711;  // a guest: not the one that runs this, and not root
 const scheduler::Tenant kGuest{.id = TenantId{kUid}};
 constexpr std::uint32_t kTokensPerAnswer = 3;
+// The pieces of an answer with tools, which ends within reasoning in some choices.
+constexpr const char* kCall[kTokensPerAnswer] = {"no</think><tool_call>{\"name\": \"f\", \"argu",
+                                                 "ments\": {\"a\": 1}}</tool", "_call> b"};
 
 std::shared_ptr<const engine::LoadedModel> load_embedded() {
   engine::LoadOptions options;
@@ -52,6 +55,8 @@ void check_answer(const v1::ServerFrame& frame) {
     check_refusal(*code, frame.refused().field(), frame.refused().message());
   }
   if (frame.has_failed()) check_message(frame.failed().message());
+  for (const v1::CallPart& part : frame.tokens().calls())
+    TROUPE_ASSERT(part.id().empty() == part.name().empty() && part.index() < engine::chat::kMaxCallsPerAnswer);
   TROUPE_ASSERT(!ipc::find_unserved(frame));
 }
 
@@ -118,8 +123,10 @@ actors::RequestId JudgingGateway::submit(actors::Request request, std::shared_pt
       continue;
     }
     ++num_accepted_;
+    sink->admitted({.choice = choice, .in_reasoning = choice % 2 == 1});
     live_[first + choice] = {.choice = choice,
                              .sink = sink,
+                             .calls_tools = request.tools.has_value(),
                              .credit = request.credit,
                              .wanted = std::min(kTokensPerAnswer, request.sampling.max_tokens)};
     advance(first + choice);
@@ -136,7 +143,7 @@ void JudgingGateway::advance(actors::RequestId id) {
     run.choice = live.choice;
     run.first_index = live.sent++;
     run.ids = {static_cast<TokenId>(run.first_index)};
-    run.text = "a";
+    run.text = live.calls_tools ? kCall[run.first_index] : "a";
     live.sink->tokens(std::move(run));
   }
   if (live.sent < live.wanted) return;

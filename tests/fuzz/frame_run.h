@@ -66,6 +66,7 @@ class JudgingGateway final : public actors::Gateway {
   struct Live {  // a choice
     std::uint32_t choice = 0;
     std::shared_ptr<actors::StreamSink> sink;
+    bool calls_tools = false;
     std::uint64_t credit = 0;
     std::uint64_t sent = 0;
     std::uint32_t wanted = 0;

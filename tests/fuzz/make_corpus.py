@@ -65,6 +65,14 @@ FRAMES = {
     "health": message((9, message((1, 7)))),
     "embed": message((10, message((1, 8), (3, "embed me"), (3, "and me"), (5, 2), (6, 0)))),
     "embed-ids": message((10, message((1, 10), (4, field(1, b"\x01\x05\x80\x02")), (4, field(1, b"\x03"))))),
+    "tools": message((2, message(
+        (1, 12), (5, message((1, message((1, "user"), (2, "Hello"))),
+                             (1, message((1, "assistant"), (6, message((1, "c1"), (2, "f"), (3, '{"a": 1}'))))),
+                             (1, message((1, "tool"), (2, "no"), (7, "c1"), (8, 1))))),
+        (11, 64), (29, "Well, "), (30, b"\x01\x02"), (31, message((1, "f"), (2, "It is f."), (3, '{"type": "object"}'))),
+        (31, message((1, "g"))), (34, 0)))),
+    "demanded": message((2, message((1, 13), (5, message((1, message((1, "user"), (2, "Hello"))))), (11, 64),
+                                    (31, message((1, "f"))), (32, 2), (33, "f")))),
     "unserved": message((11, message((1, 9), (2, "model.gguf")))),
     "unknown": message((99, message((1, 9)))),
 }
@@ -88,6 +96,8 @@ def server_frame_corpus():
     tokens = message((2, message((1, 1), (4, b"\x05\x06"), (5, "ab"), (6, message((1, -0.5), (2, b"\x07\x08"))))))
     answers = {
         "tokens": tokens,
+        "calls": message((2, message((1, 1), (4, b"\x05"), (7, message((2, "c1"), (3, "f"), (4, "{"))),
+                                   (7, message((4, "}"), (5, 1)))))),
         "done": message((3, message((1, 1), (3, 1), (5, message((1, 3), (3, 2))), (7, 42)))),
         "refused": message((4, message((1, 1), (2, 106), (3, "full"), (4, "max"), (5, 3), (6, 1000)))),
         "closing": message((4, message((2, 106), (3, "go away"), (7, 1)))),

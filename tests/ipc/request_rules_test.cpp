@@ -110,6 +110,66 @@ TEST_CASE("frames and HTTP measure a conversation alike, with its variables, and
   }
 }
 
+TEST_CASE("frames and HTTP make the same conversation of messages with tools, calls and results") {
+  constexpr const char* kSchema = R"({"type":"object","properties":{"city":{"type":"string"}}})";
+  const auto posted = api::parse_call(
+      api::Endpoint::chat_completions,
+      R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":null,"tool_calls":[{"id":"c1",)"
+      R"("type":"function","function":{"name":"f","arguments":"{\"city\": \"Bern\"}"}},{"id":"c2","type":"function",)"
+      R"("function":{"name":"g","arguments":"{\"x\": "}}]},{"role":"tool","tool_call_id":"c1","content":"5"},)"
+      R"({"role":"tool","tool_call_id":"c2","content":"Error: no"}],"tools":[{"type":"function","function":{"name":"f",)"
+      R"("description":"d","parameters":)" +
+          std::string(kSchema) +
+          R"(}},{"type":"function","function":{"name":"g"}}],"parallel_tool_calls":false,)"
+          R"("tool_choice":{"type":"function","function":{"name":"g"}}})",
+      {.tenant = guest(), .uid = 1000, .max_prompt_bytes = 10'000});
+  REQUIRE(std::holds_alternative<api::ApiCall>(posted));
+  v1::Generate generate;
+  const auto say = [&](const char* role, const char* content) -> v1::Messages::Message& {
+    v1::Messages::Message& message = *generate.mutable_messages()->add_messages();
+    message.set_role(role);
+    message.set_content(content);
+    return message;
+  };
+  const auto call = [](v1::Messages::Message& message, const char* id, const char* name, const char* arguments) {
+    v1::ToolCall& added = *message.add_tool_calls();
+    added.set_id(id);
+    added.set_name(name);
+    added.set_arguments(arguments);
+  };
+  say("user", "a");
+  v1::Messages::Message& answer = say("assistant", "");
+  call(answer, "c1", "f", R"({"city": "Bern"})");
+  call(answer, "c2", "g", R"({"x": )");
+  say("tool", "5").set_tool_call_id("c1");
+  v1::Messages::Message& failed = say("tool", "no");
+  failed.set_tool_call_id("c2");
+  failed.set_is_error(true);
+  v1::Tool& tool = *generate.add_tools();
+  tool.set_name("f");
+  tool.set_description("d");
+  tool.set_parameters(kSchema);
+  generate.add_tools()->set_name("g");
+  generate.set_parallel_tool_calls(false);
+  generate.set_tool_choice(v1::TOOL_CHOICE_REQUIRED);
+  generate.set_called_tool("g");
+  const auto framed = to_request(generate, guest(), 10'000);
+  REQUIRE(std::holds_alternative<actors::Request>(framed));
+  const actors::Request &by_frame = std::get<actors::Request>(framed),
+                        &by_http = std::get<api::ApiCall>(posted).request;
+  const auto &of_frame = std::get<actors::ChatPrompt>(by_frame.prompt),
+             &of_http = std::get<actors::ChatPrompt>(by_http.prompt);
+  CHECK(of_frame.tools == of_http.tools);
+  REQUIRE(of_frame.messages.size() == of_http.messages.size());
+  for (std::size_t i = 0; i < of_http.messages.size(); ++i) {
+    INFO(of_frame.messages[i].members << " | " << of_http.messages[i].members);
+    CHECK(of_frame.messages[i] == of_http.messages[i]);
+  }
+  CHECK(by_frame.tools->must_call == by_http.tools->must_call);
+  CHECK(by_frame.tools->name == by_http.tools->name);
+  CHECK(by_frame.tools->may_call_several == by_http.tools->may_call_several);
+}
+
 TEST_CASE("a deadline above a year is refused, however large its number is") {
   for (const std::uint64_t ms : {actors::kMaxDeadlineMs + 1, std::uint64_t{1} << 63, ~std::uint64_t{0}}) {
     const auto framed = over_frames([&](auto& g) { g.set_deadline_ms(ms); });

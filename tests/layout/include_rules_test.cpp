@@ -53,7 +53,7 @@ const std::map<std::string, Floors> kFloors = {
     {"ipc",
      {{"connection.h", "hub.h", "rate_limits.h", "request_kinds.h", "request_rules.h", "server.h", "tenant_rules.h",
        "troupe.pb.h"},
-      {"keys", "sockets", "frames", "client", "http/json", "http/api", "http", "http/page"}}},
+      {"keys", "sockets", "http/json", "tools", "frames", "client", "http/api", "http", "http/page"}}},
     {"bench", {{}, {"load", "load/drivers", "load/report"}}},
     {"cli",
      {{"subcommands.h", "version.h"}, {"terminal", "model", "client", "status", "usage", "backup", "load", "serve"}}},

@@ -32,6 +32,8 @@ class Options(TypedDict, total=False):
     session: str
     session_recompute: bool
     reasoning_budget: int
+    begins_with: str
+    """The text that the answer begins with, behind its reasoning; a part of the answer."""
     add_special: bool
     parse_special: bool
     """Of text: control tokens written in it become their ids; absent: true. False is for text of strangers."""

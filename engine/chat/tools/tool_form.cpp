@@ -58,7 +58,7 @@ class ToolProbe {
     form.reads_several_calls = both && has_calls(form, *both, *asked, 2);
     form.text_beside_calls = find_text_beside_calls(form.arguments_are_text);
     if (!has_one)
-      form.contradiction = fmt::format(
+      form.warning = fmt::format(
           "chat template '{}' writes calls of tools otherwise than tool format '{}'; choose another by --tool-format",
           chat_template_.name(), form.format->name);
   }
@@ -165,7 +165,17 @@ ToolForm find_tool_form(const ChatTemplate& chat_template, const Tokenizer* voca
                         TimeBudget& time, const std::atomic<bool>* interrupt) {
   ToolForm form;
   form.format = given != nullptr ? given : &choose_tool_format(chat_template.source(), vocabulary);
-  ToolProbe(chat_template, time, interrupt).find(form);
+  ToolForm found = form;
+  ToolProbe(chat_template, time, interrupt).find(found);
+  if (!time.was_used_up()) return found;
+  const bool reads_xml_tools = chat_template.mentions("xml_tools") && !chat_template.mentions("tools");
+  if (reads_xml_tools) form.tools_variable = "xml_tools";
+  form.reads_tools = chat_template.mentions("tools") || reads_xml_tools;
+  form.reads_calls = form.reads_several_calls = chat_template.source().find("tool_calls") != std::string::npos;
+  form.warning = fmt::format(
+      "chat template '{}': its trial with tools takes longer than {} ms, so how it reads and writes them was not found "
+      "out; it gets them as they are",
+      chat_template.name(), time.bound().count());
   return form;
 }
 

@@ -23,12 +23,14 @@ struct ToolForm {
   enum class TextBesideCalls : std::uint8_t { written, message_before, left_out };
   TextBesideCalls text_beside_calls = TextBesideCalls::written;
   bool arguments_are_text = false;  // of calls: as JSON text; else as an object
-  // The calls that the template writes are none in `format`: a sentence for the log. Empty: they are.
-  std::string contradiction{};
+  // A sentence for the log: the calls that the template writes are none in `format`, or nothing was found out in time.
+  // Empty: neither.
+  std::string warning{};
 };
 
 // Renders short conversations with two marked calls, all within `time`. interrupt: as for ChatTemplate::render().
-// given: the format to assume; null: choose_tool_format().
+// given: the format to assume; null: choose_tool_format(). Where the time does not suffice, what was rendered until
+// then decides nothing: the form follows from the names in the template's source alone.
 [[nodiscard]] ToolForm find_tool_form(const ChatTemplate& chat_template, const Tokenizer* vocabulary,
                                       const ToolFormat* given, TimeBudget& time,
                                       const std::atomic<bool>* interrupt = nullptr);

@@ -33,6 +33,9 @@ constexpr std::string_view kNoModeration = "this server moderates nothing; run a
 constexpr std::string_view kCachesAnyway = "a hint; common beginnings of prompts are cached without it";
 constexpr std::string_view kTemplateKnows = "reaches the chat template; those that do not know it ignore it";
 constexpr std::string_view kReturned = "returned with the answer";
+constexpr std::string_view kEnforced = "a JSON Schema; enforced, or refused by the keyword that cannot be";
+constexpr std::string_view kAlwaysStrict = "a schema is always enforced";
+constexpr std::string_view kOtherForms = "vLLM's structured_outputs take patterns and choices";
 
 // Grouped by what the fields are about. A row that comes first is found first.
 constexpr auto kOwnFields = std::to_array<Field>({
@@ -128,16 +131,20 @@ constexpr auto kOwnFields = std::to_array<Field>({
      "logprobs of a prompt come with echo and logprobs of /v1/completions"},
     {kResponses, "include", kArray, honoured, "",
      "message.output_text.logprobs; of what else the API names there is nothing to include"},
-    {kChat, "response_format", kObject, honoured, "", "text only: grammars are not served yet"},
-    {kChat, "response_format.type", kString, only, R"("text")", "text only: grammars are not served yet"},
-    {kChat, "response_format.json_schema", kAny, refused, "", "grammars are not served yet"},
+    {kChat | kText, "response_format", kObject, honoured, "", "what the answer has to be; not beside tools"},
+    {kChat | kText, "response_format.type", kString, only, R"("text"|"json_object"|"json_schema")", kOtherForms},
+    {kChat | kText, "response_format.json_schema", kObject, honoured, "", ""},
+    {kChat | kText, "response_format.json_schema.name", kString, honoured, "", "not used"},
+    {kChat | kText, "response_format.json_schema.description", kString, honoured, "", "not used; say it in the prompt"},
+    {kChat | kText, "response_format.json_schema.schema", kObject | kBoolean, honoured, "", kEnforced},
+    {kChat | kText, "response_format.json_schema.strict", kBoolean, honoured, "", kAlwaysStrict},
     {kResponses, "text", kObject, honoured, "", ""},
-    {kResponses, "text.format", kObject, honoured, "", "text only: grammars are not served yet"},
-    {kResponses, "text.format.type", kString, only, R"("text")", "text only: grammars are not served yet"},
-    {kResponses, "text.format.name", kAny, refused, "", "grammars are not served yet"},
-    {kResponses, "text.format.schema", kAny, refused, "", "grammars are not served yet"},
-    {kResponses, "text.format.strict", kAny, refused, "", "grammars are not served yet"},
-    {kResponses, "text.format.description", kAny, refused, "", "grammars are not served yet"},
+    {kResponses, "text.format", kObject, honoured, "", "what the answer has to be; not beside tools"},
+    {kResponses, "text.format.type", kString, only, R"("text"|"json_object"|"json_schema")", kOtherForms},
+    {kResponses, "text.format.name", kString, honoured, "", "not used"},
+    {kResponses, "text.format.schema", kObject | kBoolean, honoured, "", kEnforced},
+    {kResponses, "text.format.strict", kBoolean, honoured, "", kAlwaysStrict},
+    {kResponses, "text.format.description", kString, honoured, "", "not used; say it in the prompt"},
     {kResponses, "text.verbosity", kString, only, R"("medium")", "models here do not know it; say it in the prompt"},
     {kChat, "verbosity", kString, only, R"("medium")", "models here do not know it; say it in the prompt"},
     {kChat, "modalities", kArray, only, R"(["text"])", kTextOnly},
@@ -363,8 +370,12 @@ constexpr auto kOwnFields = std::to_array<Field>({
     {kAnthropic, "output_config", kObject, honoured, "", ""},
     {kAnthropic, "output_config.effort", kString, honoured, R"("low"|"medium"|"high"|"xhigh"|"max")",
      "template variable reasoning_effort"},
-    {kAnthropic, "output_config.format", kAny, refused, "", "grammars are not served yet"},
-    {kAnthropic, "output_format", kAny, refused, "", "grammars are not served yet"},
+    {kAnthropic, "output_config.format", kObject, honoured, "", "what the answer has to be; not beside tools"},
+    {kAnthropic, "output_config.format.type", kString, only, R"("json_schema")", kOtherForms},
+    {kAnthropic, "output_config.format.schema", kObject | kBoolean, honoured, "", kEnforced},
+    {kAnthropic, "output_format", kObject, honoured, "", "an older name of output_config.format"},
+    {kAnthropic, "output_format.type", kString, only, R"("json_schema")", kOtherForms},
+    {kAnthropic, "output_format.schema", kObject | kBoolean, honoured, "", kEnforced},
     {kMessages, "container", kAny, refused, "", kHosted},
     {kAnthropic, "thread", kAny, refused, "", kStateless},
     {kAnthropic, "mcp_servers", kArray, only, "[]", kHosted},
@@ -421,7 +432,7 @@ constexpr auto kRequired = std::to_array<Required>({{kTurns | kAnthropic, "messa
                                                     {kResponses, "input[].content[].type"},
                                                     {kAnthropic, "system[].type"},
                                                     {kAnthropic, "thinking.type"},
-                                                    {kChat, "response_format.type"},
+                                                    {kChat | kText, "response_format.type"},
                                                     {kResponses, "text.format.type"}});
 
 }  // namespace

@@ -1,8 +1,8 @@
 // Answers in the shape of Anthropic's Messages: blocks of content, one after another.
 #include <utility>
 
-#include "ipc/http/api/parse.h"
 #include "ipc/http/api/text_answer.h"
+#include "ipc/tools/request_tools.h"
 
 namespace troupe::ipc::api {
 namespace {

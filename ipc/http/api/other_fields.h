@@ -15,7 +15,7 @@ inline constexpr EndpointSet kChat = set_of(Endpoint::chat_completions), kText =
                              kAnswers = kChat | kText | set_of(Endpoint::responses) | set_of(Endpoint::messages),
                              kAll = kAnswers | set_of(Endpoint::embeddings);
 
-inline constexpr std::string_view kNoGrammars = "grammars are not served yet";
+inline constexpr std::string_view kNoGrammars = "grammars are not served; JSON Schemas, patterns and choices are";
 inline constexpr std::string_view kNoSuchFilter = "this filter is not served";
 inline constexpr std::string_view kNoSuchPenalty = "this penalty is not served";
 inline constexpr std::string_view kOneDraw = "every token is drawn once; ask for several answers with n";
@@ -73,17 +73,25 @@ inline constexpr auto kOtherFields = [] {
       {kAnswers, "watermark", kBoolean, only, "false", "answers are not marked"},
 
       // Grammars.
-      {kAnswers, "guided_json", kAny, refused, "", kNoGrammars},
-      {kAnswers, "guided_regex", kAny, refused, "", kNoGrammars},
-      {kAnswers, "guided_choice", kAny, refused, "", kNoGrammars},
+      {kAnswers, "guided_json", kString | kObject | kBoolean, honoured, "", "a JSON Schema, or the text of one"},
+      {kAnswers, "guided_regex", kString, honoured, "", "a pattern of ECMA-262 that the whole answer matches"},
+      {kAnswers, "guided_choice", kArray, honoured, "", "texts one of which is the answer, up to 4096"},
       {kAnswers, "guided_grammar", kAny, refused, "", kNoGrammars},
-      {kAnswers, "structured_outputs", kAny, refused, "", kNoGrammars},
+      {kAnswers, "structured_outputs", kObject, honoured, "", "one of json, regex, choice and json_object"},
+      {kAnswers, "structured_outputs.json", kString | kObject | kBoolean, honoured, "", "a JSON Schema, or the text of one"},
+      {kAnswers, "structured_outputs.regex", kString, honoured, "", "a pattern of ECMA-262 that the whole answer matches"},
+      {kAnswers, "structured_outputs.choice", kArray, honoured, "", "texts one of which is the answer, up to 4096"},
+      {kAnswers, "structured_outputs.json_object", kBoolean, honoured, "", "any JSON object"},
+      {kAnswers, "structured_outputs.disable_any_whitespace", kBoolean, honoured, "", "JSON without spaces"},
+      {kAnswers, "structured_outputs.grammar", kAny, refused, "", kNoGrammars},
+      {kAnswers, "structured_outputs.structural_tag", kAny, refused, "", kNoGrammars},
+      {kAnswers, "structured_outputs.disable_fallback", kBoolean, ignored, "", "there is none"},
+      {kAnswers, "structured_outputs.disable_additional_properties", kBoolean, only, "false", "say it in the schema"},
       {kAnswers, "grammar", kString, only, R"("")", kNoGrammars},
-      {kAnswers, "json_schema", kObject, only, "{}", kNoGrammars},
-      {kAnswers, "regex", kAny, refused, "", kNoGrammars},
+      {kAnswers, "json_schema", kObject, honoured, "", "llama.cpp's name of a JSON Schema"},
+      {kAnswers, "regex", kString, honoured, "", "SGLang's name of a pattern"},
       {kAnswers, "ebnf", kAny, refused, "", kNoGrammars},
       {kAnswers, "format", kString | kObject, only, R"("")", kNoGrammars},
-      {kText, "response_format", kObject, only, R"({"type":"text"})", kNoGrammars},
 
       // What would change the prompt, or where the answer ends.
       {kAnswers, "truncate_prompt_tokens", kAny, refused, "", "a prompt that is too long is refused, not shortened"},

@@ -311,6 +311,7 @@ std::variant<ApiCall, ApiError> parse_call(Endpoint endpoint, std::string_view b
   if (generates(endpoint)) {
     parse_generation(at);
     parse_stream(at);
+    parse_form(at);
   }
   if (endpoint == Endpoint::tokenize) call.request.add_special = at.fields.has("prompt");
   read_add_special(at);

@@ -4,7 +4,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "ipc/http/api/call.h"
@@ -34,19 +33,9 @@ void parse_messages(Parsing& at);  // also count_tokens
 // Whether an entry of `tools` is none that a client runs: web_search, computer and the like.
 [[nodiscard]] bool is_other_tool(const JsonObject& tool);
 // `tools`, `tool_choice` and `parallel_tool_calls` of the endpoints that answer conversations.
-void parse_tools(Parsing& at, actors::ChatPrompt& chat);
-// A call in a message that is sent back.
-struct EarlierCall {
-  std::string id{}, name{}, arguments{};  // a JSON object
-};
-// The names of tools by the ids of the calls so far: results of tools say ids alone, and some templates want names.
-using CalledNames = std::unordered_map<std::string, std::string>;
-// ChatMessage::members of an answer with these calls; empty without any.
-[[nodiscard]] std::string called_tools(const std::vector<EarlierCall>& calls);
-[[nodiscard]] actors::ChatMessage tool_result(const CalledNames& names, const std::string& id, std::string content);
-// The JSON object of a call's arguments, which are text. What is none, as of an answer that was cut, becomes the member
-// `incomplete` of one, so that an agent can go on: {"incomplete": TEXT}.
-[[nodiscard]] std::string arguments_object(std::string_view text);
+void parse_tools(Parsing& at);
+// What the answer has to be, of the endpoints that generate.
+void parse_form(Parsing& at);
 void parse_tokenize(Parsing& at);
 void parse_detokenize(Parsing& at);
 

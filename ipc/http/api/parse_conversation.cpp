@@ -10,6 +10,7 @@
 #include "config/printable.h"
 #include "ipc/http/api/parse.h"
 #include "ipc/http/json/json_writer.h"
+#include "ipc/tools/request_tools.h"
 
 namespace troupe::ipc::api {
 namespace {
@@ -261,8 +262,7 @@ struct BlockReader {
     read_content(block, "content", said, "text");
     bool is_error = false;
     block.read("is_error", is_error);
-    // Chat templates know no errors of tools.
-    results.push_back(tool_result(names, id, (is_error ? "Error: " : "") + said.content));
+    results.push_back(tool_result(names, id, std::move(said.content), is_error));
   }
 };
 
@@ -431,7 +431,7 @@ void parse_chat(Parsing& at) {
                   [&](FieldReader& fields) { chat.messages.push_back(read_chat_message(fields, names)); });
   if (chat.messages.empty()) at.fields.refuse("messages", "messages is empty; send at least one message");
   parse_continuation(at, chat);
-  parse_tools(at, chat);
+  parse_tools(at);
   parse_template_arguments(at, chat);
   parse_chat_logprobs(at);
 }
@@ -457,7 +457,7 @@ void parse_response(Parsing& at) {
   if (chat.messages.size() == num_before) at.fields.refuse("input", "input has no message; send at least one");
   keep("tools", echoed.tools);
   keep("tool_choice", echoed.tool_choice);
-  parse_tools(at, chat);
+  parse_tools(at);
   parse_template_arguments(at, chat);
 
   at.call.logprobs = parse_include(at);
@@ -485,7 +485,7 @@ void parse_messages(Parsing& at) {
   for_each_object(at.fields, "messages", kMaxBodyMessages, at.refusal,
                   [&](FieldReader& fields) { read_anthropic_message(fields, at.refusal, names, chat.messages); });
   if (chat.messages.size() == num_before) at.fields.refuse("messages", "messages is empty; send at least one message");
-  parse_tools(at, chat);
+  parse_tools(at);
   chat.continue_final_message =
       !chat.messages.empty() && chat.messages.back().role == "assistant" && chat.messages.back().members.empty();
   chat.add_generation_prompt = !chat.continue_final_message;

@@ -1,21 +1,15 @@
-// Tools, in the three shapes in which the APIs offer them, and what earlier answers called.
+// Tools, in the three shapes in which the APIs offer them.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <memory>
 #include <utility>
 
 #include "config/printable.h"
-#include "engine/chat/tools/tool_set.h"
 #include "ipc/http/api/parse.h"
 #include "ipc/http/json/json_writer.h"
+#include "ipc/tools/request_tools.h"
 
 namespace troupe::ipc::api {
 namespace {
-
-using actors::ChatMessage;
-using actors::ChatPrompt;
-using actors::ToolUse;
 
 // Chat Completions have a function within the tool, the others have its members in the tool itself.
 bool is_nested(Endpoint endpoint) { return endpoint == Endpoint::chat_completions; }
@@ -26,16 +20,10 @@ const std::string* text_of(const JsonObject& object, std::string_view name) {
   return member != nullptr ? member->as<std::string>() : nullptr;
 }
 
-// What a request chooses of its tools.
-struct Choice {
-  bool none = false;
-  ToolUse use{};
-};
-
 // "none", "auto", "required"; {"type": "function", "function": {"name": ...}} or {"type": "function", "name": ...};
 // Anthropic's {"type": "auto" | "any" | "tool" | "none", "name": ...}.
-Choice read_choice(Parsing& at) {
-  Choice choice;
+ToolChoice read_choice(Parsing& at) {
+  ToolChoice choice;
   at.fields.read("parallel_tool_calls", choice.use.may_call_several);
   const JsonValue* const given = at.fields.find("tool_choice");
   if (given == nullptr) return choice;
@@ -100,72 +88,28 @@ bool is_other_tool(const JsonObject& tool) {
   return type != nullptr && *type != "function" && *type != "custom";
 }
 
-void parse_tools(Parsing& at, ChatPrompt& chat) {
+void parse_tools(Parsing& at) {
   if (at.call.endpoint == Endpoint::apply_template) return;
-  Choice choice = read_choice(at);
+  ToolChoice choice = read_choice(at);
   const JsonValue* const tools = at.fields.find("tools");
   const JsonArray* const list = tools != nullptr ? tools->as<JsonArray>() : nullptr;
-  if (list == nullptr || list->empty()) {
-    if (choice.use.must_call) at.fields.refuse("tool_choice", "tool_choice demands a call, and there are no tools");
-    return;
-  }
-  if (choice.none) return;  // kept by not telling the model of the tools
+  if (choice.none) return;
   std::string text;
   JsonWriter json(text);
   json.begin_array();
-  for (std::size_t i = 0; i < list->size() && !at.refusal; ++i)
+  for (std::size_t i = 0; list != nullptr && i < list->size() && !at.refusal; ++i)
     if (const JsonObject* const object = (*list)[i].as<JsonObject>(); object == nullptr || !is_other_tool(*object))
       write_tool(at, json, (*list)[i], i, choice.use.must_call);
   json.end_array();
-  if (at.refusal || text == "[]") return;
-  if (text.size() > engine::chat::kMaxToolBytes)
-    return at.fields.refuse(
-        "tools", fmt::format("tools have {} bytes; at most {} are taken", text.size(), engine::chat::kMaxToolBytes));
-  const auto parsed = engine::chat::parse_json(text);
-  auto set = parsed ? engine::chat::ToolSet::make(*parsed) : Result<engine::chat::ToolSet>(parsed.error());
-  if (!set) {
-    std::string message = set.error().message;
-    constexpr std::string_view kFunction = ".function";
-    if (const std::size_t place = message.find(kFunction); !is_nested(at.call.endpoint) && place != std::string::npos)
-      message.erase(place, kFunction.size());
-    return at.fields.refuse("tools", message);
-  }
-  if (!choice.use.name.empty() && !set->has(choice.use.name))
-    return at.fields.refuse("tool_choice", fmt::format("tool_choice names '{}', which is none of the tools",
-                                                       Printable(choice.use.name, kMaxNameBytes).text()));
-  chat.tools = std::move(text);
-  choice.use.set = std::make_shared<const engine::chat::ToolSet>(*std::move(set));
-  at.call.request.tools = std::move(choice.use);
-}
-
-std::string called_tools(const std::vector<EarlierCall>& calls) {
-  if (calls.empty()) return {};
-  std::string out;
-  JsonWriter json(out);
-  json.begin_object().key("tool_calls").begin_array();
-  for (const EarlierCall& each : calls) {
-    json.begin_object().field("id", each.id).field("type", "function").key("function").begin_object();
-    json.field("name", each.name).raw_field("arguments", each.arguments).end_object().end_object();
-  }
-  json.end_array().end_object();
-  return out;
-}
-
-ChatMessage tool_result(const CalledNames& names, const std::string& id, std::string content) {
-  const auto name = names.find(id);
-  ChatMessage message{.role = "tool", .content = std::move(content), .name = name == names.end() ? "" : name->second};
-  JsonWriter json(message.members);
-  json.begin_object().field("tool_call_id", id).end_object();
-  return message;
-}
-
-std::string arguments_object(std::string_view text) {
-  if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) return "{}";
-  const auto read = read_json(text, "the text");
-  if (read && read->as<JsonObject>() != nullptr) return to_json(*read);
-  std::string out;
-  JsonWriter(out).begin_object().field("incomplete", text).end_object();
-  return out;
+  const bool has_others_alone = text == "[]" && list != nullptr && !list->empty();
+  if (at.refusal || has_others_alone) return;
+  auto refused = take_tools(at.call.request, std::move(text), std::move(choice));
+  if (!refused) return;
+  constexpr std::string_view kFunction = ".function";
+  if (const std::size_t place = refused->message.find(kFunction);
+      !is_nested(at.call.endpoint) && place != std::string::npos)
+    refused->message.erase(place, kFunction.size());
+  at.fields.refuse(refused->field, refused->message);
 }
 
 }  // namespace troupe::ipc::api

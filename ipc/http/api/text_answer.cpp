@@ -56,7 +56,7 @@ TextAnswer::TextAnswer(ApiCall call, AnswerFacts facts, bool splits_reasoning, b
   for (std::uint32_t i = 0; i < call_.num_choices(); ++i) {
     ChoiceState& choice = choices_.emplace_back(ChoiceState{.splitter = ReasoningSplitter(markers, false)});
     if (call_.request.tools && facts_.tool_format != nullptr)
-      choice.parser.emplace(*facts_.tool_format, call_.request.tools->set);
+      choice.reader.emplace(*facts_.tool_format, call_.request.tools->set, id_seed(), i);
   }
 }
 
@@ -84,36 +84,11 @@ std::vector<ChoiceText> TextAnswer::split(std::uint32_t index, actors::TokenRun&
 }
 
 std::vector<ChoiceText> TextAnswer::read_calls(std::uint32_t index, std::string content, bool at_end) {
-  auto& parser = choices_[index].parser;
-  if (!parser) return {{.content = std::move(content)}};
-  std::vector<engine::chat::AnswerPart> parts = parser->push(content);
-  std::size_t num_calls = parser->num_calls();
-  if (at_end) {
-    std::vector<engine::chat::AnswerPart> rest = parser->finish();
-    parts.insert(parts.end(), std::make_move_iterator(rest.begin()), std::make_move_iterator(rest.end()));
-    num_calls = parser->num_calls();
-  }
-  using Kind = engine::chat::AnswerPart::Kind;
-  // The index of the call that is open before the first part, or of the next.
-  std::size_t call =
-      num_calls - static_cast<std::size_t>(std::ranges::count(parts, Kind::call, &engine::chat::AnswerPart::kind));
+  auto& reader = choices_[index].reader;
+  if (!reader) return {{.content = std::move(content)}};
   std::vector<ChoiceText> pieces;
-  for (engine::chat::AnswerPart& part : parts) {
-    if (part.kind == Kind::text) {
-      pieces.push_back({.content = std::move(part.text)});
-      continue;
-    }
-    if (part.kind == Kind::call) {
-      CallText begun{.index = static_cast<std::uint32_t>(call), .begins = true, .name = std::move(part.text)};
-      begun.id = call_id(index, call++);
-      pieces.push_back({.call = std::move(begun)});
-      continue;
-    }
-    if (pieces.empty() || !pieces.back().call)
-      pieces.push_back({.call = CallText{.index = static_cast<std::uint32_t>(call - 1)}});
-    if (part.kind == Kind::arguments) pieces.back().call->arguments += part.text;
-    if (part.kind == Kind::call_end) pieces.back().call->ends = true;
-  }
+  for (AnswerPiece& piece : at_end ? reader->finish(content) : reader->push(content))
+    pieces.push_back({.content = std::move(piece.content), .call = std::move(piece.call)});
   return pieces;
 }
 
@@ -129,20 +104,11 @@ void TextAnswer::keep(ChoiceState& choice, const ChoiceText& text) const {
     choice.calls.back().arguments += text.call->arguments;
 }
 
-// Nine letters and digits, which is what the templates of some models (Mistral) take. The same for the same seed, so
-// that a request that is sent again has the same answer.
-std::string TextAnswer::call_id(std::uint32_t choice, std::size_t call) const {
-  constexpr std::string_view kDigits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-  std::uint64_t hash = call_.request.sampling.seed;
+std::uint64_t TextAnswer::id_seed() const {
+  std::uint64_t seed = call_.request.sampling.seed;
   if (!call_.request.has_seed)
-    for (const char c : facts_.id) hash = hash * 131 + static_cast<unsigned char>(c);
-  hash += (choice * 0x10001ull + call + 1) * 0x9E3779B97F4A7C15ull;
-  hash = (hash ^ (hash >> 30)) * 0xBF58476D1CE4E5B9ull;
-  hash = (hash ^ (hash >> 27)) * 0x94D049BB133111EBull;
-  hash ^= hash >> 31;
-  std::string id;
-  for (int i = 0; i < 9; ++i, hash /= kDigits.size()) id += kDigits[hash % kDigits.size()];
-  return id;
+    for (const char c : facts_.id) seed = seed * 131 + static_cast<unsigned char>(c);
+  return seed;
 }
 
 AnswerHead stream_answer_head() { return {.content_type = kEventStream, .streams = true}; }
@@ -328,7 +294,7 @@ std::string_view finish_reason(const ChoiceState& choice) {
   using scheduler::Outcome;
   const Outcome outcome = choice.end.outcome;
   if (outcome == Outcome::length || outcome == Outcome::deadline) return "length";
-  return choice.parser && choice.parser->num_calls() > 0 ? "tool_calls" : "stop";
+  return choice.reader && choice.reader->num_calls() > 0 ? "tool_calls" : "stop";
 }
 
 float shown_logprob(float logprob) {

@@ -7,23 +7,14 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/chat/tools/tool_call_parser.h"
 #include "engine/tokenizers/reasoning_splitter.h"
 #include "ipc/http/api/answer.h"
 #include "ipc/http/json/json_writer.h"
+#include "ipc/tools/answer_calls.h"
 
 namespace troupe::ipc::api {
 
 using engine::ReasoningSplitter;
-
-// What an answer says of one of its calls of tools.
-struct CallText {
-  std::uint32_t index = 0;  // among the calls of its choice
-  bool begins = false;      // id and name come with the first part
-  std::string id{}, name{};
-  std::string arguments{};  // a part of their JSON
-  bool ends = false;
-};
 
 // Tokens of one choice that are written as text, or the whole choice.
 struct ChoiceText {
@@ -37,7 +28,7 @@ struct ChoiceText {
 
 struct ChoiceState {
   ReasoningSplitter splitter;
-  std::optional<engine::chat::ToolCallParser> parser{};  // of requests with tools
+  std::optional<CallReader> reader{};  // of requests with tools
   ChoiceText text{};              // of the whole choice so far; with stream only of answers that end with all of it
   std::vector<CallText> calls{};  // whole, as `text`
   std::uint64_t tokens = 0;       // so far
@@ -90,7 +81,8 @@ class TextAnswer : public ApiAnswer {
   std::vector<ChoiceText> read_calls(std::uint32_t choice, std::string content, bool at_end);
   // What a part adds to the whole of its choice, where that is kept.
   void keep(ChoiceState& choice, const ChoiceText& text) const;
-  std::string call_id(std::uint32_t choice, std::size_t call) const;
+  // Of the calls' ids: that of the request, else one of this answer alone.
+  std::uint64_t id_seed() const;
   // Where events go: into `out`, after begin(). Of several prompts (then begin() writes nothing) they are held until
   // each has been admitted, as one that is refused refuses them all.
   [[nodiscard]] std::string& events_to(AnswerOutput& out);

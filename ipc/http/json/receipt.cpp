@@ -58,6 +58,8 @@ void write_sampling(JsonWriter& json, const Proof& proof) {
   write_strings(json, "stop", proof.stop_strings);
   if (proof.stop_scope != StopScope::text)
     json.field("stop_scope", kScopes[static_cast<std::size_t>(proof.stop_scope)]);
+  if (!proof.begins_with.empty()) json.field("begins_with", proof.begins_with);
+  if (!proof.shown_ids.empty()) write_ids(json, "shown_ids", proof.shown_ids);
   json.key("reasoning_budget");
   sampling.reasoning_budget ? json.natural(sampling.reasoning_budget->num_tokens) : json.null();
   json.end_object();
@@ -222,7 +224,7 @@ class Members {
 
 void read_sampling(Members& members, Proof& proof) {
   members.allow_only({"seed", "choice", "max_tokens", "min_tokens", "ignore_eos", "logit_bias", "stop_ids", "stop",
-                      "stop_scope", "reasoning_budget"});
+                      "stop_scope", "begins_with", "shown_ids", "reasoning_budget"});
   engine::SamplingParams& sampling = proof.sampling;
   config::for_each_sampling_number(
       [&](const config::SamplingNumber& number, auto& value) { members.number(number.name, value); }, sampling);
@@ -245,6 +247,8 @@ void read_sampling(Members& members, Proof& proof) {
     if (found == kScopes.end()) return members.wrong("stop_scope", "text, answer or behind_reasoning");
     proof.stop_scope = static_cast<StopScope>(found - kScopes.begin());
   }
+  if (members.has("begins_with")) members.text("begins_with", proof.begins_with, actors::kMaxBeginningBytes);
+  if (members.has("shown_ids")) members.ids("shown_ids", proof.shown_ids, actors::kMaxShownIds);
   members.natural_or_null("reasoning_budget", budget);
   if (budget) sampling.reasoning_budget = engine::ReasoningBudget{.num_tokens = *budget};
 }

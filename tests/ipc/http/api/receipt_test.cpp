@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "actors/requests/request.h"
+
 namespace troupe::ipc::api {
 namespace {
 
@@ -32,6 +34,8 @@ Proof some_proof() {
   proof.sampling.reasoning_budget = engine::ReasoningBudget{.num_tokens = 12};
   proof.stop_strings = {"The end", "\n"};
   proof.stop_scope = actors::StopScope::behind_reasoning;
+  proof.begins_with = "<tool_call>\n{\"name\": \"";
+  proof.shown_ids = {3, 4};
   proof.ids = {7, 8, 9};
   proof.text = "and \xC3\xBC";
   proof.outcome = Outcome::stop_string;
@@ -68,6 +72,21 @@ TEST_CASE("receipts: one that does not say where stop strings were looked for me
   CHECK_THAT(wrong.error().message, Contains("stop_scope must be"));
 }
 
+TEST_CASE("receipts: one that does not say how its answer had to begin means that it had not to") {
+  Proof proof = some_proof();
+  proof.begins_with.clear();
+  proof.shown_ids.clear();
+  const std::string text = receipt_file(std::vector{proof});
+  CHECK(text.find("begins_with") == std::string::npos);
+  CHECK(text.find("shown_ids") == std::string::npos);
+  REQUIRE(read_receipts(text));
+  CHECK((*read_receipts(text))[0].begins_with.empty());
+  proof.begins_with = std::string(actors::kMaxBeginningBytes + 1, 'b');
+  const auto wrong = read_receipts(receipt_file(std::vector{proof}));
+  REQUIRE_FALSE(wrong);
+  CHECK_THAT(wrong.error().message, Contains("sampling.begins_with must be a text of at most 1024 bytes"));
+}
+
 TEST_CASE("receipts: what is written reads the same, alone and among several") {
   const Proof proof = some_proof();
   const std::string text = receipt_file(std::vector{proof});
@@ -84,6 +103,8 @@ TEST_CASE("receipts: what is written reads the same, alone and among several") {
   CHECK(back.sampling.seed == proof.sampling.seed);
   CHECK(back.sampling.choice == 63);
   CHECK(back.stop_scope == proof.stop_scope);
+  CHECK(back.begins_with == proof.begins_with);
+  CHECK(back.shown_ids == proof.shown_ids);
   CHECK(back.sampling.max_tokens == 40);
   CHECK(back.sampling.min_tokens == 3);
   CHECK(back.sampling.ignore_eos);

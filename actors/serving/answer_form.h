@@ -1,0 +1,32 @@
+// The form that a request asks of its answer, and the rule that it becomes for the model that serves it.
+#pragma once
+
+#include <memory>
+#include <mutex>
+
+#include "config/result.h"
+#include "engine/constraints/answer_grammar.h"
+#include "engine/constraints/constraint.h"
+
+namespace troupe::actors {
+
+// Part of a request, which its choices share. Any thread.
+class AnswerForm {
+ public:
+  explicit AnswerForm(engine::constraints::Constraint constraint) : constraint_(std::move(constraint)) {}
+
+  const engine::constraints::Constraint& constraint() const { return constraint_; }
+
+  // Makes the rule, which may take 100 ms; once made, it stays. Errors: those of grammar_of() and AnswerGrammar::make().
+  [[nodiscard]] Status compile(std::shared_ptr<const engine::constraints::TokenTrie> trie,
+                               std::shared_ptr<const engine::Tokenizer> tokenizer);
+  // Null: not made yet.
+  [[nodiscard]] std::shared_ptr<const engine::constraints::AnswerGrammar> rule() const;
+
+ private:
+  const engine::constraints::Constraint constraint_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<const engine::constraints::AnswerGrammar> rule_;
+};
+
+}  // namespace troupe::actors

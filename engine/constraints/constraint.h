@@ -1,0 +1,38 @@
+// The form that a request asks of its answer.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "config/result.h"
+#include "engine/constraints/grammar.h"
+
+namespace troupe::engine::constraints {
+
+inline constexpr std::size_t kMaxConstraintBytes = 1u << 20;  // of a schema, a pattern, a grammar, all choices
+inline constexpr std::size_t kMaxChoiceTexts = 4096;
+
+struct Constraint {
+  enum class Kind : std::uint8_t {
+    json_object,  // any JSON object
+    json_schema,  // `text`: a JSON Schema
+    regex,        // `text`: a pattern that the whole answer matches
+    choice,       // one of `choices`
+  };
+  Kind kind = Kind::json_object;
+  std::string text{};
+  std::vector<std::string> choices{};
+  bool spaces = false;  // JSON may be written with spaces and line breaks between its parts
+  bool operator==(const Constraint&) const = default;
+};
+
+// The grammar of a constraint. Errors: invalid_argument (what is asked for is none), unsupported (it cannot be enforced:
+// says what, and where). Bounded: kMaxMakingWork, kMaxGrammarNodes.
+[[nodiscard]] Result<Grammar> grammar_of(const Constraint& constraint);
+
+// The bytes that it takes in a request. O(choices)
+[[nodiscard]] std::size_t bytes_of(const Constraint& constraint);
+
+}  // namespace troupe::engine::constraints
