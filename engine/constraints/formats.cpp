@@ -118,6 +118,35 @@ class FormatTexts {
     return pool_.concat(std::array{pool_.both({local, of("[^]{1,64}")}), of("@"), domain});
   }
 
+  // ECMA-262, a part that other dialects read as well, since no expression tells all of it: groups within groups up to
+  // a depth, no names, references, properties, look-behind and flags, ranges of ASCII letters and digits only.
+  RegexId regex() {
+    constexpr int kDepth = 4;
+    const std::string escape =
+        "\\\\(?:[dDsSwWfnrtv^$\\\\.*+?()\\[\\]{}|/"
+        "]|x[0-9A-Fa-f]{2}|u(?:[0-9A-Ca-cE-Fe-f][0-9A-Fa-f]|[Dd][0-7])[0-9A-Fa-f]{2})";
+    std::string range;
+    for (const std::string_view ends : {"09", "az", "AZ"})
+      for (char first = ends[0]; first <= ends[1]; ++first) range += fmt::format("{0}-[{0}-{1}]|", first, ends[1]);
+    const std::string member = fmt::format("(?:{}[^\\\\\\]\\-]|\\\\-|{})", range, escape);
+    std::string count;
+    for (int min = 0; min < 10; ++min) count += fmt::format("|{0},(?:[{0}-9]|[1-9]\\d)", min);
+    const RegexId quantifiers = of(fmt::format("(?:[*+?]|\\{{(?:(?:0|[1-9]\\d?),?{})\\}})\\??", count));
+    const RegexId simple = of(fmt::format("[^\\^$\\\\.*+?()\\[\\]{{}}|]|\\.|{}|\\[\\^?-?{}+-?\\]", escape, member));
+    const RegexId condition = of("[\\^$]|\\\\[bB]");
+
+    RegexId texts = kNoText;  // of the depth
+    for (int depth = 0; depth <= kDepth; ++depth) {
+      const auto within = [&](std::string_view begin) { return pool_.concat(std::array{of(begin), texts, of("\\)")}); };
+      const RegexId atom = depth == 0 ? simple : pool_.either({simple, within("\\((?:\\?:)?")});
+      const RegexId look_ahead = depth == 0 ? kNoText : within("\\(\\?[=!]");
+      const RegexId term = pool_.either({condition, look_ahead, pool_.concat(atom, pool_.optional(quantifiers))});
+      const RegexId sequence = pool_.repeat(term, 0, kUnbounded);
+      texts = pool_.concat(sequence, pool_.repeat(pool_.concat(of("\\|"), sequence), 0, kUnbounded));
+    }
+    return texts;
+  }
+
  private:
   // The local times and offsets of 23:59:60 UTC. Offsets of whole and half hours: with all there were 1,440 times, each
   // of which has states of its own.
@@ -160,6 +189,7 @@ constexpr auto kFormats = std::to_array<Format>({
     {"iri", [](FormatTexts& texts) { return texts.of(UriPatterns(kUcs, kPrivate).absolute()); }},
     {"iri-reference", [](FormatTexts& texts) { return texts.of(UriPatterns(kUcs, kPrivate).reference()); }},
     {"json-pointer", [](FormatTexts& texts) { return texts.of(kJsonPointer); }},
+    {"regex", [](FormatTexts& texts) { return texts.regex(); }},
     {"relative-json-pointer",
      [](FormatTexts& texts) { return texts.of(fmt::format("(?:0|[1-9]\\d*)(?:#|{})", kJsonPointer)); }},
     {"time", [](FormatTexts& texts) { return texts.time(); }},
