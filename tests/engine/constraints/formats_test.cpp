@@ -67,6 +67,11 @@ const std::map<std::string_view, FormatCase>& format_cases() {
        {{"a", "A1", "1a", "a-b.c", "a--b", "www.example.com", label + ".a", long_name},
         {"", ".", "a.", ".a", "a..b", "-a", "a-", "a_b", "a b", "é", label + "a", long_name + "b", "ab--c", "xn--x",
          "a.xn--x", "a\n"}}},
+      {"idn-email",
+       {{"실례@실례.테스트", "δοκιμή@example.com", "\"δ é\"@c.d", "a@bücher.de", "a@b", std::string(64, 'a') + "@b.c",
+         "a@[127.0.0.1]", "ж@日本.jp"},
+        {"", "é", "@é", "é@", "a@é..b", "a@-é", "a@é-", "a@xn--é", "a@ab--é", "a@É", "a@é\u0301", "é b@c", "a＠b",
+         "a@b。c", "a@ﬁ"}}},
       {"ipv4",
        {{"0.0.0.0", "255.255.255.255", "192.168.10.1", "9.99.100.249"},
         {"256.0.0.1", "1.2.3", "1.2.3.4.5", "01.2.3.4", "1.2.3.04", "1.2.3.", "1..2.3", "0x1.2.3.4", "1.2.3.4 ", "",
@@ -175,6 +180,9 @@ TEST_CASE("each known format has a table here, unknown ones are none") {
   for (const auto& [name, format] : format_cases()) names.push_back(name);
   CHECK(std::ranges::equal(known_formats(), names));
   RegexPool pool;
+  CHECK(is_exact_format("date"));
+  CHECK(is_exact_format("uri"));
+  for (const char* other : {"hostname", "regex", "unknown", ""}) CHECK_FALSE(is_exact_format(other));
   for (const char* unknown : {"", "Date", "int32", "date ", "zzz"})
     CHECK_FALSE(format_texts(pool, unknown, Writing::json));
 }
