@@ -123,8 +123,11 @@ class ServedModel {
   std::size_t longest_piece_ = 0;     // bytes of a token's text, of a model with a chat template
   engine::ReasoningMarkers reasoning_;
   bool begins_reasoning_ = false;
-  mutable std::once_flag trie_made_;
-  mutable std::shared_ptr<const engine::constraints::TokenTrie> trie_;
+  struct LazyTrie {
+    std::once_flag made;
+    std::shared_ptr<const engine::constraints::TokenTrie> trie;
+  };
+  std::shared_ptr<LazyTrie> trie_ = std::make_shared<LazyTrie>();
 };
 
 }  // namespace troupe::actors
