@@ -68,6 +68,14 @@ void TokenFilter::fill(StateId state, TokenMask& mask, std::size_t tokens_left) 
     if (mask.allows(first)) mask.allow(second);
 }
 
-std::size_t TokenFilter::tokens_to_end(StateId state) { return trie_->tokens_to_write(machine_->shortest_text(state)); }
+std::size_t TokenFilter::tokens_to_end(StateId state) {
+  if (to_end_.size() <= state) to_end_.resize(machine_->num_states());
+  if (to_end_[state] == 0) {
+    const std::string text = machine_->shortest_text(state);
+    if (to_end_.size() < machine_->num_states()) to_end_.resize(machine_->num_states());
+    to_end_[state] = static_cast<std::uint32_t>(trie_->tokens_to_write(text));
+  }
+  return to_end_[state];
+}
 
 }  // namespace troupe::engine::constraints

@@ -36,7 +36,8 @@ class TokenFilter {
   Machine* machine_;
   std::shared_ptr<const TokenTrie> trie_;
   TextDepths depths_;
-  std::vector<StateId> path_;  // the state at each depth of a walk
+  std::vector<StateId> path_;            // the state at each depth of a walk
+  std::vector<std::uint32_t> to_end_;    // tokens_to_end() of each state; 0: not known, or none
 };
 
 }  // namespace troupe::engine::constraints

@@ -45,6 +45,14 @@ std::vector<TokenTrie::Node> trie_of(const std::vector<TokenText>& texts) {
   return nodes;
 }
 
+// The number of nodes for a byte that no token begins with.
+std::array<std::uint32_t, 256> roots_of(const std::vector<TokenTrie::Node>& nodes) {
+  std::array<std::uint32_t, 256> roots;
+  roots.fill(static_cast<std::uint32_t>(nodes.size()));
+  for (std::uint32_t at = 0; at < nodes.size(); at = nodes[at].behind) roots[nodes[at].byte] = at;
+  return roots;
+}
+
 }  // namespace
 
 std::size_t TokenMask::count() const {
@@ -87,6 +95,8 @@ TokenTrie::TokenTrie(const std::vector<std::string>& pieces) : num_tokens_(piece
   has_every_byte_ = single == ByteSet::all();
   for (std::size_t kind = 0; kind < kNumTextKinds; ++kind) of_kind_[kind] = trie_of(by_kind[kind]);
   others_ = trie_of(others);
+  for (std::size_t kind = 0; kind < kNumTextKinds; ++kind) roots_.push_back(roots_of(of_kind_[kind]));
+  roots_.push_back(roots_of(others_));
 }
 
 TokenTrie TokenTrie::of(const Tokenizer& tokenizer) {
@@ -108,9 +118,10 @@ const TokenMask& TokenTrie::all_of(TextKind kind, std::uint8_t max_characters) c
 
 std::pair<TokenId, std::size_t> TokenTrie::longest_of(std::string_view text) const {
   std::pair<TokenId, std::size_t> best{Node::kNoToken, 0};
-  const auto search = [&](const std::vector<Node>& nodes) {
+  if (text.empty()) return best;
+  const auto search = [&](const std::vector<Node>& nodes, const std::array<std::uint32_t, 256>& roots) {
     std::size_t depth = 1;
-    for (std::size_t at = 0; at < nodes.size() && depth <= text.size() && nodes[at].depth == depth;) {
+    for (std::size_t at = roots[static_cast<std::uint8_t>(text.front())]; at < nodes.size() && depth <= text.size() && nodes[at].depth == depth;) {
       if (nodes[at].byte != static_cast<std::uint8_t>(text[depth - 1])) {
         at = nodes[at].behind;
         continue;
@@ -120,8 +131,8 @@ std::pair<TokenId, std::size_t> TokenTrie::longest_of(std::string_view text) con
       ++at;
     }
   };
-  for (const std::vector<Node>& nodes : of_kind_) search(nodes);
-  search(others_);
+  for (std::size_t kind = 0; kind < kNumTextKinds; ++kind) search(of_kind_[kind], roots_[kind]);
+  search(others_, roots_.back());
   return best;
 }
 

@@ -2,6 +2,7 @@
 // answers of a model.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -69,7 +70,7 @@ class TokenTrie {
   const std::vector<std::pair<TokenId, TokenId>>& doubles() const { return doubles_; }
   // Whether every byte is a token of its own, so that every text can be written.
   bool has_every_byte() const { return has_every_byte_; }
-  // The longest token that `text` begins with, and its bytes; kNoToken if there is none. O(bytes * 256)
+  // The longest token that `text` begins with, and its bytes; kNoToken if there is none.
   [[nodiscard]] std::pair<TokenId, std::size_t> longest_of(std::string_view text) const;
   // Tokens that longest_of(), again and again, writes a text with.
   [[nodiscard]] std::size_t tokens_to_write(std::string_view text) const;
@@ -79,6 +80,7 @@ class TokenTrie {
   std::size_t num_tokens_ = 0, max_token_bytes_ = 0;
   std::vector<Node> of_kind_[kNumTextKinds];
   std::vector<Node> others_;
+  std::vector<std::array<std::uint32_t, 256>> roots_;  // of each trie, the last of others_: the node below the root by its byte
   std::vector<TokenMask> all_of_;  // of each kind: 1 to kMaxTextDepth, then every depth
   std::vector<std::pair<TokenId, TokenId>> doubles_;
   bool has_every_byte_ = false;

@@ -12,7 +12,7 @@ namespace {
 using engine::constraints::Constraint;
 using Kind = Constraint::Kind;
 
-constexpr const char* kSchema = R"({"type":"object","properties":{"a":{"type":"integer"}}})";
+constexpr const char* kFormSchema = R"({"type":"object","properties":{"a":{"type":"integer"}}})";
 
 // The form that a call asks for; none: any text.
 std::optional<Constraint> form_of(Endpoint endpoint, const std::string& body) {
@@ -23,7 +23,7 @@ std::optional<Constraint> form_of(Endpoint endpoint, const std::string& body) {
 std::string chat(const std::string& fields) { return R"({"messages":[{"role":"user","content":"x"}],)" + fields + "}"; }
 
 TEST_CASE("each API's field for the form of an answer is read") {
-  const std::string schema = kSchema;
+  const std::string schema = kFormSchema;
   const Constraint spaced{.kind = Kind::json_schema, .text = schema, .spaces = true};
   const std::string nested = R"("response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,"schema":)" + schema + "}}";
   const std::string flat = R"({"type":"json_schema","name":"n","schema":)" + schema + "}";
