@@ -23,6 +23,7 @@ struct ToolForm {
   enum class TextBesideCalls : std::uint8_t { written, message_before, left_out };
   TextBesideCalls text_beside_calls = TextBesideCalls::written;
   bool arguments_are_text = false;  // of calls: as JSON text; else as an object
+  bool wants_short_ids = false;     // it refuses calls whose ids have not kCallIdBytes
   // The calls that the template writes are none in `format`: a sentence for the log. Empty: they are.
   std::string contradiction{};
 };
