@@ -109,7 +109,7 @@ class MessagesAnswer final : public TextAnswer {
     json.begin_object()
         .field("type", "tool_use")
         .field("id", call.id)
-        .field("name", call.name)
+        .field("name", call.tool.name)
         .raw_field("input", input);
     json.end_object();
   }

@@ -154,10 +154,11 @@ class ChatAnswer final : public ChunkedAnswer {
   static void write_call(JsonWriter& json, const CallText& call, bool is_part) {
     json.begin_object();
     if (is_part) json.field("index", call.index);
-    if (call.begins) json.field("id", call.id).field("type", "function");
-    json.key("function").begin_object();
-    if (call.begins) json.field("name", call.name);
-    json.field("arguments", call.arguments).end_object().end_object();
+    const char* const type = call.tool.is_custom ? "custom" : "function";
+    if (call.begins) json.field("id", call.id).field("type", type);
+    json.key(type).begin_object();
+    if (call.begins) json.field("name", call.tool.name);
+    json.field(call.tool.is_custom ? "input" : "arguments", call.arguments).end_object().end_object();
   }
 
   // Returns whether this is the first delta of the choice.

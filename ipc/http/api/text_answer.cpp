@@ -10,6 +10,7 @@
 
 #include "config/assert.h"
 #include "config/utf8.h"
+#include "engine/chat/tools/call_id.h"
 #include "ipc/http/json/receipt.h"
 
 namespace troupe::ipc::api {
@@ -84,7 +85,8 @@ std::vector<ChoiceText> TextAnswer::split(std::uint32_t index, actors::TokenRun&
 }
 
 std::vector<ChoiceText> TextAnswer::read_calls(std::uint32_t index, std::string content, bool at_end) {
-  auto& parser = choices_[index].parser;
+  ChoiceState& choice = choices_[index];
+  auto& parser = choice.parser;
   if (!parser) return {{.content = std::move(content)}};
   std::vector<engine::chat::AnswerPart> parts = parser->push(content);
   std::size_t num_calls = parser->num_calls();
@@ -104,15 +106,22 @@ std::vector<ChoiceText> TextAnswer::read_calls(std::uint32_t index, std::string 
       continue;
     }
     if (part.kind == Kind::call) {
-      CallText begun{.index = static_cast<std::uint32_t>(call), .begins = true, .name = std::move(part.text)};
+      CallText begun{.index = static_cast<std::uint32_t>(call), .begins = true, .tool = tool_of(part.text)};
       begun.id = call_id(index, call++);
+      choice.open_tool = begun.tool;
+      choice.custom_input.reset();
+      if (begun.tool.is_custom) choice.custom_input.emplace();
       pieces.push_back({.call = std::move(begun)});
       continue;
     }
     if (pieces.empty() || !pieces.back().call)
-      pieces.push_back({.call = CallText{.index = static_cast<std::uint32_t>(call - 1)}});
-    if (part.kind == Kind::arguments) pieces.back().call->arguments += part.text;
-    if (part.kind == Kind::call_end) pieces.back().call->ends = true;
+      pieces.push_back({.call = CallText{.index = static_cast<std::uint32_t>(call - 1), .tool = choice.open_tool}});
+    CallText& open = *pieces.back().call;
+    if (part.kind == Kind::arguments)
+      open.arguments += choice.custom_input ? choice.custom_input->push(part.text) : part.text;
+    if (part.kind != Kind::call_end) continue;
+    if (choice.custom_input) open.arguments += choice.custom_input->finish();
+    open.ends = true;
   }
   return pieces;
 }
@@ -129,20 +138,17 @@ void TextAnswer::keep(ChoiceState& choice, const ChoiceText& text) const {
     choice.calls.back().arguments += text.call->arguments;
 }
 
-// Nine letters and digits, which is what the templates of some models (Mistral) take. The same for the same seed, so
-// that a request that is sent again has the same answer.
+ClientTool TextAnswer::tool_of(const std::string& name) const {
+  const auto found = call_.client_tools.find(name);
+  return found != call_.client_tools.end() ? found->second : ClientTool{.name = name};
+}
+
+// The same for the same seed, so that a request that is sent again has the same answer.
 std::string TextAnswer::call_id(std::uint32_t choice, std::size_t call) const {
-  constexpr std::string_view kDigits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
   std::uint64_t hash = call_.request.sampling.seed;
   if (!call_.request.has_seed)
     for (const char c : facts_.id) hash = hash * 131 + static_cast<unsigned char>(c);
-  hash += (choice * 0x10001ull + call + 1) * 0x9E3779B97F4A7C15ull;
-  hash = (hash ^ (hash >> 30)) * 0xBF58476D1CE4E5B9ull;
-  hash = (hash ^ (hash >> 27)) * 0x94D049BB133111EBull;
-  hash ^= hash >> 31;
-  std::string id;
-  for (int i = 0; i < 9; ++i, hash /= kDigits.size()) id += kDigits[hash % kDigits.size()];
-  return id;
+  return engine::chat::call_id(hash + (choice * 0x10001ull + call + 1) * 0x9E3779B97F4A7C15ull);
 }
 
 AnswerHead stream_answer_head() { return {.content_type = kEventStream, .streams = true}; }

@@ -10,6 +10,7 @@
 #include "engine/chat/tools/tool_call_parser.h"
 #include "engine/tokenizers/reasoning_splitter.h"
 #include "ipc/http/api/answer.h"
+#include "ipc/http/api/custom_input.h"
 #include "ipc/http/json/json_writer.h"
 
 namespace troupe::ipc::api {
@@ -19,9 +20,10 @@ using engine::ReasoningSplitter;
 // What an answer says of one of its calls of tools.
 struct CallText {
   std::uint32_t index = 0;  // among the calls of its choice
-  bool begins = false;      // id and name come with the first part
-  std::string id{}, name{};
-  std::string arguments{};  // a part of their JSON
+  bool begins = false;      // the id comes with the first part
+  std::string id{};
+  ClientTool tool{};        // that is called
+  std::string arguments{};  // a part of their JSON, or of a custom tool's input
   bool ends = false;
 };
 
@@ -38,6 +40,8 @@ struct ChoiceText {
 struct ChoiceState {
   ReasoningSplitter splitter;
   std::optional<engine::chat::ToolCallParser> parser{};  // of requests with tools
+  ClientTool open_tool{};                                // of the call that is open
+  std::optional<CustomInput> custom_input{};             // of that
   ChoiceText text{};              // of the whole choice so far; with stream only of answers that end with all of it
   std::vector<CallText> calls{};  // whole, as `text`
   std::uint64_t tokens = 0;       // so far
@@ -91,6 +95,8 @@ class TextAnswer : public ApiAnswer {
   // What a part adds to the whole of its choice, where that is kept.
   void keep(ChoiceState& choice, const ChoiceText& text) const;
   std::string call_id(std::uint32_t choice, std::size_t call) const;
+  // The tool that the model calls by this name.
+  ClientTool tool_of(const std::string& name) const;
   // Where events go: into `out`, after begin(). Of several prompts (then begin() writes nothing) they are held until
   // each has been admitted, as one that is refused refuses them all.
   [[nodiscard]] std::string& events_to(AnswerOutput& out);
