@@ -8,6 +8,7 @@ tool, and a result that has the file's word by the sentence that the agent shall
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -80,6 +81,17 @@ class AgentsTest(unittest.TestCase):
         url = self.start("exec_command", cmd="cat " + self.notes)
         self.write("codex/config.toml", CODEX_SETTINGS.format(url=url))
         # Its sandbox is not what is tested, and not every machine lets it make one.
+        self.end_of_task("codex", "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox",
+                         CODEX_HOME=os.path.join(self.home, "codex"), LOCAL_KEY="none")
+
+    def test_codex_reads_by_a_tool_of_an_mcp_server(self):
+        """Which it sends within a namespace, and finds by the namespace of the call."""
+        url = self.start("mcp__notes__read", how="whole")
+        self.write("codex/config.toml", CODEX_SETTINGS.format(url=url) + f"""
+[mcp_servers.notes]
+command = {json.dumps(sys.executable)}
+args = {json.dumps(["-B", os.path.join(HERE, "mcp_server.py"), self.notes])}
+""")
         self.end_of_task("codex", "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox",
                          CODEX_HOME=os.path.join(self.home, "codex"), LOCAL_KEY="none")
 
