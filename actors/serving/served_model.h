@@ -27,6 +27,7 @@ namespace troupe::actors {
 
 struct ModelDescription {
   std::string name;
+  std::vector<std::string> aliases{};  // by which clients may call it, too: set by the gateway
   engine::ModelInfo info;
   std::string numerics_id;
   std::uint64_t kv_bytes_per_token = 0;
@@ -123,8 +124,11 @@ class ServedModel {
   std::size_t longest_piece_ = 0;     // bytes of a token's text, of a model with a chat template
   engine::ReasoningMarkers reasoning_;
   bool begins_reasoning_ = false;
-  mutable std::once_flag trie_made_;
-  mutable std::shared_ptr<const engine::constraints::TokenTrie> trie_;
+  struct LazyTrie {
+    std::once_flag made;
+    std::shared_ptr<const engine::constraints::TokenTrie> trie;
+  };
+  std::shared_ptr<LazyTrie> trie_ = std::make_shared<LazyTrie>();
 };
 
 }  // namespace troupe::actors
