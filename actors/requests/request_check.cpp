@@ -73,7 +73,7 @@ std::optional<End> check_for_model(const Request& request, const ServingLimits& 
     return refusal(Outcome::unsupported, "speculation.type",
                    "this server has no draft model; choose ngram, suffix or auto, or have it started with --draft");
   if (request.form && !limits.has_vocabulary)
-    return refusal(Outcome::unsupported, "form", "this model has no vocabulary, so that its answers cannot be held to a form");
+    return refusal(Outcome::unsupported, request.form->field(), "this model has no vocabulary, so that its answers cannot be held to a form");
   if (!request.stop_strings.empty() && !limits.has_vocabulary) {
     return refusal(Outcome::unsupported, "stop",
                    "this model has no vocabulary, so its answers have no text to stop at; use stop ids");

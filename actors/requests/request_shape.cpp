@@ -7,6 +7,8 @@
 #include <variant>
 #include <vector>
 
+#include "actors/serving/answer_form.h"
+
 namespace troupe::actors {
 namespace {
 
@@ -93,6 +95,20 @@ std::optional<Refusal> check_speculation(const engine::SpeculationChoice& choice
   return std::nullopt;
 }
 
+// What cannot stand beside a form of the answer.
+std::optional<Refusal> check_beside_form(const Request& request) {
+  if (request.tools)
+    return invalid(request.form->field(), "a form of the answer beside tools that it may call is not supported; leave out one of "
+                                          "them, or set tool_choice to none");
+  if (!request.begins_with.empty())
+    return invalid("begins_with", "begins_with beside a form of the answer is not supported; leave out one of them");
+  if (request.sampling.ignore_eos)
+    return invalid("ignore_eos", "ignore_eos beside a form of the answer, which says where it ends; leave out one of them");
+  if (request.wants_proof)
+    return invalid("proof", "an answer whose form the request says cannot be proved yet; leave out one of them");
+  return std::nullopt;
+}
+
 std::optional<Refusal> check_deadline(std::chrono::milliseconds deadline) {
   if (deadline.count() <= 0) return invalid("deadline_ms", "the deadline must be at least 1 ms");
   const auto ms = static_cast<std::uint64_t>(deadline.count());
@@ -135,12 +151,9 @@ std::optional<Refusal> check_shape(const Request& request, std::uint64_t max_pro
   } else if (const auto* const chat = std::get_if<ChatPrompt>(&request.prompt)) {
     if (auto wrong = check_chat(*chat)) return wrong;
   }
-  if (request.form && request.tools)
-    return invalid("form", "a form of the answer beside tools that it may call is not supported; leave out one of them, or set "
-                           "tool_choice to none");
-  if (request.form && request.sampling.ignore_eos)
-    return invalid("sampling.ignore_eos", "ignore_eos beside a form of the answer, which says where it ends; leave out one of them");
   if (auto wrong = check_stop_strings(request.stop_strings)) return wrong;
+  if (request.form)
+    if (auto wrong = check_beside_form(request)) return wrong;
   if (auto wrong = check_beginning(request)) return wrong;
   if (auto wrong = check_speculation(request.speculation)) return wrong;
   if (request.cache_scope.size() > kMaxScopeBytes)

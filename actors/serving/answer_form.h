@@ -3,6 +3,8 @@
 
 #include <memory>
 #include <mutex>
+#include <string>
+#include <utility>
 
 #include "config/result.h"
 #include "engine/constraints/answer_grammar.h"
@@ -13,9 +15,12 @@ namespace troupe::actors {
 // Part of a request, which its choices share. Any thread.
 class AnswerForm {
  public:
-  explicit AnswerForm(engine::constraints::Constraint constraint) : constraint_(std::move(constraint)) {}
+  // field: of the request, as its client wrote it, for refusals.
+  AnswerForm(engine::constraints::Constraint constraint, std::string field)
+      : constraint_(std::move(constraint)), field_(std::move(field)) {}
 
   const engine::constraints::Constraint& constraint() const { return constraint_; }
+  const std::string& field() const { return field_; }
 
   // Makes the rule, which may take 100 ms; once made, it stays. Errors: those of grammar_of() and AnswerGrammar::make().
   [[nodiscard]] Status compile(std::shared_ptr<const engine::constraints::TokenTrie> trie,
@@ -25,6 +30,7 @@ class AnswerForm {
 
  private:
   const engine::constraints::Constraint constraint_;
+  const std::string field_;
   mutable std::mutex mutex_;
   std::shared_ptr<const engine::constraints::AnswerGrammar> rule_;
 };

@@ -340,7 +340,7 @@ void Encoding::encode_some(const std::atomic<bool>* interrupt) {
     const Status compiled = request_->form->compile(model_->token_trie(), model_->tokenizer());
     if (!compiled) {
       refusal_ = compiled.error();
-      refused_field_ = "form";
+      refused_field_ = request_->form->field();
       return;
     }
   }

@@ -104,21 +104,66 @@ class FormatTexts {
   // RFC 1123 and RFC 5890: labels of 63 octets, 253 together. Those with "--" as their third and fourth are left out:
   // they are names only if Punycode and IDNA say so, which no expression does.
   RegexId hostname() {
-    const RegexId label = pool_.both({of("[A-Za-z0-9](?:[A-Za-z0-9\\-]{0,61}[A-Za-z0-9])?"),
-                                      pool_.complement(pool_.concat(of("[^]{2}--"), kAnyText))});
+    const RegexId label = without_marks(of("[A-Za-z0-9](?:[A-Za-z0-9\\-]{0,61}[A-Za-z0-9])?"));
     const RegexId labels = pool_.concat(label, pool_.repeat(pool_.concat(of("\\."), label), 0, kUnbounded));
     return pool_.both({labels, of("[!-~]{1,253}")});
   }
 
-  // RFC 5321, Mailbox: 64 octets before the @. RFC 6531 with `ucs` as further members of classes.
-  RegexId email(std::string_view ucs) {
-    const std::string atom = fmt::format("[A-Za-z0-9!#$%&'*+/=?^_`{{|}}~\\-{}]+", ucs);
-    const RegexId local = of(fmt::format("{0}(?:\\.{0})*|\"(?:[ !#-\\[\\]-~{1}]|\\\\[ -~])*\"", atom, ucs));
+  // RFC 5321, Mailbox: 64 octets before the @.
+  RegexId email() {
     const RegexId domain = pool_.either({hostname(), of(fmt::format("\\[(?:{}|IPv6:{})\\]", ipv4(), ipv6(6)))});
-    return pool_.concat(std::array{pool_.both({local, of("[^]{1,64}")}), of("@"), domain});
+    return pool_.concat(std::array{pool_.both({local_part(""), of("[^]{1,64}")}), of("@"), domain});
+  }
+  // RFC 6531. With other characters than ASCII's 16 characters before the @, and up to three labels of 11 each, so that
+  // octets and Punycode stay within their limits; in labels lower-case letters of scripts without rules of their own.
+  RegexId idn_email() {
+    constexpr std::string_view kLetters =
+        "a-z0-9\\u00E0-\\u00F6\\u00F8-\\u00FF\\u03AC-\\u03AF\\u03B1-\\u03C1\\u03C3-\\u03CE\\u0430-\\u045F"
+        "\\u3041-\\u3096\\u30A1-\\u30FA\\u4E00-\\u9FA5\\uAC00-\\uD7A3";
+    const RegexId label = without_marks(of(fmt::format("[{0}](?:[{0}\\-]{{0,9}}[{0}])?", kLetters)));
+    const RegexId domain = pool_.concat(label, pool_.repeat(pool_.concat(of("\\."), label), 0, 2));
+    const RegexId local = pool_.both({local_part("\\u0080-\\u{10FFFF}"), of("[^]{1,16}")});
+    return pool_.either({email(), pool_.concat(std::array{local, of("@"), pool_.either({domain, hostname()})})});
+  }
+
+  // ECMA-262, a part that other dialects read as well, since no expression tells all of it: groups within groups up to
+  // a depth, no names, references, properties, look-behind and flags, ranges of ASCII letters and digits only.
+  RegexId regex() {
+    constexpr int kDepth = 4;
+    const std::string escape =
+        "\\\\(?:[dDsSwWfnrtv^$\\\\.*+?()\\[\\]{}|/"
+        "]|x[0-9A-Fa-f]{2}|u(?:[0-9A-Ca-cE-Fe-f][0-9A-Fa-f]|[Dd][0-7])[0-9A-Fa-f]{2})";
+    std::string range;
+    for (const std::string_view ends : {"09", "az", "AZ"})
+      for (char first = ends[0]; first <= ends[1]; ++first) range += fmt::format("{0}-[{0}-{1}]|", first, ends[1]);
+    const std::string member = fmt::format("(?:{}[^\\\\\\]\\-]|\\\\-|{})", range, escape);
+    std::string count;
+    for (int min = 0; min < 10; ++min) count += fmt::format("|{0},(?:[{0}-9]|[1-9]\\d)", min);
+    const RegexId quantifiers = of(fmt::format("(?:[*+?]|\\{{(?:(?:0|[1-9]\\d?),?{})\\}})\\??", count));
+    const RegexId simple = of(fmt::format("[^\\^$\\\\.*+?()\\[\\]{{}}|]|\\.|{}|\\[\\^?-?{}+-?\\]", escape, member));
+    const RegexId condition = of("[\\^$]|\\\\[bB]");
+
+    RegexId texts = kNoText;  // of the depth
+    for (int depth = 0; depth <= kDepth; ++depth) {
+      const auto within = [&](std::string_view begin) { return pool_.concat(std::array{of(begin), texts, of("\\)")}); };
+      const RegexId atom = depth == 0 ? simple : pool_.either({simple, within("\\((?:\\?:)?")});
+      const RegexId look_ahead = depth == 0 ? kNoText : within("\\(\\?[=!]");
+      const RegexId term = pool_.either({condition, look_ahead, pool_.concat(atom, pool_.optional(quantifiers))});
+      const RegexId sequence = pool_.repeat(term, 0, kUnbounded);
+      texts = pool_.concat(sequence, pool_.repeat(pool_.concat(of("\\|"), sequence), 0, kUnbounded));
+    }
+    return texts;
   }
 
  private:
+  // Labels without "--" as their third and fourth characters.
+  RegexId without_marks(RegexId labels) {
+    return pool_.both({labels, pool_.complement(pool_.concat(of("[^]{2}--"), kAnyText))});
+  }
+  RegexId local_part(std::string_view further) {
+    const std::string atom = fmt::format("[A-Za-z0-9!#$%&'*+/=?^_`{{|}}~\\-{}]+", further);
+    return of(fmt::format("{0}(?:\\.{0})*|\"(?:[ !#-\\[\\]-~{1}]|\\\\[ -~])*\"", atom, further));
+  }
   // The local times and offsets of 23:59:60 UTC. Offsets of whole and half hours: with all there were 1,440 times, each
   // of which has states of its own.
   std::string leap_seconds() {
@@ -145,28 +190,31 @@ constexpr std::string_view kJsonPointer = "(?:/(?:[^~/]|~[01])*)*";
 
 struct Format {
   std::string_view name;
+  bool is_exact;  // whether no text of the format is left out
   RegexId (*make)(FormatTexts& texts);
 };
 
 // Ascending.
 constexpr auto kFormats = std::to_array<Format>({
-    {"date", [](FormatTexts& texts) { return texts.date(); }},
-    {"date-time", [](FormatTexts& texts) { return texts.date_time(); }},
-    {"duration", [](FormatTexts& texts) { return texts.duration(); }},
-    {"email", [](FormatTexts& texts) { return texts.email(""); }},
-    {"hostname", [](FormatTexts& texts) { return texts.hostname(); }},
-    {"ipv4", [](FormatTexts& texts) { return texts.of(ipv4()); }},
-    {"ipv6", [](FormatTexts& texts) { return texts.of(ipv6(7)); }},
-    {"iri", [](FormatTexts& texts) { return texts.of(UriPatterns(kUcs, kPrivate).absolute()); }},
-    {"iri-reference", [](FormatTexts& texts) { return texts.of(UriPatterns(kUcs, kPrivate).reference()); }},
-    {"json-pointer", [](FormatTexts& texts) { return texts.of(kJsonPointer); }},
-    {"relative-json-pointer",
+    {"date", true, [](FormatTexts& texts) { return texts.date(); }},
+    {"date-time", false, [](FormatTexts& texts) { return texts.date_time(); }},
+    {"duration", true, [](FormatTexts& texts) { return texts.duration(); }},
+    {"email", false, [](FormatTexts& texts) { return texts.email(); }},
+    {"hostname", false, [](FormatTexts& texts) { return texts.hostname(); }},
+    {"idn-email", false, [](FormatTexts& texts) { return texts.idn_email(); }},
+    {"ipv4", true, [](FormatTexts& texts) { return texts.of(ipv4()); }},
+    {"ipv6", true, [](FormatTexts& texts) { return texts.of(ipv6(7)); }},
+    {"iri", true, [](FormatTexts& texts) { return texts.of(UriPatterns(kUcs, kPrivate).absolute()); }},
+    {"iri-reference", true, [](FormatTexts& texts) { return texts.of(UriPatterns(kUcs, kPrivate).reference()); }},
+    {"json-pointer", true, [](FormatTexts& texts) { return texts.of(kJsonPointer); }},
+    {"regex", false, [](FormatTexts& texts) { return texts.regex(); }},
+    {"relative-json-pointer", true,
      [](FormatTexts& texts) { return texts.of(fmt::format("(?:0|[1-9]\\d*)(?:#|{})", kJsonPointer)); }},
-    {"time", [](FormatTexts& texts) { return texts.time(); }},
-    {"uri", [](FormatTexts& texts) { return texts.of(UriPatterns("", "").absolute()); }},
-    {"uri-reference", [](FormatTexts& texts) { return texts.of(UriPatterns("", "").reference()); }},
-    {"uri-template", [](FormatTexts& texts) { return texts.of(uri_template()); }},
-    {"uuid", [](FormatTexts& texts) { return texts.of("[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"); }},
+    {"time", false, [](FormatTexts& texts) { return texts.time(); }},
+    {"uri", true, [](FormatTexts& texts) { return texts.of(UriPatterns("", "").absolute()); }},
+    {"uri-reference", true, [](FormatTexts& texts) { return texts.of(UriPatterns("", "").reference()); }},
+    {"uri-template", false, [](FormatTexts& texts) { return texts.of(uri_template()); }},
+    {"uuid", true, [](FormatTexts& texts) { return texts.of("[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"); }},
 });
 
 constexpr auto kFormatNames = [] {
@@ -180,11 +228,25 @@ static_assert(std::ranges::is_sorted(kFormatNames));
 
 std::span<const std::string_view> known_formats() { return kFormatNames; }
 
-std::optional<RegexId> format_texts(RegexPool& pool, std::string_view name, Writing writing) {
+namespace {
+
+const Format* find_format(std::string_view name) {
   const auto found = std::ranges::lower_bound(kFormats, name, {}, &Format::name);
-  if (found == kFormats.end() || found->name != name) return std::nullopt;
+  return found == kFormats.end() || found->name != name ? nullptr : &*found;
+}
+
+}  // namespace
+
+bool is_exact_format(std::string_view name) {
+  const Format* const format = find_format(name);
+  return format != nullptr && format->is_exact;
+}
+
+std::optional<RegexId> format_texts(RegexPool& pool, std::string_view name, Writing writing) {
+  const Format* const format = find_format(name);
+  if (format == nullptr) return std::nullopt;
   FormatTexts texts(pool, writing);
-  return found->make(texts);
+  return format->make(texts);
 }
 
 }  // namespace troupe::engine::constraints

@@ -18,6 +18,7 @@ struct SchemaOptions {
   // Between the parts of objects and lists: nothing, or what pretty printers write (a space, or a line break and at most
   // 40 spaces or tabs).
   bool spaces = false;
+  std::size_t max_work = kMaxMakingWork;  // expressions that are derived for it
 };
 
 // Why there is no grammar.

@@ -206,49 +206,82 @@ class NumberTexts {
 
 // --- Multiples ---
 
-// Magnitudes that are multiples of `divisor` / 10^scale: a table of remainders. Up to `scale` digits behind the point
-// count, further ones must be 0. No fraction if the numbers are integers.
-RegexId multiples_table(RegexPool& pool, std::uint32_t divisor, std::uint32_t scale, bool integer) {
-  // States: 0 begins, then the remainders of digits before the point, then those of 1 to `scale` digits behind it, then
-  // zeros; the first of the fraction's groups has a state of its own for the point, which needs a digit.
-  const std::uint32_t whole = 1, point = whole + divisor, fraction = point + divisor,
-                      zeros = fraction + scale * divisor;
-  const std::uint32_t count = integer ? point : zeros + 1;
-  std::array<std::uint32_t, 256> none;
-  none.fill(DigitTable::kNoState);
-  DigitTable table{.next = std::vector(count, none), .accepts = std::vector<bool>(count)};
-  std::vector<std::uint32_t> powers{1 % divisor};  // of ten
-  for (std::uint32_t at = 0; at < scale; ++at) powers.push_back(powers.back() * 10 % divisor);
+// Numbers with a sign that are multiples of `divisor` / 10^scale: a table of remainders. Up to `scale` digits behind
+// the point count, further ones must be 0; no fraction if the numbers are integers. Neither "-0" nor leading zeros, and
+// no 0 at all unless `has_zero`.
+struct MultiplesTable {
+  std::uint32_t divisor = 1, scale = 0;
+  bool integer = false, has_zero = true;
 
-  for (std::uint32_t rest = 0; rest < divisor; ++rest) {
-    table.accepts[whole + rest] = rest * std::uint64_t{powers[scale]} % divisor == 0;
-    if (!integer) table.next[whole + rest]['.'] = point + rest;
-    for (std::uint32_t digit = 0; digit < 10; ++digit) {
-      const std::uint32_t next = (rest * 10 + digit) % divisor;
-      table.next[whole + rest]['0' + digit] = whole + next;
-      if (integer) continue;
-      for (std::uint32_t behind = 0; behind <= scale; ++behind) {  // digits
-        const std::uint32_t from = (behind == 0 ? point : fraction + (behind - 1) * divisor) + rest;
-        if (behind > 0) table.accepts[from] = rest * std::uint64_t{powers[scale - behind]} % divisor == 0;
-        if (behind < scale)
-          table.next[from]['0' + digit] = fraction + behind * divisor + next;
-        else if (digit == 0 && rest == 0)
-          table.next[from]['0'] = zeros;
+  std::size_t num_states() const { return integer ? fraction(0, 0) : zero_fraction(scale, true) + 1; }
+
+  DigitTable made() const {
+    std::array<std::uint32_t, 256> none;
+    none.fill(DigitTable::kNoState);
+    DigitTable table{.next = std::vector(num_states(), none), .accepts = std::vector<bool>(num_states())};
+    table.next[kBegin]['-'] = kMinus;
+    table.next[kBegin]['0'] = kZero;
+    table.accepts[kZero] = has_zero;
+    if (!integer) table.next[kMinus]['0'] = kMinusZero;
+    for (std::uint32_t digit = 1; digit < 10; ++digit)
+      table.next[kBegin]['0' + digit] = table.next[kMinus]['0' + digit] = whole(digit % divisor);
+    for (std::uint32_t rest = 0; rest < divisor; ++rest) {
+      table.accepts[whole(rest)] = ends(rest, 0);
+      for (std::uint32_t digit = 0; digit < 10; ++digit)
+        table.next[whole(rest)]['0' + digit] = whole((rest * 10 + digit) % divisor);
+    }
+    if (!integer) add_fractions(table);
+    return table;
+  }
+
+ private:
+  static constexpr std::uint32_t kBegin = 0, kMinus = 1, kZero = 2, kMinusZero = 3, kZerosBehind = 4, kFirst = 5;
+
+  // The state after digits of which a remainder is left: before the point; and with `count` digits behind it.
+  std::uint32_t whole(std::uint32_t rest) const { return kFirst + rest; }
+  std::uint32_t fraction(std::uint32_t count, std::uint32_t rest) const {
+    return kFirst + (count + 1) * divisor + rest;
+  }
+  // After zeros alone, `count` of them behind the point.
+  std::uint32_t zero_fraction(std::uint32_t count, bool negative) const {
+    return fraction(scale + 1, 0) + 2 * count + (negative ? 1 : 0);
+  }
+  // Whether a number may end with this remainder and so many digits behind the point.
+  bool ends(std::uint32_t rest, std::uint32_t count) const {
+    for (; count < scale; ++count) rest = rest * 10 % divisor;
+    return rest == 0;
+  }
+
+  void add_fractions(DigitTable& table) const {
+    table.accepts[kZerosBehind] = true;
+    table.next[kZerosBehind]['0'] = kZerosBehind;
+    for (std::uint32_t rest = 0; rest < divisor; ++rest) {
+      table.next[whole(rest)]['.'] = fraction(0, rest);
+      for (std::uint32_t count = 0; count <= scale; ++count) {
+        auto& next = table.next[fraction(count, rest)];
+        table.accepts[fraction(count, rest)] = count > 0 && ends(rest, count);
+        for (std::uint32_t digit = 0; digit < 10 && count < scale; ++digit)
+          next['0' + digit] = fraction(count + 1, (rest * 10 + digit) % divisor);
+        if (count == scale && rest == 0) next['0'] = kZerosBehind;
+      }
+    }
+    for (const bool negative : {false, true}) {
+      table.next[negative ? kMinusZero : kZero]['.'] = zero_fraction(0, negative);
+      for (std::uint32_t count = 0; count <= scale; ++count) {
+        auto& next = table.next[zero_fraction(count, negative)];
+        table.accepts[zero_fraction(count, negative)] = count > 0 && has_zero && !negative;
+        next['0'] = zero_fraction(std::min(count + 1, scale), negative);
+        for (std::uint32_t digit = 1; digit < 10 && count < scale; ++digit)
+          next['0' + digit] = fraction(count + 1, digit % divisor);
       }
     }
   }
-  for (std::uint32_t digit = 0; digit < 10; ++digit) table.next[0]['0' + digit] = whole + digit % divisor;
-  if (!integer) {
-    table.accepts[zeros] = true;
-    table.next[zeros]['0'] = zeros;
-  }
-  return pool.table(std::move(table));
-}
+};
 
 // The powers of primes whose product is `digits`, ascending primes; the last may be what is left: above any table.
-std::vector<std::uint64_t> prime_powers(std::string digits, std::uint64_t max_divisor) {
+std::vector<std::uint64_t> prime_powers(std::string digits) {
   std::vector<std::uint64_t> powers;
-  for (std::uint64_t prime = 2; prime <= max_divisor && digits != "1"; ++prime) {
+  for (std::uint64_t prime = 2; prime <= kMaxMultipleStates && digits != "1"; ++prime) {
     std::uint64_t power = 1;
     for (;;) {
       std::string quotient = digits;
@@ -261,58 +294,53 @@ std::vector<std::uint64_t> prime_powers(std::string digits, std::uint64_t max_di
       if (rest != 0) break;
       strip_leading_zeros(quotient);
       digits = std::move(quotient);
-      power = std::min(power * prime, max_divisor + 1);
+      power = std::min<std::uint64_t>(power * prime, kMaxMultipleStates + 1);
     }
     if (power > 1) powers.push_back(power);
   }
-  if (digits != "1") powers.push_back(max_divisor + 1);
+  if (digits != "1") powers.push_back(kMaxMultipleStates + 1);
   return powers;
 }
 
-// Makes conditions on magnitudes that are multiples.
+// Makes conditions on numbers that are multiples.
 class MultipleTexts {
  public:
   MultipleTexts(RegexPool& pool, bool integer) : pool_(pool), integer_(integer) {}
 
   Result<RegexId> of(const Decimal& multiple) {
     TROUPE_ASSERT(!multiple.negative && multiple.digits != "0");
-    return multiple.is_integer() ? of_integer(multiple) : of_fraction(multiple);
-  }
-
- private:
-  Result<RegexId> of_integer(const Decimal& multiple) {
-    // Tens are zeros at the end.
+    MultiplesTable table{.scale = static_cast<std::uint32_t>(multiple.scale), .integer = integer_};
+    if (!multiple.is_integer()) return tables(multiple.digits, multiple, table);
+    // Tens are zeros at the end, and behind the point there is nothing else.
+    table.integer = true;
     std::string digits = multiple.digits;
     std::uint32_t num_zeros = 0;
     for (; digits.back() == '0'; ++num_zeros) digits.pop_back();
+    table.has_zero = num_zeros == 0;
+    Result<RegexId> whole = tables(digits, multiple, table);
+    if (!whole) return whole;
     const RegexId zero = pool_.literal("0");
-    RegexId whole = pool_.repeat(pool_.bytes(ByteSet::range('0', '9')), 1, kUnbounded);
-    if (digits != "1") {
-      const Result<RegexId> multiples = tables(digits, multiple, 0, true);
-      if (!multiples) return multiples.error();
-      whole = *multiples;
-    }
-    if (num_zeros > 0) whole = pool_.either({zero, pool_.concat(whole, pool_.repeat(zero, num_zeros, num_zeros))});
+    if (num_zeros > 0) whole = pool_.either({zero, pool_.concat(*whole, pool_.repeat(zero, num_zeros, num_zeros))});
     if (integer_) return whole;
-    return pool_.concat(whole, pool_.optional(pool_.concat(pool_.literal("."), pool_.repeat(zero, 1, kUnbounded))));
+    return pool_.concat(*whole, pool_.optional(pool_.concat(pool_.literal("."), pool_.repeat(zero, 1, kUnbounded))));
   }
 
-  Result<RegexId> of_fraction(const Decimal& multiple) {
-    const auto scale = static_cast<std::uint32_t>(multiple.scale);
-    if (multiple.digits == "1") return integer_ ? kAnyText : multiples_table(pool_, 1, scale, false);
-    return tables(multiple.digits, multiple, scale, integer_);
-  }
-
-  // Of `digits` / 10^scale, by the powers of primes in `digits`.
-  Result<RegexId> tables(const std::string& digits, const Decimal& multiple, std::uint32_t scale, bool integer) {
+ private:
+  // One table, or where that is too large one for each power of a prime in `digits`.
+  Result<RegexId> tables(const std::string& digits, const Decimal& multiple, MultiplesTable table) {
+    std::vector<std::uint64_t> divisors = prime_powers(digits);
+    std::uint64_t product = 1;
+    for (const std::uint64_t each : divisors) product = std::min<std::uint64_t>(product * each, kMaxMultipleStates + 1);
+    table.divisor = static_cast<std::uint32_t>(product);
+    if (table.num_states() <= states_left_) divisors = {product};
     std::vector<RegexId> conditions;
-    for (const std::uint64_t divisor : prime_powers(digits, kMaxMultipleStates)) {
-      const std::size_t states = divisor * (integer ? 1 : scale + 2);
-      if (states > states_left_)
+    for (const std::uint64_t divisor : divisors) {
+      table.divisor = static_cast<std::uint32_t>(divisor);
+      if (table.num_states() > states_left_)
         return Error{ErrorCode::unsupported, fmt::format("multiples of {}: their automata have more than {} states",
                                                          multiple.text(), kMaxMultipleStates)};
-      states_left_ -= states;
-      conditions.push_back(multiples_table(pool_, static_cast<std::uint32_t>(divisor), scale, integer));
+      states_left_ -= table.num_states();
+      conditions.push_back(pool_.table(table.made()));
     }
     return pool_.both(std::move(conditions));
   }
@@ -380,32 +408,29 @@ Result<RegexId> number_texts(RegexPool& pool, const NumberRange& range) {
     return pool.concat(pool.optional(minus),
                        range.integer ? magnitude : pool.either({magnitude, with_exponent(pool, texts)}));
   }
-  std::vector<RegexId> multiples;
-  MultipleTexts multiple_texts(pool, range.integer);
-  for (const Decimal& each : range.multiples_of) {
-    const Result<RegexId> condition = multiple_texts.of(each);
-    if (!condition) return condition.error();
-    multiples.push_back(*condition);
-  }
-
   // From 0 upwards, and below.
   std::vector<RegexId> branches;
   if (!range.high || !range.high->value.negative) {
-    std::vector<RegexId> conditions = multiples;
     const bool has_low = range.low && !range.low->value.negative;
-    conditions.push_back(has_low ? texts.at_least(*range.low) : texts.any());
-    if (range.high) conditions.push_back(texts.at_most(*range.high));
-    branches.push_back(pool.both(std::move(conditions)));
+    const RegexId low = has_low ? texts.at_least(*range.low) : texts.any();
+    branches.push_back(range.high ? pool.both({low, texts.at_most(*range.high)}) : low);
   }
   if (!range.low || range.low->value.negative) {
-    std::vector<RegexId> conditions = multiples;
     const bool has_high = range.high && range.high->value.negative;
-    conditions.push_back(has_high ? texts.at_least({absolute(range.high->value), range.high->excluded})
-                                  : texts.above_zero());
-    if (range.low) conditions.push_back(texts.at_most({absolute(range.low->value), range.low->excluded}));
-    branches.push_back(pool.concat(minus, pool.both(std::move(conditions))));
+    const RegexId high =
+        has_high ? texts.at_least({absolute(range.high->value), range.high->excluded}) : texts.above_zero();
+    const RegexId magnitude =
+        range.low ? pool.both({high, texts.at_most({absolute(range.low->value), range.low->excluded})}) : high;
+    branches.push_back(pool.concat(minus, magnitude));
   }
-  return pool.either(std::move(branches));
+  std::vector<RegexId> conditions{pool.either(std::move(branches))};
+  MultipleTexts multiples(pool, range.integer);
+  for (const Decimal& each : range.multiples_of) {
+    const Result<RegexId> condition = multiples.of(each);
+    if (!condition) return condition.error();
+    conditions.push_back(*condition);
+  }
+  return pool.both(std::move(conditions));
 }
 
 bool contains(const NumberRange& range, const Decimal& value) {

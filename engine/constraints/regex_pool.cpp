@@ -17,13 +17,15 @@ enum class RegexKind : std::uint8_t { none, empty, any, set, concat, either, bot
 
 // States that a search for a shortest text may visit.
 constexpr std::size_t kMaxSearchedStates = 200'000;
+// Of these the first are asked whether a shortest text of one operand does for all, if it has at most so many bytes.
+constexpr std::size_t kMaxAskedStates = 64, kMaxAskedBytes = 4'096;
 // Operands of a choice or an intersection whose derivatives take as much work as an expression's.
 constexpr std::size_t kOperandsPerWork = 128;
 
 struct Expression {
   RegexKind kind;
   bool accepts_empty;
-  bool is_searched;           // an intersection, complement or table is part of it: its shortest text takes a search
+  bool is_searched;           // an intersection or a complement is part of it: its shortest text takes a search
   std::uint32_t first = 0;    // concat, complement, repeat: an operand; set: its index; either, both: begin of operands;
                               // table: its index
   std::uint32_t second = 0;   // concat: the other operand; either, both: their number; table: the state
@@ -400,21 +402,53 @@ RegexId RegexPool::repeat(RegexId id, std::uint32_t min, std::uint32_t max) {
       });
 }
 
+namespace {
+
+// The bytes of a shortest text of each state: breadth first from the states that accept.
+std::vector<std::uint32_t> shortest_of_states(const DigitTable& table) {
+  std::vector<std::vector<std::uint32_t>> from(table.next.size());
+  for (std::uint32_t state = 0; state < table.next.size(); ++state) {
+    std::uint32_t last = DigitTable::kNoState;
+    for (const std::uint32_t next : table.next[state]) {
+      if (next != DigitTable::kNoState && next != last) from[next].push_back(state);
+      last = next;
+    }
+  }
+  std::vector<std::uint32_t> lengths(table.next.size(), RegexPool::kNoLength), reached;
+  for (std::uint32_t state = 0; state < table.next.size(); ++state)
+    if (table.accepts[state]) {
+      lengths[state] = 0;
+      reached.push_back(state);
+    }
+  for (std::size_t at = 0; at < reached.size(); ++at)
+    for (const std::uint32_t state : from[reached[at]])
+      if (lengths[state] == RegexPool::kNoLength) {
+        lengths[state] = lengths[reached[at]] + 1;
+        reached.push_back(state);
+      }
+  return lengths;
+}
+
+}  // namespace
+
 RegexId RegexPool::table(DigitTable table) {
   TROUPE_ASSERT(!table.next.empty() && table.next.size() == table.accepts.size());
+  const std::vector<std::uint32_t> lengths = shortest_of_states(table);
   impl_->table_bytes += table.next.size() * sizeof(table.next[0]);
   impl_->tables.push_back(std::move(table));
   const auto index = static_cast<std::uint32_t>(impl_->tables.size() - 1);
   RegexId first = kNoText;
   // All states at once, so that next() is a sum: state n is first + n.
-  for (std::size_t state = 0; state < impl_->tables[index].next.size(); ++state) {
+  for (std::size_t state = 0; state < lengths.size(); ++state) {
     const std::uint64_t hash = mixed(mixed(static_cast<std::uint64_t>(RegexKind::table), index), state);
     const RegexId id = interned(
         *impl_, states_, hash, [](const Expression&) { return false; },
         [&] {
-          Expression each{.kind = RegexKind::table, .accepts_empty = impl_->tables[index].accepts[state], .is_searched = true};
+          Expression each{.kind = RegexKind::table, .accepts_empty = lengths[state] == 0, .is_searched = false};
           each.first = index;
           each.second = static_cast<std::uint32_t>(state);
+          each.shortest = lengths[state];
+          each.is_known = true;
           return each;
         });
     if (state == 0) first = id;
@@ -523,6 +557,45 @@ void derive(RegexPool& pool, Impl& impl, RegexId id) {
 
 }  // namespace
 
+namespace {
+
+// Whether `text` matches; asks for no shortest texts.
+template <class Impl>
+bool matches_raw(RegexPool& pool, Impl& impl, RegexId id, std::string_view text) {
+  for (const char byte : text) {
+    derive(pool, impl, id);
+    const Expression& each = impl.expressions[id];
+    id = each.raw_targets[each.classes[static_cast<std::uint8_t>(byte)]];
+  }
+  return impl.expressions[id].accepts_empty;
+}
+
+// Finds the shortest text of an intersection if it is that of the operand whose shortest one is longest, as mostly.
+template <class Impl>
+void ask_operands(RegexPool& pool, Impl& impl, RegexId id) {
+  if (impl.expressions[id].kind != RegexKind::both || impl.expressions[id].is_known) return;
+  const auto list = impl.operands_of(impl.expressions[id]);
+  const std::vector<RegexId> operands(list.begin(), list.end());
+  RegexId longest = kNoText;
+  std::uint32_t length = 0;
+  for (const RegexId each : operands) {
+    const Expression& operand = impl.expressions[each];
+    if (operand.is_searched || operand.shortest < length) continue;
+    longest = each;
+    length = operand.shortest;
+  }
+  if (longest == kNoText || (length > kMaxAskedBytes && length != RegexPool::kNoLength)) return;
+  if (length != RegexPool::kNoLength) {
+    const std::string text = pool.shortest_text(longest);
+    for (const RegexId each : operands)
+      if (each != longest && !matches_raw(pool, impl, each, text)) return;
+  }
+  impl.expressions[id].shortest = length;
+  impl.expressions[id].is_known = true;
+}
+
+}  // namespace
+
 std::uint32_t RegexPool::shortest(RegexId id) {
   if (impl_->expressions[id].is_known) return impl_->expressions[id].shortest;
   if (accepts_empty(id)) {
@@ -542,6 +615,7 @@ std::uint32_t RegexPool::shortest(RegexId id) {
   for (std::size_t at = 0; at < visits.size(); ++at) {
     const Visit visit = visits[at];
     if (visit.depth >= best) break;
+    if (at < kMaxAskedStates) ask_operands(*this, *impl_, visit.id);
     const Expression& each = impl_->expressions[visit.id];
     if (each.is_known || each.accepts_empty) {
       const std::uint32_t rest = each.accepts_empty ? 0 : each.shortest;

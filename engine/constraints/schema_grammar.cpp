@@ -23,6 +23,7 @@ constexpr std::uint32_t kMaxOrderDepth = 64;
 
 SchemaGrammar::SchemaGrammar(Json schema, const SchemaOptions& options)
     : document_(std::move(schema)), values_(document_, grammar_.pool()), expansion_(document_, values_) {
+  pool().limit_work(options.max_work);
   const RegexId quote = pool().literal("\"");
   const RegexId plain = pool().repeat(character(pool(), CodePoints::all(), Writing::json), 0, kUnbounded);
   const RegexId free = pool().repeat(any_json_character(pool()), 0, kUnbounded);

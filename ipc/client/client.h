@@ -121,6 +121,13 @@ struct Request {
   /// The text that the answer begins with, behind its reasoning: a part of the answer. UTF-8, at most 1,024 bytes;
   /// control tokens written in it become their ids. Empty: none.
   std::string begins_with{};
+  /// What the answer has to be, at most one of these (docs/structured.md): JSON that meets a JSON Schema, text that a
+  /// pattern of ECMA-262 matches as a whole, one of some texts, or any JSON object. Not beside tools.
+  std::string json_schema{};
+  std::string regex{};                     ///< see json_schema
+  std::vector<std::string> choices{};      ///< see json_schema
+  bool json_object = false;                ///< see json_schema
+  bool compact_json = false;               ///< of json_schema and json_object: without spaces between the parts
   std::vector<TokenId> shown_ids{};        ///< control tokens whose text is a part of the answer's; at most 64
   std::uint32_t first_choice = 0;          ///< draws as this choice of a request for several
   bool proof = false;                      ///< fill in Receipt::proof

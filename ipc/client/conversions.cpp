@@ -189,6 +189,10 @@ Status check_text(const Request& request) {
   if (!is_utf8(request.cache_scope)) return not_utf8("cache_scope");
   if (!is_utf8(request.session)) return not_utf8("the session's name");
   if (!is_utf8(request.begins_with)) return not_utf8("begins_with");
+  if (!is_utf8(request.json_schema)) return not_utf8("json_schema");
+  if (!is_utf8(request.regex)) return not_utf8("regex");
+  for (const std::string& choice : request.choices)
+    if (!is_utf8(choice)) return not_utf8("a choice");
   for (const std::string& stop : request.stop)
     if (!is_utf8(stop)) return not_utf8("a stop string");
   return Ok{};
@@ -244,6 +248,11 @@ v1::ClientFrame to_frame(std::uint64_t stream, const Request& request) {
   if (speculation.p_min) out.mutable_speculation()->set_p_min(*speculation.p_min);
   out.mutable_proposal()->Add(request.proposal.begin(), request.proposal.end());
   out.set_begins_with(request.begins_with);
+  out.set_json_schema(request.json_schema);
+  out.set_regex(request.regex);
+  for (const std::string& choice : request.choices) out.add_choices(choice);
+  out.set_json_object(request.json_object);
+  out.set_compact_json(request.compact_json);
   out.mutable_shown_ids()->Add(request.shown_ids.begin(), request.shown_ids.end());
   out.set_first_choice(request.first_choice);
   out.set_proof(request.proof);

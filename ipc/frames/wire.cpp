@@ -8,6 +8,7 @@
 #include <limits>
 #include <utility>
 
+#include "actors/serving/answer_form.h"
 #include "config/assert.h"
 #include "config/folders.h"
 #include "config/normal_float.h"
@@ -336,6 +337,38 @@ RequestOrRefusal to_request(v1::Embed& embed, const scheduler::Tenant& tenant, s
   return request;
 }
 
+// The form that it asks of its answer.
+std::optional<Refusal> add_form(v1::Generate& generate, actors::Request& request) {
+  using engine::constraints::Constraint;
+  const int num_forms = !generate.json_schema().empty() + !generate.regex().empty() + (generate.choices_size() > 0) + generate.json_object();
+  if (num_forms == 0) return std::nullopt;
+  if (num_forms > 1)
+    return scheduler::invalid("json_schema", "json_schema, regex, choices and json_object each say what form the answer has; send one of them");
+  Constraint form{.kind = Constraint::Kind::json_object, .spaces = !generate.compact_json()};
+  std::string field = "json_object";
+  if (!generate.json_schema().empty()) {
+    form.kind = Constraint::Kind::json_schema;
+    form.text = std::move(*generate.mutable_json_schema());
+    field = "json_schema";
+  } else if (!generate.regex().empty()) {
+    form.kind = Constraint::Kind::regex;
+    form.text = std::move(*generate.mutable_regex());
+    field = "regex";
+  } else if (generate.choices_size() > 0) {
+    form.kind = Constraint::Kind::choice;
+    form.choices.assign(generate.choices().begin(), generate.choices().end());
+    field = "choices";
+  }
+  if (form.choices.size() > engine::constraints::kMaxChoiceTexts)
+    return scheduler::above(scheduler::Outcome::invalid_argument, field, "the number of choices", form.choices.size(),
+                            engine::constraints::kMaxChoiceTexts);
+  if (const std::size_t bytes = engine::constraints::bytes_of(form); bytes > engine::constraints::kMaxConstraintBytes)
+    return scheduler::above(scheduler::Outcome::invalid_argument, field, "the size of the answer's form in bytes", bytes,
+                            engine::constraints::kMaxConstraintBytes);
+  request.form = std::make_shared<actors::AnswerForm>(std::move(form), std::move(field));
+  return std::nullopt;
+}
+
 RequestOrRefusal to_request(v1::Generate& generate, const scheduler::Tenant& tenant, std::uint64_t max_prompt_bytes) {
   if (auto refusal = check(generate)) return *std::move(refusal);
   actors::Request request;
@@ -352,6 +385,7 @@ RequestOrRefusal to_request(v1::Generate& generate, const scheduler::Tenant& ten
     request.prompt = std::vector<TokenId>(ids.begin(), ids.end());
   }
   if (auto refusal = add_tools(generate, request)) return *std::move(refusal);
+  if (auto refusal = add_form(generate, request)) return *std::move(refusal);
   request.add_special = !generate.has_add_special() || generate.add_special();
   request.parse_special = !generate.has_parse_special() || generate.parse_special();
   request.sampling = to_params(generate.sampling());

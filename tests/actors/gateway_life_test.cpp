@@ -3,8 +3,10 @@
 #include <catch2/catch.hpp>
 
 #include "actors/saboteur.h"
+#include "actors/serving/answer_form.h"
 #include "engine/chat/tools/tool_set.h"
 #include "engine/chat/values/json.h"
+#include "engine/constraints/machine.h"
 #include "tests/actors/gateway_fixture.h"
 
 namespace troupe::actors {
@@ -198,6 +200,50 @@ std::vector<Request> demanded_calls() {
           demanded("get_weather", 5)};
 }
 
+// That the requests have the same answers as alone: together, preempted, drafted, behind a batcher's death. Each is a
+// section.
+void check_same_bits(const GatewayOptions& options, const std::vector<Request>& requests,
+                     const std::vector<std::shared_ptr<Recorder>>& alone) {
+  const auto same = [&](const GatewayOptions& chosen, const std::function<void(Gateway&, Recorder&)>& prepare) {
+    const auto gateway = start(chosen);
+    std::vector<std::shared_ptr<Recorder>> sinks;
+    for (const Request& request : requests) {
+      sinks.push_back(std::make_shared<Recorder>());
+      if (prepare) prepare(*gateway, *sinks.back());
+      gateway->submit(request, sinks.back());
+    }
+    for (std::size_t i = 0; i < sinks.size(); ++i) {
+      INFO("request " << i);
+      const Answered again = answer(sinks[i]);
+      CHECK(again.ids == alone[i]->ids());
+      CHECK(again.text == alone[i]->text());
+      CHECK(logprob_bits(*sinks[i]) == logprob_bits(*alone[i]));
+    }
+    return status(*gateway);
+  };
+  SECTION("together") { same(options, nullptr); }
+  SECTION("preempted") {
+    GatewayOptions few = options;
+    few.model().load.num_blocks = 12;
+    CHECK(same(few, nullptr).count("preemptions") > 0);
+  }
+  SECTION("drafted") {
+    GatewayOptions drafted = options;
+    drafted.speculation.source = engine::DraftSource::ngram;
+    drafted.verify_all_drafts = true;
+    CHECK(same(drafted, nullptr).count("spec_decode_num_draft_tokens_ngram") > 0);
+  }
+  SECTION("behind a batcher's death") {
+    // Soon after the beginning of one, and where all have begun.
+    const auto crashes = [](Gateway& gateway, Recorder& sink) {
+      sink.on_tokens = [raw = &gateway](std::size_t so_far) {
+        if (so_far == 3 || so_far == 60) crash_for_test(*raw, Role::batcher);
+      };
+    };
+    CHECK(same(options, crashes).count("worker_restarts") > 0);
+  }
+}
+
 TEST_CASE(
     "gateway: demanded calls have the same bits alone, together, preempted, drafted and behind a batcher's death") {
   const std::vector<Request> requests = demanded_calls();
@@ -222,44 +268,7 @@ TEST_CASE(
       if (answered.end.proof) CHECK(answered.end.proof->stop_scope == StopScope::answer);
     }
   }
-  const auto same = [&](const GatewayOptions& options, const std::function<void(Gateway&, Recorder&)>& prepare) {
-    const auto gateway = start(options);
-    std::vector<std::shared_ptr<Recorder>> sinks;
-    for (const Request& request : requests) {
-      sinks.push_back(std::make_shared<Recorder>());
-      if (prepare) prepare(*gateway, *sinks.back());
-      gateway->submit(request, sinks.back());
-    }
-    for (std::size_t i = 0; i < sinks.size(); ++i) {
-      INFO("request " << i);
-      const Answered again = answer(sinks[i]);
-      CHECK(again.ids == alone[i]->ids());
-      CHECK(again.text == alone[i]->text());
-      CHECK(logprob_bits(*sinks[i]) == logprob_bits(*alone[i]));
-    }
-    return status(*gateway);
-  };
-  SECTION("together") { same(with_tools(), nullptr); }
-  SECTION("preempted") {
-    GatewayOptions options = with_tools();
-    options.model().load.num_blocks = 12;
-    CHECK(same(options, nullptr).count("preemptions") > 0);
-  }
-  SECTION("drafted") {
-    GatewayOptions options = with_tools();
-    options.speculation.source = engine::DraftSource::ngram;
-    options.verify_all_drafts = true;
-    CHECK(same(options, nullptr).count("spec_decode_num_draft_tokens_ngram") > 0);
-  }
-  SECTION("behind a batcher's death") {
-    // Within the beginning of one, and behind those of all.
-    const auto crashes = [](Gateway& gateway, Recorder& sink) {
-      sink.on_tokens = [raw = &gateway](std::size_t so_far) {
-        if (so_far == 3 || so_far == 60) crash_for_test(*raw, Role::batcher);
-      };
-    };
-    CHECK(same(with_tools(), crashes).count("worker_restarts") > 0);
-  }
+  check_same_bits(with_tools(), requests, alone);
 }
 
 TEST_CASE("gateway: each of several demanded calls is the one that its choice alone gives, and what it proposes") {
@@ -294,6 +303,110 @@ TEST_CASE("gateway: each of several demanded calls is the one that its choice al
     again.begins_with.clear();
     CHECK(run(*gateway, again).ids != answers[choice].ids);
   }
+}
+
+using engine::constraints::Constraint;
+
+Request of_form(Constraint form, std::uint64_t seed, std::uint32_t max_tokens) {
+  Request request = seeded(kPrompt + " " + std::to_string(seed), max_tokens, seed);
+  request.form = std::make_shared<AnswerForm>(std::move(form), "response_format");
+  request.sampling.num_logprobs = 0;
+  return request;
+}
+
+// A list that is longer than any answer here, objects, and what ends by itself.
+std::vector<Request> requests_of_forms() {
+  using Kind = Constraint::Kind;
+  const char* const list = R"({"type":"array","minItems":40,"items":{"type":"string","minLength":3,"maxLength":12}})";
+  const char* const object =
+      R"({"type":"object","properties":{"name":{"type":"string"},"friends":{"type":"array","minItems":12,"items":
+          {"type":"object","properties":{"name":{"type":"string","maxLength":20},"age":{"type":"integer"}},
+           "required":["name","age"]}}},"required":["name","friends"]})";
+  return {of_form({.kind = Kind::json_schema, .text = list, .spaces = true}, 1, 300),
+          of_form({.kind = Kind::json_schema, .text = object}, 2, 400),
+          of_form({.kind = Kind::json_object, .spaces = true}, 3, 80),
+          of_form({.kind = Kind::regex, .text = "(There was a [a-z]{2,12}\\. ){3,12}The end\\."}, 4, 250),
+          of_form({.kind = Kind::json_schema, .text = list}, 5, 290)};
+}
+
+// Whether a text is one of a form.
+bool has_form(const Constraint& form, std::string_view text) {
+  auto grammar = engine::constraints::grammar_of(form);
+  REQUIRE(grammar);
+  engine::constraints::Machine machine(std::move(*grammar));
+  const auto state = machine.after(machine.begin(), text);
+  return state != engine::constraints::kStuck && machine.may_end(state);
+}
+
+TEST_CASE("gateway: answers of a form have it at any length, and the same bits wherever they are computed") {
+  const std::vector<Request> requests = requests_of_forms();
+  std::vector<std::shared_ptr<Recorder>> alone;
+  const GatewayOptions options = embedded_model();
+  {
+    const auto gateway = start(options);
+    for (const Request& request : requests) {
+      alone.push_back(std::make_shared<Recorder>());
+      gateway->submit(request, alone.back());
+      const Answered answered = answer(alone.back());
+      INFO(answered.end.message << answered.text);
+      CHECK(has_form(request.form->constraint(), answered.text));
+    }
+  }
+  check_same_bits(options, requests, alone);
+}
+
+TEST_CASE("gateway: each of several answers of a form is the one that its choice alone gives") {
+  const auto gateway = start(embedded_model());
+  Request four = requests_of_forms()[1];
+  four.num_choices = 4;
+  const auto sink = std::make_shared<ChoiceRecorder>(4);
+  gateway->submit(four, sink);
+  const std::vector<Answered> answers = sink->wait();
+  CHECK(answers[0].ids != answers[1].ids);
+  for (std::uint32_t choice = 0; choice < 4; ++choice) {
+    Request single = requests_of_forms()[1];
+    single.first_choice = choice;
+    INFO("choice " << choice);
+    CHECK(has_form(single.form->constraint(), answers[choice].text));
+    CHECK(run(*gateway, single).ids == answers[choice].ids);
+  }
+}
+
+TEST_CASE("gateway: a form that allows every text changes no token") {
+  const auto gateway = start(embedded_model());
+  for (const std::uint64_t seed : {11, 12}) {
+    Request free = seeded(kPrompt, 60, seed);
+    Request any = free;
+    any.form = std::make_shared<AnswerForm>(Constraint{.kind = Constraint::Kind::regex, .text = "[^]*"}, "regex");
+    CHECK(run(*gateway, free).ids == run(*gateway, any).ids);
+  }
+}
+
+TEST_CASE("gateway: forms that cannot be had, or do not fit, are refused before anything is computed") {
+  const auto gateway = start(embedded_model());
+  const auto refused = [&](Request request, const std::string& field, const std::string& message) {
+    const Answered answered = run(*gateway, request);
+    INFO(answered.end.message);
+    CHECK(answered.end.outcome == Outcome::invalid_argument);
+    CHECK(answered.end.field == field);
+    CHECK(answered.end.message.find(message) != std::string::npos);
+    CHECK(answered.ids.empty());
+  };
+  using Kind = Constraint::Kind;
+  refused(of_form({.kind = Kind::json_schema, .text = R"({"unevaluatedItems":false})"}, 1, 50), "response_format",
+          "unevaluatedItems");
+  refused(of_form({.kind = Kind::json_schema, .text = R"({"type":"string","minLength":500})"}, 1, 50), "sampling.max_tokens",
+          "there is room for 50");
+  Request tools = demanded("get_weather", 1);
+  tools.wants_proof = false;
+  tools.sampling.ignore_eos = false;
+  tools.form = of_form({.kind = Kind::json_object}, 1, 50).form;
+  refused(std::move(tools), "response_format", "beside tools");
+  Request ids = of_form({.kind = Kind::choice, .choices = {"yes", "no"}}, 1, 50);
+  ids.prompt = std::vector<TokenId>{1, 400, 500};
+  const Answered chosen = run(*gateway, ids);
+  CHECK((chosen.text == "yes" || chosen.text == "no"));
+  CHECK(chosen.end.outcome == Outcome::eos);
 }
 
 TEST_CASE("gateway: a beginning is refused beside a demanded call, and the text of shown ids is in the answer's") {

@@ -486,6 +486,28 @@ def tool_calls_corpus():
         write("tool_calls", name, bytes([place, 1]) + answer.encode())
 
 
+def schema_corpus():
+    """A schema, a zero byte, and bytes that choose a text of it."""
+    for name, schema in (
+        ("object", '{"type":"object","properties":{"a":{"type":"integer","minimum":-3},"b":{"type":"string","maxLength":4}},'
+                   '"required":["a"],"additionalProperties":false}'),
+        ("list", '{"type":"array","prefixItems":[{"const":1}],"items":{"enum":["x",null,{"y":[]}]},"minItems":2,"maxItems":5}'),
+        ("unique", '{"type":"array","uniqueItems":true,"items":{"enum":[1,2,3]},"contains":{"const":2}}'),
+        ("contains", '{"type":"array","contains":{"type":"null"},"minContains":2,"maxItems":6}'),
+        ("recursion", '{"$defs":{"t":{"type":"object","properties":{"l":{"$ref":"#/$defs/t"}}}},"$ref":"#/$defs/t"}'),
+        ("alternatives", '{"oneOf":[{"type":"integer","multipleOf":3},{"type":"number","maximum":4}],"not":{"const":2}}'),
+        ("condition", '{"type":"object","if":{"required":["a"]},"then":{"required":["b"]},"else":{"maxProperties":1}}'),
+        ("names", '{"type":"object","patternProperties":{"^a":{"type":"null"},"b$":{"const":1}},"propertyNames":{"maxLength":3},'
+                  '"minProperties":1,"maxProperties":2,"dependentRequired":{"a":["ab"]}}'),
+        ("formats", '{"type":"object","properties":{"d":{"format":"date-time"},"e":{"format":"email"},"u":{"format":"uri"}}}'),
+        ("draft4", '{"$schema":"http://json-schema.org/draft-04/schema#","type":"number","minimum":0.5,"exclusiveMinimum":true,'
+                   '"maximum":2,"id":"http://x/y"}'),
+        ("negation", '{"not":{"anyOf":[{"type":["object","array"]},{"minLength":2},{"pattern":"^a"}]}}'),
+        ("refused", '{"unevaluatedProperties":false,"properties":{"a/b":{"$dynamicRef":"#x"}}}'),
+    ):
+        write("schema", name, schema.encode() + b"\0" + bytes(range(7, 250, 9)) + b'"a":1,[{}]')
+
+
 def pattern_corpus():
     # The first byte is whether a text must match from its begin to its end.
     conditions = r"^(?!\s*$)(?=.*\d)((?!foo).)*$|\bx(a$|,|^b)+\B"
@@ -512,6 +534,7 @@ def pattern_corpus():
 if __name__ == "__main__":
     api_corpus()
     pattern_corpus()
+    schema_corpus()
     tool_calls_corpus()
     chat_template_corpus()
     frame_corpus()

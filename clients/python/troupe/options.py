@@ -34,6 +34,16 @@ class Options(TypedDict, total=False):
     reasoning_budget: int
     begins_with: str
     """The text that the answer begins with, behind its reasoning; a part of the answer."""
+    json_schema: str
+    """What the answer has to be, at most one of these: the text of a JSON Schema, ..."""
+    regex: str
+    """... a pattern of ECMA-262 that the whole answer matches, ..."""
+    choices: Sequence[str]
+    """... texts one of which the answer is, ..."""
+    json_object: bool
+    """... any JSON object. docs/structured.md says more."""
+    compact_json: bool
+    """Of json_schema and json_object: without spaces and line breaks."""
     add_special: bool
     parse_special: bool
     """Of text: control tokens written in it become their ids; absent: true. False is for text of strangers."""

@@ -136,7 +136,7 @@ std::string field_here(std::string_view field, Endpoint endpoint) {
   if (field == "template_variables") return "chat_template_kwargs";
   if (field == "stop" && endpoint == Endpoint::messages) return "stop_sequences";
   if (field == "stop_ids") return "stop_token_ids";
-  if (field == "form") return endpoint == Endpoint::responses ? "text.format" : endpoint == Endpoint::messages ? "output_config.format" : "response_format";
+  if (field == "proof") return "troupe.receipt";
   if (field == "max_tokens" && endpoint == Endpoint::responses) return "max_output_tokens";
   return std::string(field);
 }

@@ -80,7 +80,7 @@ class FormReader {
       return at_.fields.refuse(place, fmt::format("{} has {} bytes; at most {} are taken", place, engine::constraints::bytes_of(form),
                                                   engine::constraints::kMaxConstraintBytes));
     place_ = place;
-    at_.call.request.form = std::make_shared<actors::AnswerForm>(std::move(form));
+    at_.call.request.form = std::make_shared<actors::AnswerForm>(std::move(form), place);
   }
 
   Parsing& at_;

@@ -1,12 +1,14 @@
 // The formats of JSON Schema against tables of what their RFCs say.
 #include <algorithm>
 #include <map>
+#include <random>
 #include <string>
 #include <vector>
 
 #include <catch2/catch.hpp>
 
 #include "engine/constraints/formats.h"
+#include "engine/constraints/pattern.h"
 
 namespace troupe::engine::constraints {
 namespace {
@@ -65,6 +67,11 @@ const std::map<std::string_view, FormatCase>& format_cases() {
        {{"a", "A1", "1a", "a-b.c", "a--b", "www.example.com", label + ".a", long_name},
         {"", ".", "a.", ".a", "a..b", "-a", "a-", "a_b", "a b", "é", label + "a", long_name + "b", "ab--c", "xn--x",
          "a.xn--x", "a\n"}}},
+      {"idn-email",
+       {{"실례@실례.테스트", "δοκιμή@example.com", "\"δ é\"@c.d", "a@bücher.de", "a@b", std::string(64, 'a') + "@b.c",
+         "a@[127.0.0.1]", "ж@日本.jp"},
+        {"", "é", "@é", "é@", "a@é..b", "a@-é", "a@é-", "a@xn--é", "a@ab--é", "a@É", "a@é\u0301", "é b@c", "a＠b",
+         "a@b。c", "a@ﬁ"}}},
       {"ipv4",
        {{"0.0.0.0", "255.255.255.255", "192.168.10.1", "9.99.100.249"},
         {"256.0.0.1", "1.2.3", "1.2.3.4.5", "01.2.3.4", "1.2.3.04", "1.2.3.", "1..2.3", "0x1.2.3.4", "1.2.3.4 ", "",
@@ -137,6 +144,13 @@ const std::map<std::string_view, FormatCase>& format_cases() {
          "\"", "\\", "^", "`", "|"}}},
       {"json-pointer",
        {{"", "/", "/a", "/a/b", "/~0~1", "//", "/é /\"", "/0"}, {"a", "#", "#/a", "/~", "/~2", "/a~", "0"}}},
+      {"regex",
+       {{"", "a", "^[a-zA-Z0-9_-]+$", "([abc])+\\s+$", "(?:a|b(?=c)(?!d)){2,5}?", "\\d{3}-\\.\\/", "[^\\]\\-x]", "[-a]",
+         "[a-]", "a||b", "()", "((((a))))", "\\u00e9\\xe9", "x{3}y{4,}z{0,12}", ".*\\bé\\B", "[[a]", "[^^]",
+         "[0-9a-f]"},
+        {"(",     "a)",    "[a",    "a]",      "*",           "a**",     "a{2,1}", "a{",     "}",
+         "\\",    "\\a",   "\\1",   "[z-a]",   "[9-0]",       "(?<n>a)", "(?i)a",  "^*",     "(?=a)+",
+         "\\xg0", "\\u12", "a{,3}", "\\ud800", "(((((a)))))", "[\\q]",   "\\p{L}", "[a-\\d]"}}},
       {"relative-json-pointer",
        {{"0", "1/a", "0#", "12/a/b", "0/", "0/~0"}, {"", "/a", "-1/a", "01", "1#a", "0##", "+1/a", "1a", "0/~", "#"}}},
   };
@@ -166,7 +180,10 @@ TEST_CASE("each known format has a table here, unknown ones are none") {
   for (const auto& [name, format] : format_cases()) names.push_back(name);
   CHECK(std::ranges::equal(known_formats(), names));
   RegexPool pool;
-  for (const char* unknown : {"", "Date", "int32", "regex", "date ", "zzz"})
+  CHECK(is_exact_format("date"));
+  CHECK(is_exact_format("uri"));
+  for (const char* other : {"hostname", "regex", "unknown", ""}) CHECK_FALSE(is_exact_format(other));
+  for (const char* unknown : {"", "Date", "int32", "date ", "zzz"})
     CHECK_FALSE(format_texts(pool, unknown, Writing::json));
 }
 
@@ -179,6 +196,32 @@ TEST_CASE("a format is made of few expressions") {
     INFO(name);
     CHECK(pool.size() < 2000);
   }
+}
+
+TEST_CASE("a regular expression of the format can be read, at random") {
+  RegexPool pool;
+  const RegexId expressions = *format_texts(pool, "regex", Writing::plain);
+  std::mt19937 random(21);
+  constexpr std::string_view kBytes = "ab09-^$\\.*+?()[]{},|:=!xu1234dwsB\n ";
+  std::size_t longest = 0;
+  for (int round = 0; round < 400; ++round) {
+    std::string text;
+    RegexId at = expressions;
+    while (text.size() < 60 && !(pool.accepts_empty(at) && random() % 16 == 0)) {
+      const char byte = kBytes[random() % kBytes.size()];
+      const RegexId next = pool.next(at, static_cast<std::uint8_t>(byte));
+      if (next == kNoText) continue;
+      at = next;
+      text += byte;
+    }
+    text += pool.shortest_text(at);
+    RegexPool other;
+    const auto parsed = parse_pattern(other, text, Writing::json, PatternExtent::somewhere);
+    INFO(text);
+    CHECK((parsed || parsed.error().code == ErrorCode::unsupported));
+    longest = std::max(longest, text.size());
+  }
+  CHECK(longest >= 60);
 }
 
 TEST_CASE("dates are the days of the calendar") {
