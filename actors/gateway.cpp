@@ -134,13 +134,18 @@ Result<std::vector<CatalogEntry>> check_options(const GatewayOptions& options) {
   std::vector<CatalogEntry> catalog;
   for (const ModelSource& source : options.models) {
     CatalogEntry entry = describe(source);
+    const std::vector<std::string> names = names_of(entry);
+    if (const std::string twice = twice_in(names); !twice.empty())
+      return Error{ErrorCode::invalid_argument, fmt::format("{} has the name \"{}\" twice; leave one alias out",
+                                                            source.path, Printable(twice).text())};
     for (const CatalogEntry& other : catalog)
-      if (other.name == entry.name)
-        return Error{
-            ErrorCode::invalid_argument,
-            fmt::format("{} and {} are both called \"{}\"; give one another name: -m NAME=PATH, or name in its "
-                        "[[model]] table",
-                        other.source.path, source.path, Printable(entry.name).text())};
+      for (const std::string& taken : names_of(other))
+        if (std::ranges::find(names, taken) != names.end())
+          return Error{
+              ErrorCode::invalid_argument,
+              fmt::format("{} and {} are both called \"{}\"; give one another name: -m NAME=PATH, or name and aliases "
+                          "in its [[model]] table",
+                          other.source.path, source.path, Printable(taken).text())};
     catalog.push_back(std::move(entry));
   }
   if (std::ranges::all_of(catalog, [](const CatalogEntry& entry) { return entry.problem.has_value(); }))
@@ -183,7 +188,10 @@ class GatewayImpl final : public Gateway {
   std::vector<ModelDescription> models() const override {
     std::vector<ModelDescription> all;
     for (const auto& unit : models_.units()) {
-      if (const auto model = unit->state().model()) all.push_back(model->describe(unit->name()));
+      const auto model = unit->state().model();
+      if (!model) continue;
+      all.push_back(model->describe(unit->name()));
+      all.back().aliases = unit->state().aliases();
     }
     return all;
   }
@@ -375,7 +383,7 @@ RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink)
   if (why_not) {
     streams_.end(id, refused(*std::move(why_not)), now);
   } else if (!unit) {
-    streams_.end(id, unknown_model(name, models_.names()), now);
+    streams_.end(id, unknown_model(name, models_.all_names()), now);
   } else if (unit->state().unloading()) {
     // Asked behind add(): the unit is stopped once it has no stream, and an intake that is gone would end none.
     streams_.end(id, being_unloaded(unit->name()), now);
@@ -394,6 +402,7 @@ void GatewayImpl::load_models(std::vector<std::pair<ModelRequest, OnModelChange>
   for (auto& [request, done] : requests) {
     ModelSource source{.path = std::move(request.path),
                        .name = std::move(request.name),
+                       .aliases = std::move(request.aliases),
                        .draft_path = std::move(request.draft_path),
                        .chat_template = std::move(request.chat_template),
                        .load = options_.load,
@@ -449,7 +458,7 @@ void GatewayImpl::session(SessionQuestion question, std::function<void(SessionAn
 std::variant<std::shared_ptr<const ServedModel>, End> GatewayImpl::model_with_vocabulary(
     const std::string& name) const {
   const auto unit = models_.find(name);
-  if (!unit) return unknown_model(name, models_.names());
+  if (!unit) return unknown_model(name, models_.all_names());
   if (draining_) return refused(scheduler::server_drains());
   auto model = unit->state().model();
   if (!model) return not_ready(unit->state());

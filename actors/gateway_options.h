@@ -24,6 +24,7 @@ namespace troupe::actors {
 struct ModelSource {
   std::string path{};
   std::string name{};                  // what clients call it; empty: general.name or the file's stem
+  std::vector<std::string> aliases{};  // other names that clients may call it by; at most config::kMaxModelAliases
   std::string draft_path{};            // a draft model; empty: none
   ChatTemplateChoice chat_template{};  // instead of the model's own; empty: that
   // `memory`: all that the model may take, weights and cache; 0: its weights and a part of what is left of the server's
@@ -42,6 +43,7 @@ inline constexpr std::size_t kMaxModels = 64;  // of one server
 struct ModelRequest {
   std::string path{};
   std::string name{};
+  std::vector<std::string> aliases{};
   std::string draft_path{};
   ChatTemplateChoice chat_template{};
   std::optional<std::uint32_t> context{};

@@ -2,12 +2,13 @@
 # Makes the environments of the programs that the tests with the label `programs` run against the server:
 #
 #   tools/programs.sh             make what is missing, and print the folder: some minutes and 3 GB
-#   tools/programs.sh clients     one of them: clients, evaluation (lm-eval), aider or agents (coding agents, from npm)
+#   tools/programs.sh clients     one of them: clients, evaluation (lm-eval), aider, agents (coding agents, from npm) or
+#                                 node (libraries, from npm)
 #   ctest --preset release -L programs
 #
-# The packages come from Python's package index (the one that pip is set up for), those of agents from npm's, into
+# The packages come from Python's package index (the one that pip is set up for), those of agents and node from npm's, into
 # $XDG_CACHE_HOME/troupe-tests/programs, by default ~/.cache/troupe-tests/programs, in the versions that
-# tests/programs/*.txt pin. Nothing of them is part of this project. TROUPE_PROGRAMS_PYTHON names the Python to take (3.11
+# tests/programs/*.txt and node/package-lock.json pin. Nothing of them is part of this project. TROUPE_PROGRAMS_PYTHON names the Python to take (3.11
 # or 3.12), by default python3.
 #
 # Ends with 77 where there is no such Python, no venv, no node 20 or no index: the tests then say that they skip.
@@ -32,12 +33,16 @@ install_from_pip() {
   "$folder/$name/bin/python" -m pip check --disable-pip-version-check >&2
 }
 
-install_from_npm() {
-  local name=$1 wanted=$2
+make_folder_for_npm() {
   node -e 'process.exit(process.versions.node.split(".")[0] >= 20 ? 0 : 1)' 2>/dev/null && command -v npm >/dev/null ||
-    { say "programs: the agents need node 20 and npm"; exit 77; }
-  rm -rf "${folder:?}/$name"
-  mkdir "$folder/$name"
+    { say "programs: $1 needs node 20 and npm"; exit 77; }
+  rm -rf "${folder:?}/$1"
+  mkdir "$folder/$1"
+}
+
+install_agents() {
+  local name=$1 wanted=$2
+  make_folder_for_npm "$name"
   # Each package names the versions of all that it brings. Of their scripts only the two run that put a program in place.
   xargs npm install --prefix "$folder/$name" --ignore-scripts --no-audit --no-fund --loglevel=error \
     --fetch-retries=1 --fetch-timeout=30000 <"$wanted" >&2 ||
@@ -46,13 +51,21 @@ install_from_npm() {
   (cd "$folder/$name/node_modules/opencode-ai" && node postinstall.mjs >&2)
 }
 
+install_from_lock() {
+  local name=$1 wanted=$2
+  make_folder_for_npm "$name"
+  cp "$wanted" "${wanted%-lock.json}.json" "$folder/$name"
+  (cd "$folder/$name" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error --fetch-retries=1 --fetch-timeout=30000 >&2) ||
+    { say "programs: npm found no package index, or none that has all of $wanted"; exit 77; }
+}
+
 for name in "$@"; do
   case $name in
-    clients | evaluation | aider | agents) ;;
+    clients | evaluation | aider | agents | node) ;;
     *) sed -n '2,/^set /p' "$0" | sed '$d; s/^# \{0,1\}//'; exit 0 ;;
   esac
 done
-[ $# -gt 0 ] || set -- clients evaluation aider agents
+[ $# -gt 0 ] || set -- clients evaluation aider agents node
 
 mkdir -p "$folder"
 exec 9>"$folder/.lock"
@@ -60,9 +73,14 @@ flock 9  # another run is at it
 
 for name in "$@"; do
   wanted=tests/programs/$name.txt
+  if [ "$name" = node ]; then wanted=tests/programs/node/package-lock.json; fi
   if cmp -s "$wanted" "$folder/$name/installed.txt"; then continue; fi
-  say "programs: installing the $(wc -l <"$wanted") packages of $wanted"
-  if [ "$name" = agents ]; then install_from_npm "$name" "$wanted"; else install_from_pip "$name" "$wanted"; fi
+  say "programs: installing the packages of $wanted"
+  case $name in
+    agents) install_agents "$name" "$wanted" ;;
+    node) install_from_lock "$name" "$wanted" ;;
+    *) install_from_pip "$name" "$wanted" ;;
+  esac
   cp "$wanted" "$folder/$name/installed.txt"
 done
 echo "$folder"

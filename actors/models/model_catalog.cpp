@@ -1,5 +1,6 @@
 #include "actors/models/model_catalog.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
@@ -56,6 +57,18 @@ CatalogEntry describe(ModelSource source) {
   if (from.path.empty()) return entry;
   if (Status opened = open_files(entry); !opened) entry.problem = opened.error();
   return entry;
+}
+
+std::vector<std::string> names_of(const CatalogEntry& entry) {
+  std::vector<std::string> names = entry.source.aliases;
+  names.insert(names.begin(), entry.name);
+  return names;
+}
+
+std::string twice_in(const std::vector<std::string>& names) {
+  for (auto name = names.begin(); name != names.end(); ++name)
+    if (std::find(names.begin(), name, *name) != name) return *name;
+  return {};
 }
 
 }  // namespace troupe::actors

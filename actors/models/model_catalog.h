@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "actors/gateway_options.h"
 #include "actors/models/memory_budget.h"
@@ -28,5 +29,10 @@ struct CatalogEntry {
 // that metadata shows: model_missing, bad_model, unsupported, invalid_argument (a kernel variant, the context). Reads
 // metadata only.
 [[nodiscard]] CatalogEntry describe(ModelSource source);
+
+// Its name, then its aliases.
+[[nodiscard]] std::vector<std::string> names_of(const CatalogEntry& entry);
+// The first of these names that is there a second time; empty: each is there once.
+[[nodiscard]] std::string twice_in(const std::vector<std::string>& names);
 
 }  // namespace troupe::actors

@@ -126,6 +126,7 @@ struct TenantUse {
 // One model of the server: whether it serves, and since when.
 struct ModelHealth {
   std::string name;
+  std::vector<std::string> aliases{};  // by which clients may call it, too
   Readiness readiness = Readiness::loading;
   double load_fraction = 0;
   bool stalled = false;   // work for it waits, and nothing has been done for longer than progress_timeout

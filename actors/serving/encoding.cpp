@@ -117,6 +117,7 @@ Result<Json> message_of(const ChatMessage& from, const engine::chat::ChatTemplat
   const std::size_t num_own = message.size();
   for (auto& member : *members) {
     if (member.first == "tool_calls" && tools.arguments_are_text) write_arguments_as_text(member.second);
+    if (tools.wants_short_ids) write_short_ids(member);
     if (std::ranges::any_of(std::span(message).first(num_own),
                             [&](const auto& each) { return each.first == member.first; }))
       return Error{ErrorCode::invalid_argument,

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/chat/tools/call_id.h"
 #include "engine/chat/tools/json_text.h"
 
 namespace troupe::actors {
@@ -166,6 +167,19 @@ void write_arguments_as_text(Json& calls) {
         if (part == "arguments" && value.text() == nullptr) value = Json(engine::chat::json_text(value));
     }
   }
+}
+
+void write_short_ids(std::pair<std::string, Json>& member) {
+  const auto shorten = [](Json& id) {
+    if (id.text() != nullptr) id = Json(engine::chat::call_id_for(*id.text()));
+  };
+  if (member.first == "tool_call_id") return shorten(member.second);
+  auto* const calls = member.first == "tool_calls" ? std::get_if<Json::List>(&member.second.value) : nullptr;
+  if (calls == nullptr) return;
+  for (Json& call : *calls)
+    if (auto* const members = std::get_if<Json::Object>(&call.value))
+      for (auto& [name, value] : *members)
+        if (name == "id") shorten(value);
 }
 
 }  // namespace troupe::actors

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "actors/requests/request.h"
@@ -35,5 +36,9 @@ struct RewrittenMessages {
 
 // The calls of a message's members with their arguments as JSON text, for templates that write them as it is.
 void write_arguments_as_text(engine::chat::Json& calls);
+
+// The ids of a message's member tool_calls or tool_call_id, with those in their place that a template takes which wants
+// ids of nine characters (call_id_for()): the same in a call and in its result. Other members stay as they are.
+void write_short_ids(std::pair<std::string, engine::chat::Json>& member);
 
 }  // namespace troupe::actors

@@ -1,10 +1,16 @@
 #include "actors/serving/model_state.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace troupe::actors {
 
-ModelState::ModelState(std::string name) : name_(std::move(name)) {}
+ModelState::ModelState(std::string name, std::vector<std::string> aliases)
+    : name_(std::move(name)), aliases_(std::move(aliases)) {}
+
+bool ModelState::is_called(const std::string& name) const {
+  return name == name_ || std::ranges::find(aliases_, name) != aliases_.end();
+}
 
 void ModelState::loaded(std::shared_ptr<const ServedModel> model) {
   fraction_ = 1;

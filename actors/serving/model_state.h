@@ -18,8 +18,8 @@ namespace troupe::actors {
 // Thread-safe. Callbacks are called outside of the lock.
 class ModelState {
  public:
-  // name: what clients call the model.
-  explicit ModelState(std::string name);
+  // name: what clients call the model. aliases: what else they may call it.
+  explicit ModelState(std::string name, std::vector<std::string> aliases = {});
 
   void set_fraction(double fraction) { fraction_ = fraction; }
   void loaded(std::shared_ptr<const ServedModel> model);
@@ -33,6 +33,8 @@ class ModelState {
   bool loading() const;                          // also while draining
   Readiness readiness() const;
   const std::string& name() const { return name_; }
+  const std::vector<std::string>& aliases() const { return aliases_; }
+  bool is_called(const std::string& name) const;                               // its name or an alias
   std::shared_ptr<const ServedModel> model() const { return locked(model_); }  // null while loading
   std::optional<Error> error() const { return locked(error_); }
 
@@ -48,6 +50,7 @@ class ModelState {
   void notify(const Status& status);
 
   const std::string name_;
+  const std::vector<std::string> aliases_;
   std::atomic<double> fraction_{0};
   std::atomic<bool> draining_{false}, unloading_{false};
   mutable std::mutex mutex_;

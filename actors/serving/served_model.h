@@ -27,6 +27,7 @@ namespace troupe::actors {
 
 struct ModelDescription {
   std::string name;
+  std::vector<std::string> aliases{};  // by which clients may call it, too: set by the gateway
   engine::ModelInfo info;
   std::string numerics_id;
   std::uint64_t kv_bytes_per_token = 0;

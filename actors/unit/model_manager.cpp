@@ -92,7 +92,7 @@ void ModelManager::add(const ServerContext& server, std::vector<CatalogEntry> en
   }
   const std::lock_guard lock(mutex_);
   for (std::size_t i = 0; i < entries.size(); ++i) {
-    TROUPE_ASSERT(!has(entries[i].name));
+    TROUPE_ASSERT(taken_one(names_of(entries[i])) == nullptr);
     units_.push_back(begin(server, std::move(entries[i]), std::move(parts[i])));
   }
 }
@@ -104,6 +104,11 @@ void ModelManager::load(const ServerContext& server, std::vector<ModelLoad> load
       CatalogEntry entry = describe(std::move(load.source));
       if (entry.problem) {
         load.done(not_loaded(*entry.problem));
+        continue;
+      }
+      if (const std::string twice = twice_in(names_of(entry)); !twice.empty()) {
+        load.done(refusal(Outcome::invalid_argument, "aliases",
+                          fmt::format("the name \"{}\" is there twice; leave one out", Printable(twice).text())));
         continue;
       }
       auto part = budget_.expect(entry.demand);
@@ -118,7 +123,7 @@ void ModelManager::load(const ServerContext& server, std::vector<ModelLoad> load
 }
 
 void ModelManager::make_room(std::shared_ptr<Loading> loading) {
-  if (auto refused = why_not_loadable(loading->entry.name)) return loading->done(*std::move(refused));
+  if (auto refused = why_not_loadable(names_of(loading->entry))) return loading->done(*std::move(refused));
   const Status room = loading->part->claim();
   if (room) return load_into_room(loading);
   const Units idle = can_make_room();
@@ -135,15 +140,15 @@ void ModelManager::make_room(std::shared_ptr<Loading> loading) {
 
 void ModelManager::load_into_room(const std::shared_ptr<Loading>& loading) {
   std::shared_ptr<ModelUnit> unit;
-  const std::string name = loading->entry.name;
+  const std::vector<std::string> names = names_of(loading->entry);
   {
     const std::lock_guard lock(mutex_);
-    if (!closed_ && !has(name) && units_.size() < kMaxModels) {
+    if (!closed_ && taken_one(names) == nullptr && units_.size() < kMaxModels) {
       unit = begin(loading->server, std::move(loading->entry), std::move(loading->part));
       units_.push_back(unit);
     }
   }
-  if (!unit) return loading->done(*why_not_loadable(name));
+  if (!unit) return loading->done(*why_not_loadable(names));
   // The unit holds this, so it must not hold the unit: a load that the server's end stops is never told.
   unit->state().on_loaded([this, loaded = unit.get(), done = loading->done](const Status& status) {
     const auto unit = loaded->shared_from_this();
@@ -154,14 +159,14 @@ void ModelManager::load_into_room(const std::shared_ptr<Loading>& loading) {
   });
 }
 
-// What keeps a further model of this name from being loaded.
-std::optional<End> ModelManager::why_not_loadable(const std::string& name) const {
+// What keeps a further model of this name, and these aliases, from being loaded.
+std::optional<End> ModelManager::why_not_loadable(const std::vector<std::string>& names) const {
   const std::lock_guard lock(mutex_);
   if (closed_) return refused(scheduler::server_drains());
-  if (has(name))
-    return refusal(Outcome::invalid_argument, "name",
+  if (const std::string* const taken = taken_one(names))
+    return refusal(Outcome::invalid_argument, *taken == names.front() ? "name" : "aliases",
                    fmt::format("there is a model \"{}\" already; choose another name, or unload that one",
-                               Printable(name).text()));
+                               Printable(*taken).text()));
   if (units_.size() < kMaxModels) return std::nullopt;
   return refusal(Outcome::never_fits, "models",
                  fmt::format("the server has {} models, as many as it may; unload one", units_.size()), kMaxModels);
@@ -199,7 +204,7 @@ ModelManager::Units ModelManager::can_make_room() const {
 
 void ModelManager::unload(const std::string& name, std::chrono::milliseconds timeout, OnModelChange done) {
   const auto unit = find(name);
-  if (!unit) return done(unknown_model(name, names()));
+  if (!unit) return done(unknown_model(name, all_names()));
   if (auto refused = take_away(unit)) return done(*std::move(refused));
   ModelHealth last = unit->health(std::chrono::steady_clock::now());
   last.readiness = Readiness::draining;
@@ -234,9 +239,12 @@ void ModelManager::remove(const std::shared_ptr<ModelUnit>& unit, std::chrono::m
   });
 }
 
-// With the lock held.
-bool ModelManager::has(const std::string& name) const {
-  return std::ranges::any_of(units_, [&](const auto& unit) { return unit->name() == name; });
+// The first of these names by which a model is called; null: there is none. With the lock held.
+const std::string* ModelManager::taken_one(const std::vector<std::string>& names) const {
+  const auto found = std::ranges::find_if(names, [&](const std::string& name) {
+    return std::ranges::any_of(units_, [&](const auto& unit) { return unit->state().is_called(name); });
+  });
+  return found == names.end() ? nullptr : &*found;
 }
 
 template <class Wanted>
@@ -248,7 +256,7 @@ std::shared_ptr<ModelUnit> ModelManager::find_if(Wanted wanted) const {
 
 std::shared_ptr<ModelUnit> ModelManager::find(const std::string& name) const {
   if (name.empty()) return default_unit();
-  return find_if([&](const auto& unit) { return unit->name() == name; });
+  return find_if([&](const auto& unit) { return unit->state().is_called(name); });
 }
 
 std::shared_ptr<ModelUnit> ModelManager::default_unit() const {
@@ -276,6 +284,16 @@ ModelManager::Units ModelManager::units_default_first() const {
 std::vector<std::string> ModelManager::names() const {
   std::vector<std::string> names;
   for (const auto& unit : units()) names.push_back(unit->name());
+  return names;
+}
+
+std::vector<std::string> ModelManager::all_names() const {
+  std::vector<std::string> names;
+  for (const auto& unit : units()) {
+    names.push_back(unit->name());
+    const std::vector<std::string>& aliases = unit->state().aliases();
+    names.insert(names.end(), aliases.begin(), aliases.end());
+  }
   return names;
 }
 

@@ -35,7 +35,7 @@ class ModelManager {
       : system_(system), later_(std::move(later)), budget_(memory_bytes) {}
 
   // Begins to load these models, each in a unit of its own. All are known to the memory budget, in their order, before
-  // the first is loaded. Their names are new (asserted: callers check).
+  // the first is loaded. Their names and aliases are new (asserted: callers check).
   void add(const ServerContext& server, std::vector<CatalogEntry> entries);
   // Loads more models; one that fails is not kept. All are known to the memory budget, in their order, before the first
   // is loaded, and so are those of calls that came before their files were read. Where what one needs is missing,
@@ -53,15 +53,16 @@ class ModelManager {
   // there for the end of each thread that has spawned an actor.
   void drop_units();
 
-  // The unit of the model with this name; empty: the default one. Null: there is none.
+  // The unit of the model with this name or alias; empty: the default one. Null: there is none.
   [[nodiscard]] std::shared_ptr<ModelUnit> find(const std::string& name) const;
   // Null: there is none.
   [[nodiscard]] std::shared_ptr<ModelUnit> find(UnitId id) const;
   // The first that has not failed and is not being unloaded; else the first, which says why it does not serve.
   [[nodiscard]] std::shared_ptr<ModelUnit> default_unit() const;
-  [[nodiscard]] Units units() const;                // in the order in which they came
-  [[nodiscard]] Units units_default_first() const;  // the others likewise
-  [[nodiscard]] std::vector<std::string> names() const;
+  [[nodiscard]] Units units() const;                         // in the order in which they came
+  [[nodiscard]] Units units_default_first() const;           // the others likewise
+  [[nodiscard]] std::vector<std::string> names() const;      // of each its own, likewise
+  [[nodiscard]] std::vector<std::string> all_names() const;  // with their aliases
   // The unit whose model has these numerics; null: none that is loaded.
   [[nodiscard]] std::shared_ptr<ModelUnit> with_numerics(const std::string& numerics_id) const;
 
@@ -93,9 +94,9 @@ class ModelManager {
   void make_room(std::shared_ptr<Loading> loading);
   void load_into_room(const std::shared_ptr<Loading>& loading);
   Units can_make_room() const;
-  std::optional<End> why_not_loadable(const std::string& name) const;
+  std::optional<End> why_not_loadable(const std::vector<std::string>& names) const;
   std::optional<End> take_away(const std::shared_ptr<ModelUnit>& unit);
-  bool has(const std::string& name) const;
+  const std::string* taken_one(const std::vector<std::string>& names) const;
   void remove(const std::shared_ptr<ModelUnit>& unit, std::chrono::milliseconds timeout, std::function<void()> gone);
 
   caf::actor_system& system_;

@@ -101,7 +101,7 @@ ModelUnit::ModelUnit(Private, const ServerContext& server, UnitId id, CatalogEnt
     : entry_(std::move(entry)),
       memory_(std::move(memory)),
       server_(server),
-      parts_(id, entry_.name, entry_.source.load.memory_policy, server.streams.work_clock(id),
+      parts_(id, entry_.name, entry_.source.aliases, entry_.source.load.memory_policy, server.streams.work_clock(id),
              server.compute.accounts(), entry_.source.weight) {
   parts_.shares->shares().on_charge(
       [&streams = server_.streams](TenantId tenant, double seconds) { streams.tenants().charged(tenant, seconds); });

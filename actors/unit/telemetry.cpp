@@ -35,6 +35,7 @@ caf::behavior Telemetry::make_behavior() {
 
 ModelHealth health_of(const ServerContext& server, const UnitParts& unit, TimePoint now) {
   ModelHealth health{.name = unit.model.name(),
+                     .aliases = unit.model.aliases(),
                      .readiness = unit.model.readiness(),
                      .load_fraction = unit.model.fraction(),
                      .stalled = unit.without_progress(now) > server.options.progress_timeout};

@@ -17,13 +17,14 @@ namespace troupe::actors {
 // Each part is thread-safe by itself.
 struct UnitParts {
   // policy: of the buffers of its passes. accounts: of all units. weight: of its computing beside that of other units.
-  UnitParts(UnitId unit, std::string model_name, std::shared_ptr<engine::MemoryPolicy> policy,
-            std::shared_ptr<const WorkClock> clock, std::shared_ptr<ServedAccounts> accounts, double weight)
+  UnitParts(UnitId unit, std::string model_name, std::vector<std::string> aliases,
+            std::shared_ptr<engine::MemoryPolicy> policy, std::shared_ptr<const WorkClock> clock,
+            std::shared_ptr<ServedAccounts> accounts, double weight)
       : id(unit),
         source{.unit = unit, .weight = weight},
         memory_policy(std::move(policy)),
         work(std::move(clock)),
-        model(std::move(model_name)),
+        model(std::move(model_name), std::move(aliases)),
         shares(std::make_shared<ComputeShares>(std::move(accounts), weight)) {}
 
   // How long its work has waited with nothing done; 0 while it has none, and until its model is loaded. Takes no lock

@@ -151,7 +151,10 @@ void print_receipt(const std::string& label, const client::Receipt& receipt) {
 void explain_first_word(const client::Client& client, const config::RunOptions& options, const config::Given& given) {
   if (given.arguments.size() < 2 || options.ids || !options.model_name.empty()) return;
   std::vector<std::string> served;
-  for (const client::Health::Model& model : client.server().health.models) served.push_back(model.name);
+  for (const client::Health::Model& model : client.server().health.models) {
+    served.push_back(model.name);
+    served.insert(served.end(), model.aliases.begin(), model.aliases.end());
+  }
   const std::string& word = given.arguments.front();
   if (!looks_like_model(word, served)) return;
   const bool is_served = std::ranges::find(served, word) != served.end();

@@ -140,9 +140,13 @@ class Checker {
   Status check_model(const actors::ModelSource& source, std::uint64_t memory) {
     const actors::CatalogEntry entry = actors::describe(source);
     if (entry.problem) return *entry.problem;
-    if (std::ranges::find(names_, entry.name) != names_.end())
-      return Error{ErrorCode::bad_config,
-                   fmt::format("two models are called \"{}\"; give {} another name", entry.name, source.path)};
+    for (const std::string& name : actors::names_of(entry)) {
+      if (std::ranges::find(taken_, name) != taken_.end())
+        return Error{ErrorCode::bad_config,
+                     fmt::format("two models are called \"{}\", or one twice; give {} another name",
+                                 Printable(name).text(), source.path)};
+      taken_.push_back(name);
+    }
     names_.push_back(entry.name);
     // What is free now says nothing of the start: a server that runs may hold it.
     const std::uint64_t known = source.load.memory != 0 ? source.load.memory : memory;
@@ -219,6 +223,7 @@ class Checker {
   const config::Given& given_;
   std::optional<ipc::TenantRules> rules_;
   std::vector<std::string> names_;     // of models
+  std::vector<std::string> taken_;     // those, and their aliases
   std::optional<std::uint64_t> left_;  // of the memory that several models share, after those that were judged
   std::string remarks_;                // lines below the summary
   ServeCheck found_;

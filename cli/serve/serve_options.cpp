@@ -238,12 +238,29 @@ Result<std::vector<config::ModelTable>> model_tables(const config::ServeOptions&
   return tables;
 }
 
-// Options that belong to one model are the first one's: --alias, --draft, --chat-template and --tool-format.
+// A format of calls by its name, which a flag, a variable or a table gives.
+Status check_tool_format(const std::string& name) {
+  if (name.empty() || engine::chat::find_tool_format(name) != nullptr) return Ok{};
+  return Error{
+      ErrorCode::bad_config,
+      fmt::format("tool-format: there is no format '{}'; `troupe tools formats` lists them", Printable(name).text())};
+}
+
+// The names that --alias gives; empty: it is not set.
+Result<std::vector<std::string>> alias_names(const config::ServeOptions& options) {
+  if (options.alias.empty()) return std::vector<std::string>();
+  auto names = config::parse_names(options.alias);
+  if (!names) return Error{ErrorCode::invalid_argument, "--alias: " + names.error().message};
+  return names;
+}
+
+// Options that belong to one model are the first one's: --alias (of which `names` are), --draft and --chat-template.
 // problem: is set where the chat template cannot be used.
 actors::ModelSource model_source(const config::ModelTable& table, bool is_first, const config::ServeOptions& options,
-                                 const config::Given& given, const engine::LoadOptions& load,
-                                 std::optional<Error>& problem) {
-  actors::ModelSource source{.path = table.path, .name = table.name, .draft_path = table.draft, .load = load};
+                                 const std::vector<std::string>& names, const config::Given& given,
+                                 const engine::LoadOptions& load, std::optional<Error>& problem) {
+  actors::ModelSource source{
+      .path = table.path, .name = table.name, .aliases = table.aliases, .draft_path = table.draft, .load = load};
   source.weight = table.weight;
   source.pinned = table.pinned;
   source.load.memory = table.memory.count;
@@ -259,7 +276,10 @@ actors::ModelSource model_source(const config::ModelTable& table, bool is_first,
     const auto take = [&](std::string& value, const std::string& option, std::string_view name) {
       if (!option.empty() && (value.empty() || beats_file(given, name))) value = option;
     };
-    take(source.name, options.alias, "alias");
+    if (!names.empty() && (source.name.empty() || beats_file(given, "alias"))) {
+      source.name = names.front();
+      if (names.size() > 1) source.aliases.assign(names.begin() + 1, names.end());
+    }
     take(source.draft_path, options.draft, "draft");
     take(chat_template, options.chat_template, "chat-template");
   }
@@ -270,13 +290,12 @@ actors::ModelSource model_source(const config::ModelTable& table, bool is_first,
     problem = Error{choice.error().code, fmt::format("{}:{}: {}", given.file, table.line, choice.error().message)};
   else
     problem = choice.error();
-  if (is_first && !options.tool_format.empty()) {
-    source.chat_template.tool_format = options.tool_format;
-    if (engine::chat::find_tool_format(options.tool_format) == nullptr)
-      problem = config::bad_value(given, "tool-format",
-                                  fmt::format("there is no format '{}'; `troupe tools formats` lists them",
-                                              Printable(options.tool_format).text()));
-  }
+  const bool says_table = !table.tool_format.empty() && !beats_file(given, "tool-format");
+  source.chat_template.tool_format = says_table ? table.tool_format : options.tool_format;
+  if (const Status known = check_tool_format(source.chat_template.tool_format); !known)
+    problem = says_table ? Error{ErrorCode::bad_config,
+                                 fmt::format("{}:{}: {}", given.file, table.line, known.error().message)}
+                         : config::bad_value(given, "tool-format", known.error().message.substr(13));
   return source;
 }
 
@@ -284,8 +303,8 @@ actors::ModelSource model_source(const config::ModelTable& table, bool is_first,
 
 Result<actors::GatewayOptions> gateway_options(const config::ServeOptions& options, const config::Given& given,
                                                std::vector<std::string>* problems) {
-  if (const std::string problem = problem_of_model_name(options.alias); !problem.empty())
-    return Error{ErrorCode::invalid_argument, "--alias: " + problem};
+  const auto names = alias_names(options);
+  if (!names) return names.error();
   const auto load = load_options(options, given);
   if (!load) return load.error();
   const auto tables = model_tables(options, given);
@@ -300,7 +319,7 @@ Result<actors::GatewayOptions> gateway_options(const config::ServeOptions& optio
   gateway.predict = config::answer_length(options.predict);
   for (const config::ModelTable& table : *tables) {
     std::optional<Error> problem;
-    gateway.models.push_back(model_source(table, gateway.models.empty(), options, given, *load, problem));
+    gateway.models.push_back(model_source(table, gateway.models.empty(), options, *names, given, *load, problem));
     if (problem && problems == nullptr) return *problem;
     if (problem) problems->push_back(problem->message);
   }
@@ -322,8 +341,11 @@ Result<actors::GatewayOptions> gateway_options(const config::ServeOptions& optio
 Result<actors::ModelRequest> model_request(const config::ModelTable& table) {
   auto chat_template = read_chat_template(table.chat_template);
   if (!chat_template) return chat_template.error();
+  if (const Status known = check_tool_format(table.tool_format); !known) return known.error();
+  chat_template->tool_format = table.tool_format;
   actors::ModelRequest request{.path = table.path,
                                .name = table.name,
+                               .aliases = table.aliases,
                                .draft_path = table.draft,
                                .chat_template = *std::move(chat_template),
                                .memory = table.memory.count,

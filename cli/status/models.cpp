@@ -37,6 +37,12 @@ Error misused(const std::string& what) {
           what + "; it is one of: ls, load [NAME=]FILE [KEY=VALUE...], unload NAME, info [NAME]"};
 }
 
+std::string listed_names(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& each : names) text += (text.empty() ? "" : ", ") + Printable(each).text();
+  return text;
+}
+
 std::string list_text(const client::ServerStatus& status) {
   std::size_t width = 4;
   for (const client::Health::Model& each : status.health.models) width = std::max(width, each.name.size());
@@ -51,6 +57,7 @@ std::string list_text(const client::ServerStatus& status) {
                         is_loaded ? human_bytes(use.weight_bytes) : "-", is_loaded ? human_bytes(use.kv_bytes) : "-",
                         use.requests_waiting + use.requests_running + use.requests_parked,
                         Printable(state_of(model), kMaxMessageBytes).text(), i == 0 ? " (default)" : "");
+    if (!model.aliases.empty()) text.insert(text.size() - 1, "; also " + listed_names(model.aliases));
   }
   return text;
 }
@@ -69,6 +76,7 @@ std::string info_text(const client::ModelDescription& model) {
   const auto id = [](const std::optional<TokenId>& token) { return token ? std::to_string(*token) : "none"; };
   return aligned(
       {{"name", Printable(model.name).text()},
+       {"aliases", model.aliases.empty() ? "none" : listed_names(model.aliases)},
        {"family", Printable(model.family).text()},
        {"parameters", human_count(model.num_parameters)},
        {"weights", Printable(model.weight_types).text()},
@@ -84,7 +92,9 @@ std::string info_text(const client::ModelDescription& model) {
 Result<int> info(client::Client& client, const std::string& name, bool json) {
   const auto models = client.models();
   if (!models) return models.error();
-  const auto found = name.empty() ? models->begin() : std::ranges::find(*models, name, &client::ModelDescription::name);
+  const auto found = std::ranges::find_if(*models, [&](const client::ModelDescription& each) {
+    return name.empty() || each.name == name || std::ranges::find(each.aliases, name) != each.aliases.end();
+  });
   if (found == models->end())
     return Error{ErrorCode::invalid_argument,
                  name.empty()
@@ -115,7 +125,9 @@ Result<client::ModelRequest> to_request(std::span<const std::string> words) {
                                .kv_type = table->kv_type == "q8_0" ? "int8" : table->kv_type,
                                .memory = table->memory.count,
                                .pinned = table->pinned,
-                               .weight = table->weight};
+                               .weight = table->weight,
+                               .aliases = table->aliases,
+                               .tool_format = table->tool_format};
   if (!table->draft.empty()) request.draft = std::filesystem::absolute(table->draft).lexically_normal().string();
   if (table->ctx_size) request.ctx_size = static_cast<std::uint32_t>(*table->ctx_size);
   if (table->predict) request.predict = config::answer_length(*table->predict);

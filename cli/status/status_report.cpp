@@ -154,6 +154,7 @@ std::pair<std::string, std::string> line_of(const Metric& metric) {
 
 ordered_json description_json(const client::ModelDescription& m) {
   return {{"name", m.name},
+          {"aliases", m.aliases},
           {"family", m.family},
           {"weight_types", m.weight_types},
           {"num_parameters", m.num_parameters},
@@ -171,6 +172,7 @@ ordered_json health_json(const client::ServerStatus& s) {
   ordered_json health = ordered_json::array();
   for (const client::Health::Model& m : s.health.models)
     health.push_back({{"name", m.name},
+                      {"aliases", m.aliases},
                       {"readiness", name_of(client::Health{.readiness = m.readiness, .stalled = m.stalled})},
                       {"load_fraction", m.load_fraction},
                       {"problem", m.problem}});

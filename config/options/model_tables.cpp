@@ -19,16 +19,40 @@ constexpr std::string_view kKvTypes[] = {"f16", "f32", "int8", "q8_0"};
 const TableKey<ModelTable> kModelKeys[] = {
     {"path", &ModelTable::path},
     {"name", &ModelTable::name},
+    {"aliases", &ModelTable::aliases},
     {"ctx-size", &ModelTable::ctx_size, 0, kMaxContext},
     {"kv-type", &ModelTable::kv_type},
     {"kv-blocks", &ModelTable::kv_blocks, 0, kMaxBlocks},
     {"predict", &ModelTable::predict, -1, kMaxContext},
     {"chat-template", &ModelTable::chat_template},
+    {"tool-format", &ModelTable::tool_format},
     {"draft", &ModelTable::draft},
     {"memory", &ModelTable::memory, 0, kMaxBytes},
     {"weight", &ModelTable::weight, kMinModelWeight, kMaxModelWeight},
     {"pinned", &ModelTable::pinned},
 };
+
+// All that clients may call this model.
+std::vector<std::string> names_of(const ModelTable& model) {
+  std::vector<std::string> names = model.aliases;
+  if (!model.name.empty()) names.insert(names.begin(), model.name);
+  return names;
+}
+
+// What is wrong with the names of one model; empty: nothing.
+std::string problem_of_names(const std::vector<std::string>& names) {
+  for (auto name = names.begin(); name != names.end(); ++name) {
+    if (name->empty()) return "a name is empty";
+    if (std::string problem = problem_of_model_name(*name); !problem.empty()) return problem;
+    if (std::find(names.begin(), name, *name) != name) return fmt::format("'{}' is there twice", *name);
+  }
+  return {};
+}
+
+std::string too_many_aliases(std::size_t number) {
+  return number <= kMaxModelAliases ? std::string()
+                                    : fmt::format("{} aliases; a model has at most {}", number, kMaxModelAliases);
+}
 
 // What is wrong with the last table beside those before it; empty: nothing.
 std::string problem_of(std::span<const ModelTable> tables) {
@@ -38,9 +62,13 @@ std::string problem_of(std::span<const ModelTable> tables) {
     return fmt::format("kv-type is '{}'; it may be {}", last.kv_type, fmt::join(kKvTypes, ", "));
   if (last.predict == 0) return "predict is 0; an answer has at least one token, and -1 is no limit";
   if (std::string problem = problem_of_model_name(last.name); !problem.empty()) return "name: " + problem;
+  if (std::string problem = too_many_aliases(last.aliases.size()); !problem.empty()) return problem;
+  const std::vector<std::string> names = names_of(last);
+  if (std::string problem = problem_of_names(names); !problem.empty()) return "aliases: " + problem;
   for (const ModelTable& other : tables.first(tables.size() - 1))
-    if (!last.name.empty() && other.name == last.name)
-      return fmt::format("the model in line {} has the name {}, too; choose another name", other.line, other.name);
+    for (const std::string& taken : names_of(other))
+      if (std::ranges::find(names, taken) != names.end())
+        return fmt::format("the model in line {} has the name {}, too; choose another name", other.line, taken);
   return {};
 }
 
@@ -57,6 +85,19 @@ Result<std::vector<ModelTable>> to_model_tables(std::span<const Table> tables) {
     if (const std::string problem = problem_of(models); !problem.empty()) return error_in_line(table.line, problem);
   }
   return models;
+}
+
+Result<std::vector<std::string>> parse_names(std::string_view list) {
+  std::vector<std::string> names;
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    names.emplace_back(list.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  std::string problem = problem_of_names(names);
+  if (problem.empty()) problem = too_many_aliases(names.size() - 1);
+  if (!problem.empty()) return Error{ErrorCode::invalid_argument, problem};
+  return names;
 }
 
 Result<ModelTable> parse_model(const std::string& text) {
@@ -90,6 +131,12 @@ Result<ModelTable> parse_model(std::span<const std::string> words) {
     if (const auto number = parse_integer(text)) values.emplace_back(*number);
     if (const auto number = parse_number(text)) values.emplace_back(*number);
     if (const auto value = parse_switch(text)) values.emplace_back(*value);
+    if (word.substr(0, equals) == "aliases") {
+      auto names = parse_names(text);
+      if (!names) return wrong("aliases: " + names.error().message);
+      model->aliases = *std::move(names);
+      continue;
+    }
     Status read = Ok{};
     for (const TableEntry::Scalar& value : values) {
       const Table table{0, {{word.substr(0, equals), 0, false, {value}}}};

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "config/options/bytes.h"
@@ -14,6 +15,7 @@
 namespace troupe::config {
 
 inline constexpr std::size_t kMaxModelTables = 64;
+inline constexpr std::size_t kMaxModelAliases = 16;  // of one model
 inline constexpr double kMinModelWeight = 0.001, kMaxModelWeight = 1000;
 
 struct ModelTable {
@@ -21,11 +23,13 @@ struct ModelTable {
 
   std::string path{};
   std::string name{};                       // what clients call it; empty: the name in its file
+  std::vector<std::string> aliases{};       // other names that clients may call it by
   std::optional<std::int64_t> ctx_size{};   // what is absent is as the option of that name says
   std::string kv_type{};                    // likewise if empty
   std::optional<std::int64_t> kv_blocks{};  // likewise
   std::optional<std::int64_t> predict{};    // likewise
   std::string chat_template{};              // likewise
+  std::string tool_format{};                // likewise
   std::string draft{};                      // a draft model; empty: none
   Bytes memory{};                           // of --memory, for this model; 0: what it needs and a share of the rest
   double weight = 1;                        // of its computing, in the shares of its tenants
@@ -33,8 +37,12 @@ struct ModelTable {
 };
 
 // The models of these tables, in their order: the first is the default. Error: bad_config, "LINE: WHY": an unknown key
-// (with the nearest name), a value of the wrong type or out of range, a table without a path, two of one name.
+// (with the nearest name), a value of the wrong type or out of range, a table without a path, two of one name or alias.
 [[nodiscard]] Result<std::vector<ModelTable>> to_model_tables(std::span<const Table> tables);
+
+// The names of one model in a list with commas between them. Error: invalid_argument: one is empty, none that a client
+// can ask for, or there twice; there are more than kMaxModelAliases behind the first.
+[[nodiscard]] Result<std::vector<std::string>> parse_names(std::string_view list);
 
 // A value of -m: "PATH" or "NAME=PATH". What stands before the first = is a name if it has no slash: ./a=b.gguf is a
 // path. Error: invalid_argument: an empty path or name, a name that no client can ask for.

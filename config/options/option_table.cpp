@@ -74,7 +74,7 @@ std::span<const Option> option_table() {
       {&SpeculationOptions::spec_draft_p_min, "spec-draft-p-min", "--draft-p-min", kModel, "P", within(-1, 1),
        "a draft model's draft ends before a token of lower probability; -1: 0", kPerRequest},
       {&ToolFormatOptions::tool_format, "tool-format", "", kModel, "NAME", kAny,
-       "how the model writes calls of tools, by its name in `troupe tools formats`; none: as its chat template says"},
+       "how the models write calls of tools, by its name in `troupe tools formats`; none: as the chat template says"},
       {&ServerOptions::chat_template, "chat-template", "--chat-template-file", kModel, "TEMPLATE", kAny,
        "what makes prompts of messages, in Jinja: a file, a name of docs/chat.md, or of a template in the model's "
        "file; "
@@ -116,8 +116,9 @@ std::span<const Option> option_table() {
       {&SocketOptions::no_strict_modes, "no-strict-modes", "", kServer, "", kAny,
        "warn where other users could put another server in the socket's place (a directory that they can write to, a "
        "server of an unexpected user), instead of refusing it"},
-      {&ServerOptions::alias, "alias", "-a --served-model-name", kServer, "NAME", kAny,
-       "the name that clients call the model; none: the one in the file"},
+      {&ServerOptions::alias, "alias", "-a --served-model-name", kServer, "NAME,...", kAny,
+       "the name that clients call the first model, and further ones that they may call it by; none: the one in the "
+       "file"},
       // Not the same key as `alias`: clients read the server's configuration file too, and may talk to another server.
       {&ModelNameOptions::model_name, "model-name", "-a --alias --served-model-name", kServer, "NAME", kAny,
        "the model to ask for, by the server's name for it; none: the one that the server has"},

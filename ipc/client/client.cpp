@@ -296,6 +296,8 @@ Result<Health::Model> Client::load_model(const ModelRequest& request) {
   body.set_pinned(request.pinned);
   body.set_weight(request.weight);
   if (request.predict) body.set_predict(*request.predict);
+  body.mutable_aliases()->Add(request.aliases.begin(), request.aliases.end());
+  body.set_tool_format(request.tool_format);
   return impl_->change_model(frame, body);
 }
 

@@ -314,6 +314,7 @@ struct Health {
     double load_fraction = 0;                  ///< 0 to 1
     bool stalled = false;                      ///< work for it waits, and no step of it has ended for too long
     std::string problem{};                     ///< why it failed
+    std::vector<std::string> aliases{};        ///< other names for Request::model
   };
   Readiness readiness = Readiness::loading;  ///< ready while any model is, failed once all have failed
   double load_fraction = 0;                  ///< 0 to 1, of the default model
@@ -335,6 +336,8 @@ struct ModelRequest {
   bool pinned = false;                       ///< never unloaded to make room for another
   double weight = 1;                         ///< of its computing beside other models', 0.001 to 1000
   std::optional<std::uint32_t> predict{};  ///< tokens of an answer where Sampling::max_tokens is absent; 2^32 - 1: any
+  std::vector<std::string> aliases{};      ///< other names for Request::model; at most 16
+  std::string tool_format{};               ///< how it writes calls of tools, by name; empty: as its chat template says
 };
 
 /// The server's answer to Hello.
@@ -374,6 +377,7 @@ struct ModelDescription {
   std::string reasoning_close{};         ///< ends it
   bool begins_reasoning = false;  ///< its template ends a prompt within reasoning, if its variables say nothing else
   std::string tool_format{};      ///< how it writes calls of tools, by name; empty without a chat template
+  std::vector<std::string> aliases{};  ///< other names for Request::model
 };
 
 /// The server's memory of one kind.

@@ -347,7 +347,8 @@ Health::Model to_model_health(const v1::Health::Model& model) {
           .readiness = to_readiness(model.readiness()),
           .load_fraction = model.load_fraction(),
           .stalled = model.stalled(),
-          .problem = model.problem()};
+          .problem = model.problem(),
+          .aliases = {model.aliases().begin(), model.aliases().end()}};
 }
 
 ServerInfo to_info(const v1::Welcome& welcome) {
@@ -439,6 +440,7 @@ std::vector<ModelDescription> to_models(const v1::Models& in) {
     out.begins_reasoning = model.begins_reasoning();
     out.kv_bytes_per_token = model.kv_bytes_per_token();
     out.numerics_id = model.numerics_id();
+    out.aliases.assign(model.aliases().begin(), model.aliases().end());
   }
   return models;
 }

@@ -513,6 +513,7 @@ v1::Health to_health(actors::Readiness readiness, double load_fraction, bool sta
 v1::Health::Model to_model_health(const actors::ModelHealth& health, bool for_owner) {
   v1::Health::Model model;
   model.set_name(valid_utf8(health.name));
+  for (const std::string& each : health.aliases) model.add_aliases(valid_utf8(each));
   model.set_readiness(to_wire<v1::Readiness>(health.readiness));
   model.set_load_fraction(health.load_fraction);
   model.set_stalled(health.stalled);
@@ -526,6 +527,7 @@ v1::ServerFrame to_frame(std::uint64_t stream, const std::vector<actors::ModelDe
   for (const actors::ModelDescription& model : models) {
     v1::Models::Model& out = *frame.mutable_models()->add_models();
     out.set_name(valid_utf8(model.name));
+    for (const std::string& each : model.aliases) out.add_aliases(valid_utf8(each));
     out.set_family(valid_utf8(model.info.family));
     out.set_num_parameters(model.info.num_parameters);
     out.set_weight_types(model.info.weight_types);
@@ -560,14 +562,28 @@ std::variant<actors::ModelRequest, Refusal> to_model_request(v1::LoadModel& aske
   }
   if (std::string problem = problem_of_model_name(asked.name()); !problem.empty())
     return scheduler::invalid("name", std::move(problem));
+  if (static_cast<std::size_t>(asked.aliases_size()) > config::kMaxModelAliases)
+    return scheduler::invalid(
+        "aliases", fmt::format("{} aliases; a model has at most {}", asked.aliases_size(), config::kMaxModelAliases));
+  for (const std::string& each : asked.aliases()) {
+    if (each.empty()) return scheduler::invalid("aliases", "a name is empty");
+    if (std::string problem = problem_of_model_name(each); !problem.empty())
+      return scheduler::invalid("aliases", std::move(problem));
+  }
   request.path = std::move(*asked.mutable_path());
   request.name = std::move(*asked.mutable_name());
+  request.aliases.assign(asked.aliases().begin(), asked.aliases().end());
   request.draft_path = std::move(*asked.mutable_draft());
   request.chat_template.source = std::move(*asked.mutable_chat_template_source());
   request.chat_template.name = std::move(*asked.mutable_chat_template());
   if (const auto ours = engine::chat::find_builtin_template(request.chat_template.name);
       ours && request.chat_template.source.empty())
     request.chat_template.source = *ours;
+  request.chat_template.tool_format = std::move(*asked.mutable_tool_format());
+  if (const std::string& format = request.chat_template.tool_format;
+      !format.empty() && engine::chat::find_tool_format(format) == nullptr)
+    return scheduler::invalid("tool_format", fmt::format("there is no format '{}'; `troupe tools formats` lists them",
+                                                         Printable(format).text()));
   if (asked.has_ctx_size()) request.context = asked.ctx_size();
   if (asked.has_kv_blocks()) request.num_blocks = asked.kv_blocks();
   if (const std::string& type = asked.kv_type(); !type.empty()) {

@@ -42,6 +42,17 @@ std::string_view readiness_name(actors::Readiness readiness) {
   return "";
 }
 
+// Behind the last row one for each alias of its model: clients look for the name that they were given.
+void add_aliases(const std::vector<std::string>& aliases, std::vector<api::ListedModel>& all) {
+  api::ListedModel row = all.back();
+  row.alias_of = row.name;
+  for (const std::string& each : aliases) all.back().aliases.push_back(valid_utf8(each));
+  for (const std::string& each : aliases) {
+    row.name = valid_utf8(each);
+    all.push_back(row);
+  }
+}
+
 // All models: first those that are loaded.
 std::vector<api::ListedModel> listed_models(const actors::Gateway& gateway) {
   std::vector<actors::ModelHealth> health = gateway.health();
@@ -58,9 +69,11 @@ std::vector<api::ListedModel> listed_models(const actors::Gateway& gateway) {
     if (row.has_chat_template) row.tool_format = served->tool_form().format->name;
     if (served) row.likely_template = served->likely_chat_template();
     const auto own = std::ranges::find(health, model.name, &actors::ModelHealth::name);
-    if (own == health.end()) continue;
-    row.readiness = readiness_name(own->readiness);
-    health.erase(own);
+    if (own != health.end()) {
+      row.readiness = readiness_name(own->readiness);
+      health.erase(own);
+    }
+    add_aliases(model.aliases, all);
   }
   for (const actors::ModelHealth& each : health) {
     api::ListedModel& row = all.emplace_back();
@@ -68,6 +81,7 @@ std::vector<api::ListedModel> listed_models(const actors::Gateway& gateway) {
     row.readiness = readiness_name(each.readiness);
     row.load_fraction = each.load_fraction;
     row.is_loaded = false;
+    add_aliases(each.aliases, all);
   }
   return all;
 }

@@ -32,10 +32,11 @@ constexpr std::chrono::milliseconds kLineInterval{1000};
 // A request that waits for the model looks for it this often.
 constexpr std::chrono::milliseconds kLoadInterval{50};
 
-// Whether the model of this name is loading; an empty one: the default model.
+// Whether the model of this name or alias is loading; an empty one: the default model.
 bool is_loading(const actors::Gateway& gateway, const std::string& name) {
   for (const actors::ModelHealth& each : gateway.health())
-    if (name.empty() || each.name == name) return each.readiness == actors::Readiness::loading;
+    if (name.empty() || each.name == name || std::ranges::find(each.aliases, name) != each.aliases.end())
+      return each.readiness == actors::Readiness::loading;
   return false;
 }
 

@@ -2,17 +2,12 @@
 
 #include <utility>
 
+#include "engine/chat/tools/call_id.h"
+
 namespace troupe::ipc {
 
 std::string call_id(std::uint64_t seed, std::uint32_t choice, std::uint64_t call) {
-  constexpr std::string_view kDigits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-  std::uint64_t hash = seed + (choice * 0x10001ull + call + 1) * 0x9E3779B97F4A7C15ull;
-  hash = (hash ^ (hash >> 30)) * 0xBF58476D1CE4E5B9ull;
-  hash = (hash ^ (hash >> 27)) * 0x94D049BB133111EBull;
-  hash ^= hash >> 31;
-  std::string id;
-  for (int i = 0; i < 9; ++i, hash /= kDigits.size()) id += kDigits[hash % kDigits.size()];
-  return id;
+  return engine::chat::call_id(seed + (choice * 0x10001ull + call + 1) * 0x9E3779B97F4A7C15ull);
 }
 
 std::vector<AnswerPiece> CallReader::push(std::string_view content) {

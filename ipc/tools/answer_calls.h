@@ -28,8 +28,8 @@ struct AnswerPiece {
   std::optional<CallText> call{};  // then there is no content
 };
 
-// Nine letters and digits, which is what the templates of some models (Mistral) take. The same for the same seed, so
-// that a request that is sent again has the same answer.
+// An id of engine::chat::kCallIdBytes. The same for the same seed, so that a request that is sent again has the same
+// answer.
 [[nodiscard]] std::string call_id(std::uint64_t seed, std::uint32_t choice, std::uint64_t call);
 
 // Reads the content of one choice, which stands behind its reasoning. Not thread-safe.

@@ -18,7 +18,8 @@ using api::JsonWriter;
 using engine::chat::ToolSet;
 using scheduler::Refusal;
 
-std::optional<Refusal> take_tools(actors::Request& request, std::string list, ToolChoice choice) {
+std::optional<Refusal> take_tools(actors::Request& request, std::string list, ToolChoice choice,
+                                  std::span<const std::string> places) {
   if (list.empty() || list == "[]") {
     if (!choice.use.must_call) return std::nullopt;
     return scheduler::invalid("tool_choice", "tool_choice demands a call, and there are no tools");
@@ -31,7 +32,7 @@ std::optional<Refusal> take_tools(actors::Request& request, std::string list, To
     return refusal;
   }
   const auto parsed = engine::chat::parse_json(list);
-  auto set = parsed ? ToolSet::make(*parsed) : Result<ToolSet>(parsed.error());
+  auto set = parsed ? ToolSet::make(*parsed, places) : Result<ToolSet>(parsed.error());
   if (!set) return scheduler::invalid("tools", set.error().message);
   if (!choice.use.name.empty() && !set->has(choice.use.name))
     return scheduler::invalid("tool_choice", fmt::format("tool_choice names '{}', which is none of the tools",

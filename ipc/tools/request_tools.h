@@ -21,10 +21,10 @@ struct ToolChoice {
   actors::ToolUse use{};  // without a set
 };
 
-// Gives a request for an answer to a conversation its tools. list: a JSON list; "" and "[]": none. A refusal's field is
-// tools or tool_choice. O(list).
+// Gives a request for an answer to a conversation its tools. list: a JSON list; "" and "[]": none. places: what a
+// refusal calls each entry; empty: tools[0] and so on. A refusal's field is tools or tool_choice. O(list).
 [[nodiscard]] std::optional<scheduler::Refusal> take_tools(actors::Request& request, std::string list,
-                                                           ToolChoice choice);
+                                                           ToolChoice choice, std::span<const std::string> places = {});
 
 // A tool in words of its own.
 struct OfferedTool {

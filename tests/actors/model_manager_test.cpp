@@ -576,6 +576,46 @@ TEST_CASE("models: a load that cannot be is refused with the reason, and leaves 
   CHECK_THAT(refused(source("late")), Catch::Contains("shutting down"));
 }
 
+TEST_CASE("models: one with several names is found, asked and unloaded by each, and no other gets one of them") {
+  Machine machine;
+  machine.add(kTales, "tales");
+  machine.run();
+  ModelSource several = source("one");
+  several.aliases = {"two", "three"};
+  Wish loaded;
+  machine.load(several, loaded.callback());
+  machine.run_now();
+  REQUIRE(loaded.health);
+  CHECK(loaded.health->name == "one");
+  CHECK(loaded.health->aliases == several.aliases);
+  for (const char* name : {"one", "two", "three"}) CHECK(machine.models.find(name)->name() == "one");
+  CHECK(machine.models.find("four") == nullptr);
+  CHECK(machine.models.names() == std::vector<std::string>{"tales", "one"});
+  CHECK(machine.models.all_names() == std::vector<std::string>{"tales", "one", "two", "three"});
+
+  const auto refused = [&](const std::string& name, const std::vector<std::string>& aliases) {
+    ModelSource wanted = source(name);
+    wanted.aliases = aliases;
+    Wish wish;
+    machine.load(std::move(wanted), wish.callback());
+    machine.run_now();
+    REQUIRE(wish.refused);
+    CHECK(wish.refused->outcome == Outcome::invalid_argument);
+    return wish.refused->field + ": " + wish.refused->message;
+  };
+  CHECK_THAT(refused("two", {}), Catch::StartsWith("name: there is a model \"two\" already"));
+  CHECK_THAT(refused("new", {"three"}), Catch::StartsWith("aliases: there is a model \"three\" already"));
+  CHECK_THAT(refused("new", {"newer", "tales"}), Catch::StartsWith("aliases: there is a model \"tales\" already"));
+  CHECK_THAT(refused("new", {"new"}), Catch::StartsWith("aliases: the name \"new\" is there twice"));
+
+  Wish unloaded;
+  machine.models.unload("three", std::chrono::seconds(30), unloaded.callback());
+  machine.run_now();
+  REQUIRE(unloaded.health);
+  CHECK(unloaded.health->name == "one");
+  CHECK(machine.models.find("two") == nullptr);
+}
+
 TEST_CASE("models: the last one that is served stays, also while others are unloaded or could not be loaded") {
   Machine machine;
   machine.add(kTales, "first");

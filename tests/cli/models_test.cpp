@@ -64,6 +64,45 @@ TEST_CASE("a [[model]] table for each model; one that cannot be loaded is named,
   CHECK_THAT(stopped.err, Contains("not served, for what is said above: lost"));
 }
 
+TEST_CASE("serve -a one,two: a model is asked by any of its names") {
+  ServerProcess server({"-m", kTales, "-m", "other=" + kTales, "-c", "256", "-a", "one,two"});
+  for (const char* name : {"one", "two", "other"}) CHECK(ask(server, name).out == kAnswer);
+  CHECK_THAT(ask(server, "three").err, Contains("this server has \"one\", \"two\", \"other\""));
+  const json info = json::parse(server.call({"model", "info", "two", "--json"}).out);
+  CHECK(info["name"] == "one");
+  CHECK(info["aliases"] == json{"two"});
+  CHECK_THAT(server.call({"model", "ls"}).out, Contains("one ") && Contains("(default); also two\n"));
+  const json status = json::parse(server.call({"status", "--json"}).out);
+  CHECK(status["model_health"][0]["aliases"] == json{"two"});
+  CHECK(server.call({"model", "unload", "two"}).out == "unloaded one\n");
+  CHECK_THAT(ask(server, "two").err, Contains("there is no model \"two\" here"));
+  CHECK(server.stop().code == 0);
+}
+
+TEST_CASE("aliases and formats of calls in a [[model]] table; names that two models have are refused") {
+  TempFolder folder;
+  const std::string table = "ctx-size = 256\n[[model]]\npath = \"" + kTales + "\"\n";
+  const std::string config =
+      folder.write("t.toml", table + "aliases = [\"gpt\"]\nchat-template = \"chatml\"\ntool-format = \"glm-4\"\n");
+  ServerProcess server({"--config", config});
+  CHECK(ask(server, "gpt").out == kAnswer);
+  CHECK(json::parse(server.call({"model", "info", "--json"}).out)["tool_format"] == "glm-4");
+  CHECK(server.stop().code == 0);
+
+  const auto not_served = [&](const std::string& text) {
+    const Finished finished = invoke({"serve", "--config", folder.write("u.toml", text)});
+    CHECK(finished.code != 0);
+    return finished.err;
+  };
+  // The first one's name is that in its file.
+  CHECK_THAT(
+      not_served(table + "[[model]]\npath = \"" + kTales + "\"\nname = \"x\"\naliases = [\"troupe tales 5M\"]\n"),
+      Contains("are both called \"troupe tales 5M\"; give one another name"));
+  CHECK_THAT(not_served(table + "tool-format = \"nope\"\n"),
+             Contains("u.toml:2: tool-format: there is no format 'nope'"));
+  CHECK_THAT(invoke({"serve", "-m", kTales, "-a", "x,y,x"}).err, Contains("--alias: 'x' is there twice"));
+}
+
 TEST_CASE("a server whose models all cannot be loaded, or have one name, does not start") {
   const Finished missing = invoke({"serve", "-m", "/nowhere/a.gguf", "-m", "/nowhere/b.gguf"});
   CHECK(missing.code == 66);

@@ -33,11 +33,13 @@ const std::string kTwo = R"(threads = 2
 [[model]]
 path = "/models/llama.gguf"
 name = "llama3"
+aliases = ["gpt-4o-mini", "l3"]
 ctx-size = 8192
 kv-type = "int8"
 kv-blocks = 512
 predict = 400
 chat-template = "chatml"
+tool-format = "hermes"
 draft = "/models/small.gguf"
 memory = "8GiB"
 weight = 2.5
@@ -59,6 +61,8 @@ TEST_CASE("models: a table for each, in their order, with every key") {
   CHECK(first.line == 3);
   CHECK(first.path == "/models/llama.gguf");
   CHECK(first.name == "llama3");
+  CHECK(first.aliases == std::vector<std::string>{"gpt-4o-mini", "l3"});
+  CHECK(first.tool_format == "hermes");
   CHECK(first.ctx_size == 8192);
   CHECK(first.kv_type == "int8");
   CHECK(first.kv_blocks == 512);
@@ -122,6 +126,17 @@ TEST_CASE("models: a table that cannot be used is an error with its line") {
              Contains("t.toml:4: the model in line 1 has the name x, too"));
   CHECK_THAT(table_error("[[model]]\npath = \"a\"\nname = \"x\\ny\"\n"),
              Contains("is not a name of at most 128 bytes"));
+  const std::string a = "[[model]]\npath = \"a\"\nname = \"x\"\naliases = ";
+  CHECK_THAT(table_error(a + "[\"y\", \"x\"]\n"), Contains("t.toml:1: aliases: 'x' is there twice"));
+  CHECK_THAT(table_error(a + "[\"y\\nz\"]\n"), Contains("aliases: 'y\\nz' is not a name of at most 128 bytes"));
+  CHECK_THAT(table_error(a + "[]\n"), Contains("t.toml:4: aliases takes at least one name"));
+  CHECK_THAT(table_error(a + "[\"y\"]\n[[model]]\npath = \"b\"\nname = \"y\"\n"),
+             Contains("t.toml:5: the model in line 1 has the name y, too; choose another name"));
+  CHECK_THAT(table_error(a + "[\"y\"]\n[[model]]\npath = \"b\"\naliases = [\"z\", \"y\"]\n"),
+             Contains("the model in line 1 has the name y, too"));
+  std::string names;
+  for (std::size_t i = 0; i <= kMaxModelAliases; ++i) names += (i > 0 ? ", \"n" : "\"n") + std::to_string(i) + "\"";
+  CHECK_THAT(table_error(a + "[" + names + "]\n"), Contains("t.toml:1: 17 aliases; a model has at most 16"));
   CHECK_THAT(table_error("[model]\npath = \"a\"\n"), Contains("each begins with a line [[model]]"));
   std::string many;
   for (std::size_t i = 0; i <= kMaxModelTables; ++i) many += "[[model]]\npath = \"a\"\n";
@@ -145,6 +160,32 @@ TEST_CASE("models: -m names a model before the first =, unless a slash comes fir
   }
 }
 
+TEST_CASE("models: a list of names has each of them once") {
+  CHECK(*parse_names("one") == std::vector<std::string>{"one"});
+  CHECK(*parse_names("one,two,a b") == std::vector<std::string>{"one", "two", "a b"});
+  const auto error_of = [](const std::string& list) {
+    const auto names = parse_names(list);
+    REQUIRE_FALSE(names);
+    return names.error().message;
+  };
+  CHECK(error_of("one,,two") == "a name is empty");
+  CHECK(error_of("one,") == "a name is empty");
+  CHECK(error_of("one,two,one") == "'one' is there twice");
+  CHECK_THAT(error_of("one,t\no"), Contains("is not a name of at most 128 bytes"));
+  std::string many = "n";
+  for (std::size_t i = 0; i <= kMaxModelAliases; ++i) many += ",n" + std::to_string(i);
+  CHECK(error_of(many) == "17 aliases; a model has at most 16");
+
+  const std::vector<std::string> words = {"a=/a.gguf", "aliases=b,c", "tool-format=hermes"};
+  const auto loaded = parse_model(words);
+  REQUIRE(loaded);
+  CHECK(loaded->aliases == std::vector<std::string>{"b", "c"});
+  CHECK(loaded->tool_format == "hermes");
+  const std::vector<std::string> twice = {"a=/a.gguf", "aliases=b,a"};
+  REQUIRE_FALSE(parse_model(twice));
+  CHECK(parse_model(twice).error().message == "aliases: 'a' is there twice");
+}
+
 TEST_CASE("models: `troupe model --help` names every key that load takes") {
   const auto told = info(Command::model).description;
   std::istringstream table(kTwo.substr(kTwo.find("[[model]]"), kTwo.rfind("[[model]]") - kTwo.find("[[model]]")));
@@ -155,5 +196,5 @@ TEST_CASE("models: `troupe model --help` names every key that load takes") {
     INFO(key);
     CHECK_THAT(std::string(told), Contains(key));
   }
-  CHECK(num_keys == 9);
+  CHECK(num_keys == 11);
 }

@@ -415,6 +415,12 @@ def api_corpus():
         "tokenize": b'\6{"content":"a","with_pieces":true}',
         "detokenize": b'\7{"tokens":[1,2]}',
         "template": b"\x08{" + turns + b',"chat_template_kwargs":{"a":[1,{"b":null}]}}',
+        "custom": b"\0{" + turns + b',"tools":[{"type":"custom","custom":{"name":"c","format":{"type":"text"}}}],'
+                  b'"tool_choice":{"type":"custom","custom":{"name":"c"}}}',
+        "namespace": b'\3{"input":[{"type":"custom_tool_call","call_id":"1","namespace":"n","name":"c","input":"a"},'
+                     b'{"type":"custom_tool_call_output","call_id":"1","output":"b"}],"tools":[{"type":"namespace",'
+                     b'"name":"n","description":"d","tools":[{"type":"function","name":"f","strict":false},'
+                     b'{"type":"custom","name":"c"}]}],"stream":true}',
         "twice": b'\1{"prompt":"a","prompt":"b"}',
         "deep": b'\1{"prompt":' + b"[" * 40 + b"]" * 40 + b"}",
     }.items():

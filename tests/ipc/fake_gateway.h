@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <functional>
@@ -50,7 +51,9 @@ class FakeGateway final : public actors::Gateway {
   actors::RequestId submit(actors::Request request, std::shared_ptr<actors::StreamSink> sink) override {
     std::optional<actors::End> wrong;
     if (auto why = actors::check_shape(request)) wrong = actors::refused(*std::move(why));
-    if (!request.model.empty() && request.model != "fake") wrong = actors::unknown_model(request.model, {"fake"});
+    const bool is_alias = std::ranges::find(aliases, request.model) != aliases.end();
+    if (!request.model.empty() && request.model != "fake" && !is_alias)
+      wrong = actors::unknown_model(request.model, {"fake"});
     if (wrong) {
       for (wrong->choice = 0; wrong->choice < request.num_choices; ++wrong->choice) sink->end(*wrong);
       return kRefusedId;
@@ -94,12 +97,14 @@ class FakeGateway final : public actors::Gateway {
   }
   std::vector<actors::ModelHealth> health() const override {
     std::vector<actors::ModelHealth> all{{.name = "fake",
+                                          .aliases = aliases,
                                           .readiness = loads_ ? actors::Readiness::loading : actors::Readiness::ready,
                                           .load_fraction = loads_ ? 0.5 : 1,
                                           .stalled = stands_still_}};
     all.insert(all.end(), not_loaded.begin(), not_loaded.end());
     return all;
   }
+  std::vector<std::string> aliases{};  // of the model that serves; set before the first client connects
   // Models beside the one that serves; set before the first client connects.
   std::vector<actors::ModelHealth> not_loaded{};
   void status(std::function<void(actors::StatusSnapshot)> done) override {

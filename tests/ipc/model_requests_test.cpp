@@ -37,7 +37,9 @@ TEST_CASE("the owner loads a model with all its values, and unloads one") {
                                              .memory = 1u << 30,
                                              .pinned = true,
                                              .weight = 2.5,
-                                             .predict = 9});
+                                             .predict = 9,
+                                             .aliases = {"b", "c"},
+                                             .tool_format = "hermes"});
   REQUIRE(loaded);
   CHECK(loaded->name == "a");
   CHECK(loaded->readiness == client::Readiness::ready);
@@ -54,6 +56,8 @@ TEST_CASE("the owner loads a model with all its values, and unloads one") {
   CHECK(asked[0].pinned);
   CHECK(asked[0].weight == 2.5);
   CHECK(asked[0].predict == 9);
+  CHECK(asked[0].aliases == std::vector<std::string>{"b", "c"});
+  CHECK(asked[0].chat_template.tool_format == "hermes");
   REQUIRE((*client)->load_model({.path = "/models/b.gguf"}));
   CHECK_FALSE(server.gateway.asked_models()[1].context);
   CHECK_FALSE(server.gateway.asked_models()[1].kv_type);
@@ -96,6 +100,17 @@ TEST_CASE("a load with a value that cannot be is refused with its field") {
   frame = load_frame("/a.gguf");
   frame.mutable_load_model()->set_weight(0);
   CHECK(refused_field(frame) == "weight");
+  frame = load_frame("/a.gguf");
+  frame.mutable_load_model()->set_tool_format("nope");
+  CHECK(refused_field(frame) == "tool_format");
+  for (const std::string& alias : {std::string(), std::string("a\nb")}) {
+    frame = load_frame("/a.gguf");
+    frame.mutable_load_model()->add_aliases(alias);
+    CHECK(refused_field(frame) == "aliases");
+  }
+  frame = load_frame("/a.gguf");
+  for (int i = 0; i < 17; ++i) frame.mutable_load_model()->add_aliases("n" + std::to_string(i));
+  CHECK(refused_field(frame) == "aliases");
   CHECK(server.gateway.asked_models().empty());
 }
 

@@ -8,6 +8,7 @@ tool, and a result that has the file's word by the sentence that the agent shall
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -51,7 +52,7 @@ class AgentsTest(unittest.TestCase):
         with open(os.path.join(HERE, "agent.jinja")) as template:
             write_scripted_model(model, [f"<tool_call>\n{call}\n</tool_call>", FOUND, "The file was not read.", "A title"],
                                  template.read())
-        server = serve(TROUPE, "-a", "toy", "-m", model, "-c", "131072", "--log-format", "json",
+        server = serve(TROUPE, "-a", "toy,small", "-m", model, "-c", "131072", "--log-format", "json",
                        "--access-log", self.access_log)
         self.addCleanup(server.end)
         return server.url()
@@ -73,7 +74,7 @@ class AgentsTest(unittest.TestCase):
     def test_claude_code(self):
         url = self.start("Read", file_path=self.notes)
         self.end_of_task("claude", "--model", "toy", "-p", ANTHROPIC_BASE_URL=url, ANTHROPIC_API_KEY="none",
-                         ANTHROPIC_MODEL="toy", ANTHROPIC_SMALL_FAST_MODEL="toy", DISABLE_AUTOUPDATER="1",
+                         ANTHROPIC_MODEL="toy", ANTHROPIC_SMALL_FAST_MODEL="small", DISABLE_AUTOUPDATER="1",
                          CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1")
 
     def test_codex(self):
@@ -83,12 +84,23 @@ class AgentsTest(unittest.TestCase):
         self.end_of_task("codex", "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox",
                          CODEX_HOME=os.path.join(self.home, "codex"), LOCAL_KEY="none")
 
+    def test_codex_reads_by_a_tool_of_an_mcp_server(self):
+        """Which it sends within a namespace, and finds by the namespace of the call."""
+        url = self.start("mcp__notes__read", how="whole")
+        self.write("codex/config.toml", CODEX_SETTINGS.format(url=url) + f"""
+[mcp_servers.notes]
+command = {json.dumps(sys.executable)}
+args = {json.dumps(["-B", os.path.join(HERE, "mcp_server.py"), self.notes])}
+""")
+        self.end_of_task("codex", "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox",
+                         CODEX_HOME=os.path.join(self.home, "codex"), LOCAL_KEY="none")
+
     def test_opencode(self):
         url = self.start("read", filePath=self.notes)
-        provider = {"npm": "@ai-sdk/openai-compatible", "name": "local", "models": {"toy": {"name": "toy"}},
+        provider = {"npm": "@ai-sdk/openai-compatible", "name": "local", "models": {"toy": {"name": "toy"}, "small": {"name": "small"}},
                     "options": {"baseURL": url + "/v1", "apiKey": "none"}}
         self.write(".config/opencode/opencode.json", json.dumps(
-            {"provider": {"local": provider}, "model": "local/toy", "small_model": "local/toy", "autoupdate": False,
+            {"provider": {"local": provider}, "model": "local/toy", "small_model": "local/small", "autoupdate": False,
              "share": "disabled"}))
         self.end_of_task("opencode", "run", "-m", "local/toy", OPENCODE_DISABLE_AUTOUPDATE="1",
                          OPENCODE_DISABLE_MODELS_FETCH="1", OPENCODE_DISABLE_LSP_DOWNLOAD="1")

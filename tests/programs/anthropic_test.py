@@ -46,13 +46,6 @@ class AnthropicTest(unittest.TestCase):
             self.client.messages.create(**{**FIELDS, "extra_body": {"temperature": -1}})
         self.assertIn("temperature", str(raised.exception))
 
-    def test_tools_are_refused_by_name(self):
-        """Remove it from here when it begins to work."""
-        tool = {"name": "look", "input_schema": {"type": "object", "properties": {}}}
-        with self.assertRaises(anthropic.BadRequestError) as raised:
-            self.client.messages.create(**FIELDS, tools=[tool])
-        self.assertIn("tools", str(raised.exception))
-
 
 if __name__ == "__main__":
     unittest.main(verbosity=1)

@@ -1,4 +1,4 @@
-"""instructor and pydantic-ai against the server: what they do without tools and schemas, and what is refused.
+"""instructor and pydantic-ai against the server: what they do without tools (tool_loops_test.py) and schemas, and what is refused.
 
     instructor_test.py TROUPE
 """
@@ -12,7 +12,7 @@ import instructor  # noqa: E402
 import openai  # noqa: E402
 import pydantic  # noqa: E402
 from instructor.core import InstructorRetryException  # noqa: E402
-from pydantic_ai import Agent, NativeOutput, PromptedOutput, ToolOutput  # noqa: E402
+from pydantic_ai import Agent, NativeOutput, PromptedOutput  # noqa: E402
 from pydantic_ai.exceptions import ModelHTTPError  # noqa: E402
 from pydantic_ai.models.openai import OpenAIChatModel  # noqa: E402
 from pydantic_ai.providers.openai import OpenAIProvider  # noqa: E402
@@ -46,9 +46,9 @@ class InstructorTest(unittest.TestCase):
         found = self.ask(instructor.Mode.MD_JSON, stop=["```\n", "</assistant>"])
         self.assertEqual(found.model_dump(), {"name": "Bob", "age": 5})
 
-    def test_modes_that_need_tools_or_schemas_are_refused_by_name(self):
+    def test_modes_that_need_schemas_are_refused_by_name(self):
         """Remove one from here when it begins to work."""
-        for mode, name in ((instructor.Mode.TOOLS, "tool_choice"), (instructor.Mode.JSON, "response_format"),
+        for mode, name in ((instructor.Mode.JSON, "response_format"),
                            (instructor.Mode.JSON_SCHEMA, "response_format"), (instructor.Mode.RESPONSES_TOOLS, "text.format")):
             with self.subTest(mode), self.assertRaisesRegex(InstructorRetryException, f"Error code: 400.*'param': '{name}"):
                 self.ask(mode)
@@ -69,10 +69,9 @@ class PydanticTest(unittest.TestCase):
         answer = self.agent(str).run_sync("Once upon a time")
         self.assertTrue(answer.output)
 
-    def test_outputs_that_need_tools_or_schemas_are_refused_by_name(self):
+    def test_outputs_that_need_schemas_are_refused_by_name(self):
         """Remove one from here when it begins to work."""
-        for output, name in ((ToolOutput(Fox), "tool_choice"), (NativeOutput(Fox), "response_format"),
-                             (PromptedOutput(Fox), "response_format")):
+        for output, name in ((NativeOutput(Fox), "response_format"), (PromptedOutput(Fox), "response_format")):
             with self.subTest(type(output).__name__), self.assertRaises(ModelHTTPError) as raised:
                 self.agent(output).run_sync("A fox named Bob is 5 years old.")
             self.assertEqual(raised.exception.status_code, 400)

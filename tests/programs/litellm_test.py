@@ -53,12 +53,6 @@ class AnswerTest(unittest.TestCase):
         with self.assertRaises(litellm.NotFoundError):
             self.chat("openai/none")
 
-    def test_tools_are_refused_by_name(self):
-        """Remove it from here when it begins to work."""
-        tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
-        with self.assertRaisesRegex(litellm.BadRequestError, "tools"):
-            self.chat(tools=[tool])
-
     def test_vectors(self):
         server = serve(TROUPE, "-a", "toy", "-m", os.path.join(os.path.dirname(__file__), "../data/tiny-bert.gguf"))
         self.addCleanup(server.end)

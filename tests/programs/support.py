@@ -18,10 +18,13 @@ def skip(reason):
     sys.exit(77)
 
 
-def environment_folder(name):
-    """Where tools/programs.sh has made an environment; ends the test as skipped where it is not there, or is older."""
+def environment_folder(name, versions=None):
+    """Where tools/programs.sh has made an environment; ends the test as skipped where it is not there, or is older.
+
+    versions: the file of this folder that pins them; by default NAME.txt.
+    """
     folder = os.path.join(CACHE, "programs", name)
-    with open(os.path.join(HERE, name + ".txt")) as wanted:
+    with open(os.path.join(HERE, versions or name + ".txt")) as wanted:
         try:
             with open(os.path.join(folder, "installed.txt")) as installed:
                 if wanted.read() == installed.read():

@@ -57,6 +57,7 @@ class ToolProbe {
         render({user(), answer({kProbeTool, kProbeOther}, form.arguments_are_text), result(0), result(1)}, false);
     form.reads_several_calls = both && has_calls(form, *both, *asked, 2);
     form.text_beside_calls = find_text_beside_calls(form.arguments_are_text);
+    form.wants_short_ids = !takes_other_ids(form.arguments_are_text);
     if (!has_one)
       form.warning = fmt::format(
           "chat template '{}' writes calls of tools otherwise than tool format '{}'; choose another by --tool-format",
@@ -64,6 +65,12 @@ class ToolProbe {
   }
 
  private:
+  bool takes_other_ids(bool as_text) {
+    id_beginning_ = "call_of_another_length_";
+    const bool is_taken = render({user(), answer({kProbeTool}, as_text), result(0)}, false).has_value();
+    id_beginning_ = kIdBeginning;
+    return is_taken;
+  }
   ToolForm::TextBesideCalls find_text_beside_calls(bool as_text) const {
     constexpr const char* kSaid = "green lantern";
     const auto writes = [&](Json::List messages) {
@@ -82,7 +89,7 @@ class ToolProbe {
     return message;
   }
   static Json user() { return Json::Object{{"role", "user"}, {"content", "Keep it."}}; }
-  static Json answer(std::vector<const char*> names, bool as_text) {
+  Json answer(std::vector<const char*> names, bool as_text) const {
     Json::List calls;
     for (std::size_t i = 0; i < names.size(); ++i) {
       const Json arguments =
@@ -92,13 +99,13 @@ class ToolProbe {
     }
     return Json::Object{{"role", "assistant"}, {"content", ""}, {"tool_calls", calls}};
   }
-  static Json result(std::size_t index) {
+  Json result(std::size_t index) const {
     return Json::Object{{"role", "tool"},
                         {"tool_call_id", id_of(index)},
                         {"name", index == 0 ? kProbeTool : kProbeOther},
                         {"content", "kept"}};
   }
-  static std::string id_of(std::size_t index) { return fmt::format("call0000{}", index + 1); }
+  std::string id_of(std::size_t index) const { return fmt::format("{}{}", id_beginning_, index + 1); }
 
   std::optional<std::string> render(Json::List messages, bool begins_answer) const {
     ChatInput input;
@@ -144,6 +151,8 @@ class ToolProbe {
   TimeBudget& time_;
   const std::atomic<bool>* interrupt_;
   std::string_view tools_variable_ = "tools";
+  static constexpr const char* kIdBeginning = "call0000";  // with a digit behind it it has kCallIdBytes
+  const char* id_beginning_ = kIdBeginning;
 };
 
 }  // namespace

@@ -23,6 +23,7 @@ struct ToolForm {
   enum class TextBesideCalls : std::uint8_t { written, message_before, left_out };
   TextBesideCalls text_beside_calls = TextBesideCalls::written;
   bool arguments_are_text = false;  // of calls: as JSON text; else as an object
+  bool wants_short_ids = false;     // it refuses calls whose ids have not kCallIdBytes
   // A sentence for the log: the calls that the template writes are none in `format`, or nothing was found out in time.
   // Empty: neither.
   std::string warning{};

@@ -65,10 +65,6 @@ ValueTypes types_of(const Json& schema, const Json& root, int steps) {
   return types;
 }
 
-Error tool_error(std::size_t index, std::string_view what) {
-  return {ErrorCode::invalid_argument, fmt::format("tools[{}]{}", index, what)};
-}
-
 }  // namespace
 
 bool is_tool_name(std::string_view name) {
@@ -87,7 +83,7 @@ ValueTypes ToolSet::types_of(std::string_view tool, std::string_view parameter) 
   return types == found->second.end() ? kAnyValue : types->second;
 }
 
-Result<ToolSet> ToolSet::make(const Json& tools) {
+Result<ToolSet> ToolSet::make(const Json& tools, std::span<const std::string> places) {
   const Json::List* const list = tools.list();
   if (list == nullptr) return Error{ErrorCode::invalid_argument, "tools are a list"};
   if (list->size() > kMaxTools)
@@ -95,18 +91,22 @@ Result<ToolSet> ToolSet::make(const Json& tools) {
                  fmt::format("there are {} tools, and a request may have {}", list->size(), kMaxTools)};
   ToolSet set;
   for (std::size_t i = 0; i < list->size(); ++i) {
+    const auto refuse = [&](std::string_view what) {
+      const std::string place = i < places.size() ? places[i] : fmt::format("tools[{}]", i);
+      return Error{ErrorCode::invalid_argument, place + std::string(what)};
+    };
     const Json* const function = (*list)[i].find("function");
     if (function == nullptr || function->object() == nullptr)
-      return tool_error(i, R"( has no function: a tool is {"type": "function", "function": {"name": ...}})");
+      return refuse(R"( has no function: a tool is {"type": "function", "function": {"name": ...}})");
     const Json* const name = function->find("name");
-    if (name == nullptr || name->text() == nullptr) return tool_error(i, ".function has no name");
+    if (name == nullptr || name->text() == nullptr) return refuse(".function has no name");
     if (!is_tool_name(*name->text()))
-      return tool_error(i,
-                        fmt::format(".function.name '{}' is no name of a tool: it has {} bytes, and may have 1 to {}, "
-                                    "without spaces, quotes, brackets and commas",
-                                    Printable(*name->text()).text(), name->text()->size(), kMaxToolNameBytes));
+      return refuse(fmt::format(
+          ".function.name '{}' is no name of a tool: it has {} bytes, and may have 1 to {}, without spaces, "
+          "quotes, brackets and commas",
+          Printable(*name->text()).text(), name->text()->size(), kMaxToolNameBytes));
     const auto [added, is_new] = set.tools_.try_emplace(*name->text());
-    if (!is_new) return tool_error(i, fmt::format(".function.name '{}' is taken", Printable(*name->text()).text()));
+    if (!is_new) return refuse(fmt::format(".function.name '{}' is taken", Printable(*name->text()).text()));
     const Json* const schema = function->find("parameters");
     const Json* const properties = schema != nullptr ? schema->find("properties") : nullptr;
     if (properties == nullptr || properties->object() == nullptr) continue;

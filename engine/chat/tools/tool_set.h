@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -34,8 +35,9 @@ class ToolSet {
  public:
   ToolSet() = default;
   // tools: a list in the form of OpenAI's Chat Completions: {"type": "function", "function": {"name": ...,
-  // "parameters": schema}}. Error: invalid_argument, which names the entry and the limit. O(bytes).
-  [[nodiscard]] static Result<ToolSet> make(const Json& tools);
+  // "parameters": schema}}. places: what errors call each entry; empty: tools[0] and so on. Error: invalid_argument,
+  // which names the entry and the limit. O(bytes).
+  [[nodiscard]] static Result<ToolSet> make(const Json& tools, std::span<const std::string> places = {});
 
   bool empty() const { return tools_.empty(); }
   std::size_t size() const { return tools_.size(); }

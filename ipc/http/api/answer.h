@@ -103,6 +103,8 @@ struct TokenizerFacts {
 
 struct ListedModel {
   std::string name;
+  std::string alias_of{};              // this is another name of that model; empty: it is its own
+  std::vector<std::string> aliases{};  // of its own name: the others
   std::uint32_t max_context = 0;
   std::uint32_t vocab_size = 0;
   std::uint64_t num_parameters = 0;

@@ -12,6 +12,12 @@ namespace {
 void write_model(JsonWriter& json, const ListedModel& model, std::int64_t created) {
   json.begin_object().field("id", model.name).field("object", "model").field("created", created);
   json.field("owned_by", "troupe").key("troupe").begin_object().field("readiness", model.readiness);
+  if (!model.alias_of.empty()) json.field("alias_of", model.alias_of);
+  if (!model.aliases.empty()) {
+    json.key("aliases").begin_array();
+    for (const std::string& each : model.aliases) json.string(each);
+    json.end_array();
+  }
   if (!model.is_loaded) {
     json.field("load_fraction", model.load_fraction).end_object().end_object();
     return;

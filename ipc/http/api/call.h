@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <variant>
 #include <vector>
 
@@ -33,6 +34,13 @@ struct Echoed {
       service_tier, reasoning, top_logprobs, text, tools, tool_choice, parallel_tool_calls, truncation;
 };
 
+// A tool that its client names or calls otherwise than the model does.
+struct ClientTool {
+  std::string name{};
+  std::string name_space{};  // of the tool; empty: none
+  bool is_custom = false;    // its input is a text, not a JSON object
+};
+
 // A checked request, and what its answer depends on.
 struct ApiCall {
   Endpoint endpoint = Endpoint::completions;
@@ -53,8 +61,9 @@ struct ApiCall {
   bool receipt = true;                        // the answer has the receipt of each choice
   std::optional<std::uint32_t> dimensions{};  // that the vectors must have
   Echoed echoed{};
-  std::vector<std::string_view> ignored{};  // fields that were passed over
-  bool with_pieces = false;                 // tokenize: each id with its text
+  std::unordered_map<std::string, ClientTool> client_tools{};  // by the names that the model knows
+  std::vector<std::string_view> ignored{};                     // fields that were passed over
+  bool with_pieces = false;                                    // tokenize: each id with its text
 
   // Of all prompts together; at most actors::kMaxChoices.
   [[nodiscard]] std::uint32_t num_choices() const {

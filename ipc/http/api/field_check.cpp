@@ -168,7 +168,8 @@ class FieldCheck {
     for (std::size_t i = 0; i < array->size(); ++i) {
       const auto* object = (*array)[i].as<JsonObject>();
       if (!object) continue;  // what it may be instead is checked where it is read
-      if (path == "tools" && is_other_tool(*object)) {
+      const bool in_namespace = path == "tools[].tools";
+      if ((path == "tools" || in_namespace) && is_other_tool(endpoint_, *object, in_namespace)) {
         if (std::ranges::find(ignored_, kOtherTools) == ignored_.end()) ignored_.push_back(kOtherTools);
         continue;
       }

@@ -23,7 +23,9 @@ constexpr EndpointSet kAnthropic = kMessages | kCount, kTurns = kChat | kTemplat
 
 constexpr std::string_view kSendAllowed = "send the tools alone that may be called";
 constexpr std::string_view kOnlyFunctions =
-    "tools that are no functions (web_search) are left out, and named in x-troupe-ignored";
+    "tools that no client runs (web_search) are left out, and named in x-troupe-ignored";
+constexpr std::string_view kOneText = "for the model a function with one parameter, the text input";
+constexpr std::string_view kNoInputGrammar = "grammars are not served yet; describe the format in the description";
 constexpr std::string_view kNoMask =
     "with a tool_choice that demands a call false only: calls are not held to a schema yet";
 constexpr std::string_view kTextOnly = "this server reads and writes text only";
@@ -63,12 +65,15 @@ constexpr auto kOwnFields = std::to_array<Field>({
      "of an earlier answer of the assistant; reaches the chat template, with the arguments as an object"},
     {kTurns, "messages[].tool_calls[].id", kString, honoured, "", ""},
     {kTurns, "messages[].tool_calls[].index", kInteger, honoured, "", "of a stream's delta that is sent back"},
-    {kTurns, "messages[].tool_calls[].type", kString, only, R"("function")", "other tools are not served"},
+    {kTurns, "messages[].tool_calls[].type", kString, honoured, R"("function"|"custom")", ""},
     {kTurns, "messages[].tool_calls[].function", kObject, honoured, "", ""},
     {kTurns, "messages[].tool_calls[].function.name", kString, honoured, "", ""},
     {kTurns, "messages[].tool_calls[].function.arguments", kString | kObject, honoured, "",
      "an object, or its JSON text"},
-    {kTurns, "messages[].tool_calls[].custom", kAny, refused, "", "other tools than functions are not served"},
+    {kTurns, "messages[].tool_calls[].custom", kObject, honoured, "",
+     "reaches the chat template as the call of a function with the argument input"},
+    {kTurns, "messages[].tool_calls[].custom.name", kString, honoured, "", ""},
+    {kTurns, "messages[].tool_calls[].custom.input", kString, honoured, "", ""},
     {kTurns, "messages[].tool_calls[].function.parsed_arguments", kAny, ignored, "",
      "of a client library; arguments say the same"},
     {kTurns, "messages[].parsed", kAny, ignored, "", "of a client library; content says the same"},
@@ -247,12 +252,37 @@ constexpr auto kOwnFields = std::to_array<Field>({
     {kTurns, "tools[].function.parameters", kObject, honoured, "", "a JSON schema"},
     {kTurns, "tools[].function.return", kObject, honoured, "", ""},
     {kTurns, "tools[].function.strict", kBoolean, honoured, "", kNoMask},
-    {kTurns, "tools[].custom", kAny, refused, "", "other tools than functions are not served"},
+    {kChat, "tools[].custom", kObject, honoured, "", kOneText},
+    {kChat, "tools[].custom.name", kString, honoured, "", "1 to 128 bytes, without spaces, quotes and brackets"},
+    {kChat, "tools[].custom.description", kString, honoured, "", ""},
+    {kChat, "tools[].custom.format", kObject, honoured, "", ""},
+    {kChat, "tools[].custom.format.type", kString, only, R"("text")", kNoInputGrammar},
+    {kChat, "tools[].custom.format.grammar", kAny, refused, "", kNoInputGrammar},
+    {kTemplate, "tools[].custom", kAny, refused, "", "chat templates know functions alone"},
     {kResponses | kAnthropic, "tools[].type", kString, honoured, "", kOnlyFunctions},
     {kResponses | kAnthropic, "tools[].name", kString, honoured, "",
      "1 to 128 bytes, without spaces, quotes and brackets"},
     {kResponses | kAnthropic, "tools[].description", kString, honoured, "", ""},
     {kResponses, "tools[].parameters", kObject, honoured, "", "a JSON schema"},
+    {kResponses, "tools[].format", kObject, honoured, "", "of a custom tool"},
+    {kResponses, "tools[].format.type", kString, only, R"("text")", kNoInputGrammar},
+    {kResponses, "tools[].format.syntax", kAny, refused, "", kNoInputGrammar},
+    {kResponses, "tools[].format.definition", kAny, refused, "", kNoInputGrammar},
+    {kResponses, "tools[].tools", kArray, honoured, "",
+     "of a namespace, whose tools the model knows by the names NAMESPACE__NAME"},
+    {kResponses, "tools[].tools[].type", kString, honoured, "", "function or custom"},
+    {kResponses, "tools[].tools[].name", kString, honoured, "",
+     "with the namespace before it 1 to 128 bytes, without spaces, quotes and brackets"},
+    {kResponses, "tools[].tools[].description", kString, honoured, "", ""},
+    {kResponses, "tools[].tools[].parameters", kObject, honoured, "", "a JSON schema"},
+    {kResponses, "tools[].tools[].strict", kBoolean, honoured, "", kNoMask},
+    {kResponses, "tools[].tools[].format", kObject, honoured, "", "of a custom tool"},
+    {kResponses, "tools[].tools[].format.type", kString, only, R"("text")", kNoInputGrammar},
+    {kResponses, "tools[].tools[].format.syntax", kAny, refused, "", kNoInputGrammar},
+    {kResponses, "tools[].tools[].format.definition", kAny, refused, "", kNoInputGrammar},
+    {kResponses, "tools[].tools[].defer_loading", kBoolean, only, "false", "tools are not searched for here"},
+    {kResponses, "tools[].tools[].allowed_callers", kAny, ignored, "", "the client calls, as always"},
+    {kResponses, "tools[].tools[].output_schema", kAny, ignored, "", "chat templates know none"},
     {kAnthropic, "tools[].input_schema", kObject, honoured, "", "a JSON schema"},
     {kResponses | kAnthropic, "tools[].strict", kBoolean, honoured, "", kNoMask},
     {kResponses | kAnthropic, "tools[].defer_loading", kBoolean, only, "false", "tools are not searched for here"},
@@ -262,7 +292,9 @@ constexpr auto kOwnFields = std::to_array<Field>({
     {kAnthropic, "tools[].eager_input_streaming", kAny, ignored, "", "arguments are always sent as they are written"},
     {kAnthropic, "tools[].input_examples", kAny, ignored, "", "chat templates know none"},
     {kChat | kResponses, "tool_choice", kString | kObject, honoured, "",
-     "none, auto, required, or a function by its name; the last two begin the answer with a call"},
+     "none, auto, required, or a tool by its name (of a namespace: NAMESPACE__NAME); the last two begin the answer "
+     "with "
+     "a call"},
     {kAnthropic, "tool_choice", kObject, honoured, "",
      "type auto, any, tool (with name) or none; any and tool begin the answer with a call. disable_parallel_tool_use: "
      "the answer ends behind its first call"},
@@ -275,7 +307,8 @@ constexpr auto kOwnFields = std::to_array<Field>({
     {kResponses, "tool_choice.mode", kAny, refused, "", kSendAllowed},
     {kResponses, "tool_choice.tools", kAny, refused, "", kSendAllowed},
     {kResponses, "tool_choice.server_label", kAny, refused, "", kHosted},
-    {kChat, "tool_choice.custom", kAny, refused, "", "other tools than functions are not served"},
+    {kChat, "tool_choice.custom", kObject, honoured, "", ""},
+    {kChat, "tool_choice.custom.name", kString, honoured, "", ""},
     {kChat | kResponses, "parallel_tool_calls", kBoolean, honoured, "", "false: the answer ends behind its first call"},
     {kResponses, "max_tool_calls", kInteger, refused, "", "a call ends the answer, and the client runs it"},
     {kChat, "functions", kArray, only, "[]", "an old name; send tools"},
@@ -284,13 +317,18 @@ constexpr auto kOwnFields = std::to_array<Field>({
 
     // Responses: input and state.
     {kResponses, "input", kString | kArray, honoured, "", "a text of the user, or messages and reasoning items"},
-    {kResponses, "input[].type", kString, honoured, R"("message"|"reasoning"|"function_call"|"function_call_output")",
+    {kResponses, "input[].type", kString, honoured,
+     R"("message"|"reasoning"|"function_call"|"function_call_output"|"custom_tool_call"|"custom_tool_call_output")",
      "other items are not served, and none is stored that item_reference could name; with store false clients send "
      "items whole"},
     {kResponses, "input[].call_id", kString, honoured, "", "of a call, and of what its tool gave"},
-    {kResponses, "input[].namespace", kAny, ignored, "", "groups of tools are not served, so none is called here"},
-    {kResponses, "input[].name", kString, honoured, "", "of the function that an earlier answer called"},
+    {kResponses, "input[].namespace", kString, honoured, "", "of the tool that an earlier answer called"},
+    {kResponses, "input[].name", kString, honoured, "", "of the tool that an earlier answer called"},
     {kResponses, "input[].arguments", kString, honoured, "", "of a call: the text of a JSON object"},
+    {kResponses, "input[].input", kString, honoured, "", "of a call of a custom tool"},
+    {kResponses, "input[].caller", kAny, ignored, "", "the client calls, as always"},
+    {kResponses, "input[].parsed_arguments", kAny, ignored, "", "of a client library; arguments say the same"},
+    {kResponses, "input[].content[].parsed", kAny, ignored, "", "of a client library; the text says the same"},
     {kResponses, "input[].output", kString | kArray, honoured, "", "what a tool gave: text, or parts of text"},
     {kResponses, "input[].output[].type", kString, only, R"("input_text"|"output_text")", kTextOnly},
     {kResponses, "input[].output[].text", kString, honoured, "", ""},

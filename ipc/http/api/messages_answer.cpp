@@ -55,9 +55,9 @@ class MessagesAnswer final : public TextAnswer {
     write_head(json);
     json.key("content").begin_array();
     if (!text.reasoning.empty()) write_block(json, Block::thinking, text.reasoning);
-    const std::vector<CallText>& calls = choices().front().calls;
+    const std::vector<ClientCall>& calls = choices().front().calls;
     if (calls.empty() || !text.content.empty()) write_block(json, Block::text, text.content);
-    for (const CallText& each : calls) write_call(json, each, arguments_object(each.arguments));
+    for (const ClientCall& each : calls) write_call(json, each, arguments_object(each.arguments));
     json.end_array();
     write_stop(json);
     write_message_usage(json.key("usage"));
@@ -98,18 +98,18 @@ class MessagesAnswer final : public TextAnswer {
           [&](JsonWriter& json) { write_content(json.field("index", index_).key("content_block")); });
   }
 
-  void add_call(std::string& out, const CallText& call) {
+  void add_call(std::string& out, const ClientCall& call) {
     if (call.begins) begin_block(out, Block::tool_use, [&](JsonWriter& json) { write_call(json, call, "{}"); });
     has_calls_ = true;
     if (!call.arguments.empty()) write_delta(out, "input_json_delta", "partial_json", call.arguments);
     if (call.ends) close(out);
   }
   // input: a JSON object.
-  static void write_call(JsonWriter& json, const CallText& call, std::string_view input) {
+  static void write_call(JsonWriter& json, const ClientCall& call, std::string_view input) {
     json.begin_object()
         .field("type", "tool_use")
         .field("id", call.id)
-        .field("name", call.name)
+        .field("name", call.tool.name)
         .raw_field("input", input);
     json.end_object();
   }

@@ -132,7 +132,7 @@ class ChatAnswer final : public ChunkedAnswer {
       if (!choice.text.reasoning.empty()) json.field("reasoning_content", choice.text.reasoning);
       if (!choice.calls.empty()) {
         json.key("tool_calls").begin_array();
-        for (const CallText& each : choice.calls) write_call(json, each, false);
+        for (const ClientCall& each : choice.calls) write_call(json, each, false);
         json.end_array();
       }
       json.end_object();
@@ -151,13 +151,14 @@ class ChatAnswer final : public ChunkedAnswer {
   }
 
   // Whole, or a part of it within a delta.
-  static void write_call(JsonWriter& json, const CallText& call, bool is_part) {
+  static void write_call(JsonWriter& json, const ClientCall& call, bool is_part) {
     json.begin_object();
     if (is_part) json.field("index", call.index);
-    if (call.begins) json.field("id", call.id).field("type", "function");
-    json.key("function").begin_object();
-    if (call.begins) json.field("name", call.name);
-    json.field("arguments", call.arguments).end_object().end_object();
+    const char* const type = call.tool.is_custom ? "custom" : "function";
+    if (call.begins) json.field("id", call.id).field("type", type);
+    json.key(type).begin_object();
+    if (call.begins) json.field("name", call.tool.name);
+    json.field(call.tool.is_custom ? "input" : "arguments", call.arguments).end_object().end_object();
   }
 
   // Returns whether this is the first delta of the choice.

@@ -85,7 +85,7 @@ inline constexpr auto kOtherFields = [] {
       {kAnswers, "structured_outputs.disable_any_whitespace", kBoolean, honoured, "", "JSON without spaces"},
       {kAnswers, "structured_outputs.grammar", kAny, refused, "", kNoGrammars},
       {kAnswers, "structured_outputs.structural_tag", kAny, refused, "", kNoGrammars},
-      {kAnswers, "structured_outputs.disable_fallback", kBoolean, ignored, "", "there is none"},
+      {kAnswers, "structured_outputs.disable_fallback", kAny, ignored, "", "there is none"},
       {kAnswers, "structured_outputs.disable_additional_properties", kBoolean, only, "false", "say it in the schema"},
       {kAnswers, "grammar", kString, only, R"("")", kNoGrammars},
       {kAnswers, "json_schema", kObject, honoured, "", "llama.cpp's name of a JSON Schema"},

@@ -30,8 +30,11 @@ void parse_embedding(Parsing& at);
 void parse_response(Parsing& at);
 void parse_messages(Parsing& at);  // also count_tokens
 
-// Whether an entry of `tools` is none that a client runs: web_search, computer and the like.
-[[nodiscard]] bool is_other_tool(const JsonObject& tool);
+// Whether an entry of `tools` is none that a client runs: web_search, computer and the like. in_namespace: of the tools
+// of a namespace.
+[[nodiscard]] bool is_other_tool(Endpoint endpoint, const JsonObject& tool, bool in_namespace);
+// What the model calls a tool of a namespace: "mcp__files" and "read" are mcp__files__read. Without one: `name`.
+[[nodiscard]] std::string name_within(std::string_view name_space, std::string_view name);
 // `tools`, `tool_choice` and `parallel_tool_calls` of the endpoints that answer conversations.
 void parse_tools(Parsing& at);
 // What the answer has to be, of the endpoints that generate.

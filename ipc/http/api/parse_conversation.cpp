@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "config/printable.h"
+#include "ipc/http/api/custom_input.h"
 #include "ipc/http/api/parse.h"
 #include "ipc/http/json/json_writer.h"
 #include "ipc/tools/request_tools.h"
@@ -150,12 +151,28 @@ void read_content(FieldReader& message, std::string_view name, ChatMessage& out,
   if (out.part_bytes.size() < 2) out.part_bytes.clear();
 }
 
+// {"type": "custom", "custom": {"name", "input"}} becomes the call of a function, for templates.
+void read_custom_call(JsonObject& call) {
+  for (JsonMember& member : call) {
+    auto* const custom = member.key == "custom" ? member.value.as<JsonObject>() : nullptr;
+    if (member.key == "type") member.value = JsonValue(std::string("function"));
+    if (custom == nullptr) continue;
+    member.key = "function";
+    for (JsonMember& each : *custom) {
+      if (each.key != "input") continue;
+      each.key = "arguments";
+      if (const auto* const input = each.value.as<std::string>()) each.value = JsonValue(custom_arguments(*input));
+    }
+  }
+}
+
 // Clients send a call's arguments as text of JSON, and templates write them as an object.
 void read_call(FieldReader& message, JsonValue& call, const std::string& place, CalledNames& names) {
   auto* const object = call.as<JsonObject>();
+  if (object != nullptr && find_member(*object, "custom") != nullptr) read_custom_call(*object);
   JsonValue* const function = object ? find_member(*object, "function") : nullptr;
   auto* const members = function ? function->as<JsonObject>() : nullptr;
-  if (!members) return message.refuse("tool_calls", place + " must be an object with the member function");
+  if (!members) return message.refuse("tool_calls", place + " must be an object with the member function or custom");
   const JsonValue *const id = find_member(*object, "id"), *const name = find_member(*members, "name");
   if (id != nullptr && name != nullptr) names[*id->as<std::string>()] = *name->as<std::string>();
   JsonValue* const arguments = find_member(*members, "arguments");
@@ -294,9 +311,9 @@ class InputItems {
     std::string type = "message";
     fields.read("type", type);
     if (type == "reasoning") return add_reasoning(fields);
-    if (type == "function_call") return add_call(fields);
+    if (type == "function_call" || type == "custom_tool_call") return add_call(fields, type == "custom_tool_call");
     end_calls();
-    if (type == "function_call_output") return add_result(fields);
+    if (type == "function_call_output" || type == "custom_tool_call_output") return add_result(fields);
     ChatMessage message;
     fields.read("role", message.role);
     if (message.role.empty()) fields.refuse("role", fields.path("role") + " is missing");
@@ -319,14 +336,17 @@ class InputItems {
   void require(FieldReader& fields, std::string_view name) const {
     if (!fields.has(name)) fields.refuse(name, fields.path(name) + " is missing");
   }
-  void add_call(FieldReader& fields) {
-    for (const char* const name : {"call_id", "name", "arguments"}) require(fields, name);
+  void add_call(FieldReader& fields, bool is_custom) {
+    const char* const argument = is_custom ? "input" : "arguments";
+    for (const char* const name : {"call_id", "name", argument}) require(fields, name);
     EarlierCall call;
-    std::string text;
+    std::string text, name_space;
     fields.read("call_id", call.id);
     fields.read("name", call.name);
-    fields.read("arguments", text);
-    call.arguments = arguments_object(text);
+    fields.read("namespace", name_space);
+    call.name = name_within(name_space, call.name);
+    fields.read(argument, text);
+    call.arguments = is_custom ? custom_arguments(text) : arguments_object(text);
     names_[call.id] = call.name;
     calls_.push_back(std::move(call));
   }

@@ -44,21 +44,23 @@ class ResponseAnswer final : public TextAnswer {
     pending_logprobs_.clear();
   }
 
-  void add_call(std::string& out, const CallText& call) {
+  void add_call(std::string& out, const ClientCall& call) {
     if (call.begins) {
       if (open_ != Item::none) close(out);
       open_ = Item::call;
       open_text_.clear();
-      open_id_ = "fc_" + call.id;
-      open_name_ = call.name;
+      open_call_ = call;
+      open_call_.arguments.clear();
+      open_id_ = call_item_id(call);
+      has_called_ = true;
       event(out, "response.output_item.added", [&](JsonWriter& json) {
         json.field("output_index", items_.size()).key("item");
-        write_call(json, open_id_, call.name, "", "in_progress");
+        write_call(json, open_call_, "in_progress");
       });
     }
-    open_text_ += call.arguments;
+    open_call_.arguments += call.arguments;
     if (!call.arguments.empty())
-      event(out, "response.function_call_arguments.delta", [&](JsonWriter& json) {
+      event(out, std::string(argument_events(call)) + ".delta", [&](JsonWriter& json) {
         json.field("item_id", open_id_).field("output_index", items_.size()).field("delta", call.arguments);
       });
     if (call.ends) close(out);
@@ -122,9 +124,10 @@ class ResponseAnswer final : public TextAnswer {
     // What is followed by another item is complete; else its state is the response's.
     const std::string_view state = choice().has_ended ? status() : "completed";
     if (item == Item::call) {
-      event(out, "response.function_call_arguments.done", [&](JsonWriter& json) {
-        json.field("item_id", open_id_).field("output_index", items_.size()).field("name", open_name_);
-        json.field("arguments", open_text_);
+      event(out, std::string(argument_events(open_call_)) + ".done", [&](JsonWriter& json) {
+        json.field("item_id", open_id_).field("output_index", items_.size());
+        if (!open_call_.tool.is_custom) json.field("name", open_call_.tool.name);
+        json.field(open_call_.tool.is_custom ? "input" : "arguments", open_call_.arguments);
       });
     } else {
       const bool is_message = item == Item::message;
@@ -141,7 +144,7 @@ class ResponseAnswer final : public TextAnswer {
     std::string whole;
     JsonWriter written(whole);
     if (item == Item::call)
-      write_call(written, open_id_, open_name_, open_text_, state);
+      write_call(written, open_call_, state);
     else
       write_item(written, item, open_id_, item == Item::reasoning ? "completed" : state, open_text_, open_logprobs_);
     event(out, "response.output_item.done",
@@ -155,11 +158,8 @@ class ResponseAnswer final : public TextAnswer {
   }
 
   std::string item_id(Item item) const {
-    std::string id = (item == Item::reasoning ? "rs_" : "msg_") + facts().id;
-    // Behind the first call of an answer others follow.
-    const bool is_first =
-        std::ranges::none_of(items_, [](const std::string& each) { return each.find("\"fc_") != std::string::npos; });
-    return is_first ? id : fmt::format("{}_{}", id, items_.size());
+    const std::string id = (item == Item::reasoning ? "rs_" : "msg_") + facts().id;
+    return has_called_ ? fmt::format("{}_{}", id, items_.size()) : id;
   }
 
   void write_part(JsonWriter& json, Item item, std::string_view text,
@@ -185,10 +185,17 @@ class ResponseAnswer final : public TextAnswer {
     json.end_array().end_object();
   }
 
-  static void write_call(JsonWriter& json, const std::string& id, const std::string& name, std::string_view arguments,
-                         std::string_view state) {
-    json.begin_object().field("type", "function_call").field("id", id).field("call_id", id.substr(3));
-    json.field("name", name).field("arguments", arguments).field("status", state).end_object();
+  static std::string call_item_id(const ClientCall& call) { return (call.tool.is_custom ? "ctc_" : "fc_") + call.id; }
+  static std::string_view argument_events(const ClientCall& call) {
+    return call.tool.is_custom ? "response.custom_tool_call_input" : "response.function_call_arguments";
+  }
+  static void write_call(JsonWriter& json, const ClientCall& call, std::string_view state) {
+    const bool is_custom = call.tool.is_custom;
+    json.begin_object().field("type", is_custom ? "custom_tool_call" : "function_call");
+    json.field("id", call_item_id(call)).field("call_id", call.id);
+    if (!call.tool.name_space.empty()) json.field("namespace", call.tool.name_space);
+    json.field("name", call.tool.name).field(is_custom ? "input" : "arguments", call.arguments);
+    json.field("status", state).end_object();
   }
 
   void write_output(JsonWriter& json, std::string_view state) const {
@@ -203,9 +210,8 @@ class ResponseAnswer final : public TextAnswer {
       if (choice().calls.empty() || !text.content.empty())
         write_item(json, Item::message, item_id(Item::message), choice().calls.empty() ? state : "completed",
                    text.content, text.logprobs);
-      for (const CallText& each : choice().calls)
-        write_call(json, "fc_" + each.id, each.name, each.arguments,
-                   &each == &choice().calls.back() ? state : "completed");
+      for (const ClientCall& each : choice().calls)
+        write_call(json, each, &each == &choice().calls.back() ? state : "completed");
     }
     json.end_array();
   }
@@ -274,7 +280,9 @@ class ResponseAnswer final : public TextAnswer {
   std::uint32_t next_number_ = 0;
   // The item that is being written.
   Item open_ = Item::none;
-  std::string open_id_, open_name_, open_text_;
+  std::string open_id_, open_text_;
+  ClientCall open_call_;
+  bool has_called_ = false;  // a call has begun
   std::vector<engine::SampledToken> open_logprobs_;
   std::vector<std::string> items_;                      // that are complete, as JSON
   std::vector<engine::SampledToken> pending_logprobs_;  // of tokens whose text was not sent yet, or is reasoning

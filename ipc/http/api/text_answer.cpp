@@ -84,11 +84,13 @@ std::vector<ChoiceText> TextAnswer::split(std::uint32_t index, actors::TokenRun&
 }
 
 std::vector<ChoiceText> TextAnswer::read_calls(std::uint32_t index, std::string content, bool at_end) {
-  auto& reader = choices_[index].reader;
-  if (!reader) return {{.content = std::move(content)}};
+  ChoiceState& choice = choices_[index];
+  if (!choice.reader) return {{.content = std::move(content)}};
   std::vector<ChoiceText> pieces;
-  for (AnswerPiece& piece : at_end ? reader->finish(content) : reader->push(content))
-    pieces.push_back({.content = std::move(piece.content), .call = std::move(piece.call)});
+  for (AnswerPiece& piece : at_end ? choice.reader->finish(content) : choice.reader->push(content)) {
+    ChoiceText& text = pieces.emplace_back(ChoiceText{.content = std::move(piece.content)});
+    if (piece.call) text.call = client_call(choice, *std::move(piece.call));
+  }
   return pieces;
 }
 
@@ -102,6 +104,20 @@ void TextAnswer::keep(ChoiceState& choice, const ChoiceText& text) const {
     choice.calls.push_back(*text.call);
   else
     choice.calls.back().arguments += text.call->arguments;
+}
+
+ClientCall TextAnswer::client_call(ChoiceState& choice, CallText&& call) const {
+  if (call.begins) {
+    const auto found = call_.client_tools.find(call.name);
+    choice.open_tool = found != call_.client_tools.end() ? found->second : ClientTool{.name = call.name};
+    choice.custom_input.reset();
+    if (choice.open_tool.is_custom) choice.custom_input.emplace();
+  }
+  ClientCall told{std::move(call), choice.open_tool};
+  if (!choice.custom_input) return told;
+  told.arguments = choice.custom_input->push(told.arguments);
+  if (told.ends) told.arguments += choice.custom_input->finish();
+  return told;
 }
 
 std::uint64_t TextAnswer::id_seed() const {

@@ -9,6 +9,7 @@
 
 #include "engine/tokenizers/reasoning_splitter.h"
 #include "ipc/http/api/answer.h"
+#include "ipc/http/api/custom_input.h"
 #include "ipc/http/json/json_writer.h"
 #include "ipc/tools/answer_calls.h"
 
@@ -16,11 +17,16 @@ namespace troupe::ipc::api {
 
 using engine::ReasoningSplitter;
 
+// What an answer says of one of its calls, for its client.
+struct ClientCall : CallText {
+  ClientTool tool{};  // as the client knows `name`; the input of a custom one is in place of arguments
+};
+
 // Tokens of one choice that are written as text, or the whole choice.
 struct ChoiceText {
   std::string reasoning{};
   std::string content{};
-  std::optional<CallText> call{};                // then there is no reasoning and no content
+  std::optional<ClientCall> call{};              // then there is no reasoning and no content
   std::vector<engine::SampledToken> logprobs{};  // if the request asks for them
 
   bool empty() const { return reasoning.empty() && content.empty() && !call && logprobs.empty(); }
@@ -28,10 +34,12 @@ struct ChoiceText {
 
 struct ChoiceState {
   ReasoningSplitter splitter;
-  std::optional<CallReader> reader{};  // of requests with tools
-  ChoiceText text{};              // of the whole choice so far; with stream only of answers that end with all of it
-  std::vector<CallText> calls{};  // whole, as `text`
-  std::uint64_t tokens = 0;       // so far
+  std::optional<CallReader> reader{};         // of requests with tools
+  ClientTool open_tool{};                     // of the call that is open
+  std::optional<CustomInput> custom_input{};  // of that
+  ChoiceText text{};                // of the whole choice so far; with stream only of answers that end with all of it
+  std::vector<ClientCall> calls{};  // whole, as `text`
+  std::uint64_t tokens = 0;         // so far
   std::uint64_t reasoning_tokens = 0;
   bool has_begun = false;
   bool has_ended = false;
@@ -81,6 +89,8 @@ class TextAnswer : public ApiAnswer {
   std::vector<ChoiceText> read_calls(std::uint32_t choice, std::string content, bool at_end);
   // What a part adds to the whole of its choice, where that is kept.
   void keep(ChoiceState& choice, const ChoiceText& text) const;
+  // A part of a call in the words of the client.
+  ClientCall client_call(ChoiceState& choice, CallText&& call) const;
   // Of the calls' ids: that of the request, else one of this answer alone.
   std::uint64_t id_seed() const;
   // Where events go: into `out`, after begin(). Of several prompts (then begin() writes nothing) they are held until

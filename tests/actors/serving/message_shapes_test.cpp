@@ -14,6 +14,7 @@
 #include "actors/serving/encoding.h"
 #include "actors/serving/message_rewrites.h"
 #include "engine/chat/builtin_templates.h"
+#include "engine/chat/tools/call_id.h"
 #include "engine/chat/tools/tool_form.h"
 #include "engine/formats/model_file.h"
 #include "tests/support/shared_data.h"
@@ -252,6 +253,58 @@ TEST_CASE("every template of a model writes all that coding agents say, in order
         CHECK(words == words_in(said));
       }
     }
+  }
+}
+
+// Writes calls and results with their ids, and refuses ids of other lengths than nine.
+constexpr const char* kShortIds =
+    "{% for m in messages %}{% for c in m.tool_calls or [] %}{% if c.id | length != 9 %}{{ raise_exception('ids') }}"
+    "{% endif %}<tool_call>{{ {'name': c.function.name, 'arguments': c.function.arguments} | tojson }}</tool_call>"
+    "[{{ c.id }}]{% endfor %}{% if m.tool_call_id %}{% if m.tool_call_id | length != 9 %}{{ raise_exception('ids') }}"
+    "{% endif %}[{{ m.tool_call_id }}]{% endif %}{{ m.content }};{% endfor %}";
+
+std::vector<ChatMessage> two_calls(const std::string& first, const std::string& second) {
+  ChatMessage calls = null_answer();
+  calls.members = R"({"tool_calls": [{"id": ")" + first +
+                  R"(", "type": "function", "function": {"name": "look", "arguments": {"at": 1}}}, {"id": ")" + second +
+                  R"(", "type": "function", "function": {"name": "look", "arguments": {"at": 2}}}]})";
+  ChatMessage one = tool_result(), other = tool_result();
+  one.members = R"({"tool_call_id": ")" + first + "\"}";
+  other.members = R"({"tool_call_id": ")" + second + "\"}";
+  return {{"user", "alpha words"}, calls, one, other};
+}
+
+TEST_CASE("a template that refuses ids of another length gets ids of nine characters, the others ids as they are") {
+  const auto vocabulary = tokenizer();
+  std::vector<Source> all = models_sources();
+  all.push_back({"ids", kShortIds});
+  const std::string first = "call_Zk3vB2mY8s", second = "functions.look:1";
+  for (const Source& source : all) {
+    INFO(source.name);
+    const auto chat_template = parsed(source);
+    const engine::chat::ToolForm tool_form = tool_form_of(*chat_template);
+    const bool wants_short = source.name == "ids" || source.name == "mistralai-Mistral-Nemo-Instruct-2407.jinja";
+    CHECK(tool_form.wants_short_ids == wants_short);
+    if (!tool_form.reads_several_calls) continue;
+    const auto rendered = [&](const std::string& one, const std::string& two) {
+      const auto prompt = render({.messages = two_calls(one, two), .tools = kTools}, *chat_template, *vocabulary,
+                                 nullptr, nullptr, tool_form);
+      REQUIRE((prompt ? "" : prompt.error().message) == "");
+      return prompt->text();
+    };
+    const std::string text = rendered(first, second);
+    const std::string first_short = engine::chat::call_id_for(first);
+    CHECK((text.find(first_short) != std::string::npos) == wants_short);
+    if (!wants_short) continue;
+    CHECK(text.find(first) == std::string::npos);
+    const auto count = [&](const std::string& word) {
+      std::size_t found = 0;
+      for (std::size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) ++found;
+      return found;
+    };
+    CHECK(engine::chat::call_id_for(first) != engine::chat::call_id_for(second));
+    for (const std::string& id : {first, second}) CHECK(count(engine::chat::call_id_for(id)) == 2);
+    CHECK(rendered("abcDEF123", second).find("abcDEF123") != std::string::npos);
   }
 }
 

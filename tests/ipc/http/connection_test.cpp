@@ -529,10 +529,11 @@ TEST_CASE("http: a stream whose model is being loaded sends its head and comment
 
 TEST_CASE("http: what is refused after its model was loaded is an error in the stream that has begun, without an end") {
   const std::string message =
-      R"({"model":"fake","max_tokens":4,"stream":true,"messages":[{"role":"user","content":"x"}]})";
+      R"({"model":"alias","max_tokens":4,"stream":true,"messages":[{"role":"user","content":"x"}]})";
   const std::string ping = "event: ping\ndata: {\"type\":\"ping\"}\n\n";
   std::optional<FakeServer> owned;
   FakeServer& server = impatient(owned);
+  server.gateway.aliases = {"alias"};
   server.gateway.set_loading(true);
   HttpClient client(server.path());
   client.post("/v1/messages", message);

@@ -56,6 +56,20 @@ TEST_CASE("http: models that are not loaded are listed behind those that serve")
   CHECK(client.expect().body == R"({"status":"ok"})");  // the one that serves is asked
 }
 
+TEST_CASE("http: a model with several names has a row for each") {
+  FakeServer server;
+  server.gateway.not_loaded = {
+      {.name = "slow", .aliases = {"one", "two"}, .readiness = actors::Readiness::loading, .load_fraction = 0.25}};
+  HttpClient client(server.path());
+  client.get("/v1/models");
+  const std::string models = client.expect().body;
+  CHECK(has(models, R"({"readiness":"loading","aliases":["one","two"],"load_fraction":0.25})"));
+  CHECK(models.find(R"("id":"slow")") < models.find(R"("id":"one")"));
+  CHECK(models.find(R"("id":"one")") < models.find(R"("id":"two")"));
+  client.get("/v1/models/two");
+  CHECK(has(client.expect().body, R"({"readiness":"loading","alias_of":"slow","load_fraction":0.25})"));
+}
+
 TEST_CASE("http: /metrics is what `troupe status --prometheus` prints") {
   FakeServer server;
   HttpClient client(server.path());

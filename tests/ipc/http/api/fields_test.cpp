@@ -108,9 +108,12 @@ TEST_CASE("every documented field of OpenAI's requests has a row that decides wh
   check(Endpoint::completions, "CreateCompletionRequest", "");
   check(Endpoint::embeddings, "CreateEmbeddingRequest", "");
   check(Endpoint::responses, "CreateResponse", "");
-  for (const char* member : {"type", "name", "description", "parameters", "strict", "defer_loading"})
-    CHECK(find_field(Endpoint::responses, std::string("tools[].") + member) != nullptr);
-  for (const char* item : {"EasyInputMessage", "InputMessage", "OutputMessage", "ReasoningItem"})
+  for (const char* tools : {"tools[].", "tools[].tools[]."})
+    for (const char* member : {"type", "name", "description", "parameters", "strict", "defer_loading", "format",
+                               "format.type", "format.syntax", "format.definition", "allowed_callers"})
+      CHECK(find_field(Endpoint::responses, std::string(tools) + member) != nullptr);
+  for (const char* item :
+       {"EasyInputMessage", "InputMessage", "OutputMessage", "ReasoningItem", "FunctionToolCall", "CustomToolCall"})
     check(Endpoint::responses, item, "input[].");
   REQUIRE(num_fields > 130);
 }
@@ -221,7 +224,7 @@ TEST_CASE("what is required is named if it is missing") {
 
 TEST_CASE("items of a response's input that are not served are refused by their type") {
   for (const char* type :
-       {"item_reference", "computer_call", "mcp_call", "web_search_call", "compaction", "custom_tool_call"}) {
+       {"item_reference", "computer_call", "mcp_call", "web_search_call", "compaction", "local_shell_call"}) {
     const ApiError error =
         refused(Endpoint::responses, std::string(R"({"input":[{"type":")") + type + R"(","id":"1"}]})");
     CHECK(error.status == 400);

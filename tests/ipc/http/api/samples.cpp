@@ -123,19 +123,33 @@ void write_samples() {
        "CreateChatCompletionResponse", "CreateChatCompletionStreamResponse"},
       {Endpoint::responses,
        R"(,"tools":[{"type":"function","name":"f","parameters":{"type":"object"},"strict":false}],"tool_choice":"auto")",
+       "Response", "ResponseStreamEvent"},
+      {Endpoint::chat_completions, R"(,"tools":[{"type":"custom","custom":{"name":"f"}}])",
+       "CreateChatCompletionResponse", ""},  // the schema of chunks knows no custom calls
+      {Endpoint::responses,
+       R"(,"tools":[{"type":"custom","name":"f","description":"d","format":{"type":"text"}}],)"
+       R"("tool_choice":{"type":"custom","name":"f"})",
+       "Response", "ResponseStreamEvent"},
+      {Endpoint::responses,
+       R"(,"tools":[{"type":"namespace","name":"f","description":"d","tools":[{"type":"function","name":"f","strict":)"
+       R"(false,"parameters":{"type":"object"}},{"type":"custom","name":"c"}]}])",
        "Response", "ResponseStreamEvent"}};
   const std::vector<std::vector<std::string>> answers = {
       {},
       {"a", "", "b"},
       {"<think>why", "</think>so"},
       {"<think>why"},
-      {"So. <tool_call>{\"name\": \"f\", \"arg", "uments\": {\"a\": 1}}</tool_call>", "<tool_call>{\"name\": \"f\"}"}};
+      {"So. <tool_call>{\"name\": \"f\", \"arg", "uments\": {\"a\": 1}}</tool_call>", "<tool_call>{\"name\": \"f\"}"},
+      {"<tool_call>{\"name\": \"f\", \"arguments\": {\"input\": \"a\\", "nb\"}}</tool_call>"},
+      {"<tool_call>{\"name\": \"f__f\", \"arguments\": {}}</tool_call>",
+       "<tool_call>{\"name\": \"f__c\", \"arguments\": {\"input\": \"a\"}}</tool_call>"}};
   for (const Sample& sample : samples)
     for (const auto& texts : answers)
       for (const Outcome outcome : {Outcome::eos, Outcome::length, Outcome::stop_string}) {
         if (!sample.schema.empty()) write_answer(sample, texts, outcome, false);
         // A chunk of a completion's stream has no reason yet, which the schema of whole answers asks for.
-        if (sample.endpoint != Endpoint::completions) write_answer(sample, texts, outcome, true);
+        if (!sample.event_schema.empty() && sample.endpoint != Endpoint::completions)
+          write_answer(sample, texts, outcome, true);
       }
   for (const Outcome outcome : {Outcome::queue_full, Outcome::invalid_argument, Outcome::internal}) {
     write_answer(samples[0], {}, outcome, true);

@@ -12,6 +12,7 @@
 
 #include "engine/chat/tools/tool_format.h"
 #include "ipc/http/api/answer.h"
+#include "ipc/http/api/custom_input.h"
 #include "tests/ipc/http/api/api_support.h"
 
 namespace troupe::ipc::api {
@@ -89,8 +90,6 @@ TEST_CASE("tools that cannot be served are refused by name, and tools that no cl
   CHECK(refused(Endpoint::responses, R"({"input":"x","tools":[{"type":"function","name":"f","strict":true}],)"
                                      R"("tool_choice":"required"})")
             .param == "tools");
-  CHECK(refused(Endpoint::responses, R"({"input":"x","tools":[{"type":"custom","name":"f"}]})").param == "tools");
-
   const ApiCall call = taken(Endpoint::responses, R"({"input":"x","tools":[{"type":"web_search","external":1},)"
                                                   R"({"type":"function","name":"f"}]})");
   CHECK(call.request.tools->set->size() == 1);
@@ -290,6 +289,223 @@ TEST_CASE("reasoning comes before calls, and what looks like a call in it is non
   CHECK(message["tool_calls"][0]["function"]["name"] == "f");
 }
 
+// --- custom tools and namespaces ---
+
+const std::string kOneTextParameter =
+    R"("parameters":{"type":"object","properties":{"input":{"type":"string"}},"required":["input"]})";
+
+TEST_CASE("a custom tool is a function of one text for the model") {
+  const std::string f = R"([{"type":"function","function":{"name":"f","description":"d",)" + kOneTextParameter + "}}]";
+  for (const std::string format : {"", R"(,"format":{"type":"text"})"}) {
+    const ApiCall chat = taken(Endpoint::chat_completions,
+                               R"({"messages":[{"role":"user","content":"x"}],"tools":[{"type":"custom","custom":)"
+                               R"({"name":"f","description":"d")" +
+                                   format + "}}]}");
+    CHECK(chat_of(chat).tools == f);
+    const ApiCall response = taken(
+        Endpoint::responses, R"({"input":"x","tools":[{"type":"custom","name":"f","description":"d")" + format + "}]}");
+    CHECK(chat_of(response).tools == f);
+    CHECK(response.client_tools.at("f").is_custom);
+  }
+  // Of Anthropic's it is a function as any other.
+  CHECK(taken(Endpoint::messages, body_with_tools(Endpoint::messages)).client_tools.empty());
+}
+
+TEST_CASE("grammars of custom tools are refused by name") {
+  const ApiError response =
+      refused(Endpoint::responses, R"({"input":"x","tools":[{"type":"custom","name":"f","format":{"type":"grammar",)"
+                                   R"("syntax":"lark","definition":"start: WORD"}}]})");
+  CHECK(response.param == "tools[0].format.type");
+  CHECK_THAT(response.message, Catch::Contains("grammars are not served yet"));
+  CHECK(refused(Endpoint::chat_completions,
+                R"({"messages":[{"role":"user","content":"x"}],"tools":[{"type":"custom","custom":{"name":"f",)"
+                R"("format":{"grammar":{"syntax":"lark","definition":"start: WORD"},"type":"grammar"}}}]})")
+            .param == "tools[0].custom.format.grammar");
+}
+
+TEST_CASE("a choice of a tool says whether it is custom") {
+  const std::string tools =
+      R"({"input":"x","tools":[{"type":"custom","name":"c"},{"type":"function","name":"f"}],"tool_choice":)";
+  CHECK(taken(Endpoint::responses, tools + R"({"type":"custom","name":"c"}})").request.tools->name == "c");
+  CHECK(taken(Endpoint::chat_completions,
+              R"({"messages":[{"role":"user","content":"x"}],"tools":[{"type":"custom","custom":{"name":"c"}}],)"
+              R"("tool_choice":{"type":"custom","custom":{"name":"c"}}})")
+            .request.tools->name == "c");
+  CHECK(refused(Endpoint::responses, tools + R"({"type":"function","name":"c"}})").message ==
+        "tool_choice names 'c', which is a custom tool; its type is custom");
+  CHECK(refused(Endpoint::responses, tools + R"({"type":"custom","name":"f"}})").message ==
+        "tool_choice names 'f', which is a function, not custom");
+  CHECK(
+      refused(Endpoint::responses, R"({"input":"x","tools":[{"type":"web_search"}],"tool_choice":"required"})").param ==
+      "tool_choice");
+}
+
+constexpr const char* kNamespaces =
+    R"({"input":"x","tools":[{"type":"function","name":"f"},{"type":"namespace","name":"mcp__files","description":)"
+    R"("Files.","tools":[{"type":"function","name":"read","description":"Reads.","strict":false,"parameters":)"
+    R"({"type":"object"}},{"type":"custom","name":"write"},{"type":"what"}]},{"type":"namespace","name":"old__",)"
+    R"("description":"","tools":[{"type":"function","name":"g"}]}])";
+
+TEST_CASE("tools of a namespace stand among the others, with its name before theirs") {
+  const ApiCall call = taken(Endpoint::responses, std::string(kNamespaces) + "}");
+  CHECK(chat_of(call).tools ==
+        R"([{"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"mcp__files__read",)"
+        R"("description":"Files.\n\nReads.","parameters":{"type":"object"}}},)"
+        R"({"type":"function","function":{"name":"mcp__files__write",)" +
+            kOneTextParameter + R"(}},{"type":"function","function":{"name":"old__g"}}])");
+  CHECK(call.client_tools.at("mcp__files__read").name == "read");
+  CHECK(call.client_tools.at("mcp__files__read").name_space == "mcp__files");
+  CHECK(call.client_tools.at("mcp__files__write").is_custom);
+  CHECK(call.client_tools.at("old__g").name_space == "old__");
+  CHECK(call.client_tools.count("f") == 0);
+  CHECK(call.ignored == std::vector<std::string_view>{"tools[].type"});
+  CHECK(taken(Endpoint::responses,
+              std::string(kNamespaces) + R"(,"tool_choice":{"type":"function","name":"mcp__files__read"}})")
+            .request.tools->name == "mcp__files__read");
+}
+
+TEST_CASE("what is wrong with a tool names its place in the request, also within a namespace") {
+  const auto message_of = [](const std::string& tools) {
+    const ApiError error = refused(Endpoint::responses, R"({"input":"x","tools":)" + tools + "}");
+    return error.message;
+  };
+  CHECK_THAT(message_of(R"([{"type":"web_search"},{"type":"namespace","name":"n","tools":[{"type":"function",)"
+                        R"("name":"a b"}]}])"),
+             Catch::StartsWith("tools[1].tools[0].name 'n__a b' is no name of a tool"));
+  CHECK(message_of(R"([{"type":"function","name":"n__a"},{"type":"namespace","name":"n","tools":[{"type":"function",)"
+                   R"("name":"a"}]}])") == "tools[1].tools[0].name 'n__a' is taken");
+  CHECK(message_of(R"([{"type":"namespace","name":"n"}])") == "tools[0] has no tools");
+  CHECK(message_of(R"([{"type":"namespace","tools":[]}])") == "tools[0] has no name");
+  CHECK(message_of(R"([{"type":"namespace","name":"n","tools":[{"type":"function","name":"a","defer_loading":true}]}])")
+            .find("tools[0].tools[0].defer_loading") == 0);
+  CHECK(message_of(R"([{"type":"namespace","name":"n","tools":[5]}])") == "tools[0].tools[0] must be an object");
+}
+
+TEST_CASE("calls of custom tools and of namespaces that are sent back are calls of the model's names") {
+  const auto messages =
+      chat_of(taken(Endpoint::responses,
+                    R"({"input":[{"role":"user","content":"x"},{"type":"custom_tool_call","id":"ctc_1",)"
+                    R"("call_id":"1","name":"c","input":"a \"b\"\n","status":"completed"},)"
+                    R"({"type":"function_call","call_id":"2","namespace":"mcp__files","name":"read",)"
+                    R"("arguments":"{}"},{"type":"custom_tool_call_output","call_id":"1","output":"5"},)"
+                    R"({"type":"function_call_output","call_id":"2","output":[{"type":"input_text",)"
+                    R"("text":"6"}]}]})"))
+          .messages;
+  REQUIRE(messages.size() == 4);
+  CHECK(json::parse(messages[1].members) ==
+        json::parse(R"({"tool_calls":[{"id":"1","type":"function","function":{"name":"c","arguments":)"
+                    R"({"input":"a \"b\"\n"}}},{"id":"2","type":"function","function":{"name":"mcp__files__read",)"
+                    R"("arguments":{}}}]})"));
+  CHECK(messages[2].name == "c");
+  CHECK(messages[2].content == "5");
+  CHECK(messages[3].name == "mcp__files__read");
+
+  const auto turns = chat_of(taken(Endpoint::chat_completions,
+                                   R"({"messages":[{"role":"user","content":"x"},{"role":"assistant","tool_calls":[)"
+                                   R"({"id":"1","type":"custom","custom":{"name":"c","input":"a"}}]},)"
+                                   R"({"role":"tool","tool_call_id":"1","content":"5"}]})"))
+                         .messages;
+  CHECK(json::parse(turns[1].members) ==
+        json::parse(
+            R"({"tool_calls":[{"id":"1","type":"function","function":{"name":"c","arguments":{"input":"a"}}}]})"));
+  CHECK(turns[2].name == "c");
+}
+
+// The answer to a body, of a model with the format "hermes" that writes these texts.
+std::string answer_to_tools(Endpoint endpoint, const std::string& body, const std::vector<std::string>& texts) {
+  AnswerFacts facts = facts_of_test();
+  facts.tool_format = engine::chat::find_tool_format("hermes");
+  const auto answer = make_answer(taken(endpoint, body), std::move(facts));
+  std::string out;
+  for (const std::string& text : texts) out += answer->on_tokens(run_of(text)).bytes;
+  return out + answer->on_end(end_of(Outcome::eos)).bytes;
+}
+
+const std::vector<std::string> kNamespaceCalls = {
+    "<tool_call>{\"name\": \"mcp__files__read\", \"arguments\": {\"path\": \"a\"}}</tool_call><tool_call>",
+    "{\"name\": \"mcp__files__write\", \"arguments\": {\"inp", "ut\": \"one\\", "ntwo\"}}</tool_call>"};
+
+TEST_CASE("calls of a namespace's tools say its name and theirs, and custom ones have a text") {
+  const std::string body = std::string(kNamespaces) + "}", streamed = std::string(kNamespaces) + R"(,"stream":true})";
+  const json output = json::parse(answer_to_tools(Endpoint::responses, body, kNamespaceCalls))["output"];
+  REQUIRE(output.size() == 2);
+  CHECK(output[0]["type"] == "function_call");
+  CHECK(output[0]["namespace"] == "mcp__files");
+  CHECK(output[0]["name"] == "read");
+  CHECK(output[0]["arguments"] == "{\"path\": \"a\"}");
+  CHECK(output[1]["type"] == "custom_tool_call");
+  CHECK(output[1]["namespace"] == "mcp__files");
+  CHECK(output[1]["name"] == "write");
+  CHECK(output[1]["input"] == "one\ntwo");
+  CHECK(output[1]["id"] == "ctc_" + output[1]["call_id"].get<std::string>());
+
+  std::string lines;
+  const std::vector<json> events = events_of(answer_to_tools(Endpoint::responses, streamed, kNamespaceCalls));
+  for (const json& event : events) {
+    const std::string type = event["type"];
+    if (type == "response.output_item.added") lines += "added " + event["item"]["name"].get<std::string>() + "\n";
+    if (type.ends_with("call_input.delta")) lines += event["delta"].dump() + "\n";
+    if (type.ends_with("call_input.done")) lines += "= " + event["input"].dump() + "\n";
+    if (type.ends_with("arguments.done")) lines += event["name"].get<std::string>() + event["arguments"].dump() + "\n";
+  }
+  CHECK(lines == "added read\nread\"{\\\"path\\\": \\\"a\\\"}\"\nadded write\n\"one\"\n\"\\ntwo\"\n= \"one\\ntwo\"\n");
+  CHECK(events.back()["response"]["output"] == output);
+}
+
+TEST_CASE("a chat completion has custom calls beside others") {
+  const std::string body =
+      R"({"messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"f"}},)"
+      R"({"type":"custom","custom":{"name":"c"}}])";
+  const std::vector<std::string> texts = {"<tool_call>{\"name\": \"c\", \"arguments\": {\"input\": \"print(\\\"",
+                                          "\\u00e9\\\")\"}}</tool_call>",
+                                          "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>"};
+  const json choice = json::parse(answer_to_tools(Endpoint::chat_completions, body + "}", texts))["choices"][0];
+  CHECK(choice["finish_reason"] == "tool_calls");
+  const json& calls = choice["message"]["tool_calls"];
+  REQUIRE(calls.size() == 2);
+  CHECK(calls[0]["type"] == "custom");
+  CHECK(calls[0]["custom"] == json{{"name", "c"}, {"input", "print(\"é\")"}});
+  CHECK_FALSE(calls[0].contains("function"));
+  CHECK(calls[1]["function"] == json{{"name", "f"}, {"arguments", "{}"}});
+
+  std::string input, type;
+  for (const json& event : events_of(answer_to_tools(Endpoint::chat_completions, body + R"(,"stream":true})", texts)))
+    for (const json& call : event["choices"][0]["delta"].value("tool_calls", json::array()))
+      if (call["index"] == 0) {
+        type += call.value("type", "");
+        input += call["custom"]["input"].get<std::string>();
+      }
+  CHECK(type == "custom");
+  CHECK(input == "print(\"é\")");
+}
+
+TEST_CASE("the input of a custom call is its text, in whatever pieces it comes, or what came in its place") {
+  const std::pair<std::string, std::string> cases[] = {
+      {R"({"input": "a\"b\\\n\u00e9\ud83d\ude00"})", "a\"b\\\né😀"},
+      {R"( { "input" : "a" , "more": "b"} )", "a"},
+      {R"("alone")", "alone"},
+      {R"({"input": "cut \u00)", "cut \\u00"},
+      {R"({"input": "cut)", "cut"},
+      {R"({"inp)", R"({"inp)"},
+      {R"({"input": 5})", R"({"input": 5})"},
+      {R"({"code": "a"})", R"({"code": "a"})"},
+      {"print(1)", "print(1)"},
+      {"", ""},
+  };
+  for (const auto& [arguments, input] : cases)
+    for (std::size_t size = 1; size <= arguments.size() + 1; ++size) {
+      INFO(arguments << " in pieces of " << size);
+      CustomInput reader;
+      std::string out;
+      for (std::size_t at = 0; at < arguments.size(); at += size) out += reader.push(arguments.substr(at, size));
+      CHECK(out + reader.finish() == input);
+    }
+  const std::string text = "\"quoted\" \\ and\nlines é";
+  CustomInput back;
+  std::string out = back.push(custom_arguments(text));
+  CHECK(out + back.finish() == text);
+}
+
 // tests/programs/shapes: what programs send. These are refused, in words that make them go on or say what to do.
 struct RefusedShape {
   std::string_view file, param;
@@ -322,6 +538,10 @@ TEST_CASE("requests of agents and libraries with tools are taken") {
     const ApiCall call = taken(endpoint, shape["body"].dump());
     REQUIRE(call.request.tools);
     CHECK(call.request.tools->set->size() >= 1);
+    if (name.starts_with("codex_")) {  // the tools of its MCP server
+      CHECK_FALSE(call.client_tools.empty());
+      CHECK_THAT(chat_of(call).tools, Catch::Contains("__tool_"));
+    }
     ++num_taken;
   }
   CHECK(num_taken >= 22);
