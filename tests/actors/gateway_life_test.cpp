@@ -302,7 +302,7 @@ TEST_CASE("gateway: a beginning is refused beside a demanded call, and the text 
   both.begins_with = "Well,";
   CHECK(run(*gateway, both).end.field == "begins_with");
   // Exactly as it is, also where the vocabulary puts a space before a text.
-  for (const char* const beginning : {"Well, ", " Well", "  two spaces", "\nOn a new line", "{\"a\": 1}", "<s>x"}) {
+  for (const char* const beginning : {"Well, ", " Well", "  two spaces", "\nOn a new line", "{\"a\": 1}", "<s>"}) {
     Request begun = greedy("There was", 20);
     begun.begins_with = beginning;
     begun.shown_ids = {1};
