@@ -2,13 +2,33 @@
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "scheduler/outcome.h"
 
 namespace troupe::cli {
-namespace {
 
 using nlohmann::ordered_json;
+
+ordered_json call_json(const client::ToolCall& call) {
+  constexpr int kMostDepth = 64;  // it is written by recursion
+  bool is_deep = false;
+  const auto check = [&](int depth, ordered_json::parse_event_t, ordered_json&) {
+    is_deep |= depth > kMostDepth;
+    return true;
+  };
+  ordered_json arguments = ordered_json::parse(call.arguments, check, /*allow_exceptions=*/false);
+  if (arguments.is_discarded() || is_deep) arguments = call.arguments;
+  ordered_json object{{"id", call.id}, {"name", call.name}, {"arguments", std::move(arguments)}};
+  if (!call.is_complete) object["incomplete"] = true;
+  return object;
+}
+
+std::string call_line(const client::ToolCall& call) {
+  return printable_json(call_json(call).dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+}
+
+namespace {
 
 bool is_refused(const client::Ended& ended) {
   return scheduler::info(ended.outcome).kind == scheduler::OutcomeKind::refused;
@@ -56,6 +76,10 @@ ordered_json to_json(const Answer& answer) {
   if (ended.retry_after) object["retry_after_ms"] = ended.retry_after->count();
   if (ended.predicted_first) object["predicted_first_ms"] = ended.predicted_first->count();
   if (ended.predicted_last) object["predicted_last_ms"] = ended.predicted_last->count();
+  if (!answer.calls.empty()) {
+    object["tool_calls"] = ordered_json::array();
+    for (const client::ToolCall& call : answer.calls) object["tool_calls"].push_back(call_json(call));
+  }
   if (!answer.logprobs.empty()) {
     object["logprobs"] = ordered_json::array();
     for (const client::Logprobs& entry : answer.logprobs) {
@@ -77,6 +101,7 @@ void Answers::take(const client::Tokens& tokens) {
   answer.text += tokens.text;
   answer.ids.insert(answer.ids.end(), tokens.ids.begin(), tokens.ids.end());
   answer.logprobs.insert(answer.logprobs.end(), tokens.logprobs.begin(), tokens.logprobs.end());
+  for (const client::CallPart& part : tokens.calls) client::add_call_part(answer.calls, part);
   if (tokens.choice == shown_) show(tokens.text);
 }
 
@@ -123,6 +148,7 @@ void Answers::end_shown() {
   if (options_.as_text && !is_refused(*answer.end)) {
     show_heading();
     if (!answer.text.empty() && answer.text.back() != '\n') out_ << terminal_text_.end() << '\n';
+    for (const client::ToolCall& call : answer.calls) out_ << call_line(call) << '\n';
     out_ << std::flush;
   }
   has_heading_ = false;

@@ -14,10 +14,17 @@
 
 namespace troupe::cli {
 
+// {"id", "name", "arguments"}, with "incomplete": true where the answer was cut in it. The arguments are JSON, a text
+// where the model wrote none.
+[[nodiscard]] nlohmann::ordered_json call_json(const client::ToolCall& call);
+// The same on one line, without control characters for a terminal.
+[[nodiscard]] std::string call_line(const client::ToolCall& call);
+
 struct Answer {
   std::string text;
   std::vector<TokenId> ids;
   std::vector<client::Logprobs> logprobs;
+  std::vector<client::ToolCall> calls;  // of tools; shown as lines of JSON behind the text
   std::optional<client::Ended> end;
 };
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <thread>
 
+#include "cli/client/answers.h"
 #include "cli/client/chat_commands.h"
 #include "cli/client/chat_history.h"
 #include "cli/client/chat_style.h"
@@ -68,6 +69,18 @@ class Chat {
     if (options.reasoning_budget >= 0)
       settings_.reasoning_budget = static_cast<std::uint32_t>(options.reasoning_budget);
     history_.system = options.system;
+  }
+
+  // The functions that the model may call. Error: there is no template that could tell of them, or the file has none.
+  Status offer_tools(const std::string& path) {
+    auto tools = read_tools(path);
+    if (!tools) return tools.error();
+    if (!has_template_)
+      return Error{ErrorCode::unsupported,
+                   "--tools: this model has no chat template, so it cannot be told of tools (`troupe serve "
+                   "--chat-template` gives it one)"};
+    tools_ = *std::move(tools);
+    return Ok{};
   }
 
   // Continues the conversation of this name, if there is one, and keeps it from then on: its messages in their file,
@@ -211,10 +224,10 @@ class Chat {
         history_.system = line.argument;
         return change();
       case ChatCommand::regenerate:
-        if (!history_.drop_answer() && (history_.turns.empty() || history_.turns.back().role != "user"))
+        if (!history_.drop_answer() && (history_.turns.empty() || history_.turns.back().role == "assistant"))
           return report({ErrorCode::invalid_argument, "there is no answer yet"});
         is_changed_ = true;
-        return answer();
+        return answer_and_calls();
       case ChatCommand::undo:
         if (!history_.drop_turn()) return report({ErrorCode::invalid_argument, "nothing has been said yet"});
         tell_turns();
@@ -275,7 +288,52 @@ class Chat {
   Status say(const std::string& text) {
     if (!is_utf8(text)) return report({ErrorCode::invalid_argument, "this text is not UTF-8"});
     history_.turns.push_back({.role = "user", .content = text});
-    return answer();
+    return answer_and_calls();
+  }
+
+  // The answer, and as long as it calls tools their results and the next one.
+  Status answer_and_calls() {
+    while (true) {
+      if (const Status done = answer(); !done) return done;
+      if (history_.turns.empty() || history_.turns.back().tool_calls.empty()) return Ok{};
+      const std::vector<client::ToolCall> calls = history_.turns.back().tool_calls;
+      for (const client::ToolCall& call : calls) {
+        auto result = ask_result(call);
+        if (result) {
+          history_.turns.push_back(*std::move(result));
+          continue;
+        }
+        // Without all results the conversation cannot go on behind its calls.
+        history_.drop_turn();
+        tell("(taken back, with what was asked)\n");
+        return change();
+      }
+    }
+  }
+
+  // Nothing: the input has ended, or Ctrl-C.
+  std::optional<client::Message> ask_result(const client::ToolCall& call) {
+    constexpr std::string_view kFailed = "/error";
+    MessageLines lines;
+    tell(fmt::format("the result of {}; /error TEXT: it failed\n", Printable(call.name).text()));
+    std::optional<std::string> said;
+    bool is_error = false;
+    while (!said) {
+      const auto line = editor_.read(prompt(lines.is_open() ? "..." : "=>"));
+      if (!line || editor_.was_interrupted()) return std::nullopt;
+      std::string_view text = *line;
+      if (!lines.is_open() && text.starts_with(kFailed) &&
+          (text.size() == kFailed.size() || text[kFailed.size()] == ' ')) {
+        is_error = true;
+        text.remove_prefix(std::min(kFailed.size() + 1, text.size()));
+      }
+      said = lines.add(text);
+      if (said && !is_utf8(*said)) {
+        complain(kName, "this text is not UTF-8");
+        said.reset();
+      }
+    }
+    return client::Message{.role = "tool", .content = *std::move(said), .tool_call_id = call.id, .is_error = is_error};
   }
 
   client::Request request() const {
@@ -284,6 +342,7 @@ class Chat {
     request.cache_scope = options_.scope;
     request.sampling = settings_.sampling;
     request.reasoning_budget = settings_.reasoning_budget;
+    request.tools = tools_;
     if (is_on_server_) {
       request.session = session_;
       // Computed with other kernels, it goes on from its tokens.
@@ -305,6 +364,7 @@ class Chat {
       return report(ready.error());
     }
     std::string text;
+    std::vector<client::ToolCall> calls;
     TerminalText shown;
     const bool escapes = shows_controls(options_.raw);
     // With variables of the template the prompt may end otherwise than the server says of it.
@@ -315,6 +375,7 @@ class Chat {
     client::Callbacks callbacks;
     callbacks.on_tokens = [&](const client::Tokens& tokens) {
       text += tokens.text;
+      for (const client::CallPart& part : tokens.calls) client::add_call_part(calls, part);
       std::cout << shade.show(escapes ? shown.show(tokens.text) : tokens.text) << std::flush;
     };
     callbacks.on_end = [&](const Result<client::Ended>& end) {
@@ -330,12 +391,14 @@ class Chat {
     }
     while (*events_.wait() != Event::ended) stream->cancel();
     is_answering_ = false;
-    std::cout << shade.show(escapes ? shown.end() : "") << shade.end() << "\n" << std::flush;
+    std::cout << shade.show(escapes ? shown.end() : "") << shade.end() << (text.empty() && !calls.empty() ? "" : "\n");
+    for (const client::ToolCall& call : calls) std::cout << call_line(call) << "\n";
+    std::cout << std::flush;
     if (!*ended) return ended->error();
-    return conclude(**ended, std::move(text));
+    return conclude(**ended, std::move(text), std::move(calls));
   }
 
-  Status conclude(const client::Ended& ended, std::string text) {
+  Status conclude(const client::Ended& ended, std::string text, std::vector<client::ToolCall> calls) {
     const scheduler::OutcomeInfo& outcome = scheduler::info(ended.outcome);
     stats_ =
         fmt::format("  {} prompt tokens, {} of them cached; {} tokens, first after {:.0f} ms, {:.1f} a second; {}\n",
@@ -356,15 +419,24 @@ class Chat {
     // A turn that could not be written is not in the session: then it is begun anew.
     is_changed_ = is_on_server_ && ended.outcome != scheduler::Outcome::cancelled && !ended.message.empty();
     if (is_changed_) complain(kName, ended.message);
+    // The answer was stopped, or too long: what it calls is not asked for.
+    if (!calls.empty() && (!calls.back().is_complete || ended.outcome == scheduler::Outcome::cancelled)) {
+      complain(kName, fmt::format("the answer was cut in its calls ({}), so they are left out", outcome.name));
+      calls.clear();
+      is_changed_ = is_on_server_;
+    }
     history_.session_tokens =
         is_on_server_ ? std::uint64_t{ended.usage.prompt_tokens} + ended.usage.completion_tokens : 0;
-    history_.turns.push_back({.role = "assistant", .content = std::move(text)});
+    history_.turns.push_back({.role = "assistant", .content = std::move(text), .tool_calls = std::move(calls)});
     return keep();
   }
 
   // What was not answered does not stay in the conversation.
   void take_back() {
-    if (!history_.turns.empty() && history_.turns.back().role == "user") history_.turns.pop_back();
+    if (history_.turns.empty() || history_.turns.back().role == "assistant") return;
+    // With the results of calls the answer that has them goes, too, which the server's session has.
+    is_changed_ |= is_on_server_ && history_.turns.back().role == "tool";
+    history_.drop_turn();
   }
 
   static double per_second(const client::Usage& usage) {
@@ -383,6 +455,7 @@ class Chat {
   LineEditor editor_;
   MessageLines lines_;
   ChatHistory history_;
+  std::vector<client::Tool> tools_;
   ChatSettings settings_;
   std::string session_, file_;      // empty: the conversation is not kept
   bool is_on_server_ = false;       // as a session, too
@@ -413,6 +486,9 @@ Result<int> chat(const config::ChatOptions& options, const config::Given& given)
   auto model = find_model(**client, options.model_name);
   if (!model) return model.error();
   Chat chat(options, given, **client, events, is_answering, *std::move(model));
+  if (!options.tools.empty()) {
+    if (const Status offered = chat.offer_tools(options.tools); !offered) return offered.error();
+  }
   if (!options.session.empty()) {
     if (const Status kept = chat.keep_as(options.session); !kept) return kept.error();
   }

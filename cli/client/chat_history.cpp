@@ -48,6 +48,25 @@ int write_new_file(const std::string& path, const std::string& text) {
   return error;
 }
 
+// What a message in a file has of tools. False: it cannot be.
+bool read_calls(const ordered_json& from, client::Message& message) {
+  const auto read = [](const ordered_json& object, const char* name, std::string& out) {
+    if (!object.is_object() || !object.contains(name) || !object[name].is_string()) return false;
+    out = object[name].get<std::string>();
+    return true;
+  };
+  if (from.contains("tool_call_id") && !read(from, "tool_call_id", message.tool_call_id)) return false;
+  message.is_error = from.contains("is_error") && from["is_error"] == true;
+  if (!from.contains("tool_calls")) return true;
+  if (!from["tool_calls"].is_array()) return false;
+  for (const ordered_json& each : from["tool_calls"]) {
+    client::ToolCall& call = message.tool_calls.emplace_back(client::ToolCall{.is_complete = true});
+    if (!read(each, "id", call.id) || !read(each, "name", call.name) || !read(each, "arguments", call.arguments))
+      return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 client::Conversation ChatHistory::conversation(const std::string& variables) const {
@@ -60,7 +79,11 @@ client::Conversation ChatHistory::conversation(const std::string& variables) con
 
 client::Conversation ChatHistory::next_turn(const std::string& variables) const {
   client::Conversation made{.variables = variables};
-  made.messages.assign(turns.end() - (turns.empty() ? 0 : 1), turns.end());
+  auto first = turns.end() - (turns.empty() ? 0 : 1);
+  // The results of all calls of the last answer.
+  while (first != turns.begin() && first != turns.end() && first->role == "tool" && (first - 1)->role == "tool")
+    --first;
+  made.messages.assign(first, turns.end());
   return made;
 }
 
@@ -85,8 +108,13 @@ bool ChatHistory::drop_turn() {
 
 Status save_history(const ChatHistory& history, const std::string& path) {
   ordered_json messages = ordered_json::array();
-  for (const client::Message& each : history.turns)
-    messages.push_back({{"role", each.role}, {"content", each.content}});
+  for (const client::Message& each : history.turns) {
+    ordered_json& message = messages.emplace_back(ordered_json{{"role", each.role}, {"content", each.content}});
+    for (const client::ToolCall& call : each.tool_calls)
+      message["tool_calls"].push_back({{"id", call.id}, {"name", call.name}, {"arguments", call.arguments}});
+    if (!each.tool_call_id.empty()) message["tool_call_id"] = each.tool_call_id;
+    if (each.is_error) message["is_error"] = true;
+  }
   const ordered_json all = {
       {"system", history.system}, {"session_tokens", history.session_tokens}, {"messages", messages}};
   const std::string text = all.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
@@ -116,7 +144,9 @@ Result<ChatHistory> load_history(const std::string& path) {
     if (!each.is_object() || !each.contains("role") || !each["role"].is_string() || !each.contains("content") ||
         !each["content"].is_string())
       return no_history(path);
-    history.turns.push_back({.role = each["role"].get<std::string>(), .content = each["content"].get<std::string>()});
+    client::Message& message = history.turns.emplace_back(
+        client::Message{.role = each["role"].get<std::string>(), .content = each["content"].get<std::string>()});
+    if (!read_calls(each, message)) return no_history(path);
   }
   return history;
 }

@@ -15,12 +15,14 @@ namespace troupe::cli {
 // model continues.
 struct ChatHistory {
   std::string system;
-  std::uint64_t session_tokens = 0;    // of the server's session after the last turn; 0: it has none
-  std::vector<client::Message> turns;  // user and assistant in turn; the last may be a user's whose answer was stopped
+  std::uint64_t session_tokens = 0;  // of the server's session after the last turn; 0: it has none
+  // User and assistant in turn, and behind an assistant's that calls tools their results; the last may be a user's
+  // whose answer was stopped.
+  std::vector<client::Message> turns;
 
   // The prompt that asks for the next answer. variables: of the chat template, JSON.
   client::Conversation conversation(const std::string& variables) const;
-  // Likewise behind a session that has the turns before: what was said last, alone.
+  // Likewise behind a session that has the turns before: what was said last, or the results of the last calls, alone.
   client::Conversation next_turn(const std::string& variables) const;
   std::string story() const;
   // Drops the last answer, so that it can be asked for again. False: there is none.
@@ -29,7 +31,8 @@ struct ChatHistory {
   bool drop_turn();
 };
 
-// A file of JSON: {"system": ..., "session_tokens": N, "messages": [{"role", "content"}]}. Written with mode 0600,
+// A file of JSON: {"system": ..., "session_tokens": N, "messages": [{"role", "content"}]}, with "tool_calls",
+// "tool_call_id" and "is_error" of messages that have them. Written with mode 0600,
 // whole or not at all.
 [[nodiscard]] Status save_history(const ChatHistory& history, const std::string& path);
 // Error: io, permission, or invalid_argument if it is no such file or above kMaxHistoryBytes.

@@ -1,8 +1,15 @@
 #include "cli/client/client_options.h"
 
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
 #include "cli/terminal/output.h"
+#include "cli/terminal/text.h"
 #include "config/normal_float.h"
 #include "config/options/sampling_numbers.h"
+#include "config/printable.h"
 
 namespace troupe::cli {
 
@@ -28,6 +35,50 @@ client::Sampling sampling_of(const config::SamplingOptions& options) {
       sampling, options);
   sampling.seed = options.seed;
   return sampling;
+}
+
+Result<std::vector<client::Tool>> read_tools(const std::string& path) {
+  const auto text = read_text(path);
+  if (!text) return text.error();
+  const auto wrong = [&](const std::string& what) {
+    return Error{ErrorCode::invalid_argument,
+                 fmt::format("--tools: {}: {}", Printable(path, kMaxMessageBytes).text(), what)};
+  };
+  const auto list = nlohmann::ordered_json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  if (!list.is_array())
+    return wrong(
+        R"(it is no JSON list of tools: [{"type": "function", "function": {"name": ..., "parameters": ...}}])");
+  std::vector<client::Tool> tools;
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    const nlohmann::ordered_json& entry = list[i];
+    const nlohmann::ordered_json& function =
+        entry.is_object() && entry.contains("function") ? entry["function"] : entry;
+    if (!function.is_object() || !function.contains("name") || !function["name"].is_string())
+      return wrong(
+          fmt::format("[{}] has no name: a tool is {{\"type\": \"function\", \"function\": {{\"name\": ...}}}}", i));
+    client::Tool& tool = tools.emplace_back(client::Tool{.name = function["name"].get<std::string>()});
+    if (function.contains("description") && !function["description"].is_null()) {
+      if (!function["description"].is_string()) return wrong(fmt::format("[{}].description is no text", i));
+      tool.description = function["description"].get<std::string>();
+    }
+    if (function.contains("parameters") && !function["parameters"].is_null())
+      tool.parameters = function["parameters"].dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  }
+  return tools;
+}
+
+Status set_tools(const config::ToolChoiceOptions& options, const config::Given& given, client::Request& request) {
+  const std::string& choice = options.tool_choice;
+  if (options.tools.empty())
+    return choice.empty() ? Status(Ok{})
+                          : config::bad_value(given, "tool-choice", "there are no tools without --tools");
+  auto tools = read_tools(options.tools);
+  if (!tools) return tools.error();
+  request.tools = *std::move(tools);
+  if (choice.empty() || choice == "auto") return Ok{};
+  request.tool_choice = choice == "none" ? client::ToolChoice::none : client::ToolChoice::required;
+  if (choice != "none" && choice != "required") request.called_tool = choice;
+  return Ok{};
 }
 
 }  // namespace troupe::cli

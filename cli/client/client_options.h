@@ -3,8 +3,10 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "config/options/option_table.h"
+#include "config/options/options.h"
 #include "config/result.h"
 #include "ipc/client/client.h"
 
@@ -21,5 +23,13 @@ namespace troupe::cli {
 
 // temp, top-k, top-p, min-p, the penalties and seed; the other fields have the client library's defaults.
 [[nodiscard]] client::Sampling sampling_of(const config::SamplingOptions& options);
+
+// The tools in a file: a JSON list in the form of OpenAI's Chat Completions, whose entries may also be the functions
+// alone. Error: io, permission, or invalid_argument with the entry that is none. The server checks names and limits.
+[[nodiscard]] Result<std::vector<client::Tool>> read_tools(const std::string& path);
+
+// Sets the tools of a request, and which it demands, by --tools and --tool-choice.
+[[nodiscard]] Status set_tools(const config::ToolChoiceOptions& options, const config::Given& given,
+                               client::Request& request);
 
 }  // namespace troupe::cli

@@ -56,13 +56,18 @@ client::Conversation conversation(const config::RunOptions& options, std::string
   return chat;
 }
 
+// --tools are told in a conversation.
+bool sends_messages(const config::RunOptions& options) { return options.chat || !options.tools.empty(); }
+
 Status check_chat_options(const config::RunOptions& options, const config::Given& given) {
-  if (!options.chat && !options.system.empty())
-    return config::bad_value(given, "system", "a system message needs --chat");
-  if (!options.chat && !options.chat_template_kwargs.empty())
+  const bool chat = sends_messages(options);
+  if (!chat && !options.system.empty()) return config::bad_value(given, "system", "a system message needs --chat");
+  if (!chat && !options.chat_template_kwargs.empty())
     return config::bad_value(given, "chat-template-kwargs", "a chat template is used with --chat alone");
-  if (options.chat && options.ids) return config::bad_value(given, "ids", "--chat takes text, not token ids");
-  if (options.chat && options.special)
+  if (chat && options.ids)
+    return config::bad_value(given, "ids",
+                             fmt::format("{} takes text, not token ids", options.chat ? "--chat" : "--tools"));
+  if (chat && options.special)
     return config::bad_value(given, "special", "with --chat the text of a message never becomes a control token");
   return Ok{};
 }
@@ -87,11 +92,12 @@ Result<client::Request> make_request(const config::RunOptions& options, const co
   } else {
     // Editors and echo end a text with a line break that does not belong to the prompt.
     if (given.arguments.empty() && text->ends_with('\n')) text->pop_back();
-    if (options.chat)
+    if (sends_messages(options))
       request.prompt = conversation(options, std::move(*text));
     else
       request.prompt = std::move(*text);
   }
+  if (const Status set = set_tools(options, given, request); !set) return set.error();
   request.model = options.model_name;
   request.parse_special = !options.no_parse_special;
   request.stop = options.stop;

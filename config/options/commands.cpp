@@ -28,11 +28,13 @@ std::vector<CommandInfo> make_commands() {
        "by spaces, else the file of -f, else stdin. What is piped in beside arguments goes before them, with a line "
        "end between; a loop that reads its own lines from stdin keeps them with `troupe run ... </dev/null`, and so "
        "does a job whose stdin stays open without a byte (ssh, CI), which is an error after --stdin-timeout. Ctrl-C "
-       "cancels the request.",
+       "cancels the request. With --tools the model may call functions: behind the text each call is a line of JSON, "
+       "with id, name and arguments, and troupe runs none (tools.md).",
        {"troupe run Once upon a time", "troupe run -n 64 --temp 0 \"Once upon a time\"",
         "troupe run --seed 7 --stop \"The end\" -v -f prompt.txt",
         "troupe run \"In short, the letter says\" < letter.txt", "troupe run --choices 3 Once upon a time",
-        "troupe run --ids --json 1 424 437 261 399"}},
+        "troupe run --ids --json 1 424 437 261 399",
+        "troupe run --tools tools.json --tool-choice required \"What is the weather in Bern?\""}},
       {Command::verify,
        "verify",
        "prove that answers are what a model gives",
@@ -60,8 +62,10 @@ std::vector<CommandInfo> make_commands() {
        "the "
        "other commands. With --session the conversation is kept under this name, by the server and in a file of your "
        "own. A model without a chat "
-       "template continues the text instead.",
-       {"troupe chat", "troupe chat --system \"You are terse.\" --temp 0.3", "troupe chat --session tea"}},
+       "template continues the text instead. With --tools the model may call functions: each call is shown, and you "
+       "are asked for its result, which the model goes on with; troupe runs none.",
+       {"troupe chat", "troupe chat --system \"You are terse.\" --temp 0.3", "troupe chat --session tea",
+        "troupe chat --tools tools.json"}},
       {Command::embed,
        "embed",
        "get vectors of texts from the server",

@@ -490,7 +490,13 @@ std::span<const Option> option_table() {
       {&LogitsOptions::compare_ternary, "compare-ternary", "", kInputOutput, "same|auto|multiply|lookup|trits", kAny,
        "compare with a run that multiplies ternary weights like this"},
       {&ToolFileOptions::tools, "tools", "", kInputOutput, "FILE.json", kAny,
-       "the tools of the request, a list in the form of OpenAI's Chat Completions", kNeedsRestart, kFlagOnly},
+       "the tools of the request, a list in the form of OpenAI's Chat Completions (run, chat: the model is told of "
+       "them, and troupe runs none; run: the text is a user's message, as with --chat)",
+       kNeedsRestart, kFlagOnly},
+      {&ToolChoiceOptions::tool_choice, "tool-choice", "", kRequest, "CHOICE", kAny,
+       "with --tools: auto, the model decides whether it calls one; none, it is not told of them; required, the answer "
+       "begins with a call; the name of a tool, with a call of that; none given: auto",
+       kPerRequest, kFlagOnly},
       {&DecodeOptions::decode, "decode", "", kInputOutput, "", kAny, "turn token ids into text instead"},
       {&VectorOptions::pooling, "pooling", "", kRequest, "NAME", kAny,
        "what becomes of the tokens' vectors: mean, cls (the first one) or last; none: the model's own", kPerRequest},

@@ -354,8 +354,12 @@ struct ToolFormatOptions {  // serve, tools
   std::string tool_format;  // empty: that of the model
 };
 
-struct ToolFileOptions {  // tools
+struct ToolFileOptions {  // run, chat, tools
   std::string tools;
+};
+
+struct ToolChoiceOptions : ToolFileOptions {  // run
+  std::string tool_choice;                    // empty: auto
 };
 
 template <class... Groups>
@@ -370,7 +374,7 @@ struct Options
              StatusFormatOptions, ScreenOptions, CaseOptions, MachineOptions, PaceOptions, PromptOptions, FaultOptions,
              LoadTenantOptions, GoalOptions, ReportOptions, PassageOptions, LogitsOptions, DecodeOptions,
              SpeculationOptions, UsageFileOptions, PeriodOptions, KeysFileOptions, KeyOptions, TcpOptions,
-             AnywayOptions, DryRunOptions, StateOptions, ReplaceOptions, ToolFormatOptions, ToolFileOptions> {};
+             AnywayOptions, DryRunOptions, StateOptions, ReplaceOptions, ToolFormatOptions, ToolChoiceOptions> {};
 
 // The options of a subcommand.
 template <class... Groups>
@@ -388,7 +392,7 @@ using ServeOptions = Configured<EngineOptions, SpeculationOptions, ContextOption
                                 ToolFormatOptions, LengthOptions, GatewayLimits, ConnectionLimits, LogOptions>;
 using RunOptions =
     Configured<SocketOptions, RequestOptions, SpeculationOptions, AnswerOptions, ConversationOptions, ChatFlagOptions,
-               VerboseOptions, TokenTextOptions, ControlTokenOptions, RawOptions, JsonOptions>;
+               ToolChoiceOptions, VerboseOptions, TokenTextOptions, ControlTokenOptions, RawOptions, JsonOptions>;
 using BenchOptions = Configured<EngineOptions, ContextOptions, ProfileOptions, CaseOptions, FormatOptions>;
 using EvalOptions = Configured<EngineOptions, ContextOptions, LogitsOptions, TextOptions, JsonOptions>;
 using TokenizeOptions =
@@ -403,8 +407,8 @@ using LoadOptions = Configured<SocketOptions, RequestOptions, PaceOptions, Promp
 using ProbeOptions = Configured<ModelOptions, ThreadOptions, MachineOptions>;
 using PerplexityOptions = Configured<EngineOptions, PassageOptions, TextOptions, FormatOptions>;
 using UsageOptions = Configured<SocketOptions, UsageFileOptions, PeriodOptions, JsonOptions>;
-using ChatOptions =
-    Configured<SocketOptions, RequestOptions, SessionNameOptions, MessageOptions, LengthOptions, RawOptions>;
+using ChatOptions = Configured<SocketOptions, RequestOptions, SessionNameOptions, MessageOptions, ToolFileOptions,
+                               LengthOptions, RawOptions>;
 using SessionOptions = Configured<SocketOptions, SessionsDirOptions, AnchorOptions, DryRunOptions, JsonOptions>;
 using ModelCommandOptions = Configured<SocketOptions, JsonOptions>;
 using KeyCommandOptions = Configured<KeysFileOptions, KeyOptions, JsonOptions>;

@@ -134,6 +134,15 @@ Result<Stream> Client::generate(const Request& request, Callbacks callbacks) {
   return Stream(state);
 }
 
+void add_call_part(std::vector<ToolCall>& calls, const CallPart& part) {
+  if (part.index >= calls.size()) calls.resize(std::size_t{part.index} + 1);
+  ToolCall& call = calls[part.index];
+  call.id += part.id;
+  call.name += part.name;
+  call.arguments += part.arguments;
+  call.is_complete |= part.ends;
+}
+
 Backoff::Backoff(const RetryPolicy& policy) : policy_(policy), random_(policy.seed) {}
 
 std::optional<std::chrono::milliseconds> Backoff::next(const Ended& ended) {
@@ -187,6 +196,7 @@ Result<std::vector<Completion>> Client::Impl::complete_once(Client& client, cons
     completion.text += tokens.text;
     completion.ids.insert(completion.ids.end(), tokens.ids.begin(), tokens.ids.end());
     completion.logprobs.insert(completion.logprobs.end(), tokens.logprobs.begin(), tokens.logprobs.end());
+    for (const CallPart& part : tokens.calls) add_call_part(completion.calls, part);
   };
   const auto conclude = [completions](const Result<Ended>& ended) {
     if (ended) (*completions)[ended->choice].ended = *ended;

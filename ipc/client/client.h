@@ -62,13 +62,38 @@ struct Sampling {
   std::vector<TokenId> stop_ids{};                      ///< one of these ends the answer and is not part of it
 };
 
+/// A function that the program offers: an answer may call it, and the program runs it.
+struct Tool {
+  std::string name{};         ///< at most 128 bytes, without spaces, quotes, brackets and commas
+  std::string description{};  ///< for the model
+  std::string parameters{};   ///< a JSON schema of the arguments, an object; empty: none
+};
+
+/// Whether an answer calls tools.
+enum class ToolChoice : std::uint8_t {
+  automatic,  ///< the model decides
+  none,       ///< it is not told of them
+  required,   ///< the answer begins with a call
+};
+
+/// A call of a tool in an answer.
+struct ToolCall {
+  std::string id{};          ///< by which the result names it
+  std::string name{};        ///< of the tool; one of those that the request offers, unless the server errs
+  std::string arguments{};   ///< JSON as the model wrote it: check it
+  bool is_complete = false;  ///< false: the answer was cut in it
+};
+
 /// One turn of a conversation.
 struct Message {
   std::string role{};       ///< "system", "user", "assistant", or what else the model's chat template knows
   std::string content{};    ///< UTF-8; never becomes a control token
   std::string name{};       ///< of a user or a tool; empty: none
   std::string reasoning{};  ///< of an assistant, for templates that show it again; empty: none
-  std::string members{};    ///< a JSON object of further members that the template knows: tool_calls, tool_call_id
+  std::string members{};    ///< a JSON object of further members that the template knows; not beside the three below
+  std::vector<ToolCall> tool_calls{};  ///< of an assistant: Completion::calls
+  std::string tool_call_id{};          ///< of the role "tool": whose result the content is
+  bool is_error = false;               ///< of the role "tool": the call failed, and the content says why
 };
 
 /// A conversation that the model's chat template makes a prompt of; refused (unsupported) by a model without one.
@@ -124,14 +149,18 @@ struct Request {
   /// What the answer has to be, at most one of these (docs/structured.md): JSON that meets a JSON Schema, text that a
   /// pattern of ECMA-262 matches as a whole, one of some texts, or any JSON object. Not beside tools.
   std::string json_schema{};
-  std::string regex{};                     ///< see json_schema
-  std::vector<std::string> choices{};      ///< see json_schema
-  bool json_object = false;                ///< see json_schema
-  bool compact_json = false;               ///< of json_schema and json_object: without spaces between the parts
-  std::vector<TokenId> shown_ids{};        ///< control tokens whose text is a part of the answer's; at most 64
-  std::uint32_t first_choice = 0;          ///< draws as this choice of a request for several
-  bool proof = false;                      ///< fill in Receipt::proof
-  StopScope stop_scope = StopScope::text;  ///< of text and ids; a conversation's is its own
+  std::string regex{};                             ///< see json_schema
+  std::vector<std::string> choices{};              ///< see json_schema
+  bool json_object = false;                        ///< see json_schema
+  bool compact_json = false;                       ///< of json_schema and json_object: without spaces between the parts
+  std::vector<TokenId> shown_ids{};                ///< control tokens whose text is a part of the answer's; at most 64
+  std::uint32_t first_choice = 0;                  ///< draws as this choice of a request for several
+  bool proof = false;                              ///< fill in Receipt::proof
+  StopScope stop_scope = StopScope::text;          ///< of text and ids; a conversation's is its own
+  std::vector<Tool> tools{};                       ///< of a conversation; at most 1,024
+  ToolChoice tool_choice = ToolChoice::automatic;  ///< whether the answer calls them
+  std::string called_tool{};        ///< with ToolChoice::required: of which the first call is; empty: of any
+  bool parallel_tool_calls = true;  ///< false: the answer ends behind its first call
 };
 
 /// A candidate token.
@@ -146,6 +175,15 @@ struct Logprobs {
   std::vector<TokenLogprob> top{};  ///< as many as requested, likeliest first
 };
 
+/// A part of a call: its begin, bytes of its arguments, its end, or several of these.
+struct CallPart {
+  std::uint32_t index = 0;  ///< among the calls of this answer
+  std::string id{};         ///< of a call that begins, as `name`; else empty
+  std::string name{};       ///< of the tool
+  std::string arguments{};  ///< the next bytes of its JSON
+  bool ends = false;        ///< the call is complete
+};
+
 /// Consecutive tokens of an answer.
 struct Tokens {
   std::uint32_t choice = 0;          ///< which of the Request::n answers this is
@@ -153,6 +191,7 @@ struct Tokens {
   std::vector<TokenId> ids{};        ///< exact
   std::string text{};                ///< whole UTF-8 characters; may lag behind the ids
   std::vector<Logprobs> logprobs{};  ///< one per id, if asked for
+  std::vector<CallPart> calls{};     ///< behind `text`, of which calls are no part; there may be no ids beside them
   /// When the read of the socket returned that brought the last byte of it: runs that came together have the same.
   std::chrono::steady_clock::time_point received_at{};
 };
@@ -167,6 +206,8 @@ struct Usage {
   double prefill_seconds = 0;           ///< first step to first token
   double decode_seconds = 0;            ///< first token to last
   double ttft_seconds = 0;              ///< arrival to first token
+  std::uint32_t tool_calls = 0;         ///< in the answer
+  std::uint32_t tool_call_tokens = 0;   ///< of completion_tokens, those of calls
 };
 
 /// What is needed to compute an answer again, token for token: docs/verification.md.
@@ -231,11 +272,17 @@ struct Ended {
 
 /// A whole answer.
 struct Completion {
-  std::string text{};                ///< all of it
+  std::string text{};                ///< all of it, without its calls
   std::vector<TokenId> ids{};        ///< all tokens
   std::vector<Logprobs> logprobs{};  ///< one per id, if asked for
   Ended ended{};                     ///< how it ended
+  /// What the program has to run. The next request has the conversation with this answer, its calls included, and a
+  /// message of the role "tool" for each of them.
+  std::vector<ToolCall> calls{};
 };
+
+/// Adds the next part, of Tokens::calls, to the calls of an answer so far.
+void add_call_part(std::vector<ToolCall>& calls, const CallPart& part);
 
 /// Whether and how a refused request is sent again: after the server's retry_after, then after twice that, and so on,
 /// each delay lengthened by a random part, so that clients that were refused together do not retry together.

@@ -37,7 +37,9 @@ Usage to_usage(const v1::Usage& in, const v1::Timings& timings) {
           .queue_seconds = timings.queue_seconds(),
           .prefill_seconds = timings.prefill_seconds(),
           .decode_seconds = timings.decode_seconds(),
-          .ttft_seconds = timings.ttft_seconds()};
+          .ttft_seconds = timings.ttft_seconds(),
+          .tool_calls = in.tool_calls(),
+          .tool_call_tokens = in.tool_call_tokens()};
 }
 
 Sampling to_sampling(const v1::Sampling& in) {
@@ -180,10 +182,13 @@ Status check_text(const Request& request) {
   if (text && !is_utf8(*text)) return not_utf8("the prompt");
   if (const auto* const chat = std::get_if<Conversation>(&request.prompt)) {
     if (!is_utf8(chat->variables)) return not_utf8("the template's variables");
-    for (const Message& each : chat->messages)
+    for (const Message& each : chat->messages) {
       if (!is_utf8(each.role) || !is_utf8(each.content) || !is_utf8(each.name) || !is_utf8(each.reasoning) ||
-          !is_utf8(each.members))
+          !is_utf8(each.members) || !is_utf8(each.tool_call_id))
         return not_utf8("a message");
+      for (const ToolCall& call : each.tool_calls)
+        if (!is_utf8(call.id) || !is_utf8(call.name) || !is_utf8(call.arguments)) return not_utf8("a call of a tool");
+    }
   }
   if (!is_utf8(request.model)) return not_utf8("the model's name");
   if (!is_utf8(request.cache_scope)) return not_utf8("cache_scope");
@@ -193,6 +198,9 @@ Status check_text(const Request& request) {
   if (!is_utf8(request.regex)) return not_utf8("regex");
   for (const std::string& choice : request.choices)
     if (!is_utf8(choice)) return not_utf8("a choice");
+  for (const Tool& each : request.tools)
+    if (!is_utf8(each.name) || !is_utf8(each.description) || !is_utf8(each.parameters)) return not_utf8("a tool");
+  if (!is_utf8(request.called_tool)) return not_utf8("called_tool");
   for (const std::string& stop : request.stop)
     if (!is_utf8(stop)) return not_utf8("a stop string");
   return Ok{};
@@ -222,6 +230,14 @@ v1::ClientFrame to_frame(std::uint64_t stream, const Request& request) {
       message.set_name(each.name);
       message.set_reasoning(each.reasoning);
       message.set_members(each.members);
+      message.set_tool_call_id(each.tool_call_id);
+      message.set_is_error(each.is_error);
+      for (const ToolCall& call : each.tool_calls) {
+        v1::ToolCall& added = *message.add_tool_calls();
+        added.set_id(call.id);
+        added.set_name(call.name);
+        added.set_arguments(call.arguments);
+      }
     }
     messages.set_add_generation_prompt(chat->add_generation_prompt);
     messages.set_variables(chat->variables);
@@ -257,6 +273,15 @@ v1::ClientFrame to_frame(std::uint64_t stream, const Request& request) {
   out.set_first_choice(request.first_choice);
   out.set_proof(request.proof);
   out.set_stop_scope(static_cast<v1::StopScope>(request.stop_scope));
+  for (const Tool& each : request.tools) {
+    v1::Tool& tool = *out.add_tools();
+    tool.set_name(each.name);
+    tool.set_description(each.description);
+    tool.set_parameters(each.parameters);
+  }
+  out.set_tool_choice(static_cast<v1::ToolChoice>(request.tool_choice));
+  out.set_called_tool(request.called_tool);
+  if (!request.parallel_tool_calls) out.set_parallel_tool_calls(false);
   if (request.logprobs) out.set_logprobs(*request.logprobs);
   if (request.n != 1) out.set_n(request.n);
   out.set_credit(request.credit.value_or(kCreditWindow));
@@ -275,6 +300,12 @@ Tokens to_tokens(v1::Tokens& in) {
     for (int i = 0; i < std::min(entry.top_ids_size(), entry.top_logprobs_size()); ++i)
       logprobs.top.push_back({.id = entry.top_ids(i), .logprob = entry.top_logprobs(i)});
   }
+  for (v1::CallPart& part : *in.mutable_calls())
+    tokens.calls.push_back({.index = part.index(),
+                            .id = std::move(*part.mutable_id()),
+                            .name = std::move(*part.mutable_name()),
+                            .arguments = std::move(*part.mutable_arguments()),
+                            .ends = part.ends()});
   return tokens;
 }
 

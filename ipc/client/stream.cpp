@@ -16,6 +16,19 @@ constexpr std::uint64_t kMaxRetryAfterMs = 3'600'000;
 constexpr std::uint64_t kMaxTokenBytes = 16u << 10;
 constexpr std::uint64_t kMostTokens = std::numeric_limits<std::uint64_t>::max();
 
+std::uint64_t text_bytes_of(const Tokens& tokens) {
+  std::uint64_t bytes = tokens.text.size();
+  for (const CallPart& part : tokens.calls) bytes += part.id.size() + part.name.size() + part.arguments.size();
+  return bytes;
+}
+
+std::uint64_t text_bytes_of(const v1::Tokens& tokens) {
+  std::uint64_t bytes = tokens.text().size();
+  for (const v1::CallPart& part : tokens.calls())
+    bytes += part.id().size() + part.name().size() + part.arguments().size();
+  return bytes;
+}
+
 std::uint64_t saturating_sum(std::uint64_t a, std::uint64_t b) { return a > kMostTokens - b ? kMostTokens : a + b; }
 
 }  // namespace
@@ -71,6 +84,7 @@ Stream::State::State(std::shared_ptr<Connection> stream_connection, std::uint64_
       callbacks(std::move(stream_callbacks)),
       automatic(!request.credit.has_value()),
       logprobs(request.logprobs.has_value()),
+      tools(!request.tools.empty()),
       most(request.sampling.max_tokens.value_or(kMostTokens)),
       open(num_choices),
       choices(num_choices),
@@ -96,7 +110,11 @@ bool Stream::State::on_frame(v1::ServerFrame& frame) {
   tokens.received_at = connection->read_at();
   Choice& choice = choices[tokens.choice];
   choice.next_index += tokens.ids.size();
-  choice.text_bytes += tokens.text.size();
+  choice.text_bytes += text_bytes_of(tokens);
+  for (const CallPart& part : tokens.calls) {
+    if (!part.id.empty()) ++choice.num_calls;
+    choice.is_within_call = !part.ends;
+  }
   choice.since_grant += tokens.ids.size();
   if (callbacks.on_tokens) callbacks.on_tokens(tokens);
   if (automatic && choice.since_grant >= kCreditWindow / 2) grant(std::exchange(choice.since_grant, 0), tokens.choice);
@@ -125,12 +143,23 @@ std::string Stream::State::what_is_wrong(const v1::Tokens& tokens) {
   if (tokens.first_index() != choice.next_index)
     return fmt::format("it sends tokens of choice {} from {} on, and {} is next", tokens.choice(), tokens.first_index(),
                        choice.next_index);
-  if (tokens.ids().empty() && tokens.text().empty()) return "it sends neither a token nor text of one";
+  if (tokens.ids().empty() && tokens.text().empty() && tokens.calls().empty())
+    return "it sends neither a token nor text of one";
+  if (!tokens.calls().empty() && !tools) return "it sends calls of tools, and the request offers none";
+  std::uint32_t num_calls = choice.num_calls;
+  bool is_within_call = choice.is_within_call;
+  for (const v1::CallPart& part : tokens.calls()) {
+    const bool begins = !part.id().empty();
+    if (begins != !part.name().empty() || begins == is_within_call || part.index() + (begins ? 0 : 1) != num_calls)
+      return fmt::format("it sends a part of call {} that does not follow the part before it", part.index());
+    num_calls += begins ? 1 : 0;
+    is_within_call = !part.ends();
+  }
   if (const int expected = logprobs ? tokens.ids_size() : 0; tokens.logprobs_size() != expected)
     return fmt::format("it sends logprobs of {} tokens, not of {}", tokens.logprobs_size(), expected);
   const std::uint64_t num_tokens = choice.next_index + static_cast<std::uint64_t>(tokens.ids_size());
   if (num_tokens > most) return fmt::format("it sends {} tokens of an answer of at most {}", num_tokens, most);
-  if (const std::uint64_t bytes = choice.text_bytes + tokens.text().size(); bytes > (num_tokens + 1) * kMaxTokenBytes)
+  if (const std::uint64_t bytes = choice.text_bytes + text_bytes_of(tokens); bytes > (num_tokens + 1) * kMaxTokenBytes)
     return fmt::format("it sends {} bytes of text for {} tokens", bytes, num_tokens);
   const std::lock_guard lock(mutex);
   if (num_tokens > granted[tokens.choice()])

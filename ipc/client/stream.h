@@ -73,12 +73,15 @@ struct Stream::State final : Receiver {
   Callbacks callbacks;
   const bool automatic;      // the library grants the credit
   const bool logprobs;       // were asked for
+  const bool tools;          // were offered
   const std::uint64_t most;  // tokens that were asked for
   std::uint32_t open;        // choices that have not ended
   struct Choice {
     std::uint64_t next_index = 0;   // of the next token
     std::uint64_t text_bytes = 0;   // so far
     std::uint64_t since_grant = 0;  // tokens since the last grant of credit
+    std::uint32_t num_calls = 0;    // so far
+    bool is_within_call = false;    // the last of them has not ended
     bool ended = false;
   };
   std::vector<Choice> choices;

@@ -28,6 +28,28 @@ Ended ended(std::uint32_t choice, Outcome outcome = Outcome::eos) {
 
 }  // namespace
 
+TEST_CASE("calls of tools are lines of JSON behind the text, whatever the server sends as their arguments") {
+  std::ostringstream out;
+  Answers answers({.count = 1}, out);
+  client::Tokens run = tokens(0, "I look.");
+  run.calls = {{.index = 0, .id = "a", .name = "f", .arguments = "{\"x\":"},
+               {.index = 0, .arguments = "1}", .ends = true}};
+  answers.take(run);
+  run = tokens(0, "");
+  run.calls = {{.index = 1, .id = "b", .name = "g", .arguments = "\x1b[2J", .ends = true},
+               {.index = 2, .id = "c", .name = "h", .arguments = std::string(100'000, '[')}};
+  answers.take(run);
+  CHECK(answers.end(ended(0)));
+  CHECK(out.str() ==
+        "I look.\n{\"id\":\"a\",\"name\":\"f\",\"arguments\":{\"x\":1}}\n"
+        "{\"id\":\"b\",\"name\":\"g\",\"arguments\":\"\\u001b[2J\"}\n"
+        "{\"id\":\"c\",\"name\":\"h\",\"arguments\":\"" +
+            std::string(100'000, '[') + "\",\"incomplete\":true}\n");
+  const std::string deep = std::string(70'000, '[') + std::string(70'000, ']');
+  CHECK(call_json({.id = "d", .name = "i", .arguments = deep})["arguments"] == deep);
+  CHECK(answers.json()["tool_calls"][0]["arguments"]["x"] == 1);
+}
+
 TEST_CASE("one answer is shown as it comes, without a heading, and its last line is ended") {
   std::ostringstream out;
   Answers answers({.count = 1}, out);

@@ -69,6 +69,49 @@ class ServerTest(WithServer):
             self.assertEqual("".join(each.text for each in pieces), whole.text)
             self.assertEqual((whole.outcome, len(whole.ids), whole.usage.completion_tokens), ("length", 40, 40))
 
+    async def test_calls_of_tools_come_apart_from_the_text_and_their_results_go_back(self):
+        tools = [{"name": "get_weather", "description": "Weather of a city",
+                  "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}},
+                 {"type": "function", "function": {"name": "note"}}]
+        messages = [{"role": "user", "content": "What is the weather in Bern?"}]
+        call = 'Let me see.\n<tool_call>\n{"name": "get_weather", "arguments": {"city": "Bern"}}\n</tool_call>'
+        asked = {"tools": tools, "begins_with": call, "parallel_tool_calls": False, "seed": 5, "max_tokens": 90,
+                 "ignore_eos": True}
+        async with self.client() as client:
+            answer = await client.generate(messages, **asked)
+            self.assertEqual((answer.outcome, answer.text), ("tool_call", "Let me see."))
+            self.assertEqual([(each.name, each.arguments, each.is_complete) for each in answer.calls],
+                             [("get_weather", '{"city": "Bern"}', True)])
+            self.assertEqual(answer.usage.tool_calls, 1)
+            pieces = [each async for each in client.stream(messages, **asked)]
+            self.assertEqual("".join(each.text for each in pieces), "Let me see.")
+            parts = [part for each in pieces for part in each.calls]
+            self.assertEqual(parts[0].id, answer.calls[0].id)
+            self.assertEqual("".join(part.arguments for part in parts), '{"city": "Bern"}')
+            self.assertTrue(parts[-1].ends)
+            messages += [{"role": "assistant", "content": answer.text, "tool_calls": answer.calls},
+                         {"role": "tool", "tool_call_id": answer.calls[0].id, "content": "21 degrees"}]
+            second = await client.generate(messages, tools=tools, tool_choice="none", max_tokens=4)
+            self.assertEqual(second.outcome, "length")
+            demanded = await client.generate(messages, tools=tools, tool_choice={"name": "note"}, max_tokens=40)
+            self.assertEqual(demanded.calls[0].name, "note")
+            proof = (await client.generate(messages, tools=tools, tool_choice="required", proof=True,
+                                           max_tokens=40)).receipt.proof
+            self.assertTrue(proof.text.startswith(proof.begins_with))
+            self.assertIn("tool_call", proof.begins_with)
+
+    async def test_what_is_wrong_with_tools_is_said(self):
+        messages = [{"role": "user", "content": "Hello"}]
+        async with self.client() as client:
+            for wrong in ({"tools": ["f"]}, {"tool_choice": "always"}):
+                with self.assertRaises(TypeError):
+                    client.stream(messages, **wrong)
+            for field, wrong in (("tools", {"tools": [{"name": "two words"}]}), ("tool_choice", {"tool_choice": "required"}),
+                                 ("tools", {"tools": [{"name": "f", "parameters": []}]})):
+                with self.assertRaises(troupe.Refused) as refused:
+                    await client.generate(messages, **wrong)
+                self.assertEqual(refused.exception.field, field)
+
     async def test_an_answer_longer_than_the_window_comes_to_its_end(self):
         async with self.client() as client:
             answer = await client.generate("Once", ignore_eos=True, max_tokens=700)
@@ -475,12 +518,27 @@ class PlainTest(unittest.TestCase):
             self.assertIsNone(Backoff(policy).next(troupe.Refused(pb.Refused(**fields))))
 
     def test_messages_keep_what_only_the_template_knows(self):
-        frame = generate_frame([{"role": "tool", "content": "4", "tool_call_id": "a"}], {"variables": {"x": 1}})
-        self.assertEqual(frame.messages.messages[0].members, '{"tool_call_id": "a"}')
+        frame = generate_frame([{"role": "tool", "content": "4", "plan": "a", "refusal": None}], {"variables": {"x": 1}})
+        self.assertEqual(frame.messages.messages[0].members, '{"plan": "a"}')
         self.assertEqual(frame.messages.variables, '{"x": 1}')
 
+    def test_calls_and_results_are_fields_of_messages_in_either_form(self):
+        call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}}
+        for each in (call, troupe.ToolCall("a", "f", '{"x": 1}'), {**call, "function": {"name": "f", "arguments": {"x": 1}}}):
+            frame = generate_frame([{"role": "assistant", "content": None, "tool_calls": [each]},
+                                    {"role": "tool", "tool_call_id": "a", "content": "4", "is_error": True}], {})
+            answer, result = frame.messages.messages
+            self.assertEqual([(one.id, one.name, one.arguments) for one in answer.tool_calls], [("a", "f", '{"x": 1}')])
+            self.assertEqual((result.tool_call_id, result.is_error, answer.members, result.members), ("a", True, "", ""))
+        frame = generate_frame([{"role": "user", "content": "4"}], {
+            "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}, {"name": "g"}],
+            "tool_choice": {"type": "function", "function": {"name": "g"}}})
+        self.assertEqual([(one.name, one.parameters) for one in frame.tools], [("f", '{"type": "object"}'), ("g", "")])
+        self.assertEqual((frame.tool_choice, frame.called_tool), (pb.TOOL_CHOICE_REQUIRED, "g"))
+
     def test_every_option_is_a_field_that_is_served(self):
-        values = {"stop": ["a"], "speculation": {"type": "off"}, "logit_bias": {1: 1.0}, "stop_ids": [1], "variables": {}}
+        values = {"stop": ["a"], "speculation": {"type": "off"}, "logit_bias": {1: 1.0}, "stop_ids": [1], "variables": {},
+                  "tools": [{"name": "f"}], "tool_choice": "required", "shown_ids": [1]}
         fields = {field.name: field for message in (pb.Generate, pb.Sampling) for field in message.DESCRIPTOR.fields}
         for name in troupe.Options.__annotations__:
             prompt = [{"role": "user"}] if name in ("variables", "add_generation_prompt", "continue_final_message") else "x"

@@ -22,10 +22,10 @@ except ImportError as error:
 
 from .client import Client, Embeddings, Period, Pooling
 from .errors import Cancelled, ConnectionLost, Failed, ProtocolError, Refused, TroupeError, UntrustedServer
-from .options import Message, Options, Prompt
+from .options import Message, Options, Prompt, ToolCall
 from .retry import RetryPolicy
 from .stream import Completion, Stream, Tokens
 
 __all__ = ["Cancelled", "Client", "Completion", "ConnectionLost", "Embeddings", "Failed", "Message", "Options", "Period",
-           "Pooling", "Prompt", "ProtocolError", "Refused", "RetryPolicy", "Stream", "Tokens", "TroupeError",
+           "Pooling", "Prompt", "ProtocolError", "Refused", "RetryPolicy", "Stream", "Tokens", "ToolCall", "TroupeError",
            "UntrustedServer", "troupe_pb2"]

@@ -1,6 +1,7 @@
 """What a request for an answer says beside its prompt."""
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict, Union, cast
@@ -8,8 +9,9 @@ from typing import Any, TypedDict, Union, cast
 from . import troupe_pb2 as pb
 
 Message = Mapping[str, Any]
-"""One turn of a conversation: "role", "content", and what else there is of "name" and "reasoning"; all other members
-(tool_calls, ...) reach the model's chat template as they are."""
+"""One turn of a conversation: "role", "content", and what else there is of "name" and "reasoning". "tool_calls" of an
+assistant are a list of ToolCall (a Completion's `calls`) or of OpenAI's objects; "tool_call_id" and "is_error" are of the
+role "tool". All other members reach the model's chat template as they are."""
 
 Prompt = Union[str, Sequence[int], Sequence[Message]]
 """Text, exact token ids, or the messages of a conversation."""
@@ -32,6 +34,12 @@ class Options(TypedDict, total=False):
     session: str
     session_recompute: bool
     reasoning_budget: int
+    tools: Sequence[Mapping[str, Any]]
+    """Of messages: functions that the answer may call, {"name", "description", "parameters"}, or as OpenAI has them."""
+    tool_choice: str | Mapping[str, Any]
+    """"auto" (as if absent), "none", "required", or of which tool a call is required: {"name": ...}."""
+    parallel_tool_calls: bool
+    """False: the answer ends behind its first call; absent: true."""
     begins_with: str
     """The text that the answer begins with, behind its reasoning; a part of the answer."""
     json_schema: str
@@ -44,6 +52,8 @@ class Options(TypedDict, total=False):
     """... any JSON object. docs/structured.md says more."""
     compact_json: bool
     """Of json_schema and json_object: without spaces and line breaks."""
+    shown_ids: Iterable[int]
+    """Control tokens whose text is a part of the answer's."""
     add_special: bool
     parse_special: bool
     """Of text: control tokens written in it become their ids; absent: true. False is for text of strangers."""
@@ -73,9 +83,24 @@ class Options(TypedDict, total=False):
     stop_ids: Iterable[int]
 
 
+@dataclasses.dataclass(slots=True)
+class ToolCall:
+    """A call of a tool in an answer, which the program runs."""
+
+    id: str = ""
+    """By which the result names it: {"role": "tool", "tool_call_id": call.id, "content": ...}."""
+    name: str = ""
+    arguments: str = ""
+    """JSON as the model wrote it: check it."""
+    is_complete: bool = False
+    """False: the answer was cut in it."""
+
+
 _OF_SAMPLING = frozenset(field.name for field in pb.Sampling.DESCRIPTOR.fields)
 _OF_MESSAGES = frozenset(("add_generation_prompt", "continue_final_message"))
-_NOT_AS_THEY_ARE = frozenset(("stream", "deadline_ms", "text", "stop"))  # numbers and texts of Generate, but for these
+_LISTS = frozenset(("shown_ids", "proposal"))
+_NOT_AS_THEY_ARE = frozenset(("stream", "deadline_ms", "text", "stop", "tool_choice", "called_tool")) | _LISTS
+_CHOICES = {"auto": pb.TOOL_CHOICE_AUTO, "none": pb.TOOL_CHOICE_NONE, "required": pb.TOOL_CHOICE_REQUIRED}
 _AS_THEY_ARE = frozenset(field.name for field in pb.Generate.DESCRIPTOR.fields
                          if field.message_type is None and field.name not in _NOT_AS_THEY_ARE)
 
@@ -93,10 +118,16 @@ def generate_frame(prompt: Prompt, options: Options) -> pb.Generate:
             setattr(frame.messages, name, value)
         elif name == "variables":
             frame.messages.variables = json.dumps(value)
+        elif name in _LISTS:
+            getattr(frame, name).extend(value)
         elif name == "stop":
             frame.stop.extend([value] if isinstance(value, str) else value)
         elif name == "deadline":
             frame.deadline_ms = round(1000 * value)
+        elif name == "tools":
+            frame.tools.extend(_tool(each) for each in value)
+        elif name == "tool_choice":
+            _set_choice(frame, value)
         elif name == "speculation":
             frame.speculation.CopyFrom(pb.Speculation(**value))
         elif name == "logit_bias":
@@ -125,7 +156,45 @@ def _set_prompt(frame: pb.Generate, prompt: Prompt) -> None:
         frame.token_ids.ids.extend(items)
 
 
+def _function(value: Any) -> Mapping[str, Any]:
+    """The function of an object as OpenAI has them, which may be within the object or be it."""
+    if not isinstance(value, Mapping):
+        raise TypeError(f"a tool, or a call of one, is a mapping, and not {type(value).__name__}")
+    return cast("Mapping[str, Any]", value.get("function", value))
+
+
+def _tool(value: Mapping[str, Any]) -> pb.Tool:
+    function = _function(value)
+    parameters = function.get("parameters")
+    return pb.Tool(name=function.get("name", ""), description=function.get("description") or "",
+                   parameters="" if parameters is None else json.dumps(parameters))
+
+
+def _set_choice(frame: pb.Generate, value: str | Mapping[str, Any]) -> None:
+    if isinstance(value, str):
+        if value not in _CHOICES:
+            raise TypeError(f"tool_choice is {', '.join(_CHOICES)} or {{'name': ...}}, and not {value!r}")
+        frame.tool_choice = _CHOICES[value]
+        return
+    frame.tool_choice = pb.TOOL_CHOICE_REQUIRED
+    frame.called_tool = _function(value)["name"]
+
+
+def _call(value: ToolCall | Mapping[str, Any]) -> pb.ToolCall:
+    if isinstance(value, ToolCall):
+        return pb.ToolCall(id=value.id, name=value.name, arguments=value.arguments)
+    function = _function(value)
+    arguments = function.get("arguments", "")
+    return pb.ToolCall(id=value.get("id", ""), name=function.get("name", ""),
+                       arguments=arguments if isinstance(arguments, str) else json.dumps(arguments))
+
+
+_OF_MESSAGE = ("role", "content", "name", "reasoning", "tool_call_id", "is_error")
+
+
 def _message(message: Message) -> pb.Messages.Message:
-    known = {name: message[name] for name in ("role", "content", "name", "reasoning") if message.get(name) is not None}
-    others = {name: value for name, value in message.items() if name not in ("role", "content", "name", "reasoning")}
-    return pb.Messages.Message(**known, members=json.dumps(others) if others else "")
+    known = {name: message[name] for name in _OF_MESSAGE if message.get(name) is not None}
+    others = {name: value for name, value in message.items()
+              if name not in _OF_MESSAGE and name != "tool_calls" and value is not None}
+    return pb.Messages.Message(**known, tool_calls=[_call(each) for each in message.get("tool_calls") or ()],
+                               members=json.dumps(others) if others else "")

@@ -11,7 +11,7 @@ from typing import Any
 from . import troupe_pb2 as pb
 from .connection import Connection
 from .errors import Failed, ProtocolError, Refused, outcome_name
-from .options import CREDIT_WINDOW
+from .options import CREDIT_WINDOW, ToolCall
 from .printable import printable
 from .retry import Backoff
 
@@ -32,6 +32,8 @@ class Tokens:
     """Whole characters; may lag behind the ids."""
     logprobs: list[pb.TokenLogprobs]
     """One for each id, if asked for."""
+    calls: list[pb.CallPart] = dataclasses.field(default_factory=list)
+    """Parts of calls of tools, behind the text: `id` and `name` of one that begins, bytes of `arguments`, `ends`."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -42,6 +44,8 @@ class Completion:
     text: str = ""
     ids: list[int] = dataclasses.field(default_factory=list)
     logprobs: list[pb.TokenLogprobs] = dataclasses.field(default_factory=list)
+    calls: list[ToolCall] = dataclasses.field(default_factory=list)
+    """Calls of tools, which are no part of the text."""
     outcome: str = ""
     """"eos", "stop_id", "stop_string", "length", "cancelled", "deadline", "tool_call"; of one the server has failed at its outcome."""
     message: str = ""
@@ -67,6 +71,8 @@ class _Incoming:
         self._num_choices = num_choices
         self._next_index = [0] * num_choices
         self._text_size = [0] * num_choices
+        self._num_calls = [0] * num_choices
+        self._within_call = [False] * num_choices
         self._waiter: asyncio.Future[None] | None = None
 
     @property
@@ -91,12 +97,13 @@ class _Incoming:
 
     def _receive_tokens(self, body: pb.Tokens) -> None:
         begin, end = self._next_index[body.choice], self._next_index[body.choice] + len(body.ids)
-        text_size = self._text_size[body.choice] + len(body.text)
+        text_size = self._text_size[body.choice] + len(body.text) + sum(
+            len(part.id) + len(part.name) + len(part.arguments) for part in body.calls)
         most = self._frame.sampling.max_tokens if self._frame.sampling.HasField("max_tokens") else end
         num_logprobs = len(body.ids) if self._frame.HasField("logprobs") else 0
         if body.first_index != begin:
             raise ProtocolError(f"the server sends tokens from {body.first_index} on, and {begin} is next")
-        if not body.ids and not body.text:
+        if not body.ids and not body.text and not body.calls:
             raise ProtocolError("the server sends neither a token nor text of one")
         if len(body.logprobs) != num_logprobs:
             raise ProtocolError(f"the server sends logprobs of {len(body.logprobs)} tokens, not of {num_logprobs}")
@@ -104,8 +111,19 @@ class _Incoming:
             raise ProtocolError(f"the server sends {end} tokens, and {min(most, self.granted[body.choice])} are allowed")
         if text_size > (end + 1) * _MOST_TOKEN_TEXT:
             raise ProtocolError(f"the server sends {text_size} characters of text for {end} tokens")
+        self._receive_calls(body)
         self._next_index[body.choice], self._text_size[body.choice] = end, text_size
         self.items.append(body)
+
+    def _receive_calls(self, body: pb.Tokens) -> None:
+        if body.calls and not self._frame.tools:
+            raise ProtocolError("the server sends calls of tools, and the request offers none")
+        for part in body.calls:
+            begins, within, count = bool(part.id), self._within_call[body.choice], self._num_calls[body.choice]
+            if begins != bool(part.name) or begins == within or part.index != count - (0 if begins else 1):
+                raise ProtocolError(f"the server sends a part of call {part.index} that does not follow the one before it")
+            self._num_calls[body.choice] += begins
+            self._within_call[body.choice] = not part.ends
 
     def lose(self, error: Exception) -> None:
         self.error = error
@@ -217,7 +235,12 @@ class Stream:
 
     def _taken(self, body: pb.Tokens) -> Tokens:
         choice, completion = body.choice, self._completions[body.choice]
-        tokens = Tokens(choice, body.first_index, list(body.ids), body.text, list(body.logprobs))
+        tokens = Tokens(choice, body.first_index, list(body.ids), body.text, list(body.logprobs), list(body.calls))
+        for part in tokens.calls:
+            if part.id:
+                completion.calls.append(ToolCall(part.id, part.name))
+            completion.calls[-1].arguments += part.arguments
+            completion.calls[-1].is_complete = part.ends
         completion.ids += tokens.ids
         completion.logprobs += tokens.logprobs
         self._pieces[choice].append(body.text)

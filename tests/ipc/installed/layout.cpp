@@ -8,6 +8,9 @@ using namespace troupe::client;
 
 int main() {
   SHOW(Sampling);
+  SHOW(Tool);
+  SHOW(ToolCall);
+  SHOW(CallPart);
   SHOW(Message);
   SHOW(Conversation);
   SHOW(Speculation);
