@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <optional>
 #include <utility>
 
 #include "engine/constraints/pattern_tree.h"
@@ -66,12 +66,7 @@ bool is_one_character(const PatternNode& node) {
 // wherever they stand. Only what repeats without end needs to know its own set; then conditions are limited (star()).
 class PatternTexts {
  public:
-  PatternTexts(RegexPool& pool, Writing writing)
-      : pool_(pool),
-        any_character_(character(pool, CodePoints::all(), writing)),
-        any_characters_(pool.repeat(any_character_, 0, kUnbounded)),
-        word_(character(pool, word_characters(), writing)),
-        other_(character(pool, word_characters().complement(), writing)) {}
+  PatternTexts(RegexPool& pool, Writing writing) : pool_(pool), writing_(writing) {}
 
   RegexId of(const PatternNode& node, PatternExtent extent) {
     const Rests whole = before(node, Rests::all(kEmptyText));
@@ -80,19 +75,20 @@ class PatternTexts {
     // it is made one of whole characters in the end, unless every branch ends with '$'.
     const Rests part = before(node, Rests::all(kAnyText));
     const RegexId found = search(part);
-    return part == whole ? found : pool_.both({found, any_characters_});
+    return part == whole ? found : pool_.both({found, any_characters()});
   }
 
  private:
   RegexId search(const Rests& part) {
-    if (part.at_begin == kAnyText) return any_characters_;
-    if (part.is_same_everywhere()) return pool_.concat(any_characters_, part.at_begin);
+    if (part.at_begin == kAnyText) return any_characters();
+    if (part.is_same_everywhere()) return pool_.concat(any_characters(), part.at_begin);
     if (part.after_word == part.after_other)
-      return pool_.either({part.at_begin, pool_.concat(pool_.repeat(any_character_, 1, kUnbounded), part.after_other)});
-    return pool_.either({part.at_begin, pool_.concat(ending_with(word_), part.after_word),
-                         pool_.concat(ending_with(other_), part.after_other)});
+      return pool_.either(
+          {part.at_begin, pool_.concat(pool_.repeat(any_character(), 1, kUnbounded), part.after_other)});
+    return pool_.either({part.at_begin, pool_.concat(ending_with(word()), part.after_word),
+                         pool_.concat(ending_with(other()), part.after_other)});
   }
-  RegexId ending_with(RegexId last) { return pool_.concat(any_characters_, last); }
+  RegexId ending_with(RegexId last) { return pool_.concat(any_characters(), last); }
 
   Rests before(const PatternNode& node, const Rests& rest) {
     if (++num_parts_ > kMaxCopiedParts)
@@ -121,7 +117,7 @@ class PatternTexts {
         return ends_are_left_out_ ? Rests::all(kNoText) : met(rest, Rests::all(kEmptyText));
       case NodeKind::word_bound:
       case NodeKind::no_word_bound: {
-        const RegexId word_next = pool_.concat(word_, kAnyText), other_next = pool_.complement(word_next);
+        const RegexId word_next = pool_.concat(word(), kAnyText), other_next = pool_.complement(word_next);
         if (node.kind == NodeKind::word_bound) return met(rest, {word_next, other_next, word_next});
         return met(rest, {other_next, word_next, other_next});
       }
@@ -143,8 +139,8 @@ class PatternTexts {
     if (rest.after_word == rest.after_other)
       result = pool_.concat(not_empty(texts), rest.after_word);
     else
-      result = pool_.either({pool_.concat(pool_.both({texts, ending_with(word_)}), rest.after_word),
-                             pool_.concat(pool_.both({texts, ending_with(other_)}), rest.after_other)});
+      result = pool_.either({pool_.concat(pool_.both({texts, ending_with(word())}), rest.after_word),
+                             pool_.concat(pool_.both({texts, ending_with(other())}), rest.after_other)});
     if (!pool_.accepts_empty(texts)) return Rests::all(result);
     return united({Rests::all(result), rest});
   }
@@ -191,8 +187,8 @@ class PatternTexts {
 
   // One character after another to the end, each in a place from which `good` goes on.
   Rests star_of_characters(RegexId good) {
-    const RegexId bad = pool_.both({pool_.complement(good), pool_.concat(any_character_, kAnyText)});
-    return Rests::all(pool_.both({any_characters_, pool_.complement(pool_.concat(any_characters_, bad))}));
+    const RegexId bad = pool_.both({pool_.complement(good), pool_.concat(any_character(), kAnyText)});
+    return Rests::all(pool_.both({any_characters(), pool_.complement(pool_.concat(any_characters(), bad))}));
   }
 
   RegexId not_empty(RegexId texts) {
@@ -211,8 +207,19 @@ class PatternTexts {
     return {of(&Rests::at_begin), of(&Rests::after_word), of(&Rests::after_other)};
   }
 
+  // Made once they are needed.
+  RegexId made(std::optional<RegexId>& id, const CodePoints& set) {
+    if (!id) id = character(pool_, set, writing_);
+    return *id;
+  }
+  RegexId any_character() { return made(any_character_, CodePoints::all()); }
+  RegexId any_characters() { return pool_.repeat(any_character(), 0, kUnbounded); }
+  RegexId word() { return made(word_, word_characters()); }
+  RegexId other() { return made(other_, word_characters().complement()); }
+
   RegexPool& pool_;
-  const RegexId any_character_, any_characters_, word_, other_;
+  const Writing writing_;
+  std::optional<RegexId> any_character_ = {}, word_ = {}, other_ = {};
   std::size_t num_parts_ = 0;
   bool ends_are_left_out_ = false;  // '$' stands for nothing
 };

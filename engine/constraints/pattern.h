@@ -17,9 +17,12 @@ enum class PatternExtent {
   whole,      // texts that match from the first to the last character
 };
 
-// The texts that match `pattern`, written as `writing` says. Look-ahead is supported where nothing encloses it but
-// alternatives (else unsupported, as back references, look-behind and \b within words are). Errors: invalid_argument
-// (no pattern; says where), unsupported (says what). Throws ConstraintLimit.
+// The texts that match `pattern`, written as `writing` says. ^ and $ may stand anywhere; \b, \B and look-ahead too,
+// except in what repeats without end (*, +, {n,}), where they are supported if each repetition is one character and $
+// follows, as in ^((?!a|b).)*$. What Unicode mode refuses but is written all the same: any character that is no letter
+// or digit behind a backslash, braces and ] as characters, [\w-.]. Errors: invalid_argument (no pattern; says where),
+// unsupported (look-behind, references back to groups, flags, properties that are no general categories; says what).
+// Throws ConstraintLimit.
 [[nodiscard]] Result<RegexId> parse_pattern(RegexPool& pool, std::string_view pattern, Writing writing,
                                             PatternExtent extent);
 
