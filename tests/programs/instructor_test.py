@@ -11,9 +11,7 @@ GEMMA = real_weights("gemma-3-270m-q4_k_m.gguf")
 import instructor  # noqa: E402
 import openai  # noqa: E402
 import pydantic  # noqa: E402
-from instructor.core import InstructorRetryException  # noqa: E402
-from pydantic_ai import Agent, NativeOutput, PromptedOutput  # noqa: E402
-from pydantic_ai.exceptions import ModelHTTPError  # noqa: E402
+from pydantic_ai import Agent, NativeOutput  # noqa: E402
 from pydantic_ai.models.openai import OpenAIChatModel  # noqa: E402
 from pydantic_ai.providers.openai import OpenAIProvider  # noqa: E402
 
@@ -46,12 +44,12 @@ class InstructorTest(unittest.TestCase):
         found = self.ask(instructor.Mode.MD_JSON, stop=["```\n", "</assistant>"])
         self.assertEqual(found.model_dump(), {"name": "Bob", "age": 5})
 
-    def test_modes_that_need_schemas_are_refused_by_name(self):
-        """Remove one from here when it begins to work."""
-        for mode, name in ((instructor.Mode.JSON, "response_format"),
-                           (instructor.Mode.JSON_SCHEMA, "response_format"), (instructor.Mode.RESPONSES_TOOLS, "text.format")):
-            with self.subTest(mode), self.assertRaisesRegex(InstructorRetryException, f"Error code: 400.*'param': '{name}"):
-                self.ask(mode)
+    def test_objects_that_a_schema_holds(self):
+        for mode in (instructor.Mode.JSON, instructor.Mode.JSON_SCHEMA):
+            with self.subTest(mode):
+                found = self.ask(mode)
+                self.assertIsInstance(found.name, str)
+                self.assertIsInstance(found.age, int)
 
 
 class PydanticTest(unittest.TestCase):
@@ -69,13 +67,11 @@ class PydanticTest(unittest.TestCase):
         answer = self.agent(str).run_sync("Once upon a time")
         self.assertTrue(answer.output)
 
-    def test_outputs_that_need_schemas_are_refused_by_name(self):
-        """Remove one from here when it begins to work."""
-        for output, name in ((NativeOutput(Fox), "response_format"), (PromptedOutput(Fox), "response_format")):
-            with self.subTest(type(output).__name__), self.assertRaises(ModelHTTPError) as raised:
-                self.agent(output).run_sync("A fox named Bob is 5 years old.")
-            self.assertEqual(raised.exception.status_code, 400)
-            self.assertIn(name, raised.exception.body["param"])
+    def test_outputs_that_a_schema_holds(self):
+        agent = Agent(self.model, output_type=NativeOutput(Fox), retries=0, model_settings={"max_tokens": 60, "temperature": 0})
+        found = agent.run_sync("A fox named Bob is 5 years old.").output
+        self.assertIsInstance(found.name, str)
+        self.assertIsInstance(found.age, int)
 
 
 if __name__ == "__main__":

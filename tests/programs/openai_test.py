@@ -3,16 +3,19 @@
     openai_test.py TROUPE
 """
 import asyncio
+import json
 import os
 import re
 import subprocess
 import tempfile
+import typing
 import unittest
 
 from support import run_in, serve
 
 TROUPE = run_in("clients")
 import openai  # noqa: E402
+import pydantic  # noqa: E402
 
 MESSAGES = [{"role": "user", "content": "Once upon a time"}]
 
@@ -93,14 +96,32 @@ class OpenAiTest(unittest.TestCase):
             self.chat(temperature=-1)
         self.assertEqual(raised.exception.param, "temperature")
 
-    def test_schemas_are_refused_by_name(self):
-        """Remove one from here when it begins to work."""
-        schema = {"name": "fox", "schema": {"type": "object", "properties": {"name": {"type": "string"}}}}
-        for name, fields in (("response_format", {"response_format": {"type": "json_schema", "json_schema": schema}}),
-                             ("response_format", {"response_format": {"type": "json_object"}})):
-            with self.subTest(name), self.assertRaises(openai.BadRequestError) as raised:
-                self.chat(**fields)
-            self.assertIn(name, str(raised.exception))
+    def test_answers_of_a_form(self):
+        schema = {"name": "fox", "schema": {"type": "object", "additionalProperties": False, "required": ["name", "age"],
+                                            "properties": {"name": {"type": "string", "maxLength": 30},
+                                                           "age": {"type": "integer", "minimum": 0, "maximum": 20}}}}
+        for max_tokens in (25, 60):
+            answer = self.chat(max_tokens=max_tokens, response_format={"type": "json_schema", "json_schema": schema})
+            fox = json.loads(answer.choices[0].message.content)
+            self.assertEqual(set(fox), {"name", "age"})
+            self.assertIn(fox["age"], range(21))
+        answer = self.chat(max_tokens=20, response_format={"type": "json_object"})
+        self.assertIsInstance(json.loads(answer.choices[0].message.content), dict)
+
+    def test_parse_returns_the_model(self):
+        class Fox(pydantic.BaseModel):
+            name: str
+            legs: typing.Literal[4]
+        messages = [{"role": "user", "content": "a fox"}]
+        answer = self.client.chat.completions.parse(model="toy", messages=messages, max_tokens=40, response_format=Fox)
+        self.assertEqual(answer.choices[0].message.parsed.legs, 4)
+        answer = self.client.responses.parse(model="toy", input="a fox", max_output_tokens=40, text_format=Fox)
+        self.assertEqual(answer.output_parsed.legs, 4)
+
+    def test_a_schema_that_cannot_be_enforced_is_refused_by_keyword(self):
+        schema = {"name": "fox", "schema": {"type": "object", "unevaluatedProperties": False}}
+        with self.assertRaisesRegex(openai.BadRequestError, "unevaluatedProperties"):
+            self.chat(response_format={"type": "json_schema", "json_schema": schema})
 
 
 class KeyTest(unittest.TestCase):
