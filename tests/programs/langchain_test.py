@@ -39,7 +39,8 @@ class ChatTest(unittest.TestCase):
                   "properties": {"name": {"type": "string", "maxLength": 20}}}
         for method in ("json_schema", "json_mode"):
             with self.subTest(method):
-                found = self.chat.with_structured_output(schema, method=method).invoke("Answer in json: name a fox")
+                chat = ChatOpenAI(**self.where, max_tokens=40, temperature=0, seed=1)
+                found = chat.with_structured_output(schema, method=method).invoke("Answer in json: name a fox")
                 self.assertIsInstance(found, dict)
                 if method == "json_schema":
                     self.assertIsInstance(found["name"], str)

@@ -54,7 +54,7 @@ class LlmTest(unittest.TestCase):
         self.assertGreater(counts[1], 2 * counts[0])  # the second has the first and its answer before it
 
     def test_a_schema(self):
-        done = self.ask("schemas", "a fox", "--schema", "name, age int")
+        done = self.llm("-m", "schemas", "-o", "max_tokens", "60", "a fox", "--schema", "name, age int")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(set(json.loads(done.stdout)), {"name", "age"})
 
