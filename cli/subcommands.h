@@ -24,8 +24,8 @@ Result<int> eval(const config::EvalOptions& options, const config::Given& given)
 Result<int> tokenize(const config::TokenizeOptions& options, const config::Given& given);
 // tools: parse [FILE] prints what an answer calls, formats lists how models write calls.
 Result<int> tools(const config::ToolsCommandOptions& options, const config::Given& given);
-// schema: check FILE says of each line's schema whether it is enforced, and of each instance whether its masks are right.
-// The exit code is 1 if one is not.
+// schema: check FILE says of each line's schema whether it is enforced, and of each instance whether its masks are
+// right. The exit code is 1 if one is not.
 Result<int> schema(const config::SchemaCommandOptions& options, const config::Given& given);
 Result<int> inspect(const config::InspectOptions& options, const config::Given& given);
 Result<int> status(const config::StatusOptions& options);

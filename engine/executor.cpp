@@ -172,7 +172,8 @@ void Executor::open(SequenceSpec spec) {
     sequence.beginning.emplace(*state_->model.tokenizer(), *params.beginning,
                                std::span(sequence.tokens).first(sequence.num_prompt));
   if (params.ruled)
-    sequence.reader = params.ruled->rule->read(std::span(sequence.tokens).first(sequence.num_prompt), params.ruled->markers);
+    sequence.reader =
+        params.ruled->rule->read(std::span(sequence.tokens).first(sequence.num_prompt), params.ruled->markers);
   sequence.sampler.set_prompt(sequence.num_prompt);
   for (const TokenId token : sequence.tokens) {
     TROUPE_ASSERT(token >= 0 && static_cast<std::uint32_t>(token) < info.vocab_size);
@@ -546,7 +547,8 @@ bool Executor::State::draw_row(Draw& draw, const StepItem& item, const Logits& l
   }
   if (next.kind == NextTokens::Kind::forced) forced = next.forced;
   if (all_greedy) {
-    take_drawn(draw, item, {.id = forced.value_or(static_cast<TokenId>(largest[row].index)), .logprob = 0, .top = {}}, out);
+    take_drawn(draw, item, {.id = forced.value_or(static_cast<TokenId>(largest[row].index)), .logprob = 0, .top = {}},
+               out);
     return true;
   }
   const std::size_t vocab_size = model.info().vocab_size;

@@ -28,11 +28,12 @@ void Batch::fail_request(Live& live, const Failure& why, TimePoint now) {
 }
 
 void Batch::fail_form(Live& live, TimePoint now) {
-  streams().end(live.request(), live.generation(),
-                ended_as(scheduler::Outcome::internal,
-                         "which token may follow in the form that is asked for takes too much work to tell; make its patterns, "
-                         "counts and alternatives simpler"),
-                now, &news_);
+  streams().end(
+      live.request(), live.generation(),
+      ended_as(scheduler::Outcome::internal,
+               "which token may follow in the form that is asked for takes too much work to tell; make its patterns, "
+               "counts and alternatives simpler"),
+      now, &news_);
   loop_.drop(live);
 }
 

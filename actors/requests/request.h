@@ -131,8 +131,8 @@ struct Request {
   // Control tokens whose text belongs to the answer's. At most kMaxShownIds; those of the marks of calls are there
   // anyway.
   std::vector<TokenId> shown_ids{};
-  bool wants_proof = false;        // End::proof is filled in
-  std::optional<ToolUse> tools{};  // of a conversation
+  bool wants_proof = false;            // End::proof is filled in
+  std::optional<ToolUse> tools{};      // of a conversation
   std::shared_ptr<AnswerForm> form{};  // what the answer has to be (serving/answer_form.h); null: any text
   std::vector<std::string> stop_strings;
   StopScope stop_scope = StopScope::text;             // of a conversation: set by the gateway

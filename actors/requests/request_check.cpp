@@ -73,7 +73,8 @@ std::optional<End> check_for_model(const Request& request, const ServingLimits& 
     return refusal(Outcome::unsupported, "speculation.type",
                    "this server has no draft model; choose ngram, suffix or auto, or have it started with --draft");
   if (request.form && !limits.has_vocabulary)
-    return refusal(Outcome::unsupported, request.form->field(), "this model has no vocabulary, so that its answers cannot be held to a form");
+    return refusal(Outcome::unsupported, request.form->field(),
+                   "this model has no vocabulary, so that its answers cannot be held to a form");
   if (!request.stop_strings.empty() && !limits.has_vocabulary) {
     return refusal(Outcome::unsupported, "stop",
                    "this model has no vocabulary, so its answers have no text to stop at; use stop ids");
@@ -94,11 +95,12 @@ std::optional<End> check_length(const Request& request, std::size_t prompt_token
   if (!rule) return std::nullopt;
   const std::size_t most = std::get<scheduler::Fits>(fit).max_known - prompt_tokens;
   if (rule->least_tokens() <= most) return std::nullopt;
-  return refusal(Outcome::invalid_argument, "sampling.max_tokens",
-                 fmt::format("the shortest answer of the form that is asked for has {} tokens, and there is room for {}; raise "
-                             "max_tokens or shorten the prompt",
-                             rule->least_tokens(), most),
-                 most);
+  return refusal(
+      Outcome::invalid_argument, "sampling.max_tokens",
+      fmt::format("the shortest answer of the form that is asked for has {} tokens, and there is room for {}; raise "
+                  "max_tokens or shorten the prompt",
+                  rule->least_tokens(), most),
+      most);
 }
 
 std::uint32_t cut_inputs(const Request& request, EmbedIds& inputs, const ServingLimits& limits,

@@ -98,12 +98,14 @@ std::optional<Refusal> check_speculation(const engine::SpeculationChoice& choice
 // What cannot stand beside a form of the answer.
 std::optional<Refusal> check_beside_form(const Request& request) {
   if (request.tools)
-    return invalid(request.form->field(), "a form of the answer beside tools that it may call is not supported; leave out one of "
-                                          "them, or set tool_choice to none");
+    return invalid(request.form->field(),
+                   "a form of the answer beside tools that it may call is not supported; leave out one of "
+                   "them, or set tool_choice to none");
   if (!request.begins_with.empty())
     return invalid("begins_with", "begins_with beside a form of the answer is not supported; leave out one of them");
   if (request.sampling.ignore_eos)
-    return invalid("ignore_eos", "ignore_eos beside a form of the answer, which says where it ends; leave out one of them");
+    return invalid("ignore_eos",
+                   "ignore_eos beside a form of the answer, which says where it ends; leave out one of them");
   if (request.wants_proof)
     return invalid("proof", "an answer whose form the request says cannot be proved yet; leave out one of them");
   return std::nullopt;

@@ -22,7 +22,8 @@ class AnswerForm {
   const engine::constraints::Constraint& constraint() const { return constraint_; }
   const std::string& field() const { return field_; }
 
-  // Makes the rule, which may take 100 ms; once made, it stays. Errors: those of grammar_of() and AnswerGrammar::make().
+  // Makes the rule, which may take 100 ms; once made, it stays. Errors: those of grammar_of() and
+  // AnswerGrammar::make().
   [[nodiscard]] Status compile(std::shared_ptr<const engine::constraints::TokenTrie> trie,
                                std::shared_ptr<const engine::Tokenizer> tokenizer);
   // Null: not made yet.

@@ -77,7 +77,8 @@ class CaseChecker {
     const Json *const name = line.find("name"), *const schema = line.find("schema"), *const tests = line.find("tests");
     if (schema == nullptr || (tests != nullptr && tests->list() == nullptr))
       return Error{ErrorCode::invalid_argument, "a case is an object with schema and a list of tests"};
-    const std::string called = name != nullptr && name->text() != nullptr ? *name->text() : fmt::format("case {}", verdicts_.schemas + 1);
+    const std::string called =
+        name != nullptr && name->text() != nullptr ? *name->text() : fmt::format("case {}", verdicts_.schemas + 1);
     ++verdicts_.schemas;
     const Clock::time_point start = Clock::now();
     auto grammar = engine::constraints::grammar_of_schema(*schema);
@@ -103,8 +104,9 @@ class CaseChecker {
       ++(*is_valid ? verdicts_.valid : verdicts_.invalid);
       if (is_accepted == *is_valid) continue;
       ++(*is_valid ? verdicts_.valid_refused : verdicts_.invalid_accepted);
-      verdicts_.wrong.push_back(fmt::format("{}, test {}: {}", called, at + 1,
-                                            *is_valid ? "valid, but refused " + stop : std::string("invalid, but accepted")));
+      verdicts_.wrong.push_back(
+          fmt::format("{}, test {}: {}", called, at + 1,
+                      *is_valid ? "valid, but refused " + stop : std::string("invalid, but accepted")));
     }
     return Ok{};
   }
@@ -179,7 +181,8 @@ void print(const Verdicts& verdicts, bool as_json) {
                         {"invalid", fmt::format("{}, {} accepted", verdicts.invalid, verdicts.invalid_accepted)},
                         {"mask", times(spread_of(verdicts.mask_us))},
                         {"compiling", times(spread_of(verdicts.compile_us))}});
-  for (const auto& [keyword, count] : verdicts.refusals) std::cout << fmt::format("refused for {}: {}\n", keyword, count);
+  for (const auto& [keyword, count] : verdicts.refusals)
+    std::cout << fmt::format("refused for {}: {}\n", keyword, count);
   for (const std::string& each : verdicts.refused) std::cout << "refused: " << each << '\n';
   for (const std::string& each : verdicts.wrong) std::cout << "wrong: " << each << '\n';
 }

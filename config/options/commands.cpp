@@ -168,8 +168,10 @@ std::vector<CommandInfo> make_commands() {
        "schema",
        "show which JSON schemas are enforced, and what that costs",
        "check CASES.jsonl",
-       "check reads a file with a case in each line: an object with name, schema and tests, a list of objects with valid "
-       "and data. It says which schemas can be enforced and why others are refused, walks every instance token by token "
+       "check reads a file with a case in each line: an object with name, schema and tests, a list of objects with "
+       "valid "
+       "and data. It says which schemas can be enforced and why others are refused, walks every instance token by "
+       "token "
        "of the model's vocabulary through the masks, and prints wrong verdicts and what masks and compiling took. The "
        "exit code is 1 if a verdict was wrong. structured.md says more.",
        {"troupe schema check cases.jsonl", "troupe schema check --json -m qwen3-0.6b.gguf cases.jsonl"}},

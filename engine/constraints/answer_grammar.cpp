@@ -66,8 +66,12 @@ std::optional<TokenId> AnswerGrammar::Shared::forced_token(StateId state, const 
 
 class AnswerGrammar::Reader final : public AnswerReader {
  public:
-  Reader(std::shared_ptr<Shared> shared, std::size_t least_tokens, std::span<const TokenId> prompt, const ReasoningMarkers& markers)
-      : shared_(std::move(shared)), least_tokens_(least_tokens), mask_(shared_->trie->num_tokens()), states_{shared_->machine.begin()} {
+  Reader(std::shared_ptr<Shared> shared, std::size_t least_tokens, std::span<const TokenId> prompt,
+         const ReasoningMarkers& markers)
+      : shared_(std::move(shared)),
+        least_tokens_(least_tokens),
+        mask_(shared_->trie->num_tokens()),
+        states_{shared_->machine.begin()} {
     if (!ends_with_opening(*shared_->tokenizer, markers, prompt)) return;
     close_ = encode_inside(*shared_->tokenizer, markers.close);
     gap_ = encode_inside(*shared_->tokenizer, "\n\n");
@@ -113,7 +117,8 @@ class AnswerGrammar::Reader final : public AnswerReader {
     const bool may_end = machine.may_end(state);
     if (mask_.count() == 0) return {.kind = may_end ? NextTokens::Kind::complete : NextTokens::Kind::failed};
     if (!may_end)
-      if (const auto forced = shared_->forced_token(state, mask_)) return {.kind = NextTokens::Kind::forced, .forced = *forced};
+      if (const auto forced = shared_->forced_token(state, mask_))
+        return {.kind = NextTokens::Kind::forced, .forced = *forced};
     return {.kind = NextTokens::Kind::some, .allowed = mask_.words(), .may_end = may_end};
   }
 
@@ -130,7 +135,8 @@ AnswerGrammar::~AnswerGrammar() = default;
 Result<std::shared_ptr<const AnswerGrammar>> AnswerGrammar::make(Grammar grammar, std::shared_ptr<const TokenTrie> trie,
                                                                  std::shared_ptr<const Tokenizer> tokenizer) {
   if (!trie->has_every_byte())
-    return Error{ErrorCode::unsupported, "the model's vocabulary has no token for some bytes, so that its answers cannot be held to a form"};
+    return Error{ErrorCode::unsupported,
+                 "the model's vocabulary has no token for some bytes, so that its answers cannot be held to a form"};
   try {
     std::shared_ptr<AnswerGrammar> made(new AnswerGrammar());
     made->shared_ = std::make_shared<Shared>(std::move(grammar), std::move(trie), std::move(tokenizer));
@@ -141,7 +147,8 @@ Result<std::shared_ptr<const AnswerGrammar>> AnswerGrammar::make(Grammar grammar
   }
 }
 
-std::unique_ptr<AnswerReader> AnswerGrammar::read(std::span<const TokenId> prompt, const ReasoningMarkers& markers) const {
+std::unique_ptr<AnswerReader> AnswerGrammar::read(std::span<const TokenId> prompt,
+                                                  const ReasoningMarkers& markers) const {
   return std::make_unique<Reader>(shared_, least_tokens_, prompt, markers);
 }
 

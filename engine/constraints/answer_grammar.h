@@ -24,7 +24,8 @@ class AnswerGrammar final : public AnswerRule {
  public:
   // Errors: unsupported (a vocabulary that cannot write every byte), and of a grammar whose beginning takes too much
   // work. O(shortest text)
-  [[nodiscard]] static Result<std::shared_ptr<const AnswerGrammar>> make(Grammar grammar, std::shared_ptr<const TokenTrie> trie,
+  [[nodiscard]] static Result<std::shared_ptr<const AnswerGrammar>> make(Grammar grammar,
+                                                                         std::shared_ptr<const TokenTrie> trie,
                                                                          std::shared_ptr<const Tokenizer> tokenizer);
   ~AnswerGrammar() override;
 

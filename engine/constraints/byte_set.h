@@ -31,9 +31,15 @@ class ByteSet {
     return size;
   }
 
-  constexpr ByteSet operator|(const ByteSet& other) const { return zipped(other, [](auto a, auto b) { return a | b; }); }
-  constexpr ByteSet operator&(const ByteSet& other) const { return zipped(other, [](auto a, auto b) { return a & b; }); }
-  constexpr ByteSet operator~() const { return zipped(*this, [](auto a, auto) { return ~a; }); }
+  constexpr ByteSet operator|(const ByteSet& other) const {
+    return zipped(other, [](auto a, auto b) { return a | b; });
+  }
+  constexpr ByteSet operator&(const ByteSet& other) const {
+    return zipped(other, [](auto a, auto b) { return a & b; });
+  }
+  constexpr ByteSet operator~() const {
+    return zipped(*this, [](auto a, auto) { return ~a; });
+  }
   constexpr auto operator<=>(const ByteSet&) const = default;
 
   const std::array<std::uint64_t, 4>& words() const { return words_; }

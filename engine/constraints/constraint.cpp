@@ -17,7 +17,8 @@ Result<Grammar> grammar_of_schema_text(const Constraint& constraint) {
   const auto json = chat::parse_json(constraint.text);
   if (!json) return Error{ErrorCode::invalid_argument, fmt::format("the schema is no JSON: {}", json.error().message)};
   auto grammar = grammar_of_schema(*json, {.spaces = constraint.spaces});
-  if (const auto* const refusal = std::get_if<SchemaRefusal>(&grammar)) return Error{ErrorCode::unsupported, refusal->message};
+  if (const auto* const refusal = std::get_if<SchemaRefusal>(&grammar))
+    return Error{ErrorCode::unsupported, refusal->message};
   return std::get<Grammar>(std::move(grammar));
 }
 
@@ -48,7 +49,8 @@ Result<Grammar> made_grammar(const Constraint& constraint) {
       Grammar grammar;
       std::vector<RegexId> texts;
       for (const std::string& each : constraint.choices) {
-        if (each.empty() || !is_utf8(each)) return Error{ErrorCode::invalid_argument, "a choice is empty, or not UTF-8"};
+        if (each.empty() || !is_utf8(each))
+          return Error{ErrorCode::invalid_argument, "a choice is empty, or not UTF-8"};
         texts.push_back(grammar.pool().literal(each));
       }
       const RegexId any = grammar.pool().either(std::move(texts));

@@ -28,8 +28,8 @@ struct Constraint {
   bool operator==(const Constraint&) const = default;
 };
 
-// The grammar of a constraint. Errors: invalid_argument (what is asked for is none), unsupported (it cannot be enforced:
-// says what, and where). Bounded: kMaxMakingWork, kMaxGrammarNodes.
+// The grammar of a constraint. Errors: invalid_argument (what is asked for is none), unsupported (it cannot be
+// enforced: says what, and where). Bounded: kMaxMakingWork, kMaxGrammarNodes.
 [[nodiscard]] Result<Grammar> grammar_of(const Constraint& constraint);
 
 // The bytes that it takes in a request. O(choices)

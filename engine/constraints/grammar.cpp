@@ -63,7 +63,8 @@ bool Grammar::finish(RuleId root) {
     for (std::size_t at = 0; at < nodes_[from].edges.size(); ++at) {
       const Edge& edge = nodes_[from].edges[at];
       users[edge.target].push_back({from, at});
-      if (edge.kind == Edge::Kind::call && begins_[edge.what] != edge.target) users[begins_[edge.what]].push_back({from, at});
+      if (edge.kind == Edge::Kind::call && begins_[edge.what] != edge.target)
+        users[begins_[edge.what]].push_back({from, at});
     }
   using Candidate = std::pair<std::uint32_t, NodeId>;
   std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> queue;

@@ -29,8 +29,8 @@ class Grammar {
   };
   struct Node {
     std::vector<Edge> edges;
-    bool is_end = false;               // of its rule
-    std::uint32_t shortest = 0;        // bytes to an end of its rule
+    bool is_end = false;         // of its rule
+    std::uint32_t shortest = 0;  // bytes to an end of its rule
   };
 
   Grammar() : pool_(std::make_unique<RegexPool>()) {}

@@ -12,10 +12,12 @@ std::variant<Grammar, SchemaRefusal> grammar_of_schema(const chat::Json& schema,
   try {
     return SchemaGrammar(schema, options).take();
   } catch (const SchemaRefused& refused) {
-    const std::string place = refused.keyword.empty() && refused.path.empty()
-                                  ? std::string()
-                                  : fmt::format(" (at #{}{}{})", refused.path, refused.keyword.empty() ? "" : "/", refused.keyword);
-    return SchemaRefusal{refused.keyword, refused.path, fmt::format("the schema cannot be enforced: {}{}", refused.what(), place)};
+    const std::string place =
+        refused.keyword.empty() && refused.path.empty()
+            ? std::string()
+            : fmt::format(" (at #{}{}{})", refused.path, refused.keyword.empty() ? "" : "/", refused.keyword);
+    return SchemaRefusal{refused.keyword, refused.path,
+                         fmt::format("the schema cannot be enforced: {}{}", refused.what(), place)};
   } catch (const ConstraintLimit& limit) {
     return SchemaRefusal{"", "", fmt::format("the schema cannot be enforced: {}", limit.what())};
   }

@@ -1,8 +1,8 @@
 // Reads texts of a grammar, byte by byte.
 //
 // A state is every way in which the grammar can have read a text: a set of places, each with the stack of rules that it
-// is in and what is left of the expression that it reads. States are made while they are used and kept by number, so that
-// a transition that was taken before is a look-up.
+// is in and what is left of the expression that it reads. States are made while they are used and kept by number, so
+// that a transition that was taken before is a look-up.
 #pragma once
 
 #include <cstddef>
@@ -71,8 +71,8 @@ class Machine {
 
   struct Frame {
     FrameId outer;
-    NodeId back_to;           // where the rule that was called returns to
-    std::uint32_t shortest;   // bytes from there to the end of the grammar
+    NodeId back_to;          // where the rule that was called returns to
+    std::uint32_t shortest;  // bytes from there to the end of the grammar
   };
   struct Place {
     FrameId frame;

@@ -25,17 +25,17 @@ constexpr std::size_t kOperandsPerWork = 128;
 struct Expression {
   RegexKind kind;
   bool accepts_empty;
-  bool is_searched;           // an intersection or a complement is part of it: its shortest text takes a search
-  std::uint32_t first = 0;    // concat, complement, repeat: an operand; set: its index; either, both: begin of operands;
-                              // table: its index
-  std::uint32_t second = 0;   // concat: the other operand; either, both: their number; table: the state
-  std::uint32_t min = 0, max = 0;                   // repeat
-  std::uint32_t shortest = 0;                       // if is_known
-  bool is_known = false;                            // shortest
-  const std::uint8_t* division = nullptr;           // Impl::division(), once asked for
-  const std::uint8_t* classes = nullptr;            // of raw_targets; null: not derived yet
-  std::vector<RegexId> raw_targets = {};            // derivatives, also those that match nothing
-  std::vector<RegexId> targets = {};                // the same with kNoText for those
+  bool is_searched;          // an intersection or a complement is part of it: its shortest text takes a search
+  std::uint32_t first = 0;   // concat, complement, repeat: an operand; set: its index; either, both: begin of operands;
+                             // table: its index
+  std::uint32_t second = 0;  // concat: the other operand; either, both: their number; table: the state
+  std::uint32_t min = 0, max = 0;          // repeat
+  std::uint32_t shortest = 0;              // if is_known
+  bool is_known = false;                   // shortest
+  const std::uint8_t* division = nullptr;  // Impl::division(), once asked for
+  const std::uint8_t* classes = nullptr;   // of raw_targets; null: not derived yet
+  std::vector<RegexId> raw_targets = {};   // derivatives, also those that match nothing
+  std::vector<RegexId> targets = {};       // the same with kNoText for those
 };
 
 std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) {
@@ -119,7 +119,8 @@ struct RegexPool::Impl {
           return met(result, kept(numbered([](unsigned) { return 0; })));
         case RegexKind::set: {
           const ByteSet& set = sets[each.first];
-          return met(result, kept(numbered([&](unsigned byte) { return set.contains(static_cast<std::uint8_t>(byte)); })));
+          return met(result,
+                     kept(numbered([&](unsigned byte) { return set.contains(static_cast<std::uint8_t>(byte)); })));
         }
         case RegexKind::table: {
           const auto& row = tables[each.first].next[each.second];
@@ -237,12 +238,16 @@ RegexId RegexPool::concat(RegexId first, RegexId second) {
   for (std::size_t at = parts.size(); at-- > 0;) {
     const RegexId part = parts[at];
     if (part == kEmptyText || (part == kAnyText && id == kAnyText)) continue;
-    if (part == kAnyText && impl_->expressions[id].kind == RegexKind::concat && impl_->expressions[id].first == kAnyText) continue;
+    if (part == kAnyText && impl_->expressions[id].kind == RegexKind::concat &&
+        impl_->expressions[id].first == kAnyText)
+      continue;
     const RegexId rest = id;
     const std::uint64_t hash = mixed(mixed(static_cast<std::uint64_t>(RegexKind::concat), part), rest);
     id = interned(
         *impl_, states_, hash,
-        [&](const Expression& each) { return each.kind == RegexKind::concat && each.first == part && each.second == rest; },
+        [&](const Expression& each) {
+          return each.kind == RegexKind::concat && each.first == part && each.second == rest;
+        },
         [&] {
           const Expression& a = impl_->expressions[part];
           const Expression& b = impl_->expressions[rest];
@@ -468,7 +473,8 @@ class Derivation {
  public:
   template <class Impl>
   static RegexId of(RegexPool& pool, Impl& impl, RegexId id, std::uint8_t byte) {
-    if (const Expression& each = impl.expressions[id]; each.classes != nullptr) return each.raw_targets[each.classes[byte]];
+    if (const Expression& each = impl.expressions[id]; each.classes != nullptr)
+      return each.raw_targets[each.classes[byte]];
     std::vector<RegexId> branches;
     for (;;) {
       // By value: making expressions may move what the lists of operands lie in.
@@ -494,8 +500,8 @@ class Derivation {
   }
 
   template <class Impl>
-  static RegexId simple(RegexPool& pool, Impl& impl, RegexId id, RegexKind kind, std::uint32_t first, std::uint32_t second,
-                        std::uint8_t byte) {
+  static RegexId simple(RegexPool& pool, Impl& impl, RegexId id, RegexKind kind, std::uint32_t first,
+                        std::uint32_t second, std::uint8_t byte) {
     switch (kind) {
       case RegexKind::none:
       case RegexKind::empty:
@@ -712,8 +718,8 @@ void RegexPool::count_work() { impl_->spend(1); }
 void RegexPool::limit_work(std::size_t derivations) { impl_->work_left = derivations; }
 
 std::size_t RegexPool::bytes_used() const {
-  return impl_->expressions.size() * (sizeof(Expression) + sizeof(State) + 64) + impl_->operands.size() * sizeof(RegexId) +
-         impl_->all_classes.size() * 320 + impl_->table_bytes;
+  return impl_->expressions.size() * (sizeof(Expression) + sizeof(State) + 64) +
+         impl_->operands.size() * sizeof(RegexId) + impl_->all_classes.size() * 320 + impl_->table_bytes;
 }
 
 }  // namespace troupe::engine::constraints

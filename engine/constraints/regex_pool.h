@@ -21,9 +21,9 @@ namespace troupe::engine::constraints {
 
 using RegexId = std::uint32_t;
 
-inline constexpr RegexId kNoText = 0;       // matches no text
-inline constexpr RegexId kEmptyText = 1;    // matches the empty text alone
-inline constexpr RegexId kAnyText = 2;      // matches every text
+inline constexpr RegexId kNoText = 0;     // matches no text
+inline constexpr RegexId kEmptyText = 1;  // matches the empty text alone
+inline constexpr RegexId kAnyText = 2;    // matches every text
 
 inline constexpr std::uint32_t kUnbounded = UINT32_MAX;
 

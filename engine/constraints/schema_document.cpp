@@ -18,11 +18,12 @@ using Kind = SchemaNode::Kind;
 constexpr std::size_t kMaxSchemaNodes = 100'000;
 
 // Keywords whose value is an object of schemas, a list of schemas, or a schema.
-constexpr std::string_view kMaps[] = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas",
-                                      "dependencies"};
+constexpr std::string_view kMaps[] = {"properties",  "patternProperties", "$defs",
+                                      "definitions", "dependentSchemas",  "dependencies"};
 constexpr std::string_view kLists[] = {"allOf", "anyOf", "oneOf", "prefixItems", "items"};
-constexpr std::string_view kSingle[] = {"items", "additionalItems", "additionalProperties", "propertyNames", "contains",
-                                        "not", "if", "then", "else", "unevaluatedItems", "unevaluatedProperties"};
+constexpr std::string_view kSingle[] = {
+    "items", "additionalItems",  "additionalProperties", "propertyNames", "contains", "not", "if", "then",
+    "else",  "unevaluatedItems", "unevaluatedProperties"};
 
 // A URI reference against a base (RFC 3986, section 5.2, without dot segments in the middle).
 std::string resolved(const std::string& base, const std::string& reference) {
@@ -34,7 +35,8 @@ std::string resolved(const std::string& base, const std::string& reference) {
   const std::size_t scheme = plain_base.find("://");
   if (scheme == std::string::npos) {
     const std::size_t slash = plain_base.rfind('/');
-    return reference.front() == '/' || slash == std::string::npos ? reference : plain_base.substr(0, slash + 1) + reference;
+    return reference.front() == '/' || slash == std::string::npos ? reference
+                                                                  : plain_base.substr(0, slash + 1) + reference;
   }
   const std::size_t path = plain_base.find('/', scheme + 3);
   if (reference.front() == '/') return plain_base.substr(0, path) + reference;
@@ -82,7 +84,8 @@ const Json* at_pointer(const Json& root, std::string_view pointer) {
     }
     pointer.remove_prefix(end);
     if (const Json::List* const list = at->list()) {
-      if (token.empty() || token.size() > 6 || token.find_first_not_of("0123456789") != std::string::npos) return nullptr;
+      if (token.empty() || token.size() > 6 || token.find_first_not_of("0123456789") != std::string::npos)
+        return nullptr;
       const std::size_t index = std::stoul(token);
       if (index >= list->size()) return nullptr;
       at = &(*list)[index];
@@ -147,9 +150,11 @@ std::uint8_t types_named(const Json& type, const std::string& path) {
       if (*text == "object") return json_type::object;
       if (*text == "any") return json_type::all;  // of draft 3, still written
     }
-    throw SchemaRefused("type", path,
-                        text == nullptr ? std::string("a type is a name or a list of names")
-                                        : fmt::format("'{}' is no type (null, boolean, integer, number, string, array, object)", *text));
+    throw SchemaRefused(
+        "type", path,
+        text == nullptr
+            ? std::string("a type is a name or a list of names")
+            : fmt::format("'{}' is no type (null, boolean, integer, number, string, array, object)", *text));
   };
   if (const Json::List* const list = type.list()) {
     std::uint8_t types = 0;
@@ -184,7 +189,8 @@ SchemaDocument::SchemaDocument(Json root) {
   root_ = source(text, "", found == base_of_.end() ? 0 : found->second);
 }
 
-void SchemaDocument::find_resources(const Json& json, const std::string& outer, const std::string& path, std::size_t depth) {
+void SchemaDocument::find_resources(const Json& json, const std::string& outer, const std::string& path,
+                                    std::size_t depth) {
   const Json::Object* const object = json.object();
   if (object == nullptr) return;
   std::string base = outer;
@@ -209,7 +215,8 @@ void SchemaDocument::find_resources(const Json& json, const std::string& outer, 
     if (std::ranges::find(kMaps, name) != std::end(kMaps) && value.object() != nullptr)
       for (const auto& [key, inner] : *value.object()) visit(inner, name + "/" + pointer_token(key));
     if (std::ranges::find(kLists, name) != std::end(kLists) && value.list() != nullptr)
-      for (std::size_t at = 0; at < value.list()->size(); ++at) visit((*value.list())[at], fmt::format("{}/{}", name, at));
+      for (std::size_t at = 0; at < value.list()->size(); ++at)
+        visit((*value.list())[at], fmt::format("{}/{}", name, at));
     if (std::ranges::find(kSingle, name) != std::end(kSingle)) visit(value, name);
   }
 }
@@ -222,8 +229,8 @@ SchemaId SchemaDocument::add(SchemaNode node) {
 }
 
 SchemaId SchemaDocument::derived(SchemaNode node) {
-  std::string key = fmt::format("{} {} {} {}", static_cast<int>(node.kind), node.types, static_cast<const void*>(node.json),
-                                fmt::join(node.parts, ","));
+  std::string key = fmt::format("{} {} {} {}", static_cast<int>(node.kind), node.types,
+                                static_cast<const void*>(node.json), fmt::join(node.parts, ","));
   key += ' ' + node.name;
   const auto [found, is_new] = derived_.try_emplace(std::move(key), 0);
   if (is_new) found->second = add(std::move(node));
@@ -246,7 +253,8 @@ SchemaId SchemaDocument::source(const Json& json, std::string path, std::size_t 
 
 SchemaId SchemaDocument::child(SchemaId parent, const Json& json, std::string_view step) {
   const auto base = base_of_.find(&json);
-  return source(json, fmt::format("{}/{}", nodes_[parent].path, step), base == base_of_.end() ? nodes_[parent].base : base->second);
+  return source(json, fmt::format("{}/{}", nodes_[parent].path, step),
+                base == base_of_.end() ? nodes_[parent].base : base->second);
 }
 
 std::vector<SchemaId> SchemaDocument::children(SchemaId parent, const Json& list, std::string_view keyword) {
@@ -331,8 +339,10 @@ SchemaId SchemaDocument::target_of(SchemaId id, const std::string& reference) {
   }
   const auto found = resources_.find(resource);
   if (found == resources_.end() || (!fragment.empty() && fragment.front() != '/'))
-    throw SchemaRefused("$ref", from.path,
-                        fmt::format("$ref to '{}': nothing in this schema has that address (none is fetched from elsewhere)", reference));
+    throw SchemaRefused(
+        "$ref", from.path,
+        fmt::format("$ref to '{}': nothing in this schema has that address (none is fetched from elsewhere)",
+                    reference));
   const Json* const json = at_pointer(*found->second.first, fragment);
   if (json == nullptr)
     throw SchemaRefused("$ref", from.path, fmt::format("$ref to '{}': there is nothing at that place", reference));
@@ -349,8 +359,8 @@ std::vector<SchemaId> SchemaDocument::made_conditions(SchemaId id) {
   const SchemaNode node = nodes_[id];
   const Json& json = *node.json;
   std::vector<SchemaId> conditions;
-  for (const std::string_view keyword : {"$dynamicRef", "$recursiveRef", "unevaluatedProperties", "unevaluatedItems", "extends",
-                                         "disallow", "divisibleBy"}) {
+  for (const std::string_view keyword : {"$dynamicRef", "$recursiveRef", "unevaluatedProperties", "unevaluatedItems",
+                                         "extends", "disallow", "divisibleBy"}) {
     const Json* const value = json.find(keyword);
     if (value == nullptr || node.ref_alone) continue;
     const bool* const flag = std::get_if<bool>(&value->value);
@@ -392,8 +402,8 @@ std::vector<SchemaId> SchemaDocument::made_conditions(SchemaId id) {
       else
         then = child(id, needed, fmt::format("{}/{}", keyword, pointer_token(name)));
       const SchemaId has_it = made(id, Json(Json::Object{{"required", Json(Json::List{Json(name)})}}));
-      conditions.push_back(any_of({of_types(json_type::all & ~json_type::object), with_property(name, kNothing),
-                                   all_of({has_it, then})}));
+      conditions.push_back(any_of(
+          {of_types(json_type::all & ~json_type::object), with_property(name, kNothing), all_of({has_it, then})}));
     }
   }
   return conditions;
@@ -407,7 +417,8 @@ SchemaId SchemaDocument::negated_source(SchemaId id) {
   for (const SchemaId condition : conditions_of(id)) any.push_back(negation_of(condition));
   if (node.ref_alone) return any_of(std::move(any));
   const auto unsupported = [&](std::string_view keyword) -> SchemaRefused {
-    return {std::string(keyword), node.path, fmt::format("{} within `not` (or told apart by `oneOf`) is not supported", keyword)};
+    return {std::string(keyword), node.path,
+            fmt::format("{} within `not` (or told apart by `oneOf`) is not supported", keyword)};
   };
   const auto of_type = [&](std::uint8_t type, Json::Object keywords) {
     any.push_back(all_of({of_types(type), made(id, Json(std::move(keywords)))}));
@@ -442,10 +453,14 @@ SchemaId SchemaDocument::negated_source(SchemaId id) {
     } else if (keyword == "minLength" || keyword == "minItems" || keyword == "minProperties") {
       const std::uint32_t count = *count_of(node, keyword);
       if (count == 0) continue;
-      const std::uint8_t type = keyword == "minLength" ? json_type::string : keyword == "minItems" ? json_type::array : json_type::object;
+      const std::uint8_t type = keyword == "minLength"  ? json_type::string
+                                : keyword == "minItems" ? json_type::array
+                                                        : json_type::object;
       of_type(type, {{"max" + keyword.substr(3), Json(std::int64_t{count} - 1)}});
     } else if (keyword == "maxLength" || keyword == "maxItems" || keyword == "maxProperties") {
-      const std::uint8_t type = keyword == "maxLength" ? json_type::string : keyword == "maxItems" ? json_type::array : json_type::object;
+      const std::uint8_t type = keyword == "maxLength"  ? json_type::string
+                                : keyword == "maxItems" ? json_type::array
+                                                        : json_type::object;
       of_type(type, {{"min" + keyword.substr(3), Json(std::int64_t{*count_of(node, keyword)} + 1)}});
     } else if (keyword == "pattern" || keyword == "format") {
       if (value.text() == nullptr) throw SchemaRefused(keyword, node.path, fmt::format("{} is no text", keyword));
@@ -456,26 +471,30 @@ SchemaId SchemaDocument::negated_source(SchemaId id) {
       any.push_back(derived(std::move(pattern)));
     } else if (keyword == "required" && value.list() != nullptr) {
       for (const Json& name : *value.list())
-        if (name.text() != nullptr) any.push_back(all_of({of_types(json_type::object), with_property(*name.text(), kNothing)}));
+        if (name.text() != nullptr)
+          any.push_back(all_of({of_types(json_type::object), with_property(*name.text(), kNothing)}));
     } else if (keyword == "properties" && value.object() != nullptr) {
       for (const auto& [name, inner] : *value.object()) {
         const SchemaId opposite = negation_of(child(id, inner, "properties/" + pointer_token(name)));
         if (opposite == kNothing) continue;
-        any.push_back(all_of({of_types(json_type::object), made(id, Json(Json::Object{{"required", Json(Json::List{Json(name)})}})),
+        any.push_back(all_of({of_types(json_type::object),
+                              made(id, Json(Json::Object{{"required", Json(Json::List{Json(name)})}})),
                               with_property(name, opposite)}));
       }
     } else if (keyword == "items" && value.list() == nullptr && json.find("prefixItems") == nullptr) {
       SchemaNode contains{.kind = Kind::contains};
       contains.parts = {negation_of(child(id, value, "items"))};
-      if (contains.parts[0] != kNothing) any.push_back(all_of({of_types(json_type::array), derived(std::move(contains))}));
+      if (contains.parts[0] != kNothing)
+        any.push_back(all_of({of_types(json_type::array), derived(std::move(contains))}));
     } else if (keyword == "contains" && json.find("minContains") == nullptr && json.find("maxContains") == nullptr) {
       SchemaNode items{.kind = Kind::items};
       items.parts = {negation_of(child(id, value, "contains"))};
       any.push_back(all_of({of_types(json_type::array), derived(std::move(items))}));
     } else if (keyword == "additionalProperties" || keyword == "additionalItems") {
       if (child(id, value, keyword) != kEverything) throw unsupported(keyword);
-    } else if (keyword == "items" || keyword == "prefixItems" || keyword == "patternProperties" || keyword == "propertyNames" ||
-               keyword == "contains" || keyword == "minContains" || keyword == "maxContains") {
+    } else if (keyword == "items" || keyword == "prefixItems" || keyword == "patternProperties" ||
+               keyword == "propertyNames" || keyword == "contains" || keyword == "minContains" ||
+               keyword == "maxContains") {
       throw unsupported(keyword);
     } else if (keyword == "uniqueItems" && is_true(&value)) {
       throw unsupported(keyword);
@@ -488,7 +507,9 @@ std::vector<SchemaId> SchemaDocument::alternatives_of_negation(SchemaId id) {
   TROUPE_ASSERT(nodes_[id].kind == Kind::negation);
   const SchemaNode node = nodes_[nodes_[id].parts[0]];
   const SchemaId of = nodes_[id].parts[0];
-  const auto refuse = [&](const char* what) { return SchemaRefused(what, node.path, fmt::format("{} within `not` is not supported", what)); };
+  const auto refuse = [&](const char* what) {
+    return SchemaRefused(what, node.path, fmt::format("{} within `not` is not supported", what));
+  };
   std::vector<SchemaId> any;
   switch (node.kind) {
     case Kind::source:
@@ -503,7 +524,8 @@ std::vector<SchemaId> SchemaDocument::alternatives_of_negation(SchemaId id) {
       return {all_of(std::move(all))};
     }
     case Kind::property:
-      return {all_of({of_types(json_type::object), made(of, Json(Json::Object{{"required", Json(Json::List{Json(node.name)})}})),
+      return {all_of({of_types(json_type::object),
+                      made(of, Json(Json::Object{{"required", Json(Json::List{Json(node.name)})}})),
                       with_property(node.name, negation_of(node.parts[0]))})};
     case Kind::one_of:
       throw refuse("oneOf");

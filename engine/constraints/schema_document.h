@@ -43,9 +43,10 @@ struct SchemaNode {
     contains,    // if an array: an item is parts[0]
     items,       // if an array: every item is parts[0]
     not_values,  // none of the values of the list `json`
-    not_pattern, not_format,  // a string, and `name` does not match it
+    not_pattern,
+    not_format,    // a string, and `name` does not match it
     not_multiple,  // a number, and not a multiple of `json`
-    one_of,      // exactly one of parts
+    one_of,        // exactly one of parts
   };
   Kind kind;
   std::uint8_t types = 0;

@@ -173,7 +173,8 @@ std::vector<SchemaId> SchemaExpansion::member(const Conjunction& all, const std:
     if (node.kind == Kind::property && node.name == name) parts.push_back(node.parts[0]);
     if (node.kind != Kind::source) continue;
     bool is_named = false;
-    const Json *const properties = node.json->find("properties"), *const patterns = node.json->find("patternProperties");
+    const Json *const properties = node.json->find("properties"), *const patterns =
+                                                                      node.json->find("patternProperties");
     if (const Json* const schema = properties == nullptr ? nullptr : properties->find(name)) {
       is_named = true;
       parts.push_back(document_->child(leaf, *schema, "properties/" + pointer_token(name)));
@@ -184,8 +185,10 @@ std::vector<SchemaId> SchemaExpansion::member(const Conjunction& all, const std:
           is_named = true;
           parts.push_back(document_->child(leaf, schema, "patternProperties/" + pointer_token(text)));
         }
-    const Json *const additional = node.json->find("additionalProperties"), *const names = node.json->find("propertyNames");
-    if (!is_named && additional != nullptr) parts.push_back(document_->child(leaf, *additional, "additionalProperties"));
+    const Json *const additional = node.json->find("additionalProperties"), *const names =
+                                                                                node.json->find("propertyNames");
+    if (!is_named && additional != nullptr)
+      parts.push_back(document_->child(leaf, *additional, "additionalProperties"));
     if (names != nullptr && !values_->matches(document_->child(leaf, *names, "propertyNames"), Json(name)))
       parts.push_back(kNothing);
   }
@@ -202,7 +205,8 @@ std::vector<SchemaId> SchemaExpansion::item(const Conjunction& all, std::size_t 
     const bool is_old = items != nullptr && items->list() != nullptr;
     const Json* const first = is_old ? items : node.json->find("prefixItems");
     if (first != nullptr && first->list() != nullptr && index < first->list()->size())
-      parts.push_back(document_->child(leaf, (*first->list())[index], fmt::format("{}/{}", is_old ? "items" : "prefixItems", index)));
+      parts.push_back(document_->child(leaf, (*first->list())[index],
+                                       fmt::format("{}/{}", is_old ? "items" : "prefixItems", index)));
     else if (const Json* const rest = is_old ? node.json->find("additionalItems") : items)
       parts.push_back(document_->child(leaf, *rest, is_old ? "additionalItems" : "items"));
   }

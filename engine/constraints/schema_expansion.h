@@ -23,7 +23,7 @@ struct Conjunction {
 // Of one document. Not thread-safe. Throws SchemaRefused and ConstraintLimit.
 class SchemaExpansion {
  public:
-  static constexpr std::size_t kMaxAlternatives = 512;     // of one conjunction of schemas
+  static constexpr std::size_t kMaxAlternatives = 512;      // of one conjunction of schemas
   static constexpr std::size_t kMaxConjunctions = 200'000;  // made for one schema, those that came to nothing included
 
   SchemaExpansion(SchemaDocument& document, SchemaValues& values) : document_(&document), values_(&values) {}

@@ -15,8 +15,8 @@ namespace {
 using chat::Json;
 using Kind = SchemaNode::Kind;
 
-constexpr std::size_t kMaxNamePatterns = 6;      // patternProperties of one object
-constexpr std::uint32_t kMaxUniqueValues = 8;    // of the items of a list with uniqueItems
+constexpr std::size_t kMaxNamePatterns = 6;    // patternProperties of one object
+constexpr std::uint32_t kMaxUniqueValues = 8;  // of the items of a list with uniqueItems
 constexpr std::uint32_t kMaxOrderDepth = 64;
 
 }  // namespace
@@ -87,9 +87,8 @@ void SchemaGrammar::build(const Key& parts, RuleId rule) {
 }
 
 void SchemaGrammar::build_values(const Conjunction& all, std::vector<RegexId>& texts) {
-  std::vector<std::pair<std::uint8_t, Json>> simple{{json_type::null, Json()},
-                                                    {json_type::boolean, Json(false)},
-                                                    {json_type::boolean, Json(true)}};
+  std::vector<std::pair<std::uint8_t, Json>> simple{
+      {json_type::null, Json()}, {json_type::boolean, Json(false)}, {json_type::boolean, Json(true)}};
   for (const auto& [type, value] : simple) {
     if ((all.types & type) == 0) continue;
     const bool is_excluded = std::ranges::any_of(all.leaves, [&](SchemaId leaf) {
@@ -151,7 +150,8 @@ RegexId SchemaGrammar::string(const Conjunction& all) {
   }
   if (min > max) return kNoText;
   if (conditions.empty() && min == 0 && max == kUnbounded) return free_string_;
-  const RegexId one = conditions.empty() ? any_json_character(pool()) : character(pool(), CodePoints::all(), Writing::json);
+  const RegexId one =
+      conditions.empty() ? any_json_character(pool()) : character(pool(), CodePoints::all(), Writing::json);
   conditions.push_back(pool().repeat(one, min, max));
   const RegexId quote = pool().literal("\"");
   return pool().concat(std::vector{quote, pool().both(std::move(conditions)), quote});
@@ -183,7 +183,8 @@ void SchemaGrammar::build_array(const Conjunction& all, NodeId begin, NodeId end
       min_contained = std::max(min_contained, count);
     }
   }
-  if (contained.size() > 1) throw SchemaRefused("contains", path_of(all), "more than one `contains` for a list is not supported");
+  if (contained.size() > 1)
+    throw SchemaRefused("contains", path_of(all), "more than one `contains` for a list is not supported");
   if (min > max) return;
   // Nodes behind the bracket: by the items so far and those of them that are contained.
   const NodeId open = grammar_.add_node();
@@ -229,10 +230,12 @@ void SchemaGrammar::build_array(const Conjunction& all, NodeId begin, NodeId end
 }
 
 // A list without doubles, of items that have few values: nodes by the values that were used.
-void SchemaGrammar::build_unique(const Conjunction& all, std::uint32_t min, std::uint32_t max, NodeId open, NodeId end) {
+void SchemaGrammar::build_unique(const Conjunction& all, std::uint32_t min, std::uint32_t max, NodeId open,
+                                 NodeId end) {
   std::vector<std::string> values;
   const auto refuse = [&] {
-    return SchemaRefused("uniqueItems", path_of(all), fmt::format("uniqueItems is supported for items with at most {} values", kMaxUniqueValues));
+    return SchemaRefused("uniqueItems", path_of(all),
+                         fmt::format("uniqueItems is supported for items with at most {} values", kMaxUniqueValues));
   };
   for (const Conjunction& item : expansion_.of(SchemaExpansion::key_of(expansion_.item(all, 0)))) {
     if (item.values) {
@@ -258,7 +261,8 @@ void SchemaGrammar::build_unique(const Conjunction& all, std::uint32_t min, std:
     for (std::size_t at = 0; at < values.size(); ++at)
       if ((used >> at & 1) == 0) {
         const RegexId item = pool().literal(values[at]);
-        grammar_.add_text(nodes[used], used == 0 ? item : pool().concat(comma, item), nodes[used | std::size_t{1} << at]);
+        grammar_.add_text(nodes[used], used == 0 ? item : pool().concat(comma, item),
+                          nodes[used | std::size_t{1} << at]);
       }
   }
 }
@@ -266,7 +270,8 @@ void SchemaGrammar::build_unique(const Conjunction& all, std::uint32_t min, std:
 // The written names, quotes included, that a propertyNames schema allows.
 RegexId SchemaGrammar::names_allowed(SchemaId names, const Conjunction& all) {
   std::vector<RegexId> texts;
-  for (const Conjunction& each : expansion_.of(SchemaExpansion::key_of({names, document_.of_types(json_type::string)}))) {
+  for (const Conjunction& each :
+       expansion_.of(SchemaExpansion::key_of({names, document_.of_types(json_type::string)}))) {
     if (each.values)
       for (const Json* const value : *each.values) texts.push_back(pool().literal(value_text(*value)));
     else if ((each.types & json_type::string) != 0)
@@ -276,7 +281,8 @@ RegexId SchemaGrammar::names_allowed(SchemaId names, const Conjunction& all) {
   return pool().either(std::move(texts));
 }
 
-std::vector<SchemaGrammar::OtherMembers> SchemaGrammar::other_members(const Conjunction& all, const std::vector<std::string>& names) {
+std::vector<SchemaGrammar::OtherMembers> SchemaGrammar::other_members(const Conjunction& all,
+                                                                      const std::vector<std::string>& names) {
   std::vector<std::string> patterns;
   std::vector<RegexId> always{plain_string_};
   for (const SchemaId leaf : all.leaves) {
@@ -289,7 +295,9 @@ std::vector<SchemaGrammar::OtherMembers> SchemaGrammar::other_members(const Conj
       always.push_back(names_allowed(document_.child(leaf, *allowed, "propertyNames"), all));
   }
   if (patterns.size() > kMaxNamePatterns)
-    throw SchemaRefused("patternProperties", path_of(all), fmt::format("an object with more than {} patternProperties is not supported", kMaxNamePatterns));
+    throw SchemaRefused(
+        "patternProperties", path_of(all),
+        fmt::format("an object with more than {} patternProperties is not supported", kMaxNamePatterns));
   std::vector<RegexId> listed;
   for (const std::string& name : names) listed.push_back(pool().literal(value_text(Json(name))));
   if (!listed.empty()) always.push_back(pool().complement(pool().either(std::move(listed))));
@@ -298,7 +306,8 @@ std::vector<SchemaGrammar::OtherMembers> SchemaGrammar::other_members(const Conj
   for (std::size_t which = 0; which < std::size_t{1} << patterns.size(); ++which) {
     std::vector<RegexId> conditions = always;
     for (std::size_t at = 0; at < patterns.size(); ++at) {
-      const RegexId matching = pool().concat(std::vector{quote, values_.pattern(patterns[at], Writing::json, path_of(all)), quote});
+      const RegexId matching =
+          pool().concat(std::vector{quote, values_.pattern(patterns[at], Writing::json, path_of(all)), quote});
       conditions.push_back((which >> at & 1) != 0 ? matching : pool().complement(matching));
     }
     const RegexId name = conditions.size() == 1 ? free_string_ : pool().both(std::move(conditions));
@@ -316,7 +325,8 @@ std::vector<SchemaGrammar::OtherMembers> SchemaGrammar::other_members(const Conj
           parts.push_back(document_.child(leaf, schema, "patternProperties/" + pointer_token(text)));
         }
       const Json* const additional = node.json->find("additionalProperties");
-      if (!is_matched && additional != nullptr) parts.push_back(document_.child(leaf, *additional, "additionalProperties"));
+      if (!is_matched && additional != nullptr)
+        parts.push_back(document_.child(leaf, *additional, "additionalProperties"));
     }
     Key key = SchemaExpansion::key_of(std::move(parts));
     if (!std::ranges::binary_search(key, kNothing)) others.push_back({name, std::move(key)});
@@ -324,7 +334,8 @@ std::vector<SchemaGrammar::OtherMembers> SchemaGrammar::other_members(const Conj
   return others;
 }
 
-void SchemaGrammar::build_object(const Conjunction& all, const std::vector<std::string>& order, NodeId begin, NodeId end) {
+void SchemaGrammar::build_object(const Conjunction& all, const std::vector<std::string>& order, NodeId begin,
+                                 NodeId end) {
   std::uint32_t min = 0, max = kUnbounded;
   std::set<std::string> listed;
   for (const SchemaId leaf : all.leaves) {
@@ -346,13 +357,15 @@ void SchemaGrammar::build_object(const Conjunction& all, const std::vector<std::
     if (listed.contains(name)) names.push_back(name);
   const std::vector<OtherMembers> others = other_members(all, names);
   if (min > required.size() + 1 && !others.empty())
-    throw SchemaRefused("minProperties", path_of(all),
-                        "minProperties above the number of required properties and one is not supported where others than those "
-                        "listed are allowed");
+    throw SchemaRefused(
+        "minProperties", path_of(all),
+        "minProperties above the number of required properties and one is not supported where others than those "
+        "listed are allowed");
 
   // Nodes by the next listed name, and by the members so far as far as they count.
   const bool counts = min > 0 || max != kUnbounded;
-  const std::uint32_t num_counts = counts ? 1 + std::max(min, max == kUnbounded ? 0 : std::min<std::uint32_t>(max, 100'000)) : 2;
+  const std::uint32_t num_counts =
+      counts ? 1 + std::max(min, max == kUnbounded ? 0 : std::min<std::uint32_t>(max, 100'000)) : 2;
   const NodeId open = grammar_.add_node();
   grammar_.add_text(begin, pool().concat(pool().literal("{"), space_), open);
   const RegexId close = pool().concat(space_, pool().literal("}"));
@@ -385,7 +398,8 @@ void SchemaGrammar::build_object(const Conjunction& all, const std::vector<std::
     const RegexId name = pool().literal(value_text(Json(names[place])));
     for (std::uint32_t count = 0; count < reachable; ++count) {
       if (!is_required) grammar_.add_nothing(at[count], next[count]);
-      if (const std::uint32_t more = one_more(count); more < num_counts) add_member(count, at[count], name, value, next[more]);
+      if (const std::uint32_t more = one_more(count); more < num_counts)
+        add_member(count, at[count], name, value, next[more]);
     }
     at = std::move(next);
   }
@@ -400,7 +414,8 @@ void SchemaGrammar::build_object(const Conjunction& all, const std::vector<std::
       const std::uint32_t more = one_more(count);
       if (more >= num_counts) continue;
       add_member(count, at[count], other.name, other.value, behind[more]);
-      if (count > 0) add_member(count, behind[count], other.name, other.value, behind[max == kUnbounded ? count : more]);
+      if (count > 0)
+        add_member(count, behind[count], other.name, other.value, behind[max == kUnbounded ? count : more]);
     }
   // With a largest number all members are counted, and the smallest is met by the listed ones and one other.
   for (std::uint32_t count = 0; count < num_counts; ++count)
@@ -437,7 +452,8 @@ std::vector<std::string> SchemaGrammar::names_of(const Key& parts) {
     const SchemaNode& node = document_.node(leaf);
     if (node.kind == Kind::property && seen.insert(node.name).second) names.push_back(node.name);
     if (node.kind != Kind::source) continue;
-    if (const Json* const properties = node.json->find("properties"); properties != nullptr && properties->object() != nullptr)
+    if (const Json* const properties = node.json->find("properties");
+        properties != nullptr && properties->object() != nullptr)
       for (const auto& [name, schema] : *properties->object())
         if (seen.insert(name).second) names.push_back(name);
     if (const Json* const list = node.json->find("required"); list != nullptr && list->list() != nullptr)

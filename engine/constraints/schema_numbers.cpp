@@ -8,11 +8,13 @@ namespace troupe::engine::constraints {
 namespace {
 
 void raise_low(NumberRange& range, const NumberBound& bound) {
-  if (!range.low || bound.value > range.low->value || (bound.value == range.low->value && bound.excluded)) range.low = bound;
+  if (!range.low || bound.value > range.low->value || (bound.value == range.low->value && bound.excluded))
+    range.low = bound;
 }
 
 void lower_high(NumberRange& range, const NumberBound& bound) {
-  if (!range.high || bound.value < range.high->value || (bound.value == range.high->value && bound.excluded)) range.high = bound;
+  if (!range.high || bound.value < range.high->value || (bound.value == range.high->value && bound.excluded))
+    range.high = bound;
 }
 
 }  // namespace
@@ -22,7 +24,8 @@ void narrow(NumberRange& range, const SchemaNode& source) {
     const chat::Json* const value = source.json->find(keyword);
     if (value == nullptr || std::holds_alternative<bool>(value->value)) return std::nullopt;
     std::optional<Decimal> number = decimal_of(*value);
-    if (!number) throw SchemaRefused(keyword, source.path, fmt::format("{} is no number, or one with too many digits", keyword));
+    if (!number)
+      throw SchemaRefused(keyword, source.path, fmt::format("{} is no number, or one with too many digits", keyword));
     return number;
   };
   // In draft 4 exclusiveMinimum is a flag of minimum.

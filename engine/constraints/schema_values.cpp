@@ -140,10 +140,12 @@ bool SchemaValues::matches_source(SchemaId id, const Json& value) {
   if (!std::ranges::all_of(conditions, [&](SchemaId part) { return matches(part, value); })) return false;
   const SchemaNode& node = document_->node(id);
   if (node.ref_alone) return true;
-  if (const Json* const type = node.json->find("type"); type != nullptr && (types_named(*type, node.path) & type_of(value)) == 0)
+  if (const Json* const type = node.json->find("type");
+      type != nullptr && (types_named(*type, node.path) & type_of(value)) == 0)
     return false;
   if (const Json* const list = node.json->find("enum"))
-    if (list->list() == nullptr || std::ranges::none_of(*list->list(), [&](const Json& each) { return equal_values(each, value); }))
+    if (list->list() == nullptr ||
+        std::ranges::none_of(*list->list(), [&](const Json& each) { return equal_values(each, value); }))
       return false;
   if (const Json* const only = node.json->find("const"); only != nullptr && !equal_values(*only, value)) return false;
   if (const auto number = decimal_of(value)) {
@@ -158,7 +160,8 @@ bool SchemaValues::matches_source(SchemaId id, const Json& value) {
 
 bool SchemaValues::matches_string(const SchemaNode& node, const std::string& text) {
   const std::size_t length = characters_of(text);
-  if (length < count_of(node, "minLength").value_or(0) || length > count_of(node, "maxLength").value_or(UINT32_MAX)) return false;
+  if (length < count_of(node, "minLength").value_or(0) || length > count_of(node, "maxLength").value_or(UINT32_MAX))
+    return false;
   if (const Json* const written = node.json->find("pattern"); written != nullptr && written->text() != nullptr)
     if (!pool_->matches(pattern(*written->text(), Writing::plain, node.path), text)) return false;
   if (const Json* const name = node.json->find("format"); name != nullptr && name->text() != nullptr)
@@ -168,7 +171,9 @@ bool SchemaValues::matches_string(const SchemaNode& node, const std::string& tex
 
 bool SchemaValues::matches_array(SchemaId id, const Json::List& list) {
   const SchemaNode& node = document_->node(id);
-  if (list.size() < count_of(node, "minItems").value_or(0) || list.size() > count_of(node, "maxItems").value_or(UINT32_MAX)) return false;
+  if (list.size() < count_of(node, "minItems").value_or(0) ||
+      list.size() > count_of(node, "maxItems").value_or(UINT32_MAX))
+    return false;
   const Json* const items = node.json->find("items");
   const bool is_old = items != nullptr && items->list() != nullptr;
   const Json* const first = is_old ? items : node.json->find("prefixItems");
@@ -177,7 +182,8 @@ bool SchemaValues::matches_array(SchemaId id, const Json::List& list) {
   for (std::size_t at = 0; at < list.size(); ++at) {
     const Json* const schema = at < num_first ? &(*first->list())[at] : rest;
     if (schema == nullptr) continue;
-    const SchemaId item = document_->child(id, *schema, at < num_first ? fmt::format("items/{}", at) : std::string("items"));
+    const SchemaId item =
+        document_->child(id, *schema, at < num_first ? fmt::format("items/{}", at) : std::string("items"));
     if (!matches(item, list[at])) return false;
   }
   if (is_true(node.json->find("uniqueItems")))
@@ -186,22 +192,28 @@ bool SchemaValues::matches_array(SchemaId id, const Json::List& list) {
         if (equal_values(list[at], list[other])) return false;
   if (const Json* const contained = node.json->find("contains")) {
     const SchemaId one = document_->child(id, *contained, "contains");
-    const auto count = static_cast<std::size_t>(std::ranges::count_if(list, [&](const Json& item) { return matches(one, item); }));
-    if (count < count_of(node, "minContains").value_or(1) || count > count_of(node, "maxContains").value_or(UINT32_MAX)) return false;
+    const auto count =
+        static_cast<std::size_t>(std::ranges::count_if(list, [&](const Json& item) { return matches(one, item); }));
+    if (count < count_of(node, "minContains").value_or(1) || count > count_of(node, "maxContains").value_or(UINT32_MAX))
+      return false;
   }
   return true;
 }
 
 bool SchemaValues::matches_object(SchemaId id, const Json::Object& object) {
   const SchemaNode& node = document_->node(id);
-  if (object.size() < count_of(node, "minProperties").value_or(0) || object.size() > count_of(node, "maxProperties").value_or(UINT32_MAX))
+  if (object.size() < count_of(node, "minProperties").value_or(0) ||
+      object.size() > count_of(node, "maxProperties").value_or(UINT32_MAX))
     return false;
-  const auto has = [&](const std::string& name) { return std::ranges::any_of(object, [&](const auto& member) { return member.first == name; }); };
+  const auto has = [&](const std::string& name) {
+    return std::ranges::any_of(object, [&](const auto& member) { return member.first == name; });
+  };
   if (const Json* const required = node.json->find("required"); required != nullptr && required->list() != nullptr)
     for (const Json& name : *required->list())
       if (name.text() != nullptr && !has(*name.text())) return false;
   const Json *const properties = node.json->find("properties"), *const patterns = node.json->find("patternProperties"),
-             *const additional = node.json->find("additionalProperties"), *const names = node.json->find("propertyNames");
+                    *const additional = node.json->find("additionalProperties"),
+                    *const names = node.json->find("propertyNames");
   for (const auto& [name, value] : object) {
     bool is_named = false;
     if (const Json* const schema = properties == nullptr ? nullptr : properties->find(name)) {
@@ -214,7 +226,9 @@ bool SchemaValues::matches_object(SchemaId id, const Json::Object& object) {
         is_named = true;
         if (!matches(document_->child(id, schema, "patternProperties/" + pointer_token(text)), value)) return false;
       }
-    if (!is_named && additional != nullptr && !matches(document_->child(id, *additional, "additionalProperties"), value)) return false;
+    if (!is_named && additional != nullptr &&
+        !matches(document_->child(id, *additional, "additionalProperties"), value))
+      return false;
     if (names != nullptr && !matches(document_->child(id, *names, "propertyNames"), Json(name))) return false;
   }
   return true;

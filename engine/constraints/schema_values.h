@@ -19,8 +19,8 @@ class SchemaValues {
   // The texts that match a pattern (somewhere), or that have a format.
   RegexId pattern(const std::string& text, Writing writing, const std::string& path);
   RegexId format(const std::string& name, Writing writing);
-  // What a leaf (pattern, format, their negations, values that are excluded) asks of a string: expressions all of which it
-  // must match. Not its length.
+  // What a leaf (pattern, format, their negations, values that are excluded) asks of a string: expressions all of which
+  // it must match. Not its length.
   void add_conditions(SchemaId leaf, Writing writing, std::vector<RegexId>& into);
   RegexPool& pool() { return *pool_; }
 

@@ -37,8 +37,8 @@ inline constexpr std::uint8_t kMaxTextDepth = 16;
 inline constexpr std::uint8_t kEveryDepth = 255;
 
 struct TextDepth {
-  std::uint8_t depth = 0;  // every text of the kind with at most so many characters can go on; or kEveryDepth
-  bool is_exact = false;   // no text of the kind with more characters can go on, and none within the depth can end
+  std::uint8_t depth = 0;      // every text of the kind with at most so many characters can go on; or kEveryDepth
+  bool is_exact = false;       // no text of the kind with more characters can go on, and none within the depth can end
   std::uint32_t shortest = 0;  // the largest RegexPool::shortest() that a text within the depth leaves
 };
 

@@ -47,8 +47,10 @@ void TokenFilter::fill(StateId state, TokenMask& mask, std::size_t tokens_left) 
       if (depth.depth == kEveryDepth) return;
       const TextDepth each = depths_.of(text, static_cast<TextKind>(kind));
       depth.is_exact = depth.is_exact && each.is_exact;
-      if (tokens_left == kNoLimit || each.shortest + rest < tokens_left) depth.depth = std::max(depth.depth, each.depth);
-      else if (each.depth > depth.depth) depth.is_exact = false;
+      if (tokens_left == kNoLimit || each.shortest + rest < tokens_left)
+        depth.depth = std::max(depth.depth, each.depth);
+      else if (each.depth > depth.depth)
+        depth.is_exact = false;
     });
     covered[kind] = depth.depth;
     if (depth.depth > best) {

@@ -16,10 +16,10 @@ class TokenFilter {
  public:
   TokenFilter(Machine& machine, std::shared_ptr<const TokenTrie> trie);
 
-  // Sets `mask` (of the trie's size) to the tokens whose bytes can follow and after which the shortest end can be written
-  // with `tokens_left` - 1 more tokens. It is never empty as long as tokens_to_end(state) <= tokens_left, a token with
-  // which the shortest end begins being one of them. Tokens that are no text (ends of an answer) are never in it:
-  // Machine::may_end() says whether they may follow. Throws ConstraintLimit.
+  // Sets `mask` (of the trie's size) to the tokens whose bytes can follow and after which the shortest end can be
+  // written with `tokens_left` - 1 more tokens. It is never empty as long as tokens_to_end(state) <= tokens_left, a
+  // token with which the shortest end begins being one of them. Tokens that are no text (ends of an answer) are never
+  // in it: Machine::may_end() says whether they may follow. Throws ConstraintLimit.
   //
   // Texts of a kind that the state takes whatever they are (TextDepths) are allowed all at once, so that within a free
   // string only tokens with quotes, escapes or parts of characters are tried.
@@ -36,8 +36,8 @@ class TokenFilter {
   Machine* machine_;
   std::shared_ptr<const TokenTrie> trie_;
   TextDepths depths_;
-  std::vector<StateId> path_;            // the state at each depth of a walk
-  std::vector<std::uint32_t> to_end_;    // tokens_to_end() of each state; 0: not known, or none
+  std::vector<StateId> path_;          // the state at each depth of a walk
+  std::vector<std::uint32_t> to_end_;  // tokens_to_end() of each state; 0: not known, or none
 };
 
 }  // namespace troupe::engine::constraints

@@ -65,8 +65,10 @@ TokenTrie::TokenTrie(const std::vector<std::string>& pieces) : num_tokens_(piece
   std::vector<TokenText> texts;
   for (std::size_t id = 0; id < pieces.size(); ++id)
     // Longer ones than a node's depth can say are never written.
-    if (!pieces[id].empty() && pieces[id].size() <= UINT16_MAX) texts.push_back({pieces[id], static_cast<TokenId>(id), 0});
-  std::stable_sort(texts.begin(), texts.end(), [](const TokenText& a, const TokenText& b) { return a.bytes < b.bytes; });
+    if (!pieces[id].empty() && pieces[id].size() <= UINT16_MAX)
+      texts.push_back({pieces[id], static_cast<TokenId>(id), 0});
+  std::stable_sort(texts.begin(), texts.end(),
+                   [](const TokenText& a, const TokenText& b) { return a.bytes < b.bytes; });
   std::vector<TokenText> by_kind[kNumTextKinds], others;
   all_of_.assign(kNumTextKinds * (kMaxTextDepth + 1), TokenMask(num_tokens_));
   ByteSet single;
@@ -79,14 +81,15 @@ TokenTrie::TokenTrie(const std::vector<std::string>& pieces) : num_tokens_(piece
       text.num_characters = kind->num_characters;
       for (std::size_t each = static_cast<std::size_t>(kind->kind); each < kNumTextKinds; ++each) {
         TokenMask* const masks = &all_of_[each * (kMaxTextDepth + 1)];
-        for (std::size_t length = kind->num_characters; length <= kMaxTextDepth; ++length) masks[length - 1].allow(text.id);
+        for (std::size_t length = kind->num_characters; length <= kMaxTextDepth; ++length)
+          masks[length - 1].allow(text.id);
         masks[kMaxTextDepth].allow(text.id);
       }
     }
     if (at > 0 && texts[at - 1].bytes == text.bytes) {
       // Of several the first stands in the tries.
-      const TokenId first = !doubles_.empty() && doubles_.back().second == texts[at - 1].id ? doubles_.back().first
-                                                                                           : texts[at - 1].id;
+      const TokenId first =
+          !doubles_.empty() && doubles_.back().second == texts[at - 1].id ? doubles_.back().first : texts[at - 1].id;
       doubles_.emplace_back(first, text.id);
       continue;
     }
@@ -121,7 +124,8 @@ std::pair<TokenId, std::size_t> TokenTrie::longest_of(std::string_view text) con
   if (text.empty()) return best;
   const auto search = [&](const std::vector<Node>& nodes, const std::array<std::uint32_t, 256>& roots) {
     std::size_t depth = 1;
-    for (std::size_t at = roots[static_cast<std::uint8_t>(text.front())]; at < nodes.size() && depth <= text.size() && nodes[at].depth == depth;) {
+    for (std::size_t at = roots[static_cast<std::uint8_t>(text.front())];
+         at < nodes.size() && depth <= text.size() && nodes[at].depth == depth;) {
       if (nodes[at].byte != static_cast<std::uint8_t>(text[depth - 1])) {
         at = nodes[at].behind;
         continue;

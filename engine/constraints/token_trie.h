@@ -26,7 +26,9 @@ class TokenMask {
     const auto at = static_cast<std::size_t>(id);
     return at < num_tokens_ && ((words_[at / 64] >> (at % 64)) & 1) != 0;
   }
-  void allow(TokenId id) { words_[static_cast<std::size_t>(id) / 64] |= std::uint64_t{1} << (static_cast<std::size_t>(id) % 64); }
+  void allow(TokenId id) {
+    words_[static_cast<std::size_t>(id) / 64] |= std::uint64_t{1} << (static_cast<std::size_t>(id) % 64);
+  }
   void clear() { words_.assign(words_.size(), 0); }
   // Both are of one vocabulary.
   void allow_all_of(const TokenMask& other) {
@@ -47,9 +49,9 @@ class TokenTrie {
   // A node of a trie in depth-first order.
   struct Node {
     static constexpr TokenId kNoToken = -1;
-    std::uint32_t behind;         // the first node that is not below this one
-    TokenId token;                // the token that ends here, or kNoToken
-    std::uint16_t depth;          // bytes from the root: 1 below it
+    std::uint32_t behind;  // the first node that is not below this one
+    TokenId token;         // the token that ends here, or kNoToken
+    std::uint16_t depth;   // bytes from the root: 1 below it
     std::uint8_t byte;
     std::uint8_t max_characters;  // of the tokens here and below, in a trie of a kind; at most 255
   };
@@ -80,7 +82,8 @@ class TokenTrie {
   std::size_t num_tokens_ = 0, max_token_bytes_ = 0;
   std::vector<Node> of_kind_[kNumTextKinds];
   std::vector<Node> others_;
-  std::vector<std::array<std::uint32_t, 256>> roots_;  // of each trie, the last of others_: the node below the root by its byte
+  std::vector<std::array<std::uint32_t, 256>>
+      roots_;                      // of each trie, the last of others_: the node below the root by its byte
   std::vector<TokenMask> all_of_;  // of each kind: 1 to kMaxTextDepth, then every depth
   std::vector<std::pair<TokenId, TokenId>> doubles_;
   bool has_every_byte_ = false;

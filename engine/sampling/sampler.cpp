@@ -143,7 +143,8 @@ TokenId Sampler::choose_allowed(std::span<float> logits, std::uint64_t position)
   for (const auto& [id, logit] : ends) logit_of(id) = logit;
   if (kernels_->arg_max(logits.data(), logits.size()).value > kExcluded) return choose(logits, position);
   for (std::size_t word = 0; word < allowed_.size(); ++word)
-    if (allowed_[word] != 0) return static_cast<TokenId>(word * 64 + static_cast<std::size_t>(std::countr_zero(allowed_[word])));
+    if (allowed_[word] != 0)
+      return static_cast<TokenId>(word * 64 + static_cast<std::size_t>(std::countr_zero(allowed_[word])));
   return ends.empty() ? 0 : ends.front().first;
 }
 

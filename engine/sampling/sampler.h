@@ -115,8 +115,8 @@ class Sampler {
   // The token of the next draw, whatever is likely; nothing: it is drawn.
   void force(std::optional<TokenId> id) { forced_ = id; }
   // The tokens that the next draws are made among, a bit for each, and with may_end those that end the answer; empty:
-  // all. Kept until the next call. Of tokens that are allowed and excluded otherwise, if there are no others, the lowest
-  // is taken.
+  // all. Kept until the next call. Of tokens that are allowed and excluded otherwise, if there are no others, the
+  // lowest is taken.
   void allow(std::span<const std::uint64_t> allowed, bool may_end) {
     allowed_ = allowed;
     may_end_ = may_end;

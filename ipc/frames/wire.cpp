@@ -340,10 +340,13 @@ RequestOrRefusal to_request(v1::Embed& embed, const scheduler::Tenant& tenant, s
 // The form that it asks of its answer.
 std::optional<Refusal> add_form(v1::Generate& generate, actors::Request& request) {
   using engine::constraints::Constraint;
-  const int num_forms = !generate.json_schema().empty() + !generate.regex().empty() + (generate.choices_size() > 0) + generate.json_object();
+  const int num_forms = !generate.json_schema().empty() + !generate.regex().empty() + (generate.choices_size() > 0) +
+                        generate.json_object();
   if (num_forms == 0) return std::nullopt;
   if (num_forms > 1)
-    return scheduler::invalid("json_schema", "json_schema, regex, choices and json_object each say what form the answer has; send one of them");
+    return scheduler::invalid(
+        "json_schema",
+        "json_schema, regex, choices and json_object each say what form the answer has; send one of them");
   Constraint form{.kind = Constraint::Kind::json_object, .spaces = !generate.compact_json()};
   std::string field = "json_object";
   if (!generate.json_schema().empty()) {
@@ -363,8 +366,8 @@ std::optional<Refusal> add_form(v1::Generate& generate, actors::Request& request
     return scheduler::above(scheduler::Outcome::invalid_argument, field, "the number of choices", form.choices.size(),
                             engine::constraints::kMaxChoiceTexts);
   if (const std::size_t bytes = engine::constraints::bytes_of(form); bytes > engine::constraints::kMaxConstraintBytes)
-    return scheduler::above(scheduler::Outcome::invalid_argument, field, "the size of the answer's form in bytes", bytes,
-                            engine::constraints::kMaxConstraintBytes);
+    return scheduler::above(scheduler::Outcome::invalid_argument, field, "the size of the answer's form in bytes",
+                            bytes, engine::constraints::kMaxConstraintBytes);
   request.form = std::make_shared<actors::AnswerForm>(std::move(form), std::move(field));
   return std::nullopt;
 }

@@ -405,8 +405,8 @@ TEST_CASE("gateway: forms that cannot be had, or do not fit, are refused before 
   using Kind = Constraint::Kind;
   refused(of_form({.kind = Kind::json_schema, .text = R"({"unevaluatedItems":false})"}, 1, 50), "response_format",
           "unevaluatedItems");
-  refused(of_form({.kind = Kind::json_schema, .text = R"({"type":"string","minLength":500})"}, 1, 50), "sampling.max_tokens",
-          "there is room for 50");
+  refused(of_form({.kind = Kind::json_schema, .text = R"({"type":"string","minLength":500})"}, 1, 50),
+          "sampling.max_tokens", "there is room for 50");
   Request tools = demanded("get_weather", 1);
   tools.wants_proof = false;
   tools.sampling.ignore_eos = false;

@@ -1,5 +1,6 @@
 // Any JSON as a schema: a grammar or a refusal within the limits of work, and whatever the grammar lets through is JSON
-// that meets the schema. The schema ends with a zero byte, behind which come bytes that choose a way through the grammar.
+// that meets the schema. The schema ends with a zero byte, behind which come bytes that choose a way through the
+// grammar.
 #include <string>
 
 #include "engine/constraints/json_schema.h"

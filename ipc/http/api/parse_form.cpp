@@ -47,7 +47,8 @@ class FormReader {
     if (value == nullptr) return;
     std::string* const text = value->as<std::string>();
     if (const JsonObject* const object = value->as<JsonObject>(); object != nullptr && object->empty()) return;
-    take({.kind = Kind::json_schema, .text = text != nullptr ? std::move(*text) : to_json(*value), .spaces = spaces}, fields.path(name));
+    take({.kind = Kind::json_schema, .text = text != nullptr ? std::move(*text) : to_json(*value), .spaces = spaces},
+         fields.path(name));
   }
 
   void read_pattern(FieldReader& fields, std::string_view name) {
@@ -75,10 +76,12 @@ class FormReader {
   void take(Constraint form, const std::string& place) {
     if (at_.refusal) return;
     if (!place_.empty())
-      return at_.fields.refuse(place, fmt::format("{} and {} both say what form the answer has; send one", place_, place));
+      return at_.fields.refuse(place,
+                               fmt::format("{} and {} both say what form the answer has; send one", place_, place));
     if (engine::constraints::bytes_of(form) > engine::constraints::kMaxConstraintBytes)
-      return at_.fields.refuse(place, fmt::format("{} has {} bytes; at most {} are taken", place, engine::constraints::bytes_of(form),
-                                                  engine::constraints::kMaxConstraintBytes));
+      return at_.fields.refuse(
+          place, fmt::format("{} has {} bytes; at most {} are taken", place, engine::constraints::bytes_of(form),
+                             engine::constraints::kMaxConstraintBytes));
     place_ = place;
     at_.call.request.form = std::make_shared<actors::AnswerForm>(std::move(form), place);
   }

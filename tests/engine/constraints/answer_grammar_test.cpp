@@ -39,8 +39,8 @@ std::shared_ptr<const AnswerGrammar> rule_of(const Vocabulary& vocabulary, const
 }
 
 // An answer of tokens drawn at random among those that may follow.
-std::string random_answer(const Vocabulary& vocabulary, AnswerReader& reader, std::size_t max_tokens, std::mt19937& random,
-                          std::vector<TokenId>& answer) {
+std::string random_answer(const Vocabulary& vocabulary, AnswerReader& reader, std::size_t max_tokens,
+                          std::mt19937& random, std::vector<TokenId>& answer) {
   std::string text;
   while (answer.size() < max_tokens) {
     const NextTokens next = reader.next(answer, max_tokens - answer.size());
@@ -68,7 +68,8 @@ TEST_CASE("answers at random have their form at any limit from the shortest one 
       {.kind = Constraint::Kind::json_object},
       {.kind = Constraint::Kind::json_object, .spaces = true},
       {.kind = Constraint::Kind::json_schema,
-       .text = R"({"type":"object","properties":{"name":{"type":"string"},"age":{"type":"integer","minimum":0,"maximum":150},
+       .text =
+           R"({"type":"object","properties":{"name":{"type":"string"},"age":{"type":"integer","minimum":0,"maximum":150},
                    "tags":{"type":"array","items":{"enum":["red","green","blue"]},"minItems":1}},
                    "required":["name","age","tags"],"additionalProperties":false})"},
       {.kind = Constraint::Kind::regex, .text = "[0-9]{4}-[0-9]{2}(-[0-9]{2})?"},
@@ -94,8 +95,9 @@ TEST_CASE("answers at random have their form at any limit from the shortest one 
 TEST_CASE("what may follow depends on the answer alone: a reader that begins in the middle says the same") {
   const auto words = vocabulary();
   if (!words) return;
-  const auto rule = rule_of(*words, {.kind = Constraint::Kind::json_schema,
-                                     .text = R"({"type":"array","items":{"type":"object","properties":{"a":{"type":"number"}}}})"});
+  const auto rule =
+      rule_of(*words, {.kind = Constraint::Kind::json_schema,
+                       .text = R"({"type":"array","items":{"type":"object","properties":{"a":{"type":"number"}}}})"});
   std::mt19937 random(6);
   const auto reader = rule->read({}, {});
   std::vector<TokenId> answer;

@@ -13,9 +13,47 @@ namespace troupe::engine::constraints::test {
 namespace {
 
 const std::vector<std::string> kWords = {
-    "abc", "a", "hello", " world", "The", "_x", "foo-bar", "12", "3456", "!?", "\"", "\":", "\",\"", "{\"", "\"}", "}}", "]",
-    "\\n", "\\u", "\xC3", "\xA9", "\xC3\xA9t\xC3\xA9", "\xF0\x9F\x98\x80", "\xF0\x9F", "abc\"", "\" ", "\n", "true", "null",
-    "0.5", "-1", "e5", "2026-", "-02-", "aaaaaaaaaaaaaaaa", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "xyz", "abc", "zz9", ":", ",",
+    "abc",
+    "a",
+    "hello",
+    " world",
+    "The",
+    "_x",
+    "foo-bar",
+    "12",
+    "3456",
+    "!?",
+    "\"",
+    "\":",
+    "\",\"",
+    "{\"",
+    "\"}",
+    "}}",
+    "]",
+    "\\n",
+    "\\u",
+    "\xC3",
+    "\xA9",
+    "\xC3\xA9t\xC3\xA9",
+    "\xF0\x9F\x98\x80",
+    "\xF0\x9F",
+    "abc\"",
+    "\" ",
+    "\n",
+    "true",
+    "null",
+    "0.5",
+    "-1",
+    "e5",
+    "2026-",
+    "-02-",
+    "aaaaaaaaaaaaaaaa",
+    "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+    "xyz",
+    "abc",
+    "zz9",
+    ":",
+    ",",
 };
 
 std::vector<std::string> pieces_of_small_vocabulary() {
@@ -60,7 +98,8 @@ TEST_CASE("a mask has the tokens that can follow, and no other") {
         for (std::size_t id = 0; id < pieces.size(); ++id) {
           const bool can_follow = !pieces[id].empty() && machine.after(state, pieces[id]) != kStuck;
           if (mask.allows(static_cast<TokenId>(id)) != can_follow)
-            FAIL(schema << " after " << text << ": token " << pieces[id] << (can_follow ? " is missing" : " is too many"));
+            FAIL(schema << " after " << text << ": token " << pieces[id]
+                        << (can_follow ? " is missing" : " is too many"));
           if (can_follow) allowed.push_back(static_cast<TokenId>(id));
         }
         if (allowed.empty()) {
@@ -90,7 +129,8 @@ TEST_CASE("a mask within a number of tokens has the tokens after which the end s
         filter.fill(state, within, left);
         for (std::size_t id = 0; id < pieces.size(); ++id) {
           const auto token = static_cast<TokenId>(id);
-          const bool fits = all.allows(token) && left > 0 && filter.tokens_to_end(machine.after(state, pieces[id])) < left;
+          const bool fits =
+              all.allows(token) && left > 0 && filter.tokens_to_end(machine.after(state, pieces[id])) < left;
           if (within.allows(token) != fits)
             FAIL(schema << ", " << left << " left: token " << pieces[id] << (fits ? " is missing" : " is too many"));
         }
@@ -154,9 +194,11 @@ TEST_CASE("the shortest text of a grammar is one of its texts, and as short as a
         if (machine.may_end(state)) FAIL("it ends sooner");
         std::vector<StateId> targets;
         for (unsigned byte = 0; byte < 256; ++byte)
-          if (const StateId target = machine.next(state, static_cast<std::uint8_t>(byte)); target != kStuck) targets.push_back(target);
+          if (const StateId target = machine.next(state, static_cast<std::uint8_t>(byte)); target != kStuck)
+            targets.push_back(target);
         const StateId next = targets[random() % targets.size()];
-        if (machine.shortest(next) + 1 < machine.shortest(state)) FAIL("a step of one byte brings the end nearer by more");
+        if (machine.shortest(next) + 1 < machine.shortest(state))
+          FAIL("a step of one byte brings the end nearer by more");
         state = next;
       }
     }
@@ -197,7 +239,8 @@ TEST_CASE("kinds of text: the lowest that holds a text, and its characters") {
   CHECK(kind(" a")->kind == TextKind::printable);
   CHECK(kind("\xC3\xA9t\xC3\xA9")->kind == TextKind::any);
   CHECK(kind("\xC3\xA9t\xC3\xA9")->num_characters == 3);
-  for (const char* const none : {"", "a\"", "\\", "\n", "\xC3", "\xA9", "a\xF0\x9F"}) CHECK_FALSE(kind(none).has_value());
+  for (const char* const none : {"", "a\"", "\\", "\n", "\xC3", "\xA9", "a\xF0\x9F"})
+    CHECK_FALSE(kind(none).has_value());
 }
 
 }  // namespace

@@ -24,7 +24,9 @@ struct SchemaCase {
 
 TEST_CASE("a schema lets through what is valid, and nothing else") {
   const std::vector<SchemaCase> cases = {
-      {"true", {"null", "[1,{\"a\":[]}]", "-0.5e3", "\"\\u00e9\\n\""}, {"", "[1,]", "{\"a\" :1}", "01", "nul", "\"\n\""}},
+      {"true",
+       {"null", "[1,{\"a\":[]}]", "-0.5e3", "\"\\u00e9\\n\""},
+       {"", "[1,]", "{\"a\" :1}", "01", "nul", "\"\n\""}},
       {R"({"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"string"}},"required":["a"],
            "additionalProperties":false})",
        {R"({"a":1})", R"({"a":1,"b":"x"})"},
@@ -45,9 +47,13 @@ TEST_CASE("a schema lets through what is valid, and nothing else") {
       {R"({"anyOf":[{"type":"string","maxLength":2},{"type":"integer","minimum":5}]})",
        {R"("ab")", "5", R"("\\\"")"},
        {R"("abc")", "4", "null"}},
-      {R"({"oneOf":[{"type":"integer","minimum":0},{"type":"integer","maximum":10}]})", {"11", "-1"}, {"5", "0", "1.5"}},
+      {R"({"oneOf":[{"type":"integer","minimum":0},{"type":"integer","maximum":10}]})",
+       {"11", "-1"},
+       {"5", "0", "1.5"}},
       {R"({"type":"integer","not":{"multipleOf":3}})", {"1", "-4", "10"}, {"3", "0", "-9", "1.5"}},
-      {R"({"type":"string","not":{"enum":["a","ab"]}})", {R"("")", R"("b")", R"("abc")"}, {R"("a")", R"("ab")", R"("\u0061")"}},
+      {R"({"type":"string","not":{"enum":["a","ab"]}})",
+       {R"("")", R"("b")", R"("abc")"},
+       {R"("a")", R"("ab")", R"("\u0061")"}},
       {R"({"not":{"type":"object","required":["a"]}})", {"1", "{}", R"({"b":1})"}, {R"({"a":1})", R"({"b":1,"a":2})"}},
       {R"({"if":{"properties":{"k":{"const":"n"}},"required":["k"]},"then":{"properties":{"v":{"type":"number"}}},
            "else":{"properties":{"v":{"type":"string"}}},"type":"object","properties":{"k":{"enum":["n","s"]},"v":{}},
@@ -91,7 +97,8 @@ TEST_CASE("a schema lets through what is valid, and nothing else") {
 
 TEST_CASE("with spaces a value may be written as pretty printers do, with an end to every run of spaces") {
   const SchemaOptions spaces{.spaces = true};
-  const std::string_view schema = R"({"type":"object","properties":{"a":{"type":"array"}},"additionalProperties":false})";
+  const std::string_view schema =
+      R"({"type":"object","properties":{"a":{"type":"array"}},"additionalProperties":false})";
   for (const char* const text : {R"({"a":[1,2]})", R"({"a": [1, 2]})", "{\n  \"a\": [\n    1\n  ]\n}"}) {
     INFO(text);
     CHECK(accepts(schema, text, spaces));
@@ -133,18 +140,19 @@ TEST_CASE("what cannot be enforced is refused by its keyword and its place") {
 TEST_CASE("a schema that grows without bound is refused, and soon") {
   std::string many = R"({"allOf":[)";
   for (int at = 0; at < 12; ++at)
-    many += std::string(at == 0 ? "" : ",") + R"({"anyOf":[{"properties":{"a)" + std::to_string(at) + R"(":{}}},{"minProperties":)" +
-            std::to_string(at) + "}]}";
+    many += std::string(at == 0 ? "" : ",") + R"({"anyOf":[{"properties":{"a)" + std::to_string(at) +
+            R"(":{}}},{"minProperties":)" + std::to_string(at) + "}]}";
   CHECK(refusal_of(many + "]}").message.find("alternatives") != std::string::npos);
-  CHECK(refusal_of(R"({"type":"array","items":{"type":"string"},"maxItems":900000})").message.find("parts") != std::string::npos);
+  CHECK(refusal_of(R"({"type":"array","items":{"type":"string"},"maxItems":900000})").message.find("parts") !=
+        std::string::npos);
   CHECK(refusal_of(R"({"type":"string","pattern":"^z9((.){10,10}){10,10}z9$","allOf":[{"pattern":"(t|8){10,10}..$"},
                        {"pattern":"((c1d3g3).{4,8}){6,6}"},{"not":{"pattern":"^([a-z][0-9])+$"}}]})")
             .message.find("work") != std::string::npos);
 }
 
 // A line of a file of cases, and each of its instances, written in the grammar's order.
-void check_instances(const std::string& name, const chat::Json& schema, const chat::Json& tests, std::string_view valid_key,
-                     std::size_t& compiled) {
+void check_instances(const std::string& name, const chat::Json& schema, const chat::Json& tests,
+                     std::string_view valid_key, std::size_t& compiled) {
   auto grammar = grammar_of_schema(schema);
   if (const auto* const refusal = std::get_if<SchemaRefusal>(&grammar)) {
     INFO(name << ": " << refusal->message);
@@ -192,7 +200,8 @@ TEST_CASE("JSON Schema's own suite: a schema that is taken has the suite's verdi
     const chat::Json all = json(text.str());
     for (const chat::Json& group : *all.list()) {
       ++groups;
-      check_instances(name + ": " + *group.find("description")->text(), *group.find("schema"), *group.find("tests"), "valid", compiled);
+      check_instances(name + ": " + *group.find("description")->text(), *group.find("schema"), *group.find("tests"),
+                      "valid", compiled);
     }
   }
   CHECK(groups > 300);

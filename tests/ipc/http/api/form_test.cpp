@@ -25,28 +25,33 @@ std::string chat(const std::string& fields) { return R"({"messages":[{"role":"us
 TEST_CASE("each API's field for the form of an answer is read") {
   const std::string schema = kFormSchema;
   const Constraint spaced{.kind = Kind::json_schema, .text = schema, .spaces = true};
-  const std::string nested = R"("response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,"schema":)" + schema + "}}";
+  const std::string nested =
+      R"("response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,"schema":)" + schema + "}}";
   const std::string flat = R"({"type":"json_schema","name":"n","schema":)" + schema + "}";
   CHECK(form_of(Endpoint::chat_completions, chat(nested)) == spaced);
   CHECK(form_of(Endpoint::completions, R"({"prompt":"x",)" + nested + "}") == spaced);
   CHECK(form_of(Endpoint::responses, R"({"input":"x","text":{"format":)" + flat + "}}") == spaced);
   const std::string messages = R"({"messages":[{"role":"user","content":"x"}],"max_tokens":9,)";
-  CHECK(form_of(Endpoint::messages, messages + R"("output_config":{"format":{"type":"json_schema","schema":)" + schema + "}}}") == spaced);
-  CHECK(form_of(Endpoint::messages, messages + R"("output_format":{"type":"json_schema","schema":)" + schema + "}}") == spaced);
+  CHECK(form_of(Endpoint::messages,
+                messages + R"("output_config":{"format":{"type":"json_schema","schema":)" + schema + "}}}") == spaced);
+  CHECK(form_of(Endpoint::messages, messages + R"("output_format":{"type":"json_schema","schema":)" + schema + "}}") ==
+        spaced);
   CHECK(form_of(Endpoint::chat_completions, chat(R"("guided_json":)" + schema)) == spaced);
   CHECK(form_of(Endpoint::chat_completions, chat(R"("guided_json":"{\"type\":\"null\"}")")) ==
         Constraint{.kind = Kind::json_schema, .text = R"({"type":"null"})", .spaces = true});
   CHECK(form_of(Endpoint::chat_completions, chat(R"("json_schema":)" + schema)) == spaced);
-  CHECK(form_of(Endpoint::chat_completions, chat(R"("structured_outputs":{"disable_any_whitespace":true,"json":)" + schema + "}")) ==
+  CHECK(form_of(Endpoint::chat_completions,
+                chat(R"("structured_outputs":{"disable_any_whitespace":true,"json":)" + schema + "}")) ==
         Constraint{.kind = Kind::json_schema, .text = schema});
   CHECK(form_of(Endpoint::chat_completions, chat(R"("response_format":{"type":"json_object"})")) ==
         Constraint{.kind = Kind::json_object, .spaces = true});
-  for (const char* const field : {R"("guided_regex":"a+")", R"("regex":"a+")", R"("structured_outputs":{"regex":"a+"})"})
+  for (const char* const field :
+       {R"("guided_regex":"a+")", R"("regex":"a+")", R"("structured_outputs":{"regex":"a+"})"})
     CHECK(form_of(Endpoint::chat_completions, chat(field)) == Constraint{.kind = Kind::regex, .text = "a+"});
   for (const char* const field : {R"("guided_choice":["a","b"])", R"("structured_outputs":{"choice":["a","b"]})"})
     CHECK(form_of(Endpoint::chat_completions, chat(field)) == Constraint{.kind = Kind::choice, .choices = {"a", "b"}});
-  for (const char* const field : {R"("response_format":{"type":"text"})", R"("json_schema":{})", R"("response_format":null)",
-                                  R"("structured_outputs":{"json_object":false})"})
+  for (const char* const field : {R"("response_format":{"type":"text"})", R"("json_schema":{})",
+                                  R"("response_format":null)", R"("structured_outputs":{"json_object":false})"})
     CHECK_FALSE(form_of(Endpoint::chat_completions, chat(field)));
 }
 
@@ -60,12 +65,14 @@ TEST_CASE("wrong forms are refused by the field that has them") {
   const ApiError twice = refusal(R"("response_format":{"type":"json_object"},"guided_regex":"a")");
   CHECK(twice.param == "guided_regex");
   CHECK(twice.message.find("response_format") != std::string::npos);
-  const ApiError beside = refusal(R"("response_format":{"type":"json_object"},"tools":[{"type":"function","function":{"name":"f"}}])");
+  const ApiError beside =
+      refusal(R"("response_format":{"type":"json_object"},"tools":[{"type":"function","function":{"name":"f"}}])");
   CHECK(beside.param == "response_format");
   CHECK(beside.message.find("tool_choice to none") != std::string::npos);
   CHECK(refusal(R"("response_format":{"type":"json_object"},"ignore_eos":true)").param == "ignore_eos");
   CHECK(refusal(R"("response_format":{"type":"json_object"},"troupe":{"receipt":"full"})").param == "troupe.receipt");
-  CHECK(refusal("\"guided_regex\":\"" + std::string(engine::constraints::kMaxConstraintBytes + 1, 'a') + "\"").param == "guided_regex");
+  CHECK(refusal("\"guided_regex\":\"" + std::string(engine::constraints::kMaxConstraintBytes + 1, 'a') + "\"").param ==
+        "guided_regex");
 }
 
 }  // namespace
