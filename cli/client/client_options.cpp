@@ -81,4 +81,29 @@ Status set_tools(const config::ToolChoiceOptions& options, const config::Given& 
   return Ok{};
 }
 
+Status set_form(const config::FormOptions& options, const config::Given& given, client::Request& request) {
+  const std::pair<const char*, bool> given_forms[] = {{"json-schema", !options.json_schema.empty()},
+                                                      {"json-schema-file", !options.json_schema_file.empty()},
+                                                      {"json-object", options.json_object},
+                                                      {"regex", !options.regex.empty()},
+                                                      {"choice", !options.choice.empty()}};
+  const char* first = nullptr;
+  for (const auto& [name, is_given] : given_forms) {
+    if (!is_given) continue;
+    if (first != nullptr)
+      return config::bad_value(given, name, fmt::format("--{} says already what form the answer has", first));
+    first = name;
+  }
+  request.json_schema = options.json_schema;
+  if (!options.json_schema_file.empty()) {
+    auto text = read_text(options.json_schema_file);
+    if (!text) return text.error();
+    request.json_schema = std::move(*text);
+  }
+  request.json_object = options.json_object;
+  request.regex = options.regex;
+  request.choices = options.choice;
+  return Ok{};
+}
+
 }  // namespace troupe::cli

@@ -98,6 +98,7 @@ Result<client::Request> make_request(const config::RunOptions& options, const co
       request.prompt = std::move(*text);
   }
   if (const Status set = set_tools(options, given, request); !set) return set.error();
+  if (const Status set = set_form(options, given, request); !set) return set.error();
   request.model = options.model_name;
   request.parse_special = !options.no_parse_special;
   request.stop = options.stop;

@@ -362,19 +362,26 @@ struct ToolChoiceOptions : ToolFileOptions {  // run
   std::string tool_choice;                    // empty: auto
 };
 
+// What an answer has to be: one of these.
+struct FormOptions {  // run
+  std::string json_schema, json_schema_file, regex;
+  std::vector<std::string> choice;
+  bool json_object = false;
+};
+
 template <class... Groups>
 struct Joined : Groups... {};
 
 // The values of all options, each once: what the parser fills. A subcommand gets its OptionSet of them.
-struct Options
-    : Joined<HelpOptions, ConfigOptions, EngineOptions, ContextOptions, ProfileOptions, SocketOptions, RequestOptions,
-             TokenTextOptions, ControlTokenOptions, EndsOptions, RawOptions, JsonOptions, FormatOptions,
-             SessionsDirOptions, ServerOptions, GatewayLimits, ConnectionLimits, LogOptions, AnswerOptions,
-             ConversationOptions, ChatFlagOptions, ShownOptions, AnchorOptions, VerboseOptions, VectorOptions,
-             StatusFormatOptions, ScreenOptions, CaseOptions, MachineOptions, PaceOptions, PromptOptions, FaultOptions,
-             LoadTenantOptions, GoalOptions, ReportOptions, PassageOptions, LogitsOptions, DecodeOptions,
-             SpeculationOptions, UsageFileOptions, PeriodOptions, KeysFileOptions, KeyOptions, TcpOptions,
-             AnywayOptions, DryRunOptions, StateOptions, ReplaceOptions, ToolFormatOptions, ToolChoiceOptions> {};
+struct Options : Joined<HelpOptions, ConfigOptions, EngineOptions, ContextOptions, ProfileOptions, SocketOptions,
+                        RequestOptions, TokenTextOptions, ControlTokenOptions, EndsOptions, RawOptions, JsonOptions,
+                        FormatOptions, SessionsDirOptions, ServerOptions, GatewayLimits, ConnectionLimits, LogOptions,
+                        AnswerOptions, ConversationOptions, ChatFlagOptions, ShownOptions, AnchorOptions,
+                        VerboseOptions, VectorOptions, StatusFormatOptions, ScreenOptions, CaseOptions, MachineOptions,
+                        PaceOptions, PromptOptions, FaultOptions, LoadTenantOptions, GoalOptions, ReportOptions,
+                        PassageOptions, LogitsOptions, DecodeOptions, SpeculationOptions, UsageFileOptions,
+                        PeriodOptions, KeysFileOptions, KeyOptions, TcpOptions, AnywayOptions, DryRunOptions,
+                        StateOptions, ReplaceOptions, ToolFormatOptions, ToolChoiceOptions, FormOptions> {};
 
 // The options of a subcommand.
 template <class... Groups>
@@ -390,9 +397,9 @@ using Configured = OptionSet<ConfigOptions, HelpOptions, Groups...>;
 using ServeOptions = Configured<EngineOptions, SpeculationOptions, ContextOptions, ProfileOptions, SocketOptions,
                                 UsageFileOptions, KeysFileOptions, TcpOptions, SessionsDirOptions, ServerOptions,
                                 ToolFormatOptions, LengthOptions, GatewayLimits, ConnectionLimits, LogOptions>;
-using RunOptions =
-    Configured<SocketOptions, RequestOptions, SpeculationOptions, AnswerOptions, ConversationOptions, ChatFlagOptions,
-               ToolChoiceOptions, VerboseOptions, TokenTextOptions, ControlTokenOptions, RawOptions, JsonOptions>;
+using RunOptions = Configured<SocketOptions, RequestOptions, SpeculationOptions, AnswerOptions, ConversationOptions,
+                              ChatFlagOptions, ToolChoiceOptions, FormOptions, VerboseOptions, TokenTextOptions,
+                              ControlTokenOptions, RawOptions, JsonOptions>;
 using BenchOptions = Configured<EngineOptions, ContextOptions, ProfileOptions, CaseOptions, FormatOptions>;
 using EvalOptions = Configured<EngineOptions, ContextOptions, LogitsOptions, TextOptions, JsonOptions>;
 using TokenizeOptions =

@@ -71,7 +71,10 @@ constexpr Row kFlags[] = {
      "--access-log FILE writes a line for each request, without its text; none is written unless asked for"},
     {kServe, "-lv --verbosity --log-verbosity", "--log-level says how much is logged"},
     {kAll, "--lora --lora-scaled --enable-lora", "this version has no adapters"},
-    {kAll, "--grammar --grammar-file -j --json-schema", "this version has no grammars"},
+    {kAll & ~bit(Command::run), "-j --json-schema -jf --json-schema-file",
+     "a schema is a request's: troupe run -jf FILE, response_format over HTTP"},
+    {kAll, "--grammar --grammar-file",
+     "this version has no grammars; troupe run takes -j SCHEMA, --regex and --choice"},
     {kAll, "--mirostat --typical --xtc-probability --dry-multiplier",
      "this version has none of mirostat, typical, XTC and DRY sampling"},
 };
