@@ -18,6 +18,7 @@
 #include "cli/terminal/text.h"
 #include "config/printable.h"
 #include "engine/chat/values/json.h"
+#include "engine/constraints/answer_grammar.h"
 #include "engine/constraints/json_schema.h"
 #include "engine/constraints/token_filter.h"
 #include "engine/constraints/value_text.h"
@@ -129,6 +130,7 @@ class CaseChecker {
       const auto [token, length] = trie_->longest_of(text.substr(at));
       if (length == 0) return "since the vocabulary cannot write it";
       const Clock::time_point start = Clock::now();
+      machine.pool().limit_work(engine::constraints::kMaxMaskWork);
       filter.fill(state, mask_);
       verdicts_.mask_us.push_back(micros_since(start));
       if (!mask_.allows(token)) return fmt::format("at byte {}: {}", at, Printable(text.substr(at, 40)).text());
