@@ -1,4 +1,5 @@
 // The gateway with real threads and the embedded model: starting, sharing, dying, stopping.
+#include <algorithm>
 #include <bit>
 #include <catch2/catch.hpp>
 
@@ -289,6 +290,16 @@ TEST_CASE("gateway: each of several demanded calls is the one that its choice al
   gateway->submit(three, sink);
   const std::vector<Answered> answers = sink->wait();
   CHECK(answers[0].ids != answers[1].ids);
+  // Each call is counted once, for its model and in its format.
+  std::uint32_t num_calls = 0;
+  for (const Answered& each : answers) num_calls += each.end.usage.tool_calls;
+  const StatusSnapshot counted = status(*gateway);
+  const auto metric = std::ranges::find(counted.metrics, "tool_calls", &Metric::name);
+  REQUIRE(metric != counted.metrics.end());
+  CHECK(metric->value == num_calls);
+  CHECK(num_calls >= 3);
+  CHECK(metric->labels == std::vector<std::pair<std::string, std::string>>{{"format", "hermes"},
+                                                                           {"model", counted.models[0].health.name}});
   for (std::uint32_t choice = 0; choice < 3; ++choice) {
     INFO("choice " << choice);
     REQUIRE(answers[choice].ids.size() == 90);
