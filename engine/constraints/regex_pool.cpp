@@ -22,6 +22,9 @@ constexpr std::size_t kMaxAskedStates = 64, kMaxAskedBytes = 4'096;
 // Operands of a choice or an intersection whose derivatives take as much work as an expression's.
 constexpr std::size_t kOperandsPerWork = 128;
 
+// Expressions within expressions: derivatives and divisions recurse as deep, a KiB or two each.
+constexpr std::uint32_t kMaxExpressionDepth = 1'000;
+
 struct Expression {
   RegexKind kind;
   bool accepts_empty;
@@ -30,6 +33,7 @@ struct Expression {
                              // table: its index
   std::uint32_t second = 0;  // concat: the other operand; either, both: their number; table: the state
   std::uint32_t min = 0, max = 0;          // repeat
+  std::uint32_t depth = 1;                 // of operands; what follows in a concat counts as beside it
   std::uint32_t shortest = 0;              // if is_known
   bool is_known = false;                   // shortest
   const std::uint8_t* division = nullptr;  // Impl::division(), once asked for
@@ -186,7 +190,11 @@ RegexId interned(Pool& impl, auto& states, std::uint64_t hash, Matches matches, 
     throw ConstraintLimit("its regular expressions have more than " + std::to_string(kMaxExpressions) +
                           " states: make patterns, counts and choices smaller");
   const auto id = static_cast<RegexId>(impl.expressions.size());
-  impl.expressions.push_back(make());
+  Expression made = make();
+  if (made.depth > kMaxExpressionDepth)
+    throw ConstraintLimit("its regular expressions are nested more than " + std::to_string(kMaxExpressionDepth) +
+                          " deep: make counts of groups with conditions (^, $, \\b, look-ahead) smaller");
+  impl.expressions.push_back(std::move(made));
   states.emplace_back();
   impl.ids.emplace(hash, id);
   return id;
@@ -256,6 +264,7 @@ RegexId RegexPool::concat(RegexId first, RegexId second) {
                           .is_searched = a.is_searched || b.is_searched};
           each.first = part;
           each.second = rest;
+          each.depth = std::max(a.depth + 1, b.depth);
           if (!each.is_searched) {
             each.shortest = capped_sum(a.shortest, b.shortest);
             each.is_known = true;
@@ -302,6 +311,7 @@ RegexId interned_list(Impl& impl, auto& states, RegexKind kind, const std::vecto
         each.shortest = RegexPool::kNoLength;
         for (const RegexId id : flat) {
           const Expression& operand = impl.expressions[id];
+          each.depth = std::max(each.depth, operand.depth + 1);
           if (is_union) {
             each.accepts_empty = each.accepts_empty || operand.accepts_empty;
             each.is_searched = each.is_searched || operand.is_searched;
@@ -368,6 +378,7 @@ RegexId RegexPool::complement(RegexId id) {
       [&] {
         Expression each{.kind = RegexKind::complement, .accepts_empty = !accepts_empty(id), .is_searched = true};
         each.first = id;
+        each.depth = impl_->expressions[id].depth + 1;
         return each;
       });
 }
@@ -396,6 +407,7 @@ RegexId RegexPool::repeat(RegexId id, std::uint32_t min, std::uint32_t max) {
                         .accepts_empty = min == 0 || repeated.accepts_empty,
                         .is_searched = repeated.is_searched};
         each.first = id;
+        each.depth = repeated.depth + 1;
         each.min = min;
         each.max = max;
         if (!each.is_searched) {

@@ -206,6 +206,9 @@ TEST_CASE("patterns are bounded: bytes, depth, counts, copies of conditions") {
   CHECK(refusal(nested(8000)).code == ErrorCode::unsupported);
 
   RegexPool pool;
+  // Copies one within the other.
+  CHECK_THROWS_AS(parse_pattern(pool, "((\\b(a?){98}){99}){4}", Writing::plain, PatternExtent::somewhere),
+                  ConstraintLimit);
   CHECK_THROWS_AS(parse_pattern(pool, "^((((\\ba){100}){100}){100})$", Writing::plain, PatternExtent::somewhere),
                   ConstraintLimit);
 }
