@@ -89,6 +89,7 @@ struct Executor::State {
   void draw_all(const StepBatch& batch, const float* sampled, StepResult& result);
   void draw_by_logits(const StepBatch& batch, const float* sampled, StepResult& result);
   Finish take(Sequence& sequence, SampledToken token, std::vector<SampledToken>& out) const;
+  Finish at_limit(Sequence& sequence) const;
 
   // The rows of one item to sample in the current step.
   struct Draw {
@@ -637,7 +638,14 @@ Finish Executor::State::take(Sequence& sequence, SampledToken token, std::vector
   out.push_back(std::move(token));
   const bool full =
       sequence.num_known() - sequence.num_prompt >= params.max_tokens || sequence.num_known() >= model.info().context;
-  return full ? Finish::length : Finish::running;
+  return full ? at_limit(sequence) : Finish::running;
+}
+
+// An answer that has the form that it has to have is whole, however few tokens it could have.
+Finish Executor::State::at_limit(Sequence& sequence) const {
+  const bool is_whole =
+      sequence.reader && sequence.next_tokens(model.info().context).kind == NextTokens::Kind::complete;
+  return is_whole ? Finish::eos : Finish::length;
 }
 
 }  // namespace troupe::engine

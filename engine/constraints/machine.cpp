@@ -137,6 +137,10 @@ void Machine::prepare_targets(State& state) {
 StateId Machine::first_next(StateId id, std::uint8_t byte) {
   if (id == kStuck || states_[id].num_places == 0) return kStuck;
   if (states_[id].targets.empty()) prepare_targets(states_[id]);
+  // What a call that met a limit has left.
+  found_.clear();
+  entered_.clear();
+  found_end_ = false;
   const std::size_t first = states_[id].first_place, count = states_[id].num_places;
   for (std::size_t at = 0; at < count; ++at) {
     const Place place = places_[first + at];

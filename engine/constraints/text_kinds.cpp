@@ -82,9 +82,8 @@ void TextDepths::collect(RegexId id, std::uint8_t first, std::uint8_t last, std:
 }
 
 const TextDepths::Step& TextDepths::step(RegexId id, TextKind kind) {
-  const auto [found, is_new] = steps_.try_emplace(key_of(id, kind));
-  if (!is_new) return found->second;
-  Step made;
+  if (const auto found = steps_.find(key_of(id, kind)); found != steps_.end()) return found->second;
+  Step made;  // kept once it is whole: expressions may reach a limit
   std::uint8_t last = 0;
   RegexId last_target = UINT32_MAX;
   for (unsigned byte = 0x20; byte < 0x80; ++byte) {
@@ -104,7 +103,7 @@ const TextDepths::Step& TextDepths::step(RegexId id, TextKind kind) {
       made.some_end = made.some_end || firsts.some_end;
       for (const RegexId target : firsts.targets) collect(target, row.second_first, row.second_last, row.more, made);
     }
-  return steps_.insert_or_assign(key_of(id, kind), std::move(made)).first->second;
+  return steps_.emplace(key_of(id, kind), std::move(made)).first->second;
 }
 
 TextDepth TextDepths::of(RegexId id, TextKind kind) {

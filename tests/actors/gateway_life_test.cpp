@@ -371,6 +371,8 @@ TEST_CASE("gateway: answers of a form have it at any length, and the same bits w
       const Answered answered = answer(alone.back());
       INFO(answered.end.message << answered.text);
       CHECK(has_form(request.form->constraint(), answered.text));
+      CHECK(answered.end.outcome == Outcome::eos);
+      CHECK(answered.ids.size() <= request.sampling.max_tokens);
     }
   }
   check_same_bits(options, requests, alone);

@@ -230,6 +230,32 @@ TEST_CASE("a grammar that allows everything allows every token of text of a real
   }
 }
 
+TEST_CASE("a machine that met a limit goes on where more work is allowed, and says the same as one that met none") {
+  const auto trie = small_vocabulary(kWords);
+  for (const std::string_view schema : kSchemas) {
+    Machine fresh = machine_of(schema), limited = machine_of(schema);
+    TokenFilter fresh_filter(fresh, trie), limited_filter(limited, trie);
+    TokenMask expected(trie->num_tokens()), mask(trie->num_tokens());
+    const std::string text = fresh.shortest_text(fresh.begin());
+    std::size_t num_limits = 0;
+    for (std::size_t length = 0; length <= text.size(); ++length) {
+      fresh_filter.fill(fresh.after(fresh.begin(), std::string_view(text).substr(0, length)), expected);
+      for (std::size_t work = 0;; ++work) {
+        limited.pool().limit_work(work);
+        try {
+          limited_filter.fill(limited.after(limited.begin(), std::string_view(text).substr(0, length)), mask);
+          break;
+        } catch (const ConstraintLimit&) {
+          ++num_limits;
+        }
+      }
+      INFO(schema << " after " << length << " bytes");
+      REQUIRE(mask == expected);
+    }
+    CHECK(num_limits > 0);
+  }
+}
+
 TEST_CASE("kinds of text: the lowest that holds a text, and its characters") {
   const auto kind = [](std::string_view text) { return kind_of_text(text); };
   CHECK(kind("abc")->kind == TextKind::lower);
