@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "actors/batching/batch_live.h"
+#include "actors/requests/answer_form.h"
 #include "actors/requests/request_check.h"
-#include "actors/serving/answer_form.h"
 #include "cache/group.h"
 #include "config/assert.h"
 

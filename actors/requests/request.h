@@ -133,7 +133,7 @@ struct Request {
   std::vector<TokenId> shown_ids{};
   bool wants_proof = false;            // End::proof is filled in
   std::optional<ToolUse> tools{};      // of a conversation
-  std::shared_ptr<AnswerForm> form{};  // what the answer has to be (serving/answer_form.h); null: any text
+  std::shared_ptr<AnswerForm> form{};  // what the answer has to be (requests/answer_form.h); null: any text
   std::vector<std::string> stop_strings;
   StopScope stop_scope = StopScope::text;             // of a conversation: set by the gateway
   std::optional<std::chrono::milliseconds> deadline;  // from submission; then the stream ends with the tokens so far

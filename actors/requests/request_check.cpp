@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "actors/serving/answer_form.h"
+#include "actors/requests/answer_form.h"
 #include "config/printable.h"
 #include "engine/sampling/sampler.h"
 

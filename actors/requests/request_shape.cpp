@@ -7,7 +7,7 @@
 #include <variant>
 #include <vector>
 
-#include "actors/serving/answer_form.h"
+#include "actors/requests/answer_form.h"
 
 namespace troupe::actors {
 namespace {

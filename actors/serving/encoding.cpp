@@ -8,7 +8,7 @@
 #include <utility>
 #include <variant>
 
-#include "actors/serving/answer_form.h"
+#include "actors/requests/answer_form.h"
 #include "actors/serving/message_rewrites.h"
 #include "actors/sessions/sessions.h"
 #include "config/printable.h"

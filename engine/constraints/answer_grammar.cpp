@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "engine/constraints/machine.h"
+#include "engine/constraints/grammar/machine.h"
 #include "engine/constraints/token_filter.h"
 #include "engine/tokenizers/answer_beginning.h"
 #include "engine/tokenizers/reasoning_limit.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "config/result.h"
-#include "engine/constraints/grammar.h"
+#include "engine/constraints/grammar/grammar.h"
 #include "engine/constraints/token_trie.h"
 #include "engine/sampling/answer_rule.h"
 #include "engine/tokenizers/tokenizer.h"

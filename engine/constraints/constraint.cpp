@@ -7,8 +7,8 @@
 
 #include "config/utf8.h"
 #include "engine/chat/values/json.h"
-#include "engine/constraints/json_schema.h"
-#include "engine/constraints/pattern.h"
+#include "engine/constraints/expressions/pattern.h"
+#include "engine/constraints/schema/json_schema.h"
 
 namespace troupe::engine::constraints {
 namespace {

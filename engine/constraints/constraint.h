@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "config/result.h"
-#include "engine/constraints/grammar.h"
+#include "engine/constraints/grammar/grammar.h"
 
 namespace troupe::engine::constraints {
 

@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/constraints/regex_pool.h"
+#include "engine/constraints/expressions/regex_pool.h"
 
 namespace troupe::engine::constraints {
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "engine/constraints/machine.h"
+#include "engine/constraints/grammar/machine.h"
 #include "engine/constraints/token_trie.h"
 
 namespace troupe::engine::constraints {

@@ -8,7 +8,7 @@
 #include <limits>
 #include <utility>
 
-#include "actors/serving/answer_form.h"
+#include "actors/requests/answer_form.h"
 #include "config/assert.h"
 #include "config/folders.h"
 #include "config/normal_float.h"

@@ -3,11 +3,11 @@
 #include <bit>
 #include <catch2/catch.hpp>
 
+#include "actors/requests/answer_form.h"
 #include "actors/saboteur.h"
-#include "actors/serving/answer_form.h"
 #include "engine/chat/tools/tool_set.h"
 #include "engine/chat/values/json.h"
-#include "engine/constraints/machine.h"
+#include "engine/constraints/grammar/machine.h"
 #include "tests/actors/gateway_fixture.h"
 
 namespace troupe::actors {

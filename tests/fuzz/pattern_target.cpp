@@ -5,7 +5,7 @@
 
 #include "config/utf8.h"
 #include "engine/chat/values/json.h"
-#include "engine/constraints/pattern.h"
+#include "engine/constraints/expressions/pattern.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace troupe::engine::constraints {

@@ -3,9 +3,9 @@
 // grammar.
 #include <string>
 
-#include "engine/constraints/json_schema.h"
-#include "engine/constraints/machine.h"
-#include "engine/constraints/schema_values.h"
+#include "engine/constraints/grammar/machine.h"
+#include "engine/constraints/schema/json_schema.h"
+#include "engine/constraints/schema/schema_values.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace troupe::engine::constraints {

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "actors/serving/answer_form.h"
+#include "actors/requests/answer_form.h"
 #include "ipc/http/api/parse.h"
 #include "ipc/http/json/json_writer.h"
 

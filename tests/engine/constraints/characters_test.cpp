@@ -7,8 +7,8 @@
 #include <catch2/catch.hpp>
 
 #include "engine/chat/values/json.h"
-#include "engine/constraints/characters.h"
-#include "engine/constraints/unicode_sets.h"
+#include "engine/constraints/expressions/characters.h"
+#include "engine/constraints/expressions/unicode_sets.h"
 #include "engine/tokenizers/unicode.h"
 
 namespace troupe::engine::constraints {

@@ -7,8 +7,8 @@
 
 #include <catch2/catch.hpp>
 
-#include "engine/constraints/formats.h"
-#include "engine/constraints/pattern.h"
+#include "engine/constraints/expressions/formats.h"
+#include "engine/constraints/expressions/pattern.h"
 
 namespace troupe::engine::constraints {
 namespace {

@@ -10,8 +10,8 @@
 #include <catch2/catch.hpp>
 
 #include "engine/chat/values/json.h"
-#include "engine/constraints/json_schema.h"
-#include "engine/constraints/machine.h"
+#include "engine/constraints/grammar/machine.h"
+#include "engine/constraints/schema/json_schema.h"
 #include "engine/constraints/token_filter.h"
 
 namespace troupe::engine::constraints::test {

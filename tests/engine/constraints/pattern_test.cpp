@@ -6,7 +6,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "engine/constraints/pattern.h"
+#include "engine/constraints/expressions/pattern.h"
 
 namespace troupe::engine::constraints {
 namespace {

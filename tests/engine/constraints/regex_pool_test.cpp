@@ -8,7 +8,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "engine/constraints/regex_pool.h"
+#include "engine/constraints/expressions/regex_pool.h"
 
 namespace troupe::engine::constraints {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "actors/serving/answer_form.h"
+#include "actors/requests/answer_form.h"
 #include "tests/ipc/http/api/api_support.h"
 
 namespace troupe::ipc::api {

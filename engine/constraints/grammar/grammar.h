@@ -1,0 +1,70 @@
+// Grammars: rules that call one another, over regular expressions.
+//
+// A rule is a recursive transition network (W. A. Woods, "Transition network grammars for natural language analysis",
+// 1970): nodes, and edges that read a text of an expression, call a rule or read nothing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/constraints/expressions/regex_pool.h"
+
+namespace troupe::engine::constraints {
+
+using NodeId = std::uint32_t;
+using RuleId = std::uint32_t;
+
+inline constexpr std::size_t kMaxGrammarNodes = 500'000;  // nodes and edges of one grammar
+
+// Not thread-safe (its expressions are not).
+class Grammar {
+ public:
+  struct Edge {
+    enum class Kind : std::uint8_t { text, call, nothing };
+    Kind kind;
+    std::uint32_t what;  // an expression or a rule
+    NodeId target;
+  };
+  struct Node {
+    std::vector<Edge> edges;
+    bool is_end = false;         // of its rule
+    std::uint32_t shortest = 0;  // bytes to an end of its rule
+  };
+
+  Grammar() : pool_(std::make_unique<RegexPool>()) {}
+
+  RegexPool& pool() { return *pool_; }
+
+  // Building. All throw ConstraintLimit.
+  [[nodiscard]] RuleId add_rule();
+  [[nodiscard]] NodeId add_node();
+  NodeId begin_of(RuleId rule) const { return begins_[rule]; }
+  void add_text(NodeId from, RegexId text, NodeId target);
+  void add_call(NodeId from, RuleId rule, NodeId target);
+  void add_nothing(NodeId from, NodeId target);
+  void set_end(NodeId node) { nodes_[node].is_end = true; }
+
+  // Ends building: drops edges from which no text leads to an end, as recursion without an end. Whether `root` has a
+  // text at all. O(edges log edges), and searches of expressions.
+  [[nodiscard]] bool finish(RuleId root);
+
+  // After finish().
+  RuleId root() const { return root_; }
+  const Node& node(NodeId id) const { return nodes_[id]; }
+  std::size_t num_nodes() const { return nodes_.size(); }
+  std::size_t num_edges() const { return num_edges_; }
+
+ private:
+  void add_edge(NodeId from, Edge edge);
+  void count_one();
+
+  std::unique_ptr<RegexPool> pool_;
+  std::vector<Node> nodes_;
+  std::vector<NodeId> begins_;  // of each rule
+  std::size_t num_edges_ = 0;
+  RuleId root_ = 0;
+};
+
+}  // namespace troupe::engine::constraints
