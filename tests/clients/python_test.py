@@ -538,7 +538,7 @@ class PlainTest(unittest.TestCase):
 
     def test_every_option_is_a_field_that_is_served(self):
         values = {"stop": ["a"], "speculation": {"type": "off"}, "logit_bias": {1: 1.0}, "stop_ids": [1], "variables": {},
-                  "tools": [{"name": "f"}], "tool_choice": "required", "shown_ids": [1]}
+                  "tools": [{"name": "f"}], "tool_choice": "required", "shown_ids": [1], "choices": ["a"]}
         fields = {field.name: field for message in (pb.Generate, pb.Sampling) for field in message.DESCRIPTOR.fields}
         for name in troupe.Options.__annotations__:
             prompt = [{"role": "user"}] if name in ("variables", "add_generation_prompt", "continue_final_message") else "x"

@@ -98,7 +98,7 @@ class ToolCall:
 
 _OF_SAMPLING = frozenset(field.name for field in pb.Sampling.DESCRIPTOR.fields)
 _OF_MESSAGES = frozenset(("add_generation_prompt", "continue_final_message"))
-_LISTS = frozenset(("shown_ids", "proposal"))
+_LISTS = frozenset(("shown_ids", "proposal", "choices"))
 _NOT_AS_THEY_ARE = frozenset(("stream", "deadline_ms", "text", "stop", "tool_choice", "called_tool")) | _LISTS
 _CHOICES = {"auto": pb.TOOL_CHOICE_AUTO, "none": pb.TOOL_CHOICE_NONE, "required": pb.TOOL_CHOICE_REQUIRED}
 _AS_THEY_ARE = frozenset(field.name for field in pb.Generate.DESCRIPTOR.fields

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "config/assert.h"
-#include "engine/constraints/schema/value_text.h"
+#include "engine/constraints/expressions/value_text.h"
 
 namespace troupe::engine::constraints {
 namespace {

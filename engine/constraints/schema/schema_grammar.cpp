@@ -6,8 +6,8 @@
 #include <set>
 
 #include "config/assert.h"
+#include "engine/constraints/expressions/value_text.h"
 #include "engine/constraints/schema/schema_numbers.h"
-#include "engine/constraints/schema/value_text.h"
 
 namespace troupe::engine::constraints {
 namespace {

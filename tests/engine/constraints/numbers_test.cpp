@@ -8,7 +8,7 @@
 #include <catch2/catch.hpp>
 
 #include "engine/constraints/expressions/numbers.h"
-#include "engine/constraints/schema/value_text.h"
+#include "engine/constraints/expressions/value_text.h"
 
 namespace troupe::engine::constraints {
 namespace {

@@ -9,7 +9,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "engine/constraints/schema/value_text.h"
+#include "engine/constraints/expressions/value_text.h"
 #include "tests/engine/constraints/grammar_cases.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/shared_data.h"

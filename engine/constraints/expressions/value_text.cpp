@@ -1,4 +1,4 @@
-#include "engine/constraints/schema/value_text.h"
+#include "engine/constraints/expressions/value_text.h"
 
 #include <array>
 #include <charconv>
