@@ -15,6 +15,7 @@
 #include "cli/serve/serve_options.h"
 #include "cli/serve/tcp_access.h"
 #include "cli/serve/tenant_rules.h"
+#include "cli/terminal/text.h"
 #include "config/printable.h"
 #include "config/system_error.h"
 #include "engine/chat/builtin_templates.h"

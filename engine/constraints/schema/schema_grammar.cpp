@@ -89,8 +89,9 @@ void SchemaGrammar::build(const Key& parts, RuleId rule) {
 void SchemaGrammar::build_values(const Conjunction& all, std::vector<RegexId>& texts) {
   std::vector<std::pair<std::uint8_t, Json>> simple{
       {json_type::null, Json()}, {json_type::boolean, Json(false)}, {json_type::boolean, Json(true)}};
-  for (const auto& [type, value] : simple) {
-    if ((all.types & type) == 0) continue;
+  for (const auto& each : simple) {
+    const Json& value = each.second;
+    if ((all.types & each.first) == 0) continue;
     const bool is_excluded = std::ranges::any_of(all.leaves, [&](SchemaId leaf) {
       return document_.node(leaf).kind == Kind::not_values && !values_.matches(leaf, value);
     });
