@@ -16,7 +16,7 @@ namespace troupe::engine::constraints {
 
 // Expressions that are derived and states that are made for one mask, some microseconds each. More than that and the
 // answer fails, so that no grammar keeps a step from its end.
-inline constexpr std::size_t kMaxMaskWork = 20'000;
+inline constexpr std::size_t kMaxMaskWork = 5'000;
 
 // What it forces is a part of its meaning: where all tokens that may follow are beginnings of one, and the text of that
 // one is the only one that can follow, that token comes, whatever the model finds likely.
