@@ -131,6 +131,7 @@ TextDepth TextDepths::searched(RegexId id, TextKind kind) {
     next.erase(std::unique(next.begin(), next.end()), next.end());
     if (some_stop) return {depth, next.empty() && !some_end, shortest};
     for (const RegexId each : next) shortest = std::max(shortest, pool_->shortest(each));
+    if (depth == 0 && next.size() == 1 && next.front() == id) return {kEveryDepth, false, shortest, true};
     std::erase_if(next, [&](RegexId each) { return !all.insert(each).second; });
     if (next.empty()) return {kEveryDepth, false, shortest};
     if (next.size() > kMaxLevel) return {static_cast<std::uint8_t>(depth + 1), false, shortest};

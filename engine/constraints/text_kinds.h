@@ -40,6 +40,7 @@ struct TextDepth {
   std::uint8_t depth = 0;      // every text of the kind with at most so many characters can go on; or kEveryDepth
   bool is_exact = false;       // no text of the kind with more characters can go on, and none within the depth can end
   std::uint32_t shortest = 0;  // the largest RegexPool::shortest() that a text within the depth leaves
+  bool is_loop = false;        // every text of the kind leads back to the expression itself
 };
 
 // How much text of a kind an expression takes from where it stands, whatever the text is. Remembers what it found, for

@@ -25,10 +25,15 @@ void TokenFilter::walk(const std::vector<TokenTrie::Node>& nodes, StateId state,
       at = node.behind;
       continue;
     }
-    // A text has no more tokens than bytes.
-    if (node.token != TokenTrie::Node::kNoToken &&
-        (tokens_left == kNoLimit || machine_->shortest(next) < tokens_left || tokens_to_end(next) < tokens_left))
-      mask.allow(node.token);
+    if (node.token != TokenTrie::Node::kNoToken) {
+      const std::uint32_t rest = machine_->shortest(next);
+      bound_ = std::max<std::uint64_t>(bound_, rest);
+      // A text has no more tokens than bytes.
+      if (tokens_left == kNoLimit || rest < tokens_left || tokens_to_end(next) < tokens_left)
+        mask.allow(node.token);
+      else
+        is_limited_ = true;
+    }
     path_[node.depth] = next;
     ++at;
   }
@@ -36,7 +41,21 @@ void TokenFilter::walk(const std::vector<TokenTrie::Node>& nodes, StateId state,
 
 void TokenFilter::fill(StateId state, TokenMask& mask, std::size_t tokens_left) {
   TROUPE_ASSERT(mask.size() == trie_->num_tokens());
+  for (const Kept& kept : kept_)
+    if (kept.state == state && tokens_left > kept.bound) {
+      mask = kept.mask;
+      return;
+    }
+  fill_anew(state, mask, tokens_left);
+  if (is_limited_ || tokens_left == 0) return;
+  kept_[next_kept_] = {state, bound_, mask};
+  next_kept_ = (next_kept_ + 1) % kKeptMasks;
+}
+
+void TokenFilter::fill_anew(StateId state, TokenMask& mask, std::size_t tokens_left) {
   mask.clear();
+  bound_ = 0;
+  is_limited_ = false;
   if (tokens_left == 0) return;
   std::array<std::uint8_t, kNumTextKinds> covered{};
   std::array<bool, kNumTextKinds> is_done{};
@@ -47,10 +66,15 @@ void TokenFilter::fill(StateId state, TokenMask& mask, std::size_t tokens_left) 
       if (depth.depth == kEveryDepth) return;
       const TextDepth each = depths_.of(text, static_cast<TextKind>(kind));
       depth.is_exact = depth.is_exact && each.is_exact;
-      if (tokens_left == kNoLimit || each.shortest + rest < tokens_left)
+      // Behind a loop the state is the same, if it has no other place.
+      const bool is_state = each.is_loop && machine_->num_places(state) == 1;
+      if (tokens_left == kNoLimit || each.shortest + rest < tokens_left ||
+          (is_state && tokens_to_end(state) < tokens_left)) {
         depth.depth = std::max(depth.depth, each.depth);
-      else if (each.depth > depth.depth)
+        bound_ = std::max(bound_, each.shortest + rest);
+      } else if (each.depth > depth.depth) {
         depth.is_exact = false;
+      }
     });
     covered[kind] = depth.depth;
     if (depth.depth > best) {

@@ -1,6 +1,7 @@
 // The tokens that may follow in a state of a machine.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -30,12 +31,27 @@ class TokenFilter {
   [[nodiscard]] std::size_t tokens_to_end(StateId state);
 
  private:
+  // A mask that no limit of tokens has made smaller, and does not as long as more tokens than `bound` are left.
+  struct Kept {
+    StateId state = kStuck;
+    std::uint64_t bound = 0;
+    TokenMask mask{};
+  };
+  // Texts within a string mostly lead back to its state, and lists to that of their next item.
+  static constexpr std::size_t kKeptMasks = 4;
+
+  void fill_anew(StateId state, TokenMask& mask, std::size_t tokens_left);
   void walk(const std::vector<TokenTrie::Node>& nodes, StateId state, std::uint8_t covered, std::size_t tokens_left,
             TokenMask& mask);
 
   Machine* machine_;
   std::shared_ptr<const TokenTrie> trie_;
   TextDepths depths_;
+  std::array<Kept, kKeptMasks> kept_{};
+  std::size_t next_kept_ = 0;
+  // Of the mask that is being filled: bytes to the end behind its tokens, at most; whether the limit left some out.
+  std::uint64_t bound_ = 0;
+  bool is_limited_ = false;
   std::vector<StateId> path_;          // the state at each depth of a walk
   std::vector<std::uint32_t> to_end_;  // tokens_to_end() of each state; 0: not known, or none
 };

@@ -59,6 +59,7 @@ class Machine {
       visit(place.text, std::uint64_t{grammar_.node(place.target).shortest} + frames_[place.frame].shortest);
     }
   }
+  std::size_t num_places(StateId state) const { return states_[state].num_places; }
   RegexPool& pool() { return grammar_.pool(); }
 
   std::size_t num_states() const { return states_.size(); }
