@@ -113,6 +113,16 @@ class AnswerGrammar::Reader final : public AnswerReader {
       states_.push_back(machine.after(states_.back(), shared_->tokenizer->piece(answer[states_.size() - 1])));
     const StateId state = states_.back();
     if (state == kStuck) return {.kind = NextTokens::Kind::failed};
+    // What follows depends on nothing else. It is asked for twice: as what follows a token, and when that is drawn.
+    if (state == told_state_ && tokens_left == told_left_) return told_;
+    told_ = allowed_in(state, tokens_left);
+    told_state_ = state;
+    told_left_ = tokens_left;
+    return told_;
+  }
+
+  NextTokens allowed_in(StateId state, std::size_t tokens_left) {
+    const Machine& machine = shared_->machine;
     shared_->filter.fill(state, mask_, tokens_left);
     const bool may_end = machine.may_end(state);
     if (mask_.count() == 0) return {.kind = may_end ? NextTokens::Kind::complete : NextTokens::Kind::failed};
@@ -128,6 +138,9 @@ class AnswerGrammar::Reader final : public AnswerReader {
   std::vector<StateId> states_;  // after each token of the answer behind the reasoning, the first before any
   std::vector<TokenId> close_;   // of the reasoning in which the answer begins; empty: in none
   std::vector<TokenId> gap_;     // behind it
+  NextTokens told_;              // the last answer, of this state with so many tokens left; kStuck: none
+  StateId told_state_ = kStuck;
+  std::size_t told_left_ = 0;
 };
 
 AnswerGrammar::~AnswerGrammar() = default;

@@ -113,6 +113,14 @@ TextDepth TextDepths::of(RegexId id, TextKind kind) {
   return depth;
 }
 
+std::optional<RegexId> TextDepths::after_any(RegexId id, TextKind kind) {
+  const Step& one = step(id, kind);
+  if (one.some_end) return std::nullopt;
+  if (one.targets.empty()) return kNoText;
+  if (one.some_stop || one.targets.size() > 1) return std::nullopt;
+  return one.targets.front();
+}
+
 TextDepth TextDepths::searched(RegexId id, TextKind kind) {
   std::vector<RegexId> level{id};
   std::unordered_set<RegexId> all{id};

@@ -25,18 +25,53 @@ void TokenFilter::walk(const std::vector<TokenTrie::Node>& nodes, StateId state,
       at = node.behind;
       continue;
     }
-    if (node.token != TokenTrie::Node::kNoToken) {
-      const std::uint32_t rest = machine_->shortest(next);
-      bound_ = std::max<std::uint64_t>(bound_, rest);
-      // A text has no more tokens than bytes.
-      if (tokens_left == kNoLimit || rest < tokens_left || tokens_to_end(next) < tokens_left)
-        mask.allow(node.token);
-      else
-        is_limited_ = true;
-    }
+    if (node.token != TokenTrie::Node::kNoToken && fits(next, tokens_left)) mask.allow(node.token);
     path_[node.depth] = next;
     ++at;
   }
+}
+
+// Whether the shortest end can be written with the tokens that are left behind one that leads to a state.
+bool TokenFilter::fits(StateId state, std::size_t tokens_left) {
+  const std::uint32_t rest = machine_->shortest(state);
+  bound_ = std::max<std::uint64_t>(bound_, rest);
+  // A text has no more tokens than bytes.
+  if (tokens_left == kNoLimit || rest < tokens_left || tokens_to_end(state) < tokens_left) return true;
+  is_limited_ = true;
+  return false;
+}
+
+// Of a state with one place, where `text` is left: texts of the kind that lead, if they are of one length, to one state.
+TokenFilter::Decided TokenFilter::decide_by_length(StateId state, RegexId text, TextKind kind, std::size_t tokens_left,
+                                                   TokenMask& mask) {
+  std::uint8_t first = 0;  // of the lengths that fit, one after the other, up to the last; 0: that did not fit
+  const auto allow_to = [&](std::uint8_t last) {
+    if (first > 1)
+      mask.allow_difference(trie_->all_of(kind, last), trie_->all_of(kind, static_cast<std::uint8_t>(first - 1)));
+    else if (first == 1)
+      mask.allow_all_of(trie_->all_of(kind, last));
+    first = 0;
+  };
+  for (std::uint8_t length = 1; length <= kMaxTextDepth; ++length) {
+    const auto before = static_cast<std::uint8_t>(length - 1);
+    const std::optional<RegexId> next = depths_.after_any(text, kind);
+    if (!next || *next == kNoText) {
+      allow_to(before);
+      return {before, next.has_value()};
+    }
+    const bool is_loop = *next == text;
+    if (!is_loop) state = machine_->next(state, 'a');  // a character of every kind
+    const bool does_fit = fits(state, tokens_left);
+    if (does_fit && first == 0) first = length;
+    if (is_loop) {
+      allow_to(does_fit ? kEveryDepth : before);
+      return {kEveryDepth, true};
+    }
+    if (!does_fit) allow_to(before);
+    text = *next;
+  }
+  allow_to(kMaxTextDepth);
+  return {kMaxTextDepth, false};
 }
 
 void TokenFilter::fill(StateId state, TokenMask& mask, std::size_t tokens_left) {
@@ -62,20 +97,25 @@ void TokenFilter::fill_anew(StateId state, TokenMask& mask, std::size_t tokens_l
   std::uint8_t best = 0;
   for (std::size_t kind = kNumTextKinds; kind-- > 0;) {
     TextDepth depth{0, true, 0};
+    std::optional<RegexId> limited;  // what a place leaves, where not all that it takes fits
     machine_->visit_places(state, [&](RegexId text, std::uint64_t rest) {
       if (depth.depth == kEveryDepth) return;
       const TextDepth each = depths_.of(text, static_cast<TextKind>(kind));
       depth.is_exact = depth.is_exact && each.is_exact;
-      // Behind a loop the state is the same, if it has no other place.
-      const bool is_state = each.is_loop && machine_->num_places(state) == 1;
-      if (tokens_left == kNoLimit || each.shortest + rest < tokens_left ||
-          (is_state && tokens_to_end(state) < tokens_left)) {
+      if (tokens_left == kNoLimit || each.shortest + rest < tokens_left) {
         depth.depth = std::max(depth.depth, each.depth);
         bound_ = std::max(bound_, each.shortest + rest);
       } else if (each.depth > depth.depth) {
         depth.is_exact = false;
+        limited = text;
       }
     });
+    if (limited && machine_->num_places(state) == 1) {
+      const Decided decided = decide_by_length(state, *limited, static_cast<TextKind>(kind), tokens_left, mask);
+      depth.depth = decided.depth;
+      depth.is_exact = decided.is_exact;
+      best = std::max(best, decided.depth);
+    }
     covered[kind] = depth.depth;
     if (depth.depth > best) {
       mask.allow_all_of(trie_->all_of(static_cast<TextKind>(kind), depth.depth));

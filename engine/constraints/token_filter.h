@@ -38,9 +38,16 @@ class TokenFilter {
     TokenMask mask{};
   };
   // Texts within a string mostly lead back to its state, and lists to that of their next item.
-  static constexpr std::size_t kKeptMasks = 4;
+  static constexpr std::size_t kKeptMasks = 8;
 
   void fill_anew(StateId state, TokenMask& mask, std::size_t tokens_left);
+  // Texts of a kind of which the tokens are allowed that may be.
+  struct Decided {
+    std::uint8_t depth = 0;  // with at most so many characters; or kEveryDepth
+    bool is_exact = false;   // longer ones cannot follow
+  };
+  Decided decide_by_length(StateId state, RegexId text, TextKind kind, std::size_t tokens_left, TokenMask& mask);
+  bool fits(StateId state, std::size_t tokens_left);
   void walk(const std::vector<TokenTrie::Node>& nodes, StateId state, std::uint8_t covered, std::size_t tokens_left,
             TokenMask& mask);
 

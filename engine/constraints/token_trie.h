@@ -34,6 +34,10 @@ class TokenMask {
   void allow_all_of(const TokenMask& other) {
     for (std::size_t at = 0; at < words_.size(); ++at) words_[at] |= other.words_[at];
   }
+  // What is in `more` and not in `less`; all are of one vocabulary.
+  void allow_difference(const TokenMask& more, const TokenMask& less) {
+    for (std::size_t at = 0; at < words_.size(); ++at) words_[at] |= more.words_[at] & ~less.words_[at];
+  }
   std::size_t count() const;
   std::size_t size() const { return num_tokens_; }
   std::span<const std::uint64_t> words() const { return words_; }
