@@ -134,14 +134,22 @@ void TokenFilter::fill_anew(StateId state, TokenMask& mask, std::size_t tokens_l
     if (mask.allows(first)) mask.allow(second);
 }
 
+// One more than behind the longest token that the shortest text begins with: that leaves the shortest text of the state
+// behind it.
 std::size_t TokenFilter::tokens_to_end(StateId state) {
-  if (to_end_.size() <= state) to_end_.resize(machine_->num_states());
-  if (to_end_[state] == 0) {
-    const std::string text = machine_->shortest_text(state);
-    if (to_end_.size() < machine_->num_states()) to_end_.resize(machine_->num_states());
-    to_end_[state] = static_cast<std::uint32_t>(trie_->tokens_to_write(text));
+  way_.clear();
+  std::uint32_t count = 0;
+  for (; machine_->shortest(state) > 0; way_.push_back(state), state = machine_->after(state, first_token_)) {
+    if (state < to_end_.size() && to_end_[state] != 0) {
+      count = to_end_[state];
+      break;
+    }
+    first_token_ = machine_->shortest_text(state, trie_->max_token_bytes());
+    first_token_.resize(std::max<std::size_t>(1, trie_->longest_of(first_token_).second));
   }
-  return to_end_[state];
+  if (to_end_.size() < machine_->num_states()) to_end_.resize(machine_->num_states());
+  for (; !way_.empty(); way_.pop_back()) to_end_[way_.back()] = ++count;
+  return count;
 }
 
 }  // namespace troupe::engine::constraints

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "engine/constraints/grammar/machine.h"
@@ -27,7 +28,7 @@ class TokenFilter {
   static constexpr std::size_t kNoLimit = SIZE_MAX;
   void fill(StateId state, TokenMask& mask, std::size_t tokens_left = kNoLimit);
 
-  // Tokens that the shortest end takes, written with the longest tokens that fit.
+  // Tokens that the shortest end takes, written with the longest tokens that fit. O(tokens that are not known yet)
   [[nodiscard]] std::size_t tokens_to_end(StateId state);
 
  private:
@@ -61,6 +62,9 @@ class TokenFilter {
   bool is_limited_ = false;
   std::vector<StateId> path_;          // the state at each depth of a walk
   std::vector<std::uint32_t> to_end_;  // tokens_to_end() of each state; 0: not known, or none
+  // Of tokens_to_end(): the states before those whose number is known, and the token that leads from the last of them.
+  std::vector<StateId> way_;
+  std::string first_token_;
 };
 
 }  // namespace troupe::engine::constraints

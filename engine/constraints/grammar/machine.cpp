@@ -175,19 +175,26 @@ std::uint32_t Machine::shortest(StateId id) {
   return states_[id].shortest = static_cast<std::uint32_t>(shortest);
 }
 
-std::string Machine::shortest_text(StateId state) {
+// The byte of a state that is no end.
+std::uint8_t Machine::shortest_byte(StateId state) {
+  if (states_[state].shortest_byte >= 0) return static_cast<std::uint8_t>(states_[state].shortest_byte);
+  const std::uint32_t left = shortest(state);
+  unsigned byte = 0;
+  for (; byte < 256; ++byte)
+    if (const StateId target = next(state, static_cast<std::uint8_t>(byte));
+        target != kStuck && shortest(target) == left - 1)
+      break;
+  TROUPE_ASSERT(byte < 256);
+  states_[state].shortest_byte = static_cast<std::int16_t>(byte);
+  return static_cast<std::uint8_t>(byte);
+}
+
+std::string Machine::shortest_text(StateId state, std::size_t most) {
   std::string text;
-  for (std::uint32_t left = shortest(state); left > 0; --left) {
-    StateId target = kStuck;
-    for (unsigned byte = 0; byte < 256; ++byte) {
-      target = next(state, static_cast<std::uint8_t>(byte));
-      if (target != kStuck && shortest(target) == left - 1) {
-        text += static_cast<char>(byte);
-        break;
-      }
-    }
-    TROUPE_ASSERT(target != kStuck && shortest(target) == left - 1);
-    state = target;
+  while (text.size() < most && shortest(state) > 0) {
+    const std::uint8_t byte = shortest_byte(state);
+    text += static_cast<char>(byte);
+    state = next(state, byte);
   }
   return text;
 }

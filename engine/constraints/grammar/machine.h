@@ -46,8 +46,9 @@ class Machine {
 
   // Bytes of a shortest text that ends the grammar from here. `state` must not be kStuck.
   [[nodiscard]] std::uint32_t shortest(StateId state);
-  // The lowest of the shortest texts; what it leaves after a part of it was read is the same for the state then.
-  [[nodiscard]] std::string shortest_text(StateId state);
+  // The lowest of the shortest texts, at most so many bytes of it; what it leaves after a part of it was read is the same
+  // for the state then.
+  [[nodiscard]] std::string shortest_text(StateId state, std::size_t most = SIZE_MAX);
 
   // Calls visit(expression, bytes of a shortest text from the end of the expression to the end of the grammar) for each
   // place of a state. O(places)
@@ -84,12 +85,14 @@ class Machine {
   struct State {
     std::uint32_t first_place = 0, num_places = 0;
     std::uint32_t shortest = UINT32_MAX;
+    std::int16_t shortest_byte = -1;  // its first byte; not known: -1
     bool may_end = false;
     const std::uint8_t* classes = nullptr;
     std::vector<StateId> targets;  // of each class; empty: none known yet
   };
 
   StateId first_next(StateId state, std::uint8_t byte);
+  std::uint8_t shortest_byte(StateId state);
   void prepare_targets(State& state);
   FrameId frame_of(FrameId outer, NodeId back_to);
   void enter(FrameId frame, NodeId node);  // collects into found_
