@@ -7,7 +7,9 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
+#include <optional>
 
 namespace troupe::scheduler {
 
@@ -31,6 +33,35 @@ class DraftAcceptance {
  private:
   double kept_, doubt_;
   double right_ = 0, seen_ = 0;
+};
+
+// What rows of drafts take, learned from steps without chunks. Kernels multiply rows in groups: one row more may take a
+// third of a step, or nothing, which the straight line of a CostModel does not say. Plain values, O(1).
+class DraftCosts {
+ public:
+  // A step of rows that decode and rows of drafts took `seconds`. What is seen anew soon counts more than what was, so
+  // that longer contexts and slower machines change both sides of a comparison.
+  void observe(std::uint32_t num_decodes, std::uint32_t num_drafts, double seconds) {
+    if (num_decodes > kMaxDecodes || num_drafts > kMaxDrafts) return;
+    Seen& seen = seen_[num_decodes][num_drafts];
+    seen.seconds += std::max(kNew, 1.0 / ++seen.count) * (seconds - seen.seconds);
+  }
+  // How much of the step with these drafts one more takes; nothing: it was not seen.
+  [[nodiscard]] std::optional<double> one_more(std::uint32_t num_decodes, std::uint32_t num_drafts) const {
+    if (num_decodes > kMaxDecodes || num_drafts >= kMaxDrafts) return std::nullopt;
+    const Seen& before = seen_[num_decodes][num_drafts];
+    const Seen& with = seen_[num_decodes][num_drafts + 1];
+    if (before.count == 0 || with.count == 0) return std::nullopt;
+    return std::max(0.0, with.seconds - before.seconds) / before.seconds;
+  }
+
+ private:
+  static constexpr std::uint32_t kMaxDecodes = 24, kMaxDrafts = 16;
+  static constexpr double kNew = 0.1;  // the part of the last step in the mean
+  struct Seen {
+    double seconds = 0, count = 0;
+  };
+  std::array<std::array<Seen, kMaxDrafts + 1>, kMaxDecodes + 1> seen_{};
 };
 
 // Decides row by row what is added to a step.

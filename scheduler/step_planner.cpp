@@ -135,6 +135,7 @@ void StepPlanner::plan(std::uint64_t step, std::uint64_t epoch, StepPlan& out) {
   out.items.clear();
   out.loads.clear();
   out.load = {};
+  out.num_decodes = out.num_drafts = 0;
   plan_rows(out);
   for (Entry& entry : entries_) entry.offered = entry.offers_answer = 0;
 }
@@ -190,8 +191,10 @@ void StepPlanner::plan_rows(StepPlan& out) {
   put_deadlines_first();
   const std::uint32_t num_decoding = out.load.num_tokens;
   const std::uint32_t proposals = prefills_.empty() ? tokens_left : tokens_left / 2;
+  if (prefills_.empty() && num_decoding == decodes_.size()) out.num_decodes = num_decoding;
   add_drafts(proposals, out);
-  add_answers(proposals - (out.load.num_tokens - num_decoding), out);
+  out.num_drafts = out.load.num_tokens - num_decoding;
+  add_answers(proposals - out.num_drafts, out);
   tokens_left -= out.load.num_tokens - num_decoding;
   const StepBound bound = step_bound(max_stall_seconds(), streams_wait(nullptr));
   std::uint32_t least = bound.least_tokens;  // that are still to be given
@@ -266,7 +269,10 @@ void StepPlanner::charge(StepPlan& plan, double seconds, StepEnd how) {
     shares_->charge(item.tenant, std::exchange(sum, 0.0));
   }
   if (how != StepEnd::failed) shares_->step_ended(seconds);
-  if (how == StepEnd::as_planned) costs_->learn(plan.load, seconds);
+  if (how != StepEnd::as_planned) return;
+  costs_->learn(plan.load, seconds);
+  if (plan.num_decodes > 0 && plan.load.num_tokens == plan.num_decodes + plan.num_drafts)
+    draft_costs_.observe(plan.num_decodes, plan.num_drafts, seconds);
 }
 
 void StepPlanner::advance(SequenceId sequence, std::uint32_t num_sampled, std::optional<std::uint32_t> num_computed) {

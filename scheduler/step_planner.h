@@ -85,6 +85,8 @@ struct StepPlan {
   std::vector<PlanItem> items;  // each sequence at most once; decodes first
   std::vector<StepLoad> loads;  // what each item computes
   StepLoad load;                // what all compute
+  std::uint32_t num_decodes = 0;  // rows that decode, of a step without chunks; else 0
+  std::uint32_t num_drafts = 0;   // rows of drafts, but of none that is an answer
   friend bool operator==(const StepPlan&, const StepPlan&) = default;
 
   // Only the tokens of this item behind its first num_skipped are computed; `computed`: those before the item's.
@@ -345,6 +347,7 @@ class StepPlanner {
   DraftAcceptance acceptance_{0.9, 4};     // of all sequences
   std::uint32_t undrafted_in_a_row_ = 0;   // times that wanted_drafts() was 0
   std::uint32_t probe_after_ = 0;          // so many of them; 0: the fewest
+  DraftCosts draft_costs_;
   bool probes_ = false;                    // the next draft is verified whether or not it is worth it
   std::uint32_t unverified_in_a_row_ = 0;  // steps with offers of which none was verified
   std::uint32_t deadlines_in_a_row_ = 0;   // steps in which chunks did not go by age

@@ -62,7 +62,11 @@ bool StepPlanner::add_draft_row(Entry& entry, std::size_t i, DraftRoom* room, St
   StepLoad load = out.load, row;
   row.add_row(entry.computed + entry.planned + entry.num_draft, 1, 1);
   load += row;
-  const double seconds = costs_->predict(load) - costs_->predict(out.load);
+  const double before = costs_->predict(out.load);
+  const auto learned = out.num_decodes > 0
+                           ? draft_costs_.one_more(out.num_decodes, out.load.num_tokens - out.num_decodes)
+                           : std::nullopt;
+  const double seconds = learned ? *learned * before : costs_->predict(load) - before;
   const double tokens = std::pow(entry.acceptance.rate(acceptance_.rate(kHopeful)), length);
   if (!options_.verify_all_drafts && room && !room->add(tokens, seconds)) return false;
   entry.num_draft = out.items[i].num_draft = length;

@@ -98,6 +98,29 @@ TEST_CASE("where each row costs as much as a step there are no drafts, however g
   CHECK(at.planned(1) == 0);
 }
 
+TEST_CASE("where one row more begins another group of a kernel, that is learned, and no draft is worth it") {
+  // Eight rows at once, whether or not all of them are there.
+  const auto seconds = [](const StepLoad& load) { return 0.008 * ((load.num_tokens + 7) / 8); };
+  for (const std::uint32_t streams : {8u, 6u}) {
+    INFO(streams << " streams");
+    Drafts at({.max_step_tokens = 64, .max_sequences = 8});
+    for (SequenceId id = 1; id <= streams; ++id) {
+      at.add(id, 10, 500, 9000);
+      at.accept(id, 1, true);
+    }
+    std::uint32_t num_drafts = 0;
+    for (int i = 0; i < 400; ++i) {
+      for (SequenceId id = 1; id <= streams; ++id) at.planner.offer_draft(id, 1);
+      at.plan();
+      at.planner.charge(at.step, seconds(at.step.load));
+      if (i >= 200) num_drafts += at.step.load.num_tokens - streams;
+      for (const PlanItem& item : at.step.items) at.planner.advance(item.sequence, 1 + item.num_draft / 2);
+    }
+    if (streams == 8) CHECK(num_drafts <= 8);  // probes
+    if (streams == 6) CHECK(num_drafts >= 350);
+  }
+}
+
 TEST_CASE("many streams leave less room for drafts than one does") {
   std::uint32_t before = kMaxDraftTokens + 1;
   for (const std::uint32_t streams : {1u, 4u, 16u}) {
