@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <filesystem>
 #include <map>
 
 #include "config/printable.h"
 #include "engine/compute/team.h"
 #include "engine/formats/finite_weights.h"
 #include "engine/formats/metadata.h"
+#include "engine/formats/split_name.h"
 
 namespace troupe::engine {
 namespace {
@@ -268,8 +268,7 @@ std::string speed_text(std::uint64_t bytes, double seconds) {
 
 std::string model_name(const ModelFile& file) {
   const std::string name = Metadata(file, "general").string("name");
-  const std::string stem = std::filesystem::path(file.path()).stem().string();
-  return Printable(name.empty() ? stem : name, kMaxModelNameBytes).text();
+  return Printable(name.empty() ? name_after_file(file.path()) : name, kMaxModelNameBytes).text();
 }
 
 std::string describe_types(const ModelFile& file) {
