@@ -297,7 +297,7 @@ TEST_CASE("a served split model has the name without the part's number, and its 
   const Finished loaded = split.call({"model", "load", "other=" + tales.first(), "memory=16MiB", "ctx-size=64"});
   INFO(loaded.err);
   CHECK(loaded.code == 0);
-  CHECK(split.call({"run", "--model", "other", "--temp", "0", "-n", "8", "Once"}).code == 0);
+  CHECK(split.call({"run", "--model-name", "other", "--temp", "0", "-n", "8", "Once"}).code == 0);
   for (const std::size_t number : {2u, 3u}) std::filesystem::resize_file(tales.part(number), 0);
   CHECK(split.call(story).out == expected.out);  // a loaded model does not read its files again
 }
