@@ -65,6 +65,8 @@ class ModelFile {
   virtual std::uint64_t file_bytes() const = 0;
   // How many files it is in: more than one, if it was split. path() is the first, and file_bytes() are those of all.
   virtual std::size_t num_files() const { return 1; }
+  // The file that holds these bytes of a tensor.
+  virtual const std::string& path_of(std::span<const std::byte> /*bytes*/) const { return path(); }
   // A hash of the metadata and the tensor directory with the file size, without the tensors' bytes: those join it while
   // they are packed (Model::content_hash), and numerics_id uses that complete hash.
   virtual std::uint64_t content_hash() const = 0;

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/assert.h"
 #include "config/printable.h"
 #include "engine/formats/metadata.h"
 #include "engine/formats/split_name.h"
@@ -53,6 +54,7 @@ class SplitFile final : public ModelFile {
   const std::string& path() const override { return first().path(); }
   std::uint64_t file_bytes() const override { return file_bytes_; }
   std::size_t num_files() const override { return parts_.size(); }
+  const std::string& path_of(std::span<const std::byte> bytes) const override { return part_with(bytes).path(); }
   std::uint64_t content_hash() const override { return content_hash_; }
   FileStamp stamp() const override;
   Status check_unchanged() const override;
@@ -63,10 +65,11 @@ class SplitFile final : public ModelFile {
     const auto it = tensor_index_.find(name);
     return it == tensor_index_.end() ? nullptr : &tensors_[it->second];
   }
-  void drop_pages(std::span<const std::byte> bytes) const override;
+  void drop_pages(std::span<const std::byte> bytes) const override { part_with(bytes).drop_pages(bytes); }
 
  private:
   const GgufPart& first() const { return *parts_.front(); }
+  const GgufPart& part_with(std::span<const std::byte> bytes) const;
   Status open_parts(const SplitName& name);
   Status check_part(const GgufPart& part, const SplitName& name) const;
   Result<std::uint64_t> num_tensors_in_all() const;
@@ -268,14 +271,16 @@ Status SplitFile::check_unchanged() const {
   return Ok{};
 }
 
-void SplitFile::drop_pages(std::span<const std::byte> bytes) const {
-  const auto holds = [&](const auto& part) {
+// bytes: of a tensor, so that some part has them.
+const GgufPart& SplitFile::part_with(std::span<const std::byte> bytes) const {
+  const auto has_them = [&](const auto& part) {
     const std::less_equal<const std::byte*> is_not_above;
     const std::byte* const begin = part->bytes().data();
     return is_not_above(begin, bytes.data()) && !is_not_above(begin + part->bytes().size(), bytes.data());
   };
-  const auto part = std::find_if(parts_.begin(), parts_.end(), holds);
-  if (part != parts_.end()) (*part)->drop_pages(bytes);
+  const auto part = std::find_if(parts_.begin(), parts_.end(), has_them);
+  TROUPE_ASSERT(part != parts_.end());
+  return **part;
 }
 
 }  // namespace

@@ -90,7 +90,7 @@ std::vector<float> TensorReader::vector(const std::string& name, std::uint64_t c
   if (tensor->scale != 1.0f)
     for (float& value : values) value *= tensor->scale;
   if (!all_finite(kernels::WeightType::f32, std::as_bytes(std::span(values)))) {
-    fail_model(not_finite(*tensor));
+    fail({ErrorCode::bad_model, fmt::format("{}: {}", file_.path_of(tensor->bytes), not_finite(*tensor))});
     return {};
   }
   weights_.bytes += count * sizeof(float);
@@ -124,7 +124,7 @@ PackedMatrix TensorReader::matrix(const std::string& name, std::uint64_t rows, s
   auto packed =
       cache_.has_model() ? cache_.read(part_name, form, options_.memory_policy) : pack(*tensor, file_rows, form, how);
   if (!packed) {
-    fail({packed.error().code, fmt::format("{}: {}", file_.path(), packed.error().message)});
+    fail({packed.error().code, fmt::format("{}: {}", file_.path_of(tensor->bytes), packed.error().message)});
     return {};
   }
   if (!*packed) {

@@ -333,6 +333,28 @@ TEST_CASE("a part that is written to while the model is loaded is named") {
   CHECK(is_bad(loaded.error(), split.path(2), "was written to while it was read"));
 }
 
+TEST_CASE("a part with a weight that is not finite is named") {
+  for (const char* name : {"output_norm.weight", "blk.1.ffn_down.weight"}) {
+    SplitModel split;
+    const TemporaryFile whole(split.whole.bytes());
+    const auto file = engine::open_gguf(whole.path());
+    REQUIRE(file);
+    GgufWriter damaged;
+    copy_metadata(**file, damaged);
+    for (const engine::TensorInfo& each : (*file)->tensors()) {
+      std::string data = to_string(each.bytes);
+      if (each.name == name) data.replace(data.size() - 4, 4, std::string("\x00\x00\x80\x7f", 4));
+      damaged.add_tensor(each.name, each.shape, 0, std::move(data));
+    }
+    split.parts = damaged.parts({4, 11});
+    engine::LoadOptions options;
+    options.memory = 64u << 20;
+    const auto loaded = LoadedModel::load(split.write(), options);
+    REQUIRE_FALSE(loaded);
+    CHECK(is_bad(loaded.error(), split.path(2), fmt::format("tensor '{}' of type F32 has a weight that is not finite", name)));
+  }
+}
+
 TEST_CASE("a write to any part changes the stamp") {
   const SplitModel split;
   const std::string path = split.write();
