@@ -40,9 +40,10 @@ std::uint64_t padded_to(std::uint64_t bytes, std::uint64_t alignment) {
 Result<SplitName> name_of_part(const ModelFile& file, const SplitPlace& place) {
   auto name = parse_split_name(file.path());
   if (name && name->number == place.index + 1 && name->count == place.count) return *std::move(name);
-  return bad_part(file, fmt::format("is part {0} of {1} of a split model, and must be called NAME-{0:05}-of-{1:05}.gguf; "
-                                    "give all parts the names that they had",
-                                    place.index + 1, place.count));
+  return bad_part(file,
+                  fmt::format("is part {0} of {1} of a split model, and must be called NAME-{0:05}-of-{1:05}.gguf; "
+                              "give all parts the names that they had",
+                              place.index + 1, place.count));
 }
 
 class SplitFile final : public ModelFile {
@@ -113,10 +114,10 @@ Status SplitFile::open_parts(const SplitName& name) {
   for (const auto& part : parts_) file_bytes_ += part->file_bytes();
   if (missing.empty()) return Ok{};
   const bool one = missing.size() == 1;
-  return Error{ErrorCode::model_missing,
-               fmt::format("{}: {} of its {} parts {} missing{} {}; all lie in one folder, is the download complete?",
-                           path(), missing.size(), name.count, one ? "is" : "are",
-                           one ? ":" : ", the first of them", missing.front())};
+  return Error{
+      ErrorCode::model_missing,
+      fmt::format("{}: {} of its {} parts {} missing{} {}; all lie in one folder, is the download complete?", path(),
+                  missing.size(), name.count, one ? "is" : "are", one ? ":" : ", the first of them", missing.front())};
 }
 
 // name: of the part.
@@ -175,9 +176,8 @@ Status SplitFile::read_tensors() {
       if (!tensor_index_.emplace(tensor.name, tensors_.size()).second) {
         const auto other = std::find_if(parts_.begin(), parts_.end(),
                                         [&](const auto& each) { return each->find_tensor(tensor.name) != nullptr; });
-        return bad_part(*part,
-                        fmt::format("tensor '{}' is in {}, too; they are not parts of one split",
-                                    Printable(tensor.name), part_file(**other)));
+        return bad_part(*part, fmt::format("tensor '{}' is in {}, too; they are not parts of one split",
+                                           Printable(tensor.name), part_file(**other)));
       }
       tensors_.push_back(tensor);
     }
@@ -292,11 +292,13 @@ Result<SplitPlace> split_place(const ModelFile& file) {
   if (count <= 1) return SplitPlace{};
   const auto index = split.integer("no");
   if (count > kMaxSplitParts)
-    split.fail_key(ErrorCode::bad_model, "count", fmt::format("is {}; at most {} parts are allowed", count, kMaxSplitParts));
+    split.fail_key(ErrorCode::bad_model, "count",
+                   fmt::format("is {}; at most {} parts are allowed", count, kMaxSplitParts));
   else if (!split.failed() && !index)
     split.fail_key(ErrorCode::bad_model, "no", "is missing, which every part of a split model has");
   else if (!split.failed() && (*index < 0 || *index >= count))
-    split.fail_key(ErrorCode::bad_model, "no", fmt::format("is {}; of {} parts it is from 0 to {}", *index, count, count - 1));
+    split.fail_key(ErrorCode::bad_model, "no",
+                   fmt::format("is {}; of {} parts it is from 0 to {}", *index, count, count - 1));
   if (split.failed()) return split.error();
   return SplitPlace{static_cast<std::uint32_t>(*index), static_cast<std::uint32_t>(count)};
 }

@@ -26,11 +26,11 @@ struct SplitPlace {
 // bad_model.
 [[nodiscard]] Result<SplitPlace> split_place(const ModelFile& file);
 
-// The model of which `first` is the first part of place.count, from the files beside it whose names differ in the number
-// alone. Its metadata are the first part's, its tensors those of the parts in order, its size and stamp those of all.
-// content_hash() is the hash of one file with the metadata without 'split.', and the tensor data of all parts one after
-// another: that of the file that was split, if its tensors lay in order, each padded to the alignment.
-// Errors: bad_model, model_missing, and as open_gguf(); they name the part.
+// The model of which `first` is the first part of place.count, from the files beside it whose names differ in the
+// number alone. Its metadata are the first part's, its tensors those of the parts in order, its size and stamp those of
+// all. content_hash() is the hash of one file with the metadata without 'split.', and the tensor data of all parts one
+// after another: that of the file that was split, if its tensors lay in order, each padded to the alignment. Errors:
+// bad_model, model_missing, and as open_gguf(); they name the part.
 [[nodiscard]] Result<std::shared_ptr<const ModelFile>> open_split(std::shared_ptr<GgufPart> first,
                                                                   const SplitPlace& place);
 

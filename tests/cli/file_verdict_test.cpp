@@ -247,10 +247,11 @@ TEST_CASE("a split model is taken by every command that takes a model file, with
       R"({"name": "one", "schema": {"type": "object"}, "tests": [{"description": "", "valid": true, "data": {}}]})"
       "\n");
   // What each prints is the same, but for names of files and times.
-  for (std::vector<std::string> arguments : {std::vector<std::string>{"eval", "-c", "64", "--tokens", ids, "--greedy", "9"},
-                                             {"tokenize", "--ids", "a text"},
-                                             {"tools", "parse", tools_answer},
-                                             {"perplexity", "-f", text, "-c", "8", "--chunks", "1"}}) {
+  for (std::vector<std::string> arguments :
+       {std::vector<std::string>{"eval", "-c", "64", "--tokens", ids, "--greedy", "9"},
+        {"tokenize", "--ids", "a text"},
+        {"tools", "parse", tools_answer},
+        {"perplexity", "-f", text, "-c", "8", "--chunks", "1"}}) {
     INFO(arguments[0]);
     arguments.insert(arguments.end(), {"-m", tales.whole()});
     const Finished of_whole = invoke(arguments);

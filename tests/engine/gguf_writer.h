@@ -116,8 +116,8 @@ class GgufWriter {
     add_raw("split.count", 2, number(count, 2));
     add_raw("split.tensors.count", 5, number(num_tensors_of_all, 4));
   }
-  // The file in parts that begin with the tensors `begins`, ascending. The first has the metadata and the tensors before
-  // begins[0], which may be none.
+  // The file in parts that begin with the tensors `begins`, ascending. The first has the metadata and the tensors
+  // before begins[0], which may be none.
   std::vector<GgufWriter> parts(const std::vector<std::size_t>& begins) const {
     std::vector<GgufWriter> all;
     for (std::size_t i = 0; i <= begins.size(); ++i) {

@@ -69,7 +69,7 @@ bool is_bad(const Error& error, const std::string& path, const std::string& what
   return is_error_of(error, ErrorCode::bad_model, path, what);
 }
 
-TEST_CASE("the parts of a split model are one model: its tensors, its size, its hash and its bits are those of the whole") {
+TEST_CASE("the parts of a split model are one model, with the tensors, size, hash and bits of the whole") {
   for (const std::vector<std::size_t>& begins :
        {std::vector<std::size_t>{0}, {4, 11}, {0, 1, 2, 19}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}}) {
     const SplitModel split(begins);
@@ -351,7 +351,8 @@ TEST_CASE("a part with a weight that is not finite is named") {
     options.memory = 64u << 20;
     const auto loaded = LoadedModel::load(split.write(), options);
     REQUIRE_FALSE(loaded);
-    CHECK(is_bad(loaded.error(), split.path(2), fmt::format("tensor '{}' of type F32 has a weight that is not finite", name)));
+    CHECK(is_bad(loaded.error(), split.path(2),
+                 fmt::format("tensor '{}' of type F32 has a weight that is not finite", name)));
   }
 }
 
@@ -392,7 +393,8 @@ TEST_CASE("names of parts are of one form, and others are none") {
 
 TEST_CASE("the size of a first part is that of all parts that are there") {
   const TempFolder folder;
-  const std::string first = folder.write("m-00001-of-00003.gguf", "1"), last = folder.write("m-00003-of-00003.gguf", "333");
+  const std::string first = folder.write("m-00001-of-00003.gguf", "1"),
+                    last = folder.write("m-00003-of-00003.gguf", "333");
   folder.write("m.gguf", "4444");
   std::error_code error;
   CHECK(engine::bytes_with_parts(first, error) == 4);
