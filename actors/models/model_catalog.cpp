@@ -1,9 +1,9 @@
 #include "actors/models/model_catalog.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <utility>
 
+#include "engine/formats/split_name.h"
 #include "engine/model/encoder.h"
 #include "engine/model/kernel_choice.h"
 #include "engine/model/memory_budget.h"
@@ -52,7 +52,7 @@ Status open_files(CatalogEntry& entry) {
 CatalogEntry describe(ModelSource source) {
   CatalogEntry entry{.source = std::move(source)};
   const ModelSource& from = entry.source;
-  entry.name = from.name.empty() ? std::filesystem::path(from.path).stem().string() : from.name;
+  entry.name = from.name.empty() ? engine::name_after_file(from.path) : from.name;
   entry.demand = {.model = entry.name, .limit = from.load.memory};
   if (from.path.empty()) return entry;
   if (Status opened = open_files(entry); !opened) entry.problem = opened.error();

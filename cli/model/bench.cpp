@@ -18,6 +18,7 @@
 #include "engine/compute/step_profile.h"
 #include "engine/engine.h"
 #include "engine/formats/model_file.h"
+#include "engine/formats/split_name.h"
 #include "engine/machine/probe_file.h"
 
 namespace troupe::cli {
@@ -295,7 +296,7 @@ Result<int> bench(const config::BenchOptions& options, const config::Given& give
   if (auto status = start_log({}); !status) return status.error();  // on stderr: stdout is for results
   std::error_code ignored;
   const auto probe = engine::kept_probe();
-  BenchContext context{nullptr, std::filesystem::file_size(*path, ignored), threads, probe ? &*probe : nullptr};
+  BenchContext context{nullptr, engine::bytes_with_parts(*path, ignored), threads, probe ? &*probe : nullptr};
   if (const auto encoder = encoder_file(*path)) return bench_encoder(encoder, *load, context, team, options);
   reserve(cases, *load);
   const auto model = load_showing(*path, *load, Progress(log_is_on_terminal({}), Progress::Clock::now()));

@@ -272,6 +272,7 @@ Result<int> print_chat_templates(const engine::ModelFile& file, bool as_json) {
 
 void print_json(const engine::ModelFile& file, const Cost& cost, const Verdict& verdict) {
   ordered_json object{{"path", file.path()},
+                      {"num_files", file.num_files()},
                       {"file_bytes", file.file_bytes()},
                       {"num_parameters", engine::count_parameters(file)},
                       {"weight_types", engine::describe_types(file)},
@@ -322,8 +323,11 @@ void print_json(const engine::ModelFile& file, const Cost& cost, const Verdict& 
 void print_summary(const engine::ModelFile& file, const Cost& cost, const Verdict& verdict,
                    const config::ShownOptions& shown) {
   const std::string ends = fmt::format("{}", fmt::join(verdict.end_ids, ", "));
+  const std::size_t num_more = file.num_files() - 1;
+  const std::string more_files =
+      num_more == 0 ? "" : fmt::format(" and {} more part{}", num_more, num_more == 1 ? "" : "s");
   std::vector<std::pair<std::string, std::string>> lines{
-      {"file", fmt::format("{}, {}", file.path(), human_bytes(file.file_bytes()))},
+      {"file", fmt::format("{}{}, {}", file.path(), more_files, human_bytes(file.file_bytes()))},
       {"family", served_by(file)},
       {"weights", fmt::format("{} parameters, {}; {} in memory", human_count(engine::count_parameters(file)),
                               engine::describe_types(file), human_bytes(cost.weights))},

@@ -13,6 +13,7 @@
 #include "cli/terminal/progress.h"
 #include "cli/terminal/status_line.h"
 #include "engine/compute/team.h"
+#include "engine/formats/split_name.h"
 #include "engine/machine/probe_file.h"
 
 namespace troupe::cli {
@@ -31,7 +32,7 @@ Result<engine::ProbeOptions> probe_options(const config::ProbeOptions& options) 
     std::error_code error;
     const auto path = model_path(options);
     if (!path) return path.error();
-    probe.model_bytes = std::filesystem::file_size(*path, error);
+    probe.model_bytes = engine::bytes_with_parts(*path, error);
     if (error) return Error{ErrorCode::model_missing, *path + ": " + error.message()};
     if (probe.model_bytes == 0) return Error{ErrorCode::bad_model, *path + " is empty"};
   }

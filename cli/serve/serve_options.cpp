@@ -25,6 +25,7 @@
 #include "engine/chat/values/limits.h"
 #include "engine/compute/step_profile.h"
 #include "engine/formats/model_file.h"
+#include "engine/formats/split_name.h"
 #include "engine/model/memory_budget.h"
 #include "engine/weights/model_info.h"
 #include "engine/weights/tensor_reader.h"
@@ -361,7 +362,7 @@ Result<actors::ModelRequest> model_request(const config::ModelTable& table) {
 std::string served_name(const config::ModelTable& table) {
   if (!table.name.empty()) return table.name;
   const auto file = engine::open_gguf(table.path);
-  return file ? engine::model_name(**file) : std::filesystem::path(table.path).stem().string();
+  return file ? engine::model_name(**file) : engine::name_after_file(table.path);
 }
 
 Result<std::string> limits_text(const config::ServeOptions& options, const config::Given& given) {

@@ -57,8 +57,9 @@ OptionPlace::OptionPlace(T Group::*member)
 std::span<const Option> option_table() {
   static const std::vector<Option> table{
       {&ModelOptions::model, "model", "-m", kModel, "FILE", kAny,
-       "the model, a GGUF file; none: the embedded one (probe: a size to read at; none: 1 GiB). serve: may be given "
-       "several times, as NAME=FILE: requests name their model, and the first is the default"},
+       "the model, a GGUF file, of a split one the first; none: the embedded one (probe: a size to read at; none: 1 "
+       "GiB). "
+       "serve: may be given several times, as NAME=FILE: requests name their model, and the first is the default"},
       {&ServerOptions::draft, "draft", "-md --model-draft", kModel, "FILE", kAny,
        "draft model for speculative decoding, best of the same vocabulary: with --spec-type draft or auto"},
       {&SpeculationOptions::spec_type, "spec-type", "", kModel, "TYPE", kAny,

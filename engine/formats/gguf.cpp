@@ -15,17 +15,17 @@
 #include <utility>
 
 #include "config/printable.h"
+#include "engine/formats/gguf_part.h"
 #include "engine/formats/mapped_file.h"
 #include "engine/formats/metadata.h"
 #include "engine/formats/model_file.h"
+#include "engine/formats/split_gguf.h"
 
 namespace troupe::engine {
 namespace {
 
-// Limits on a file's counts and sizes: far above every real model, small enough to be harmless. Values beyond those of
-// strings, arrays and all metadata are passed over (SkippedValue).
-constexpr std::uint64_t kMaxMetadata = 1u << 16;
-constexpr std::uint64_t kMaxTensors = 1u << 16;
+// Limits on a file's sizes, as kMaxTensors. Values beyond those of strings, arrays and all metadata are passed over
+// (SkippedValue).
 constexpr std::uint64_t kMaxKeyBytes = 1u << 16;
 constexpr std::uint64_t kMaxTensorNameBytes = 256;
 constexpr std::uint64_t kMaxStringBytes = 16u << 20;
@@ -286,14 +286,18 @@ std::string known_types() {
   return names;
 }
 
-class GgufFile final : public ModelFile {
+class GgufFile final : public GgufPart {
  public:
   GgufFile(std::string path, std::unique_ptr<MappedFile> mapping)
-      : path_(std::move(path)), mapping_(std::move(mapping)) {}
+      : path_(std::move(path)), mapping_(std::move(mapping)), in_(mapping_->bytes()) {}
 
-  // Reads everything up to the tensor data, and finds the tensors' bytes.
-  Status parse();
+  // Reads everything up to the directory of tensors.
+  Status read_head();
+  Status read_tensors(std::uint64_t num_layers) override { return unless_changed(read_directory(num_layers)); }
 
+  const GgufHeader& header() const override { return header_; }
+  std::span<const std::byte> bytes() const override { return mapping_->bytes(); }
+  void forget_metadata() override { metadata_.clear(); }
   const std::string& path() const override { return path_; }
   std::uint64_t file_bytes() const override { return mapping_->bytes().size(); }
   std::uint64_t content_hash() const override { return content_hash_; }
@@ -312,22 +316,26 @@ class GgufFile final : public ModelFile {
   void drop_pages(std::span<const std::byte> bytes) const override { mapping_->drop_pages(bytes); }
 
  private:
-  struct Counts {
-    std::uint64_t tensors = 0;
-    std::uint64_t metadata = 0;
-  };
-
   Error bad(const std::string& what) const { return {ErrorCode::bad_model, path_ + ": " + what}; }
-  Result<Counts> read_header(Reader& in) const;
-  Status read_metadata(Reader& in, std::uint64_t count);
-  Result<std::optional<Entry>> read_entry(Reader& in, std::uint64_t alignment);
-  Result<Entry> check_entry(Reader in, Entry entry, std::uint32_t type_number, std::uint64_t alignment) const;
+  // What was read, unless the file was cut off meanwhile: then it may be anything.
+  Status unless_changed(Status read) const {
+    const Status unchanged = check_unchanged();
+    return unchanged ? read : unchanged;
+  }
+  Status read_all_of_head();
+  Status read_counts(Reader& in);
+  Status read_metadata(Reader& in);
+  Status read_directory(std::uint64_t num_layers);
+  Result<std::optional<Entry>> read_entry(Reader& in);
+  Result<Entry> check_entry(Reader in, Entry entry, std::uint32_t type_number) const;
   Result<std::uint64_t> alignment() const;
-  Status place_tensors(std::vector<Entry> entries, std::uint64_t data_begin);
+  Status place_tensors(std::vector<Entry> entries);
   Status split_tail(TensorInfo& tensor) const;
 
   std::string path_;
   std::unique_ptr<MappedFile> mapping_;
+  Reader in_;
+  GgufHeader header_;
   std::map<std::string, MetadataValue, std::less<>> metadata_;
   std::uint64_t num_layers_ = 0;
   std::vector<TensorInfo> tensors_;
@@ -336,35 +344,36 @@ class GgufFile final : public ModelFile {
   std::uint64_t content_hash_ = 0;
 };
 
-// Joins the name and version of a converted type to a hash, because the meaning of its bytes is not in the file.
-std::uint64_t join_type(std::uint64_t hash, const kernels::ConvertedType& type) {
-  const std::string meaning =
-      fmt::format("{}{}{}{}{}", type.info.name, '\0', type.version, '\0', kernels::info(type.info.type).name);
-  return XXH3_64bits_withSeed(meaning.data(), meaning.size(), hash);
-}
+Status GgufFile::read_head() { return unless_changed(read_all_of_head()); }
 
-Status GgufFile::parse() {
-  Reader in(mapping_->bytes());
-  const auto counts = read_header(in);
-  if (!counts) return counts.error();
-  if (auto read = read_metadata(in, counts->metadata); !read) return read;
+Status GgufFile::read_all_of_head() {
+  if (Status read = read_counts(in_); !read) return read;
+  header_.metadata_begin = in_.offset();
+  if (Status read = read_metadata(in_); !read) return read;
+  header_.metadata_end = in_.offset();
   const auto align = alignment();
   if (!align) return align.error();
-  num_layers_ = num_layers_of(*this);
-  std::vector<Entry> entries;
-  for (std::uint64_t i = 0; i < counts->tensors; ++i) {
-    auto entry = read_entry(in, *align);
-    if (!entry) return entry.error();
-    if (*entry) entries.push_back(std::move(**entry));
-  }
-  content_hash_ = XXH3_64bits_withSeed(mapping_->bytes().data(), in.offset(), file_bytes());
-  for (const Entry& entry : entries)
-    if (entry.info.converted_from) content_hash_ = join_type(content_hash_, *entry.info.converted_from);
-  const std::uint64_t data_begin = (in.offset() + *align - 1) / *align * *align;
-  return place_tensors(std::move(entries), data_begin);
+  header_.alignment = *align;
+  return Ok{};
 }
 
-Result<GgufFile::Counts> GgufFile::read_header(Reader& in) const {
+Status GgufFile::read_directory(std::uint64_t num_layers) {
+  num_layers_ = num_layers;
+  std::vector<Entry> entries;
+  for (std::uint64_t i = 0; i < header_.num_tensors; ++i) {
+    auto entry = read_entry(in_);
+    if (!entry) return entry.error();
+    header_.entry_ends.push_back(in_.offset());
+    if (!*entry) continue;
+    if ((*entry)->info.converted_from) header_.converted_types.push_back((*entry)->info.converted_from);
+    entries.push_back(std::move(**entry));
+  }
+  content_hash_ = join_types(XXH3_64bits_withSeed(bytes().data(), in_.offset(), file_bytes()), header_.converted_types);
+  header_.data_begin = (in_.offset() + header_.alignment - 1) / header_.alignment * header_.alignment;
+  return place_tensors(std::move(entries));
+}
+
+Status GgufFile::read_counts(Reader& in) {
   const auto magic = in.number<std::array<char, 4>>("the magic number");
   if (in.failed()) return bad(fmt::format("is not a GGUF file: it has {} bytes", file_bytes()));
   if (std::string_view(magic.data(), magic.size()) != "GGUF") {
@@ -378,24 +387,26 @@ Result<GgufFile::Counts> GgufFile::read_header(Reader& in) const {
     return Error{ErrorCode::unsupported,
                  fmt::format("{}: is GGUF version {}; versions 2 and 3 are supported", path_, version)};
   }
-  Counts counts;
-  counts.tensors = in.number<std::uint64_t>("the number of tensors");
-  counts.metadata = in.number<std::uint64_t>("the number of metadata entries");
+  header_.num_tensors = in.number<std::uint64_t>("the number of tensors");
+  header_.num_metadata = in.number<std::uint64_t>("the number of metadata entries");
   if (in.failed()) return bad(in.failure());
-  if (counts.tensors > kMaxTensors)
-    return bad(fmt::format("claims {} tensors; at most {} are allowed", counts.tensors, kMaxTensors));
-  if (counts.metadata > kMaxMetadata)
-    return bad(fmt::format("claims {} metadata entries; at most {} are allowed", counts.metadata, kMaxMetadata));
-  return counts;
+  if (header_.num_tensors > kMaxTensors)
+    return bad(fmt::format("claims {} tensors; at most {} are allowed", header_.num_tensors, kMaxTensors));
+  if (header_.num_metadata > kMaxMetadata)
+    return bad(fmt::format("claims {} metadata entries; at most {} are allowed", header_.num_metadata, kMaxMetadata));
+  return Ok{};
 }
 
-Status GgufFile::read_metadata(Reader& in, std::uint64_t count) {
+Status GgufFile::read_metadata(Reader& in) {
+  const std::uint64_t count = header_.num_metadata;
   for (std::uint64_t i = 0; i < count; ++i) {
+    const std::uint64_t begin = in.offset();
     std::string key = in.string("a metadata key", kMaxKeyBytes);
     if (!in.failed() && key.empty()) in.fail(fmt::format("metadata entry {} has an empty key", i));
     MetadataValue value = in.failed() ? MetadataValue{} : read_value(in);
     if (in.failed())
       return bad(fmt::format("metadata entry {} of {} {}: {}", i + 1, count, in_quotes(key), in.failure()));
+    if (key.starts_with("split.")) header_.split_keys.push_back({begin, in.offset()});
     if (!metadata_.emplace(key, std::move(value)).second)
       return bad("has two metadata entries named " + in_quotes(key));
   }
@@ -414,7 +425,7 @@ Result<std::uint64_t> GgufFile::alignment() const {
 }
 
 // Nothing: it cannot be read, and need not be.
-Result<std::optional<Entry>> GgufFile::read_entry(Reader& in, std::uint64_t alignment) {
+Result<std::optional<Entry>> GgufFile::read_entry(Reader& in) {
   Entry entry;
   entry.info.name = in.string("a tensor name", kMaxTensorNameBytes);
   const auto num_dimensions = in.number<std::uint32_t>("a tensor's number of dimensions");
@@ -428,7 +439,7 @@ Result<std::optional<Entry>> GgufFile::read_entry(Reader& in, std::uint64_t alig
   entry.offset = in.number<std::uint64_t>("a tensor's offset");
   if (in.failed()) return bad(in.failure());
   const std::string name = entry.info.name;
-  auto checked = check_entry(in, std::move(entry), type_number, alignment);
+  auto checked = check_entry(in, std::move(entry), type_number);
   if (checked) return std::optional(*std::move(checked));
   if (may_be_computed(name, num_layers_)) return checked.error();
   unread_.push_back(name);
@@ -436,7 +447,7 @@ Result<std::optional<Entry>> GgufFile::read_entry(Reader& in, std::uint64_t alig
 }
 
 // in: as it is behind the entry.
-Result<Entry> GgufFile::check_entry(Reader in, Entry entry, std::uint32_t type_number, std::uint64_t alignment) const {
+Result<Entry> GgufFile::check_entry(Reader in, Entry entry, std::uint32_t type_number) const {
   const auto type = kernels::weight_type_of_gguf(type_number);
   entry.info.converted_from = type ? nullptr : kernels::converted_type_of_gguf(type_number);
   if (!type && !entry.info.converted_from) {
@@ -445,9 +456,9 @@ Result<Entry> GgufFile::check_entry(Reader in, Entry entry, std::uint32_t type_n
                              in_quotes(entry.info.name), type_number, known_types())};
   }
   entry.info.type = type ? *type : entry.info.converted_from->info.type;
-  if (entry.offset % alignment != 0) {
+  if (entry.offset % header_.alignment != 0) {
     in.fail(fmt::format("tensor {} begins at {}, which is not a multiple of {}", in_quotes(entry.info.name),
-                        entry.offset, alignment));
+                        entry.offset, header_.alignment));
   }
   const auto size = checked_size(in, entry.info);
   if (!size) return bad(in.failure());
@@ -467,7 +478,8 @@ Status GgufFile::split_tail(TensorInfo& tensor) const {
   return Ok{};
 }
 
-Status GgufFile::place_tensors(std::vector<Entry> entries, std::uint64_t data_begin) {
+Status GgufFile::place_tensors(std::vector<Entry> entries) {
+  const std::uint64_t data_begin = header_.data_begin;
   const std::uint64_t data_bytes = data_begin <= file_bytes() ? file_bytes() - data_begin : 0;
   // A tensor without elements is as if it were not there.
   std::erase_if(entries, [](const Entry& entry) { return entry.size == 0; });
@@ -528,15 +540,31 @@ std::uint64_t num_layers_of(const ModelFile& file) {
   return layers && *layers > 0 ? static_cast<std::uint64_t>(*layers) : std::numeric_limits<std::uint64_t>::max();
 }
 
-Result<std::shared_ptr<const ModelFile>> open_gguf(const std::string& path) {
+std::uint64_t join_types(std::uint64_t hash, std::span<const kernels::ConvertedType* const> types) {
+  for (const kernels::ConvertedType* const type : types) {
+    const std::string meaning =
+        fmt::format("{}{}{}{}{}", type->info.name, '\0', type->version, '\0', kernels::info(type->info.type).name);
+    hash = XXH3_64bits_withSeed(meaning.data(), meaning.size(), hash);
+  }
+  return hash;
+}
+
+Result<std::shared_ptr<GgufPart>> open_gguf_part(const std::string& path) {
   auto mapping = MappedFile::open(path);
   if (!mapping) return mapping.error();
   auto file = std::make_shared<GgufFile>(path, std::move(*mapping));
-  const Status parsed = file->parse();
-  // First: of a file that was cut off meanwhile, parse() may have found anything.
-  if (const Status unchanged = file->check_unchanged(); !unchanged) return unchanged.error();
-  if (!parsed) return parsed.error();
-  return std::shared_ptr<const ModelFile>(std::move(file));
+  if (const Status read = file->read_head(); !read) return read.error();
+  return std::shared_ptr<GgufPart>(std::move(file));
+}
+
+Result<std::shared_ptr<const ModelFile>> open_gguf(const std::string& path) {
+  auto file = open_gguf_part(path);
+  if (!file) return file.error();
+  const auto place = split_place(**file);
+  if (!place) return place.error();
+  if (place->count > 1) return open_split(*std::move(file), *place);
+  if (const Status read = (*file)->read_tensors(num_layers_of(**file)); !read) return read.error();
+  return std::shared_ptr<const ModelFile>(*std::move(file));
 }
 
 }  // namespace troupe::engine

@@ -30,8 +30,9 @@ struct FileStamp {
 // Any thread may read it.
 class MappedFile {
  public:
-  // How many may be open at once in a process: the signal handler finds them in a table.
-  static constexpr std::size_t kMaxOpen = 64;
+  // How many may be open at once in a process, each part of a split model being one: the signal handler finds them in a
+  // table.
+  static constexpr std::size_t kMaxOpen = 512;
 
   // Error: model_missing, permission, or io (also: kMaxOpen are open); a folder, device or empty file is bad_model.
   static Result<std::unique_ptr<MappedFile>> open(const std::string& path);

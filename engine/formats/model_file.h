@@ -63,6 +63,10 @@ class ModelFile {
 
   virtual const std::string& path() const = 0;
   virtual std::uint64_t file_bytes() const = 0;
+  // How many files it is in: more than one, if it was split. path() is the first, and file_bytes() are those of all.
+  virtual std::size_t num_files() const { return 1; }
+  // The file that holds these bytes of a tensor.
+  virtual const std::string& path_of(std::span<const std::byte> /*bytes*/) const { return path(); }
   // A hash of the metadata and the tensor directory with the file size, without the tensors' bytes: those join it while
   // they are packed (Model::content_hash), and numerics_id uses that complete hash.
   virtual std::uint64_t content_hash() const = 0;
@@ -98,7 +102,8 @@ class ModelFile {
 [[nodiscard]] std::uint64_t num_layers_of(const ModelFile& file);
 
 // Opens a GGUF v2/v3 file by mapping it. Every count, offset, length, type and dimension is checked; the error names
-// the file, the offset and the expected value (ErrorCode model_missing, permission, bad_model or unsupported).
+// the file, the offset and the expected value (ErrorCode model_missing, permission, bad_model or unsupported). Of a model
+// that was split into several files `path` is the first; the others are opened with it (engine/formats/split_gguf.h).
 [[nodiscard]] Result<std::shared_ptr<const ModelFile>> open_gguf(const std::string& path);
 
 }  // namespace troupe::engine

@@ -35,7 +35,6 @@ Status check_size(const ModelFile& file, const Tokenizer& tokenizer) {
 
 Result<std::shared_ptr<const Tokenizer>> judge_metadata(const ModelFile& file, const LoadOptions& options,
                                                         std::uint64_t budget) {
-  if (const Status whole = refuse_shard(file); !whole) return whole.error();
   if (!file.tensors().empty())
     if (const Status model = check_model(file, options); !model) return model.error();
   if (!options.kernels.empty())

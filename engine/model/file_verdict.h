@@ -11,7 +11,7 @@
 
 namespace troupe::engine {
 
-// Judges the metadata and the vocabulary: that the file is one whole model of a supported family or encoder, that the
+// Judges the metadata and the vocabulary: that the file is a model of a supported family or encoder, that the
 // family takes the values of its keys, that everything fits the budget, that the tokenizer can be built (null: the file
 // has none) and has as many tokens as the embedding. A file without tensors has a vocabulary and no model: only the
 // vocabulary is judged.

@@ -71,17 +71,4 @@ std::uint64_t trained_context(const ModelFile& file) {
   return static_cast<std::uint64_t>(std::max<std::int64_t>(tokens.value_or(0), 0));
 }
 
-Status refuse_shard(const ModelFile& file) {
-  Metadata split(file, "split");
-  const std::int64_t count = split.integer("count").value_or(1);
-  const std::int64_t index = count > 1 ? split.integer("no").value_or(0) : 0;
-  if (split.failed()) return split.error();
-  if (count <= 1) return Ok{};
-  return Error{
-      ErrorCode::unsupported,
-      fmt::format("{}: this is file {} of {} that a model was split into; merge them (llama-gguf-split --merge "
-                  "FIRST.gguf WHOLE.gguf)",
-                  file.path(), index + 1, count)};
-}
-
 }  // namespace troupe::engine

@@ -32,8 +32,4 @@ inline constexpr std::int64_t kMaxContext = 1 << 24;
 // The context in tokens that the file names; 0 if it names none.
 [[nodiscard]] std::uint64_t trained_context(const ModelFile& file);
 
-// Error: unsupported if the file is a shard: one of several files that a model was split into; bad_model if it
-// does not say so in numbers.
-[[nodiscard]] Status refuse_shard(const ModelFile& file);
-
 }  // namespace troupe::engine

@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <filesystem>
 #include <map>
 
 #include "config/printable.h"
 #include "engine/compute/team.h"
 #include "engine/formats/finite_weights.h"
 #include "engine/formats/metadata.h"
+#include "engine/formats/split_name.h"
 
 namespace troupe::engine {
 namespace {
@@ -90,7 +90,7 @@ std::vector<float> TensorReader::vector(const std::string& name, std::uint64_t c
   if (tensor->scale != 1.0f)
     for (float& value : values) value *= tensor->scale;
   if (!all_finite(kernels::WeightType::f32, std::as_bytes(std::span(values)))) {
-    fail_model(not_finite(*tensor));
+    fail({ErrorCode::bad_model, fmt::format("{}: {}", file_.path_of(tensor->bytes), not_finite(*tensor))});
     return {};
   }
   weights_.bytes += count * sizeof(float);
@@ -124,7 +124,7 @@ PackedMatrix TensorReader::matrix(const std::string& name, std::uint64_t rows, s
   auto packed =
       cache_.has_model() ? cache_.read(part_name, form, options_.memory_policy) : pack(*tensor, file_rows, form, how);
   if (!packed) {
-    fail({packed.error().code, fmt::format("{}: {}", file_.path(), packed.error().message)});
+    fail({packed.error().code, fmt::format("{}: {}", file_.path_of(tensor->bytes), packed.error().message)});
     return {};
   }
   if (!*packed) {
@@ -268,8 +268,7 @@ std::string speed_text(std::uint64_t bytes, double seconds) {
 
 std::string model_name(const ModelFile& file) {
   const std::string name = Metadata(file, "general").string("name");
-  const std::string stem = std::filesystem::path(file.path()).stem().string();
-  return Printable(name.empty() ? stem : name, kMaxModelNameBytes).text();
+  return Printable(name.empty() ? name_after_file(file.path()) : name, kMaxModelNameBytes).text();
 }
 
 std::string describe_types(const ModelFile& file) {

@@ -109,7 +109,7 @@ class TensorReader {
   std::optional<Error> error_;
 };
 
-// general.name, else the file's name.
+// general.name, else that of the file: name_after_file().
 [[nodiscard]] std::string model_name(const ModelFile& file);
 // "1.17 GB of weights in 0.52 s (2.3 GB/s)"; below 0.1 GB in MB.
 [[nodiscard]] std::string speed_text(std::uint64_t bytes, double seconds);

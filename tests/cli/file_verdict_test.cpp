@@ -201,6 +201,146 @@ TEST_CASE("a vocabulary without a model is shown and can be used to tokenize, an
     if (entry.path().extension() == ".gguf") check(entry.path().string());
 }
 
+// A model as one file and as three, of which the first is to be named.
+class WholeAndSplit {
+ public:
+  explicit WholeAndSplit(const std::string& model) {
+    const auto file = engine::open_gguf(model);
+    REQUIRE(file);
+    MetadataFile metadata((*file)->metadata());
+    metadata.remove("general.name");  // so that the file's name is the model's
+    GgufWriter w;
+    copy_metadata(metadata, w);
+    for (const engine::TensorInfo& tensor : (*file)->tensors())
+      w.add_tensor(tensor.name, tensor.shape, tensor.file_type().gguf_number, to_string(tensor.bytes));
+    whole_ = folder_.write("whole/tales.gguf", w.bytes());
+    for (const GgufWriter& part : w.parts({0, w.num_tensors() / 2})) paths_.push_back(write_part(part));
+  }
+
+  const std::string& whole() const { return whole_; }
+  const std::string& part(std::size_t number) const { return paths_[number - 1]; }
+  const std::string& first() const { return part(1); }
+  std::uintmax_t bytes() const {
+    std::uintmax_t sum = 0;
+    for (const std::string& path : paths_) sum += std::filesystem::file_size(path);
+    return sum;
+  }
+  const TempFolder& folder() const { return folder_; }
+
+ private:
+  std::string write_part(const GgufWriter& part) {
+    return folder_.write("split/tales-0000" + std::to_string(paths_.size() + 1) + "-of-00003.gguf", part.bytes());
+  }
+
+  TempFolder folder_;
+  std::string whole_;
+  std::vector<std::string> paths_;
+};
+
+TEST_CASE("a split model is taken by every command that takes a model file, with the answers of the whole one") {
+  const WholeAndSplit tales(TROUPE_MODELS "/tales-5m-tq2_0.gguf");
+  const std::string ids = tales.folder().write("ids.json", "[1, 200, 3, 44]");
+  const std::string text = tales.folder().write("text.txt", "Once upon a time there was a girl. She had a red ball.");
+  const std::string tools_answer = tales.folder().write("answer.txt", "Hello");
+  const std::string cases = tales.folder().write(
+      "cases.jsonl",
+      R"({"name": "one", "schema": {"type": "object"}, "tests": [{"description": "", "valid": true, "data": {}}]})"
+      "\n");
+  // What each prints is the same, but for names of files and times.
+  for (std::vector<std::string> arguments :
+       {std::vector<std::string>{"eval", "-c", "64", "--tokens", ids, "--greedy", "9"},
+        {"tokenize", "--ids", "a text"},
+        {"tools", "parse", tools_answer},
+        {"perplexity", "-f", text, "-c", "8", "--chunks", "1"}}) {
+    INFO(arguments[0]);
+    arguments.insert(arguments.end(), {"-m", tales.whole()});
+    const Finished of_whole = invoke(arguments);
+    arguments.back() = tales.first();
+    const Finished of_split = invoke(arguments);
+    INFO(of_whole.err << of_split.err);
+    CHECK(of_split.code == 0);
+    CHECK(of_split.out == of_whole.out);
+  }
+  for (std::vector<std::string> arguments : {std::vector<std::string>{"bench", "-c", "64", "-p", "8", "-n", "0"},
+                                             {"schema", "check", cases},
+                                             {"serve", "--check", "--socket", tales.folder().path("s.sock")}}) {
+    INFO(arguments[0]);
+    arguments.insert(arguments.end(), {"-m", tales.first()});
+    const Finished finished = invoke(arguments);
+    INFO(finished.err);
+    CHECK(finished.code == 0);
+  }
+  const Finished inspect = invoke({"inspect", "-m", tales.first()});
+  CHECK_THAT(inspect.out, Catch::Contains(tales.first() + " and 2 more parts, "));
+  const Finished json = invoke({"inspect", "-m", tales.first(), "--json"});
+  CHECK_THAT(json.out, Catch::Contains("\"num_files\": 3,") &&
+                           Catch::Contains("\"file_bytes\": " + std::to_string(tales.bytes()) + ","));
+  CHECK_THAT(invoke({"inspect", "-m", tales.whole(), "--json"}).out, Catch::Contains("\"num_files\": 1,"));
+}
+
+TEST_CASE("a served split model has the name without the part's number, and its answers and id are the whole one's") {
+  const WholeAndSplit tales(TROUPE_MODELS "/tales-5m-tq2_0.gguf"), draft(TROUPE_MODELS "/tales-draft-q8_0.gguf");
+  const std::vector<std::string> story{"run", "--temp", "0", "-n", "30", "Once upon a time"};
+  const auto id_in = [](const std::string& info) {
+    const std::size_t at = info.find("numerics");
+    return info.substr(at, info.find('\n', at) - at);
+  };
+  ServerProcess whole({"-m", tales.whole(), "-c", "256"});
+  const Finished expected = whole.call(story);
+  INFO(expected.err);
+  REQUIRE(expected.code == 0);
+  const std::string info = whole.call({"model", "info", "tales"}).out;
+  REQUIRE_THAT(info, Catch::Contains("numerics"));
+
+  ServerProcess split({"-m", tales.first(), "-md", draft.first(), "--spec-type", "draft", "-c", "256"});
+  CHECK(split.call(story).out == expected.out);
+  CHECK(id_in(split.call({"model", "info", "tales"}).out) == id_in(info));
+  const Finished loaded = split.call({"model", "load", "other=" + tales.first(), "memory=16MiB", "ctx-size=64"});
+  INFO(loaded.err);
+  CHECK(loaded.code == 0);
+  CHECK(split.call({"run", "--model-name", "other", "--temp", "0", "-n", "8", "Once"}).code == 0);
+  for (const std::size_t number : {2u, 3u}) std::filesystem::resize_file(tales.part(number), 0);
+  CHECK(split.call(story).out == expected.out);  // a loaded model does not read its files again
+}
+
+TEST_CASE("a split encoder gives the vectors of the whole one") {
+  const WholeAndSplit bert(TROUPE_TEST_DATA "/tiny-bert.gguf");
+  std::vector<std::string> vectors;
+  for (const std::string& path : {bert.whole(), bert.first()}) {
+    ServerProcess server({"-m", path});
+    const Finished finished = server.call({"embed", "a text"});
+    INFO(finished.err);
+    CHECK(finished.code == 0);
+    vectors.push_back(finished.out);
+  }
+  CHECK(vectors[0] == vectors[1]);
+}
+
+TEST_CASE("another part than the first, a missing and a cut-off part get one verdict from five commands") {
+  const WholeAndSplit tales(TROUPE_MODELS "/tales-draft-q8_0.gguf");
+  require_same(tales.first(), true);
+  for (const std::size_t number : {2u, 3u}) {
+    require_same(tales.part(number), false);
+    CHECK_THAT(invoke({"inspect", "-m", tales.part(number)}).err,
+               Catch::Contains("is part " + std::to_string(number) + " of 3 of a split model; name the first part, " +
+                               tales.first()));
+  }
+  const auto size = std::filesystem::file_size(tales.part(3));
+  std::filesystem::resize_file(tales.part(3), size / 2);
+  for (const Verdict& verdict : verdicts_on(tales.first())) {
+    INFO(verdict.command);
+    CHECK(verdict.code == 65);
+  }
+  CHECK_THAT(invoke({"inspect", "-m", tales.first()}).err,
+             Catch::Contains(tales.part(3) + ": tensor ") && Catch::Contains("is the download complete?"));
+  std::filesystem::remove(tales.part(3));
+  for (const Verdict& verdict : verdicts_on(tales.first())) {
+    INFO(verdict.command << verdict.message);
+    CHECK(verdict.code == 66);
+    CHECK_THAT(verdict.message, Catch::Contains("1 of its 3 parts is missing: tales-00003-of-00003.gguf"));
+  }
+}
+
 TEST_CASE("inspect lists and prints a file's chat templates, and serve takes one by its name") {
   const TempFolder folder;
   const auto original = engine::open_gguf(TROUPE_MODELS "/tales-draft-q8_0.gguf");

@@ -65,6 +65,7 @@ class GgufWriter {
   // An entry that claims to lie at `offset`.
   void add_tensor_at(std::string_view name, std::vector<std::uint64_t> shape, std::uint32_t type,
                      std::uint64_t offset) {
+    entries_.push_back({directory_.size(), offset});
     directory_.append(text(name)).append(number(shape.size(), 4));
     for (const std::uint64_t extent : shape) directory_.append(number(extent, 8));
     directory_.append(number(type, 4)).append(number(offset, 8));
@@ -90,11 +91,56 @@ class GgufWriter {
     out.resize((out.size() + alignment - 1) / alignment * alignment, '\0');
     return out.append(data_);
   }
+  std::size_t num_tensors() const { return entries_.size(); }
+  // A file with the tensors from `first` to before `last`, in order, and no metadata.
+  GgufWriter slice(std::size_t first, std::size_t last) const {
+    GgufWriter out;
+    out.version = version;
+    out.alignment = alignment;
+    for (std::size_t i = first; i < last; ++i) {
+      const std::size_t end = i + 1 < entries_.size() ? entries_[i + 1].begin : directory_.size();
+      out.entries_.push_back({out.directory_.size(), entries_[i].offset - entries_[first].offset});
+      out.directory_.append(directory_, entries_[i].begin, end - 8 - entries_[i].begin);
+      out.directory_.append(number(out.entries_.back().offset, 8));
+    }
+    if (first < last) {
+      const std::uint64_t begin = entries_[first].offset;
+      out.data_ = data_.substr(begin, last < entries_.size() ? entries_[last].offset - begin : std::string::npos);
+    }
+    out.num_tensors_ = last - first;
+    return out;
+  }
+  // Where it stands in a split, as llama.cpp's gguf-split writes it.
+  void add_split(std::uint64_t no, std::uint64_t count, std::uint64_t num_tensors_of_all) {
+    add_raw("split.no", 2, number(no, 2));
+    add_raw("split.count", 2, number(count, 2));
+    add_raw("split.tensors.count", 5, number(num_tensors_of_all, 4));
+  }
+  // The file in parts that begin with the tensors `begins`, ascending. The first has the metadata and the tensors
+  // before begins[0], which may be none.
+  std::vector<GgufWriter> parts(const std::vector<std::size_t>& begins) const {
+    std::vector<GgufWriter> all;
+    for (std::size_t i = 0; i <= begins.size(); ++i) {
+      all.push_back(slice(i == 0 ? 0 : begins[i - 1], i < begins.size() ? begins[i] : num_tensors()));
+      if (i == 0) {
+        all[0].metadata_ = metadata_;
+        all[0].num_metadata_ = num_metadata_;
+      }
+      all[i].add_split(i, begins.size() + 1, num_tensors());
+    }
+    return all;
+  }
   // Bytes in front of the tensor data.
   std::size_t header_bytes() const { return 24 + metadata_.size() + directory_.size(); }
 
  private:
+  struct Entry {
+    std::size_t begin;  // in directory_
+    std::uint64_t offset;
+  };
+
   std::string metadata_, directory_, data_;
+  std::vector<Entry> entries_;
   std::uint64_t num_metadata_ = 0, num_tensors_ = 0;
 };
 

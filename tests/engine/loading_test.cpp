@@ -314,19 +314,6 @@ TEST_CASE("a number that float32 cannot hold is refused: it would become 0 or in
   CHECK(bad("rope.scaling.factor", 1e-300, "' is 1e-300; it must be"));
 }
 
-TEST_CASE("the error for one file of a split model says what to do") {
-  for (const char* left_out : {"", "general.architecture"}) {  // all but the first part lack most metadata
-    GgufWriter w = TinyLlama{.left_out = left_out}.writer();
-    w.add_raw("split.no", 2, GgufWriter::number(1, 2));
-    w.add_raw("split.count", 2, GgufWriter::number(3, 2));
-    CHECK(says(refusal(w), ErrorCode::unsupported, "this is file 2 of 3 that a model was split into; merge them"));
-  }
-  GgufWriter w = TinyLlama{}.writer();
-  w.add_raw("split.count", 2, GgufWriter::number(1, 2));
-  const TemporaryFile file(w.bytes());
-  CHECK(LoadedModel::load(file.path(), small_options()));
-}
-
 TEST_CASE("vectors of texts are pooled as the file says, else the last token is taken") {
   using engine::Pooling;
   const auto pooling_of = [](std::optional<std::uint32_t> type) {

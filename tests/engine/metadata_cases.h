@@ -147,8 +147,6 @@ inline std::vector<MetadataCase> metadata_cases() {
   const auto text = [](const char* value) { return engine::MetadataValue(std::string(value)); };
   std::vector<MetadataCase> all = {
       {"general.alignment", "llama", whole(32)},
-      {"split.count", "llama", whole(1)},
-      {"split.no", "llama", whole(1), {{"split.count", whole(2)}}},
       {"tokenizer.chat_template", "llama", text("{{ messages }}")},
       {"tokenizer.ggml.add_bos_token", "llama", true},
       {"tokenizer.ggml.add_eos_token", "llama", true},

@@ -67,8 +67,20 @@ class GgufMutator::Parser {
  public:
   explicit Parser(GgufMutator& out) : out_(out), bytes_(out.bytes_) {}
 
+  // Of several files in a row, the parts of a split model, all are read.
   void run() {
-    at_ = 4;
+    constexpr std::string_view kBeginning("GGUF\3\0\0\0", 8);
+    while (good_ && at_ < bytes_.size()) {
+      run_file();
+      if (out_.header_bytes_ == 0) out_.header_bytes_ = std::min(at_, bytes_.size());
+      const std::size_t end = std::min(bytes_.size(), bytes_.find(kBeginning, std::max<std::size_t>(at_, 1)));
+      if (good_) take(GgufPart::tensor_data, end - std::min(at_, end));
+    }
+  }
+
+ private:
+  void run_file() {
+    at_ += 4;
     number(GgufPart::version, 4);
     const std::uint64_t num_tensors = number(GgufPart::num_tensors, 8);
     const std::uint64_t num_metadata = number(GgufPart::num_metadata, 8);
@@ -83,11 +95,8 @@ class GgufMutator::Parser {
       number(GgufPart::weight_type, 4);
       number(GgufPart::tensor_offset, 8);
     }
-    out_.header_bytes_ = std::min(at_, bytes_.size());
-    if (good_) take(GgufPart::tensor_data, bytes_.size() - at_);
   }
 
- private:
   static std::size_t width(std::uint64_t type) {
     constexpr std::size_t kWidths[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
     return type < std::size(kWidths) ? kWidths[type] : 0;

@@ -1,6 +1,7 @@
 #include "tests/fuzz/gguf_run.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <vector>
 
 #include "config/assert.h"
@@ -9,22 +10,45 @@
 #include "tests/fuzz/fuzz_target.h"
 
 namespace troupe::fuzz {
+namespace {
+
+constexpr std::string_view kBeginning("GGUF\3\0\0\0", 8);  // magic number and version
+
+std::string part_name(std::size_t number, std::size_t count) {
+  return "m-0000" + std::to_string(number) + "-of-0000" + std::to_string(count) + ".gguf";
+}
+
+}  // namespace
 
 GgufRun::GgufRun(std::uint64_t max_memory) {
   options_.kernels = "scalar";
   options_.memory = max_memory;
   options_.max_sequences = 1;
   options_.team = &team_;
+  for (std::size_t count = 2; count <= kMaxParts; ++count)
+    for (std::size_t i = 0; i < count; ++i)
+      std::filesystem::create_symlink(files_[i].path(), names_.path(part_name(i + 1, count)));
+}
+
+std::string GgufRun::write(std::string_view bytes) const {
+  std::size_t count = 0;
+  while (!bytes.empty() || count == 0) {
+    const bool is_last = count + 1 == kMaxParts;
+    const std::string_view part = is_last ? bytes : bytes.substr(0, bytes.find(kBeginning, 1));
+    files_[count++].write(part);
+    bytes.remove_prefix(part.size());
+  }
+  return count == 1 ? files_[0].path() : names_.path(part_name(1, count));
 }
 
 bool GgufRun::run(std::string_view bytes) {
-  file_.write(bytes);
-  const auto model = engine::LoadedModel::load(file_.path(), options_);
+  const std::string path = write(bytes);
+  const auto model = engine::LoadedModel::load(path, options_);
   const bool is_other = !model && model.error().code == ErrorCode::unsupported;
-  const auto encoder = is_other ? engine::Encoder::load(file_.path(), options_)
+  const auto encoder = is_other ? engine::Encoder::load(path, options_)
                                 : Result<std::shared_ptr<const engine::Encoder>>(Error{ErrorCode::unsupported, ""});
   // A loaded model does not read its file: if it did, this would be the end of the process.
-  file_.write("");
+  for (const test::TemporaryFile& file : files_) file.write("");
   if (model) {
     step(**model);
     return true;

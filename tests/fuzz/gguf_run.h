@@ -1,4 +1,7 @@
 // One model file through everything that reads it: parser, tokenizer, family loader, one step, one sample.
+//
+// Bytes with several beginnings of a GGUF file (magic number and version 3) are as many parts of a split model, up to
+// kMaxParts.
 #pragma once
 
 #include <string>
@@ -7,11 +10,14 @@
 #include "engine/engine.h"
 #include "engine/model/encoder.h"
 #include "tests/engine/gguf_writer.h"
+#include "tests/support/temp_folder.h"
 
 namespace troupe::fuzz {
 
 class GgufRun {
  public:
+  static constexpr std::size_t kMaxParts = 3;
+
   // max_memory: the budget of each load, in bytes.
   explicit GgufRun(std::uint64_t max_memory = 64u << 20);
 
@@ -22,12 +28,16 @@ class GgufRun {
   const Error& error() const { return error_; }
 
  private:
+  // Returns the path of the first part, or of the only file.
+  std::string write(std::string_view bytes) const;
   void step(const engine::LoadedModel& model);
   void encode(const engine::Encoder& encoder);
 
   engine::Team team_{1};
   engine::LoadOptions options_;
-  test::TemporaryFile file_{""};
+  // Links with the names of the parts of two and of three, as the files have none.
+  test::TempFolder names_;
+  test::TemporaryFile files_[kMaxParts] = {test::TemporaryFile(""), test::TemporaryFile(""), test::TemporaryFile("")};
   Error error_{ErrorCode::bad_model, ""};
 };
 

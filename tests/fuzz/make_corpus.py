@@ -120,6 +120,7 @@ def text(value):
 class Gguf:
     def __init__(self):
         self.metadata, self.directory, self.data, self.num_metadata, self.num_tensors = b"", b"", b"", 0, 0
+        self.entries = []  # where each tensor begins in directory and data
 
     def raw(self, key, kind, payload):
         self.metadata += text(key) + struct.pack("<I", kind) + payload
@@ -143,6 +144,7 @@ class Gguf:
         count = 1
         for extent in shape:
             count *= extent
+        self.entries.append((len(self.directory), len(self.data)))
         self.directory += text(name) + struct.pack("<I", len(shape)) + struct.pack("<%dQ" % len(shape), *shape)
         ternary = len(shape) == 2 and shape[0] % 128 == 0  # I2_S: four codes in a byte, then the tensor's scale
         self.directory += struct.pack("<IQ", 36 if ternary else 0, len(self.data))
@@ -159,8 +161,26 @@ class Gguf:
         head = b"GGUF" + struct.pack("<IQQ", 3, self.num_tensors, self.num_metadata) + self.metadata + self.directory
         return head + bytes(-len(head) % 32) + self.data
 
+    # The parts of a split model, one after another; they begin with these tensors, and the first has those before.
+    def parts(self, *begins):
+        files = b""
+        ends = self.entries + [(len(self.directory), len(self.data))]
+        borders = [0, *begins, self.num_tensors]
+        for number, (first, last) in enumerate(zip(borders, borders[1:])):
+            part = Gguf()
+            if number == 0:
+                part.metadata, part.num_metadata = self.metadata, self.num_metadata
+            part.raw("split.no", 2, struct.pack("<H", number))
+            part.raw("split.count", 2, struct.pack("<H", len(begins) + 1))
+            part.raw("split.tensors.count", 5, struct.pack("<i", self.num_tensors))
+            for (begin, offset), (end, _) in zip(ends[first:last], ends[first + 1:]):
+                part.directory += self.directory[begin:end - 8] + struct.pack("<Q", offset - ends[first][1])
+            part.data, part.num_tensors = self.data[ends[first][1]:ends[last][1]], last - first
+            files += part.bytes()
+        return files
 
-def model(family, vocab_size, tokenizer, dim=4):
+
+def model(family, vocab_size, tokenizer, dim=4, begins=()):
     numbers = random.Random(1)
     gguf = Gguf()
     gguf.add("general.architecture", family)
@@ -179,7 +199,7 @@ def model(family, vocab_size, tokenizer, dim=4):
                         ("ffn_down", [4, dim])] + subs:
         gguf.tensor("blk.0." + name + ".weight", shape, numbers)
     gguf.tensor("output_norm.weight", [dim], numbers)
-    return gguf.bytes()
+    return gguf.parts(*begins) if begins else gguf.bytes()
 
 
 # A family whose layers have other tensors than a llama's, of two heads of 2 elements, one of them with k and v.
@@ -260,6 +280,8 @@ def gguf_corpus():
     write("gguf", "bert", encoder("bert"))
     write("gguf", "nomic-bert", encoder("nomic-bert"))
     write("gguf", "llama-no-vocabulary", model("llama", 8, {"model": "no_vocab"}))
+    write("gguf", "split-in-two", model("llama", 8, {"model": "no_vocab"}, begins=(0,)))
+    write("gguf", "split-in-three", model("llama", 8, {"model": "no_vocab"}, begins=(4, 9)))
     write("gguf", "bitnet-no-vocabulary", model("bitnet", 8, {"model": "no_vocab"}))
     write("gguf", "bitnet-i2_s", model("bitnet", 8, {"model": "no_vocab"}, dim=128))
     pieces = ["<unk>", "<s>", "</s>", "<0x0A>", "\u2581", "a", "n", "\u2581a", "an"]

@@ -341,6 +341,44 @@ TEST_CASE("a copy of a model is the same model: its bytes are compared once") {
   CHECK(second.count("copied or touched") == 0);
 }
 
+TEST_CASE("a split model and the whole one have one file in the cache, which a write to any part makes stale") {
+  const GgufWriter whole = TinyLlama{}.writer();
+  const CacheDirectory cache;
+  const ModelCopy one_file(whole);
+  const std::string id = cache.load(one_file.path(), "scalar").id();
+  const std::string file = cache.only_file(), bytes = read_bytes(file);
+  const TempFolder folder;
+  const std::string first = folder.path("m-00001-of-00003.gguf"), last = folder.path("m-00003-of-00003.gguf");
+  const std::vector<GgufWriter> parts = whole.parts({4, 11});
+  write_bytes(first, parts[0].bytes());
+  write_bytes(folder.path("m-00002-of-00003.gguf"), parts[1].bytes());
+  write_bytes(last, parts[2].bytes());
+  const Load compared = cache.load(first, "scalar");
+  INFO(compared.all());
+  CHECK(compared.read());
+  CHECK(compared.count("copied or touched") == 1);
+  CHECK(compared.id() == id);
+  const Load again = cache.load(first, "scalar");
+  CHECK(again.read());
+  CHECK(again.count("copied or touched") == 0);
+  CHECK(cache.only_file() == file);
+
+  fs::remove(file);
+  CHECK(cache.load(first, "scalar").kept());
+  const auto without_stamp = [](std::string header) {
+    return header.replace(engine::kWeightsStampAt, engine::kWeightsFixedBytes - engine::kWeightsStampAt, "");
+  };
+  const bool same = without_stamp(read_bytes(cache.only_file())) == without_stamp(bytes);
+  CHECK(same);
+
+  std::string changed = parts[2].bytes();
+  changed[changed.size() - 50] = static_cast<char>(changed[changed.size() - 50] ^ 1);
+  write_bytes(last, changed);
+  const std::string other = id_without_cache(first, "scalar");
+  REQUIRE(other != id);
+  require_rebuilt(cache, first, other, "the model has changed");
+}
+
 TEST_CASE("several loads of the same model at the same time all succeed") {
   const CacheDirectory cache;
   const ModelCopy model(TinyLlama{}.writer());
