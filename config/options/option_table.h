@@ -364,7 +364,7 @@ struct ToolChoiceOptions : ToolFileOptions {  // run
 
 // What an answer has to be: one of these.
 struct FormOptions {  // run
-  std::string json_schema, json_schema_file, regex;
+  std::string json_schema, json_schema_file, regex, grammar, grammar_file;
   std::vector<std::string> choice;
   bool json_object = false;
 };

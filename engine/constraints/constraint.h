@@ -20,6 +20,7 @@ struct Constraint {
     json_schema,  // `text`: a JSON Schema
     regex,        // `text`: a pattern that the whole answer matches
     choice,       // one of `choices`
+    grammar,      // `text`: a grammar of GBNF
   };
   Kind kind = Kind::json_object;
   std::string text{};

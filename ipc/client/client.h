@@ -147,10 +147,12 @@ struct Request {
   /// control tokens written in it become their ids. Empty: none.
   std::string begins_with{};
   /// What the answer has to be, at most one of these (docs/structured.md): JSON that meets a JSON Schema, text that a
-  /// pattern of ECMA-262 matches as a whole, one of some texts, or any JSON object. Not beside tools.
+  /// pattern of ECMA-262 matches as a whole, one of some texts, text of a grammar of GBNF, or any JSON object. Not
+  /// beside tools.
   std::string json_schema{};
   std::string regex{};                             ///< see json_schema
   std::vector<std::string> choices{};              ///< see json_schema
+  std::string grammar{};                           ///< see json_schema
   bool json_object = false;                        ///< see json_schema
   bool compact_json = false;                       ///< of json_schema and json_object: without spaces between the parts
   std::vector<TokenId> shown_ids{};                ///< control tokens whose text is a part of the answer's; at most 64

@@ -341,12 +341,12 @@ RequestOrRefusal to_request(v1::Embed& embed, const scheduler::Tenant& tenant, s
 std::optional<Refusal> add_form(v1::Generate& generate, actors::Request& request) {
   using engine::constraints::Constraint;
   const int num_forms = !generate.json_schema().empty() + !generate.regex().empty() + (generate.choices_size() > 0) +
-                        generate.json_object();
+                        generate.json_object() + !generate.grammar().empty();
   if (num_forms == 0) return std::nullopt;
   if (num_forms > 1)
     return scheduler::invalid(
         "json_schema",
-        "json_schema, regex, choices and json_object each say what form the answer has; send one of them");
+        "json_schema, regex, choices, grammar and json_object each say what form the answer has; send one of them");
   Constraint form{.kind = Constraint::Kind::json_object, .spaces = !generate.compact_json()};
   std::string field = "json_object";
   if (!generate.json_schema().empty()) {
@@ -361,6 +361,10 @@ std::optional<Refusal> add_form(v1::Generate& generate, actors::Request& request
     form.kind = Constraint::Kind::choice;
     form.choices.assign(generate.choices().begin(), generate.choices().end());
     field = "choices";
+  } else if (!generate.grammar().empty()) {
+    form.kind = Constraint::Kind::grammar;
+    form.text = std::move(*generate.mutable_grammar());
+    field = "grammar";
   }
   if (form.choices.size() > engine::constraints::kMaxChoiceTexts)
     return scheduler::above(scheduler::Outcome::invalid_argument, field, "the number of choices", form.choices.size(),
