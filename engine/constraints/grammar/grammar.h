@@ -34,6 +34,8 @@ class Grammar {
   };
 
   Grammar() : pool_(std::make_unique<RegexPool>()) {}
+  // The same rules and expressions (RegexPool::copy()), of a finished grammar.
+  [[nodiscard]] Grammar copy() const;
 
   RegexPool& pool() { return *pool_; }
 
@@ -59,6 +61,8 @@ class Grammar {
   std::size_t num_rules() const { return begins_.size(); }
   std::size_t num_nodes() const { return nodes_.size(); }
   std::size_t num_edges() const { return num_edges_; }
+  // Estimated bytes of memory, those of its expressions included. O(1)
+  std::size_t bytes_used() const;
 
  private:
   void add_edge(NodeId from, Edge edge);
