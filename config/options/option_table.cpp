@@ -15,7 +15,7 @@ using OptionSets =
     std::tuple<ServeOptions, RunOptions, BenchOptions, EvalOptions, TokenizeOptions, InspectOptions, StatusOptions,
                TopOptions, VersionOptions, LoadOptions, ProbeOptions, PerplexityOptions, EmbedOptions, UsageOptions,
                SessionOptions, ModelCommandOptions, KeyCommandOptions, ChatOptions, VerifyOptions, CompletionOptions,
-               BackupOptions, RestoreOptions, ToolsCommandOptions, SchemaCommandOptions>;
+               BackupOptions, RestoreOptions, ToolsCommandOptions, SchemaCommandOptions, GrammarCommandOptions>;
 
 static_assert(kMaxDraftTokens == 16);  // as the help of spec-draft-n-max says
 static_assert(kClientCommands == (sets_with<SocketOptions, OptionSets>() & ~bit(Command::serve)));

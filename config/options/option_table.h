@@ -424,6 +424,7 @@ using BackupOptions = Configured<UsageFileOptions, SessionsDirOptions, KeysFileO
 using RestoreOptions = OptionSet<BackupOptions, ReplaceOptions, DryRunOptions>;
 using ToolsCommandOptions = Configured<ModelOptions, ToolFormatOptions, ToolFileOptions, JsonOptions>;
 using SchemaCommandOptions = Configured<ModelOptions, JsonOptions>;
+using GrammarCommandOptions = Configured<JsonOptions>;
 using EmbedOptions = Configured<SocketOptions, ModelNameOptions, TokenTextOptions, EndsOptions, VectorOptions>;
 
 }  // namespace troupe::config
