@@ -130,10 +130,15 @@ struct StepBatch {
 // much work.
 enum class Finish : std::uint8_t { running, eos, stop_id, length, no_token };
 
+inline constexpr std::size_t kMaxForcedTokens = 64;
+
 struct ItemResult {
   SequenceId sequence = 0;
   // The sampled tokens, at most draft.size() + 1, without the eos or stop id that ended the sequence.
   std::vector<SampledToken> tokens;
+  // Of an answer that has to be of a form: the tokens that follow these whatever is likely, as far as it is known
+  // before they are drawn; at most kMaxForcedTokens. As the draft of the next step they all come in one.
+  std::vector<TokenId> forced;
   std::uint32_t num_accepted = 0;  // proposals of the draft that are among `tokens`
   // Executor::num_computed() after the step. With recurrent layers and a rejected proposal the accepted ones are not
   // among them, because a state cannot be cut: a later step computes these tokens again.

@@ -35,6 +35,7 @@ struct Sequence {
   std::optional<ReasoningLimit> reasoning;
   std::optional<AnswerBeginning> beginning;
   std::unique_ptr<AnswerReader> reader;  // of an answer that has to be of a form
+  std::vector<TokenId> forced;           // ItemResult::forced of its last draw
 
   // Whether forced_token() depends on the answer so far.
   bool forces_tokens() const { return reasoning || beginning || reader; }
@@ -95,7 +96,7 @@ struct Executor::State {
   struct Draw {
     Sequence* sequence = nullptr;
     std::size_t item = 0;
-    std::size_t first_row = 0;  // among the rows to sample
+    std::size_t next_row = 0;  // among the rows to sample
     std::size_t num_drawn = 0;
     bool has_ended = false;  // no row after these is drawn
   };
@@ -112,6 +113,7 @@ struct Executor::State {
   void verify_long(Draw& draw, const StepItem& item, const Logits& logits, ItemResult& out);
   void take_drawn(Draw& draw, const StepItem& item, SampledToken token, ItemResult& out) const;
   void keep_accepted(Sequence& sequence, std::span<const TokenId> draft, ItemResult& out);
+  void look_ahead(Sequence& sequence, ItemResult& out) const;
 
   const LoadedModel& model;
   Team& team;
@@ -154,7 +156,8 @@ void Executor::open(SequenceSpec spec) {
                     .sampler = Sampler(state_->model.kernels(), std::move(spec.sampling), state_->model.end_ids()),
                     .reasoning = {},
                     .beginning = {},
-                    .reader = {}};
+                    .reader = {},
+                    .forced = {}};
   TROUPE_ASSERT(sequence.tables.size() == state_->model.arenas().size());
   for (const BlockTable& table : sequence.tables) TROUPE_ASSERT(table.size() == sequence.tables[0].size());
   for (GroupId group = 0; group < spec.copy_from.size(); ++group) {
@@ -226,6 +229,7 @@ void Executor::truncate(SequenceId id, std::uint32_t num_tokens) {
   sequence.sampler.retract(sequence.num_known() - num_tokens);
   sequence.tokens.resize(num_tokens);
   if (sequence.reader) sequence.reader->truncate(num_tokens - std::min(num_tokens, sequence.num_prompt));
+  sequence.forced.clear();
   if (sequence.num_computed < num_tokens) return;
   rewind(id, sequence.state.data() ? 0 : num_tokens - 1);
 }
@@ -233,6 +237,7 @@ void Executor::truncate(SequenceId id, std::uint32_t num_tokens) {
 void Executor::append(SequenceId id, std::span<const TokenId> tokens) {
   Sequence& sequence = state_->find(id);
   TROUPE_ASSERT(sequence.num_known() + tokens.size() <= state_->model.info().context);
+  sequence.forced.clear();
   for (const TokenId token : tokens) {
     TROUPE_ASSERT(token >= 0 && static_cast<std::uint32_t>(token) < state_->model.info().vocab_size);
     sequence.tokens.push_back(token);
@@ -429,15 +434,24 @@ void Executor::State::save_states(const StepBatch& batch) {
   });
 }
 
+// Of the rows to sample of an item, the first ones: their tokens are known, and nothing of their logits is wanted.
+std::size_t num_certain(const Sequence& sequence, const StepItem& item) {
+  if (sequence.forced.empty() || sequence.sampler.params().num_logprobs >= 0) return 0;
+  const std::size_t most = std::min(sequence.forced.size(), 1 + item.draft.size());
+  std::size_t count = 1;
+  while (count < most && item.draft[count - 1] == sequence.forced[count - 1]) ++count;
+  return count;
+}
+
 // Logits of all_logits items are written to their results. Returns the rows to be sampled, gathered.
 const float* Executor::State::gather_outputs(const StepBatch& batch, const float* hidden, StepResult& result) {
   const ModelInfo& info = model.info();
   draws.clear();
   num_sampled_rows = 0;
-  const auto num_drawn = [](const StepItem& item) {
-    return item.output == Output::sample ? 1 + item.draft.size() : std::size_t{0};
+  const auto num_sampled = [&](const StepItem& item) {
+    return item.output == Output::sample ? 1 + item.draft.size() - num_certain(find(item.sequence), item) : 0;
   };
-  for (const StepItem& item : batch.items) num_sampled_rows += num_drawn(item);
+  for (const StepItem& item : batch.items) num_sampled_rows += num_sampled(item);
   float* sampled = workspace.take<float>(Slot::sampled_hidden, num_sampled_rows * info.dim).data();
   std::size_t row = 0;
   for (std::size_t i = 0; i < batch.items.size(); ++i) {
@@ -446,6 +460,7 @@ const float* Executor::State::gather_outputs(const StepBatch& batch, const float
     ItemResult& out = result.items[i];
     out.sequence = item.sequence;
     out.tokens.clear();
+    out.forced.clear();
     out.num_accepted = 0;
     out.num_computed = find(item.sequence).num_computed;
     out.logits.clear();
@@ -455,11 +470,13 @@ const float* Executor::State::gather_outputs(const StepBatch& batch, const float
     const std::uint32_t first = sequence.num_computed - item.num_tokens;  // they count as computed by now
     if (const std::uint32_t count = scored_rows[i]) score(sequence, first, count, hidden, out);
     if (item.output == Output::sample) {
-      const std::size_t drawn = num_drawn(item);
-      std::memcpy(sampled + row * info.dim, hidden + (num_outputs - drawn) * info.dim,
-                  drawn * info.dim * sizeof(float));
-      draws.push_back({.sequence = &sequence, .item = i, .first_row = row});
-      row += drawn;
+      const std::size_t count = num_sampled(item);
+      std::memcpy(sampled + row * info.dim, hidden + (num_outputs - count) * info.dim,
+                  count * info.dim * sizeof(float));
+      Draw& draw = draws.emplace_back(Draw{.sequence = &sequence, .item = i, .next_row = row});
+      for (std::size_t left = num_certain(sequence, item); left > 0 && !draw.has_ended; --left)
+        take_drawn(draw, item, {.id = sequence.forced[draw.num_drawn], .logprob = 0, .top = {}}, out);
+      row += count;
     } else if (item.output == Output::all_logits) {
       out.logits.resize(std::size_t{item.num_tokens} * info.vocab_size);
       model.model().head(team, hidden, item.num_tokens, workspace, out.logits.data());
@@ -500,6 +517,12 @@ void Executor::State::draw_all(const StepBatch& batch, const float* sampled, Ste
   } else if (!draws.empty()) {
     draw_by_logits(batch, sampled, result);
   }
+  if (std::ranges::any_of(draws, [](const Draw& draw) { return draw.sequence->reader != nullptr; })) {
+    const OperationScope scope(team, Operation::sample);
+    team.parallel_for(draws.size(), [&](std::size_t i, std::uint32_t) {
+      look_ahead(*draws[i].sequence, result.items[draws[i].item]);
+    });
+  }
   result.kernels_ended = std::chrono::steady_clock::now();
   for (const Draw& draw : draws) keep_accepted(*draw.sequence, batch.items[draw.item].draft, result.items[draw.item]);
 }
@@ -512,8 +535,7 @@ void Executor::State::draw_by_logits(const StepBatch& batch, const float* sample
   for (std::size_t first = 0; first < num_sampled_rows; first += most) {
     const std::size_t count = std::min(most, num_sampled_rows - first);
     const auto has_rows = [&](const Draw& draw) {
-      const std::size_t next = draw.first_row + draw.num_drawn;
-      return !draw.has_ended && next >= first && next < first + count;
+      return !draw.has_ended && draw.next_row >= first && draw.next_row < first + count;
     };
     if (std::none_of(draws.begin(), draws.end(), has_rows)) continue;
     const std::span<float> logits = workspace.take<float>(Slot::logits, count * vocab_size);
@@ -539,7 +561,7 @@ void Executor::State::draw_by_logits(const StepBatch& batch, const float* sample
 // Draws the token after the next output row of an item. False: the answer ends before it.
 bool Executor::State::draw_row(Draw& draw, const StepItem& item, const Logits& logits, ItemResult& out) const {
   Sequence& sequence = *draw.sequence;
-  const std::size_t row = draw.first_row + draw.num_drawn;
+  const std::size_t row = draw.next_row++;
   std::optional<TokenId> forced = sequence.forced_token();
   const NextTokens next = forced ? NextTokens() : sequence.next_tokens(model.info().context);
   if (next.kind == NextTokens::Kind::complete || next.kind == NextTokens::Kind::failed) {
@@ -564,7 +586,7 @@ bool Executor::State::draw_row(Draw& draw, const StepItem& item, const Logits& l
 // Draws the tokens after the last known one and after each proposal, up to the first that is not the one proposed, or
 // that ends the sequence; as far as their logits are there.
 void Executor::State::verify(Draw& draw, const StepItem& item, const Logits& logits, ItemResult& out) const {
-  while (!draw.has_ended && draw.first_row + draw.num_drawn < logits.first_row + logits.num_rows)
+  while (!draw.has_ended && draw.next_row < logits.first_row + logits.num_rows)
     if (!draw_row(draw, item, logits, out)) draw.has_ended = true;
 }
 
@@ -578,8 +600,7 @@ void Executor::State::take_drawn(Draw& draw, const StepItem& item, SampledToken 
 
 // Rows of the item that have logits and are not drawn.
 std::size_t Executor::State::rows_left(const Draw& draw, const StepItem& item, const Logits& logits) const {
-  const std::size_t next = draw.first_row + draw.num_drawn;
-  return std::min(logits.first_row + logits.num_rows - next, 1 + item.draft.size() - draw.num_drawn);
+  return std::min(logits.first_row + logits.num_rows - draw.next_row, 1 + item.draft.size() - draw.num_drawn);
 }
 
 // Whether the draws of one item are worth dividing among threads.
@@ -593,7 +614,7 @@ bool Executor::State::is_long(const Draw& draw, const StepItem& item, const Logi
 void Executor::State::verify_long(Draw& draw, const StepItem& item, const Logits& logits, ItemResult& out) {
   const std::size_t count = rows_left(draw, item, logits), vocab_size = model.info().vocab_size;
   const std::span<const TokenId> draft = std::span(item.draft).subspan(draw.num_drawn);
-  const std::size_t row = draw.first_row + draw.num_drawn - logits.first_row;
+  const std::size_t row = draw.next_row - logits.first_row;
   const Sequence& sequence = *draw.sequence;
   const std::size_t parts = team.num_threads();
   samplers.resize(parts, sequence.sampler);
@@ -609,7 +630,8 @@ void Executor::State::verify_long(Draw& draw, const StepItem& item, const Logits
       sampler.accept(draft[i]);
     }
   });
-  for (std::size_t i = 0; i < count && !draw.has_ended; ++i) take_drawn(draw, item, std::move(drawn[i]), out);
+  for (std::size_t i = 0; i < count && !draw.has_ended; ++i, ++draw.next_row)
+    take_drawn(draw, item, std::move(drawn[i]), out);
 }
 
 // Drops the rows of rejected proposals: their K and V are overwritten by later rows, a state is replaced by the one
@@ -623,6 +645,21 @@ void Executor::State::keep_accepted(Sequence& sequence, std::span<const TokenId>
     std::swap(sequence.state, sequence.kept_state);
   if (sequence.kept_state.data()) unused_states.push_back(std::move(sequence.kept_state));
   out.num_computed = sequence.num_computed;
+}
+
+// Finds the tokens that have to follow. They are known for the moment, so that what follows them is asked for.
+void Executor::State::look_ahead(Sequence& sequence, ItemResult& out) const {
+  sequence.forced.clear();
+  if (!sequence.reader || out.finish != Finish::running) return;
+  const std::size_t num_known = sequence.num_known();
+  while (sequence.forced.size() < kMaxForcedTokens && !sequence.forced_token()) {
+    const NextTokens next = sequence.next_tokens(model.info().context);
+    if (next.kind != NextTokens::Kind::forced) break;
+    sequence.forced.push_back(next.forced);
+    sequence.tokens.push_back(next.forced);
+  }
+  sequence.tokens.resize(num_known);
+  out.forced = sequence.forced;
 }
 
 // Applies a sampled token: ends the sequence, or appends the token to it.

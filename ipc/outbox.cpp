@@ -20,7 +20,8 @@ std::uint64_t heap_bytes(const std::vector<T>& items) {
 std::uint64_t heap_bytes(const std::shared_ptr<const actors::Proof>& proof) {
   if (!proof) return 0;
   return sizeof(actors::Proof) + kAllocationBytes + heap_bytes(*proof->prompt) + heap_bytes(proof->ids) +
-         heap_bytes(proof->text) + heap_bytes(proof->begins_with) + heap_bytes(proof->shown_ids);
+         heap_bytes(proof->text) + heap_bytes(proof->begins_with) + heap_bytes(proof->shown_ids) +
+         (proof->form ? engine::constraints::bytes_of(proof->form->constraint()) : 0);
 }
 
 struct HeapBytes {

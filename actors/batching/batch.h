@@ -20,6 +20,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -156,6 +157,7 @@ class Batch final : private scheduler::ServingDriver {
   void offer_drafts();
   void propose_from_text(Live& live, std::size_t& room);
   void learn_answer(const Live& live);
+  static std::span<const TokenId> own_proposal(const Live& live);
   void offer_own_proposal(Live& live);
   std::uint32_t proposal_left(const Live& live) const;
   void check_own_proposal(Live& live, const engine::ItemResult& row);

@@ -66,7 +66,7 @@ bool Batch::ask_for_drafts() {
     const Live& live = live_of(*request);
     const engine::DraftSource source = live.speculation.source;
     const bool by_model = source == engine::DraftSource::draft || source == engine::DraftSource::automatic;
-    if (by_model && !live.keeps_to_proposal && may_draft(live) && live.tokens.size() + 2 < live.max_known)
+    if (by_model && own_proposal(live).empty() && may_draft(live) && live.tokens.size() + 2 < live.max_known)
       sequences.push_back(sequence);
   }
   const std::uint32_t count = loop_.planner().wanted_drafts(sequences, pass_seconds_, kMaxDraftTokens);
@@ -149,7 +149,7 @@ void Batch::offer_drafts() {
   options_.earlier_answers->index(room);
   for (const auto& [sequence, request] : loop_.sequences()) {
     Live& live = live_of(*request);
-    if (live.keeps_to_proposal) {
+    if (!own_proposal(live).empty()) {
       offer_own_proposal(live);
       continue;
     }
@@ -186,11 +186,17 @@ void Batch::learn_answer(const Live& live) {
   options_.earlier_answers->learn(live.tenant(), live.scopes.publish(), live.tokens, live.emitted);
 }
 
-// Proposes the rest of what its request proposes as the answer, as much as a step can take.
+// What its request proposes as the rest of the answer, or what its form leaves no choice about.
+std::span<const TokenId> Batch::own_proposal(const Live& live) {
+  if (live.keeps_to_proposal) return std::span(live.task->body->proposal).subspan(live.emitted);
+  return live.forced;
+}
+
+// As much as a step can take.
 void Batch::offer_own_proposal(Live& live) {
   live.proposal.clear();
   if (!may_verify(live)) return;
-  const auto rest = std::span(live.task->body->proposal).subspan(live.emitted);
+  const std::span<const TokenId> rest = own_proposal(live);
   const std::uint64_t credit = live.granted - live.emitted - 1;
   const auto count = std::min<std::uint64_t>({rest.size(), credit, options_.planner.max_step_tokens});
   live.proposal.assign(rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(count));
@@ -198,9 +204,8 @@ void Batch::offer_own_proposal(Live& live) {
 }
 
 std::uint32_t Batch::proposal_left(const Live& live) const {
-  if (!live.keeps_to_proposal) return 0;
-  const std::uint64_t left = live.task->body->proposal.size() - live.emitted;
-  return static_cast<std::uint32_t>(std::min<std::uint64_t>(left, options_.planner.max_step_tokens));
+  return static_cast<std::uint32_t>(
+      std::min<std::uint64_t>(own_proposal(live).size(), options_.planner.max_step_tokens));
 }
 
 // Whether the answer is still what its request proposes, with what this row has sampled.
@@ -218,6 +223,12 @@ void Batch::learn_from_draft(Live& live, const engine::ItemResult& row, std::uin
   if (live.keeps_to_proposal) {
     count_draft(Drafter::request, row, num_draft);
     return check_own_proposal(live, row);
+  }
+  if (!live.forced.empty()) {
+    if (row.tokens.empty()) return;
+    count_draft(Drafter::form, row, num_draft);
+    live.proposal.clear();
+    return loop_.planner().offer_answer(live.sequence, 0);
   }
   const std::size_t count = std::min(live.proposal.size(), row.tokens.size());
   std::uint32_t num_right = 0;

@@ -60,6 +60,7 @@ struct Batch::Live final : scheduler::ServingRequest {
   std::uint32_t num_told = 0;      // tokens that the draft worker knows
   std::size_t proposed_at = 0;     // tokens.size() for which the draft worker made `proposal`; 0: it did not
   std::vector<TokenId> proposal;   // what may follow `tokens`; while a step runs, what its draft is a part of
+  std::vector<TokenId> forced{};   // what has to follow `tokens` by the answer's form (engine::ItemResult::forced)
   bool keeps_to_proposal = false;  // so far the answer is what its request proposes, of which there is more
   // Set: its stream has ended, and it is there until its blocks are copied for its session's file.
   std::shared_ptr<SessionSaving> saving;

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "actors/requests/answer_form.h"
 #include "cache/ids.h"
 #include "engine/sampling/sampler.h"
 #include "scheduler/outcome.h"
@@ -33,6 +34,7 @@ struct Proof {
   StopScope stop_scope = StopScope::text;
   std::string begins_with{};         // that it had to, behind its reasoning, as text (Request::begins_with)
   std::vector<TokenId> shown_ids{};  // ascending: control tokens whose text is in `text`
+  std::shared_ptr<const AnswerForm> form{};  // that it had to have; null: any
   std::vector<TokenId> ids{};        // the answer
   std::string text{};
   scheduler::Outcome outcome = scheduler::Outcome::internal;

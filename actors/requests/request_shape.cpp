@@ -106,8 +106,6 @@ std::optional<Refusal> check_beside_form(const Request& request) {
   if (request.sampling.ignore_eos)
     return invalid("ignore_eos",
                    "ignore_eos beside a form of the answer, which says where it ends; leave out one of them");
-  if (request.wants_proof)
-    return invalid("proof", "an answer whose form the request says cannot be proved yet; leave out one of them");
   return std::nullopt;
 }
 

@@ -524,6 +524,7 @@ void StreamTable::add_proof(Record& record, End& end) {
   proof.sampling.min_tokens = std::min(proof.sampling.min_tokens, proof.sampling.max_tokens);
   proof.stop_strings = request.stop_strings;
   proof.stop_scope = request.stop_scope;
+  proof.form = request.form;
   proof.ids = record.emitted;
   proof.outcome = end.outcome;
   proof.stop = end.stop;

@@ -30,19 +30,23 @@ std::string shown(Outcome outcome, std::string_view stop) {
 Outcome provable_end(const actors::Proof& proof) { return was_cut(proof) ? Outcome::length : proof.outcome; }
 
 std::uint32_t provable_tokens(const actors::Proof& proof) {
-  return was_cut(proof) ? static_cast<std::uint32_t>(proof.ids.size()) : proof.sampling.max_tokens;
+  return was_cut(proof) && !proof.form ? static_cast<std::uint32_t>(proof.ids.size()) : proof.sampling.max_tokens;
+}
+
+bool Comparison::is_over() const {
+  return was_cut(proof_) && proof_.form && !difference_ && num_same_ == proof_.ids.size();
 }
 
 bool Comparison::take(std::span<const TokenId> ids, std::string_view text) {
   text_ += text;
   for (const TokenId id : ids) {
-    if (difference_) break;
+    if (difference_ || is_over()) break;
     if (num_same_ == proof_.ids.size() || proof_.ids[num_same_] != id)
       differs(num_same_, id);
     else
       ++num_same_;
   }
-  return !difference_;
+  return !difference_ && !is_over();
 }
 
 void Comparison::end(Outcome outcome, std::string_view stop) {
@@ -50,7 +54,7 @@ void Comparison::end(Outcome outcome, std::string_view stop) {
   if (difference_) return;
   const Outcome expected = provable_end(proof_);
   if (num_same_ < proof_.ids.size()) return differs(num_same_, {}, shown(outcome, stop));
-  if (outcome != expected || stop != proof_.stop)
+  if (!is_over() && (outcome != expected || stop != proof_.stop))
     return differs(num_same_, {},
                    fmt::format("its end is {}, the model's {}", shown(expected, proof_.stop), shown(outcome, stop)));
   // Text that was held back when an answer was cut is not in its receipt.

@@ -16,7 +16,8 @@ namespace troupe::cli {
 
 // The end that the model itself gives an answer: for one that was cancelled or met its deadline, that of its tokens.
 [[nodiscard]] scheduler::Outcome provable_end(const actors::Proof& proof);
-// The tokens that a request for it may have.
+// The tokens that a request for it may have. Where the answer has a form these say how it is kept whole: then as many
+// as at first, also for one that was cut, which goes on behind it.
 [[nodiscard]] std::uint32_t provable_tokens(const actors::Proof& proof);
 
 // How far the two are the same. Plain; not thread-safe.
@@ -25,9 +26,11 @@ class Comparison {
   // `proof` outlives it.
   explicit Comparison(const actors::Proof& proof) : proof_(proof) {}
 
-  // More of the answer. False: it differs, now or before, so the rest need not be computed.
+  // More of the answer. False: it differs, now or before, or is_over(): the rest need not be computed.
   bool take(std::span<const TokenId> ids, std::string_view text);
-  // The answer's end, of kind done. A difference found before stays.
+  // Whether all tokens of an answer that was cut are the same, behind which the one computed now goes on.
+  [[nodiscard]] bool is_over() const;
+  // The answer's end, of kind done unless is_over(). A difference found before stays.
   void end(scheduler::Outcome outcome, std::string_view stop);
 
   // After end(), or once take() was false: whether all of it is the same.

@@ -17,6 +17,22 @@ namespace troupe::cli {
 namespace {
 
 namespace api = ipc::api;
+using engine::constraints::Constraint;
+
+std::shared_ptr<const actors::AnswerForm> form_of(const client::Form& from) {
+  return std::make_shared<const actors::AnswerForm>(Constraint{.kind = static_cast<Constraint::Kind>(from.kind),
+                                                               .text = from.text,
+                                                               .choices = from.choices,
+                                                               .spaces = !from.compact_json},
+                                                    "form");
+}
+
+client::Form form_of(const Constraint& from) {
+  return {.kind = static_cast<client::FormKind>(from.kind),
+          .text = from.text,
+          .choices = from.choices,
+          .compact_json = !from.spaces};
+}
 
 actors::Proof proof_of(const client::Proof& from) {
   actors::Proof proof{.numerics_id = from.numerics_id,
@@ -26,6 +42,7 @@ actors::Proof proof_of(const client::Proof& from) {
                       .stop_scope = static_cast<actors::StopScope>(from.stop_scope),
                       .begins_with = from.begins_with,
                       .shown_ids = from.shown_ids,
+                      .form = from.form ? form_of(*from.form) : nullptr,
                       .ids = from.ids,
                       .text = from.text,
                       .outcome = from.outcome,
@@ -105,6 +122,7 @@ client::Request request_of(const actors::Proof& proof) {
   request.stop_scope = static_cast<client::StopScope>(proof.stop_scope);
   request.begins_with = proof.begins_with;
   request.shown_ids = proof.shown_ids;
+  if (proof.form) request.form = form_of(proof.form->constraint());
   request.first_choice = from.choice;
   request.proposal = proof.ids;
   return request;

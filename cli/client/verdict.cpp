@@ -39,6 +39,14 @@ std::string stops(const actors::Proof& proof) {
   return fmt::format("{}", fmt::join(parts, " and "));
 }
 
+// "the form json_schema of 345 bytes"
+std::string form_of(const actors::AnswerForm& form) {
+  const engine::constraints::Constraint& constraint = form.constraint();
+  const std::size_t bytes = engine::constraints::bytes_of(constraint);
+  return fmt::format("the form {}{}", engine::constraints::kConstraintKinds[static_cast<std::size_t>(constraint.kind)],
+                     bytes > 0 ? fmt::format(" of {} bytes", bytes) : "");
+}
+
 bool is_stopped(const actors::Proof& proof) {
   return proof.outcome == Outcome::stop_id || proof.outcome == Outcome::stop_string;
 }
@@ -65,6 +73,7 @@ std::string proved_for(const actors::Proof& proof) {
   if (sampling.ignore_eos) parts.push_back("ignore_eos");
   if (sampling.min_tokens > 0) parts.push_back(fmt::format("min_tokens {}", sampling.min_tokens));
   if (!proof.begins_with.empty()) parts.push_back(fmt::format("begins_with \"{}\"", proof.begins_with));
+  if (proof.form) parts.push_back(form_of(*proof.form));
   if (sampling.reasoning_budget)
     parts.push_back(fmt::format("reasoning_budget {}", sampling.reasoning_budget->num_tokens));
   if (!sampling.logit_bias.empty())

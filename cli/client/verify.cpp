@@ -170,6 +170,8 @@ class OwnVerifier final : public Verifier {
     request.stop_scope = proof.stop_scope;
     request.begins_with = proof.begins_with;
     request.shown_ids = proof.shown_ids;
+    if (proof.form)
+      request.form = std::make_shared<actors::AnswerForm>(proof.form->constraint(), proof.form->field());
     request.proposal = proof.ids;
     request.credit = credit_for(proof);
     const auto sink = std::make_shared<Sink>(same);
@@ -230,7 +232,10 @@ Result<VerifyingModel> choose(const Proof& proof, const std::vector<VerifyingMod
 
 Status check_context(const Proof& proof, const VerifyingModel& model) {
   const bool is_full = provable_end(proof) == scheduler::Outcome::length;  // else one token more was drawn
-  const std::uint64_t needed = proof.prompt->size() + proof.ids.size() + (is_full ? 0 : 1);
+  std::uint64_t needed = proof.prompt->size() + proof.ids.size() + (is_full ? 0 : 1);
+  // How an answer is kept whole follows from the tokens that it could have had.
+  if (proof.form && proof.sampling.max_tokens != scheduler::kUnlimitedTokens)
+    needed = std::max<std::uint64_t>(needed, proof.prompt->size() + proof.sampling.max_tokens);
   if (needed <= model.context) return Ok{};
   return Error{ErrorCode::invalid_argument,
                fmt::format("its {} tokens need a context of {}, and {} are served here (-c of serve)",
@@ -252,7 +257,7 @@ Result<Finding> verify_one(const Proof& proof, Verifier& verifier, const std::ve
   const auto model = choose(proof, models, anyway);
   if (!model) return model.error();
   if (const Status fits = check_context(proof, *model); !fits) return fits.error();
-  if (provable_tokens(proof) == 0)
+  if (proof.ids.empty() && provable_end(proof) != proof.outcome)
     return Error{ErrorCode::invalid_argument, "it has no token and was cut before one: there is nothing to prove"};
   Comparison same(proof);
   const auto begin = Clock::now();
@@ -261,9 +266,13 @@ Result<Finding> verify_one(const Proof& proof, Verifier& verifier, const std::ve
   if (!ending) return ending.error();
   const scheduler::OutcomeInfo& how = scheduler::info(ending->outcome);
   if (!same.position()) {
-    if (how.kind != scheduler::OutcomeKind::done || ending->outcome == scheduler::Outcome::cancelled)
+    if (same.is_over()) {
+      same.end(provable_end(proof), {});
+    } else if (how.kind != scheduler::OutcomeKind::done || ending->outcome == scheduler::Outcome::cancelled) {
       return Finding{{fmt::format("not verified: {} ({})", ending->message, how.name)}, unjudged(how.exit_code)};
-    same.end(ending->outcome, ending->stop);
+    } else {
+      same.end(ending->outcome, ending->stop);
+    }
   }
   const auto text_of = [&](TokenId id) { return verifier.text_of(id, *model); };
   const std::string where =

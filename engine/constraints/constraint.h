@@ -1,9 +1,11 @@
 // The form that a request asks of its answer.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "config/result.h"
@@ -28,6 +30,10 @@ struct Constraint {
   bool spaces = false;  // JSON may be written with spaces and line breaks between its parts
   bool operator==(const Constraint&) const = default;
 };
+
+// As receipts name them, by kind.
+inline constexpr std::array<std::string_view, 5> kConstraintKinds = {"json_object", "json_schema", "regex", "choice",
+                                                                      "grammar"};
 
 // The grammar of a constraint. Errors: invalid_argument (what is asked for is none), unsupported (it cannot be
 // enforced: says what, and where). Bounded: kMaxMakingWork, kMaxGrammarNodes.

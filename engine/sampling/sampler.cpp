@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
+#include <limits>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -19,6 +21,9 @@ namespace {
 // Logits are clamped to +-kMaxLogit, so that no later difference or product overflows; NaN counts as the smallest.
 // Excluded tokens get this value, below the range.
 constexpr float kExcluded = -2e30f;
+
+// So many allowed tokens are chosen among by themselves, and not within the whole vocabulary.
+constexpr std::size_t kFewTokens = 1024;
 
 float clamp_logit(float logit) {
   if (!(logit > -kMaxLogit)) return -kMaxLogit;  // also NaN
@@ -125,27 +130,56 @@ SampledToken Sampler::sample(std::span<float> logits, std::uint64_t position) {
   return token;
 }
 
+// Calls visit(id) for the tokens that may follow, ascending but for those that end the answer.
+template <class Visit>
+void Sampler::for_each_allowed(Visit visit) const {
+  for (std::size_t word = 0; word < allowed_.size(); ++word)
+    for (std::uint64_t left = allowed_[word]; left != 0; left &= left - 1)
+      visit(static_cast<TokenId>(word * 64 + static_cast<std::size_t>(std::countr_zero(left))));
+  if (!may_end_) return;
+  for (const TokenId id : end_ids_) visit(id);
+  for (const TokenId id : params_.stop_ids) visit(id);
+}
+
 TokenId Sampler::choose_allowed(std::span<float> logits, std::uint64_t position) {
-  const auto logit_of = [&](TokenId id) -> float& { return logits[static_cast<std::size_t>(id)]; };
+  std::size_t count = 0;
+  for (const std::uint64_t word : allowed_) count += static_cast<std::size_t>(std::popcount(word));
+  return count <= kFewTokens ? choose_of_few(logits, position) : choose_of_many(logits, position);
+}
+
+TokenId Sampler::choose_of_few(std::span<const float> logits, std::uint64_t position) {
+  few_ids_.clear();
+  for_each_allowed([&](TokenId id) { few_ids_.push_back(id); });
+  std::ranges::sort(few_ids_);
+  few_ids_.erase(std::unique(few_ids_.begin(), few_ids_.end()), few_ids_.end());
+  if (few_ids_.empty()) return 0;
+  few_logits_.clear();
+  for (const TokenId id : few_ids_) few_logits_.push_back(logits[static_cast<std::size_t>(id)]);
+  const auto chosen = static_cast<std::size_t>(choose(few_logits_, position));
+  return few_logits_[chosen] > kExcluded ? few_ids_[chosen] : few_ids_.front();
+}
+
+TokenId Sampler::choose_of_many(std::span<float> logits, std::uint64_t position) {
   std::vector<std::pair<TokenId, float>> ends;
   if (may_end_)
     for (const std::vector<TokenId>* const ids : {&end_ids_, &params_.stop_ids})
-      for (const TokenId id : *ids) ends.emplace_back(id, logit_of(id));
+      for (const TokenId id : *ids) ends.emplace_back(id, logits[static_cast<std::size_t>(id)]);
   for (std::size_t begin = 0; begin < logits.size(); begin += 64) {
     const std::uint64_t word = begin / 64 < allowed_.size() ? allowed_[begin / 64] : 0;
     const std::span<float> some = logits.subspan(begin, std::min<std::size_t>(64, logits.size() - begin));
-    if (word == 0)
+    if (word == 0) {
       std::ranges::fill(some, kExcluded);
-    else
-      for (std::size_t at = 0; at < some.size(); ++at)
-        if ((word >> at & 1) == 0) some[at] = kExcluded;
+    } else {
+      for (std::uint64_t left = ~word; left != 0; left &= left - 1)
+        if (const auto at = static_cast<std::size_t>(std::countr_zero(left)); at < some.size()) some[at] = kExcluded;
+    }
   }
-  for (const auto& [id, logit] : ends) logit_of(id) = logit;
-  if (kernels_->arg_max(logits.data(), logits.size()).value > kExcluded) return choose(logits, position);
-  for (std::size_t word = 0; word < allowed_.size(); ++word)
-    if (allowed_[word] != 0)
-      return static_cast<TokenId>(word * 64 + static_cast<std::size_t>(std::countr_zero(allowed_[word])));
-  return ends.empty() ? 0 : ends.front().first;
+  for (const auto& [id, logit] : ends) logits[static_cast<std::size_t>(id)] = logit;
+  const TokenId chosen = choose(logits, position);
+  if (logits[static_cast<std::size_t>(chosen)] > kExcluded) return chosen;
+  TokenId lowest = std::numeric_limits<TokenId>::max();
+  for_each_allowed([&](TokenId id) { lowest = std::min(lowest, id); });
+  return lowest;
 }
 
 SampledToken Sampler::score(std::span<float> logits, TokenId id) const {

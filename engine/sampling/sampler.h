@@ -136,7 +136,11 @@ class Sampler {
   bool is_too_short(std::uint64_t position) const { return position < num_prompt_ + std::uint64_t{params_.min_tokens}; }
   void apply_bias(std::span<float> logits) const;
   void exclude(const std::vector<TokenId>& ids, std::span<float> logits) const;
+  template <class Visit>
+  void for_each_allowed(Visit visit) const;
   TokenId choose_allowed(std::span<float> logits, std::uint64_t position);
+  TokenId choose_of_few(std::span<const float> logits, std::uint64_t position);
+  TokenId choose_of_many(std::span<float> logits, std::uint64_t position);
   void apply_penalties(std::span<float> logits);
   template <class Change>
   void for_each_count(std::span<const TokenId> tokens, std::span<float> logits, Change change);
@@ -156,6 +160,8 @@ class Sampler {
   Candidates candidates_;
   std::vector<std::uint32_t> counts_;
   std::vector<float> raw_logits_;
+  std::vector<TokenId> few_ids_;
+  std::vector<float> few_logits_;
 };
 
 }  // namespace troupe::engine

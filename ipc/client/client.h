@@ -112,6 +112,16 @@ struct Speculation {
   std::optional<float> p_min{};          ///< a draft model's draft ends before a token of lower probability
 };
 
+enum class FormKind : std::uint8_t { json_object, json_schema, regex, choice, grammar };
+
+/// What an answer has to be, as receipts have it (docs/structured.md).
+struct Form {
+  FormKind kind = FormKind::json_object;
+  std::string text{};                  ///< the schema or the pattern
+  std::vector<std::string> choices{};  ///< of FormKind::choice
+  bool compact_json = false;           ///< as Request::compact_json
+};
+
 /// A prompt to continue, and how.
 struct Request {
   std::string model{};  ///< empty: the server's only or default model
@@ -155,6 +165,7 @@ struct Request {
   std::string grammar{};                           ///< see json_schema
   bool json_object = false;                        ///< see json_schema
   bool compact_json = false;                       ///< of json_schema and json_object: without spaces between the parts
+  std::optional<Form> form{};                      ///< the same as a receipt has it; none of the others beside it
   std::vector<TokenId> shown_ids{};                ///< control tokens whose text is a part of the answer's; at most 64
   std::uint32_t first_choice = 0;                  ///< draws as this choice of a request for several
   bool proof = false;                              ///< fill in Receipt::proof
@@ -228,6 +239,7 @@ struct Proof {
   std::string matched_stop{};                       ///< of `stop`, what ended it
   std::string begins_with{};                        ///< that it had to: Request::begins_with, or a demanded call's
   std::vector<TokenId> shown_ids{};                 ///< Request::shown_ids, and the marks of calls
+  std::optional<Form> form{};                       ///< that it had to have
 };
 
 /// What one answer waited for and what it took, as measured by the server. Queue, prefill and decode are consecutive;

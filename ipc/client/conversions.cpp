@@ -60,6 +60,15 @@ Outcome to_outcome(v1::Outcome number) {
   return scheduler::outcome_from_number(static_cast<std::uint32_t>(number)).value_or(Outcome::internal);
 }
 
+// Of a kind of a newer server that this library does not know: nothing.
+std::optional<Form> to_form(const v1::Form& in) {
+  if (!v1::FormKind_IsValid(in.kind())) return std::nullopt;
+  return Form{.kind = static_cast<FormKind>(in.kind()),
+              .text = in.text(),
+              .choices = {in.choices().begin(), in.choices().end()},
+              .compact_json = in.compact_json()};
+}
+
 Proof to_proof(const v1::Proof& in) {
   Proof proof{
       .numerics_id = in.numerics_id(),
@@ -75,7 +84,8 @@ Proof to_proof(const v1::Proof& in) {
       .stop_scope = v1::StopScope_IsValid(in.stop_scope()) ? static_cast<StopScope>(in.stop_scope()) : StopScope::text,
       .matched_stop = in.matched_stop(),
       .begins_with = in.begins_with(),
-      .shown_ids = {in.shown_ids().begin(), in.shown_ids().end()}};
+      .shown_ids = {in.shown_ids().begin(), in.shown_ids().end()},
+      .form = in.has_form() ? to_form(in.form()) : std::nullopt};
   if (in.has_reasoning_budget()) proof.reasoning_budget = in.reasoning_budget();
   return proof;
 }
@@ -199,6 +209,11 @@ Status check_text(const Request& request) {
   if (!is_utf8(request.grammar)) return not_utf8("grammar");
   for (const std::string& choice : request.choices)
     if (!is_utf8(choice)) return not_utf8("a choice");
+  if (request.form) {
+    if (!is_utf8(request.form->text)) return not_utf8("the form's text");
+    for (const std::string& choice : request.form->choices)
+      if (!is_utf8(choice)) return not_utf8("a choice");
+  }
   for (const Tool& each : request.tools)
     if (!is_utf8(each.name) || !is_utf8(each.description) || !is_utf8(each.parameters)) return not_utf8("a tool");
   if (!is_utf8(request.called_tool)) return not_utf8("called_tool");
@@ -213,6 +228,13 @@ Status check_text(const EmbedRequest& request) {
     for (const std::string& text : *texts)
       if (!is_utf8(text)) return not_utf8("a text");
   return Ok{};
+}
+
+void fill(v1::Form& out, const Form& form) {
+  out.set_kind(static_cast<v1::FormKind>(form.kind));
+  out.set_text(form.text);
+  for (const std::string& choice : form.choices) out.add_choices(choice);
+  out.set_compact_json(form.compact_json);
 }
 
 v1::ClientFrame to_frame(std::uint64_t stream, const Request& request) {
@@ -271,6 +293,7 @@ v1::ClientFrame to_frame(std::uint64_t stream, const Request& request) {
   for (const std::string& choice : request.choices) out.add_choices(choice);
   out.set_json_object(request.json_object);
   out.set_compact_json(request.compact_json);
+  if (request.form) fill(*out.mutable_form(), *request.form);
   out.mutable_shown_ids()->Add(request.shown_ids.begin(), request.shown_ids.end());
   out.set_first_choice(request.first_choice);
   out.set_proof(request.proof);

@@ -24,6 +24,8 @@
 namespace troupe::ipc {
 namespace {
 
+using engine::constraints::Constraint;
+using engine::constraints::kConstraintKinds;
 using scheduler::Outcome;
 
 // What a message has of tools, as members that templates read. `message` has the rest of it.
@@ -192,6 +194,15 @@ void fill(v1::Sampling& out, const engine::SamplingParams& params) {
   out.mutable_stop_ids()->Add(params.stop_ids.begin(), params.stop_ids.end());
 }
 
+static_assert(kConstraintKinds.size() == v1::FormKind_ARRAYSIZE);
+
+void fill(v1::Form& out, const Constraint& form) {
+  out.set_kind(static_cast<v1::FormKind>(form.kind));
+  out.set_text(form.text);
+  for (const std::string& choice : form.choices) out.add_choices(choice);
+  out.set_compact_json(!form.spaces);
+}
+
 void fill(v1::Proof& out, const actors::Proof& proof) {
   out.set_numerics_id(valid_utf8(proof.numerics_id));
   out.set_model(valid_utf8(proof.model));
@@ -207,6 +218,7 @@ void fill(v1::Proof& out, const actors::Proof& proof) {
   out.set_stop_scope(static_cast<v1::StopScope>(proof.stop_scope));
   out.set_begins_with(proof.begins_with);
   out.mutable_shown_ids()->Add(proof.shown_ids.begin(), proof.shown_ids.end());
+  if (proof.form) fill(*out.mutable_form(), proof.form->constraint());
 }
 
 // Sets the fields that Done and Failed have in common.
@@ -337,42 +349,56 @@ RequestOrRefusal to_request(v1::Embed& embed, const scheduler::Tenant& tenant, s
   return request;
 }
 
+struct NamedForm {
+  Constraint constraint;
+  std::string field;
+};
+
+// What is asked for is checked where it becomes a grammar.
+std::optional<NamedForm> form_of(v1::Form& form) {
+  if (!v1::FormKind_IsValid(form.kind())) return std::nullopt;
+  return NamedForm{{.kind = static_cast<Constraint::Kind>(form.kind()),
+                    .text = std::move(*form.mutable_text()),
+                    .choices = {form.choices().begin(), form.choices().end()},
+                    .spaces = !form.compact_json()},
+                   "form"};
+}
+
+// One of which is set.
+NamedForm form_of(v1::Generate& generate) {
+  using enum Constraint::Kind;
+  const bool spaces = !generate.compact_json();
+  if (!generate.json_schema().empty())
+    return {{.kind = json_schema, .text = std::move(*generate.mutable_json_schema()), .spaces = spaces}, "json_schema"};
+  if (!generate.regex().empty()) return {{.kind = regex, .text = std::move(*generate.mutable_regex())}, "regex"};
+  if (generate.choices_size() > 0)
+    return {{.kind = choice, .choices = {generate.choices().begin(), generate.choices().end()}}, "choices"};
+  if (!generate.grammar().empty())
+    return {{.kind = grammar, .text = std::move(*generate.mutable_grammar())}, "grammar"};
+  return {{.kind = json_object, .spaces = spaces}, "json_object"};
+}
+
 // The form that it asks of its answer.
 std::optional<Refusal> add_form(v1::Generate& generate, actors::Request& request) {
-  using engine::constraints::Constraint;
   const int num_forms = !generate.json_schema().empty() + !generate.regex().empty() + (generate.choices_size() > 0) +
-                        generate.json_object() + !generate.grammar().empty();
+                        generate.json_object() + !generate.grammar().empty() + generate.has_form();
   if (num_forms == 0) return std::nullopt;
   if (num_forms > 1)
     return scheduler::invalid(
         "json_schema",
-        "json_schema, regex, choices, grammar and json_object each say what form the answer has; send one of them");
-  Constraint form{.kind = Constraint::Kind::json_object, .spaces = !generate.compact_json()};
-  std::string field = "json_object";
-  if (!generate.json_schema().empty()) {
-    form.kind = Constraint::Kind::json_schema;
-    form.text = std::move(*generate.mutable_json_schema());
-    field = "json_schema";
-  } else if (!generate.regex().empty()) {
-    form.kind = Constraint::Kind::regex;
-    form.text = std::move(*generate.mutable_regex());
-    field = "regex";
-  } else if (generate.choices_size() > 0) {
-    form.kind = Constraint::Kind::choice;
-    form.choices.assign(generate.choices().begin(), generate.choices().end());
-    field = "choices";
-  } else if (!generate.grammar().empty()) {
-    form.kind = Constraint::Kind::grammar;
-    form.text = std::move(*generate.mutable_grammar());
-    field = "grammar";
-  }
-  if (form.choices.size() > engine::constraints::kMaxChoiceTexts)
-    return scheduler::above(scheduler::Outcome::invalid_argument, field, "the number of choices", form.choices.size(),
-                            engine::constraints::kMaxChoiceTexts);
-  if (const std::size_t bytes = engine::constraints::bytes_of(form); bytes > engine::constraints::kMaxConstraintBytes)
-    return scheduler::above(scheduler::Outcome::invalid_argument, field, "the size of the answer's form in bytes",
+        "json_schema, regex, choices, grammar, json_object and form each say what form the answer has; send one of them");
+  std::optional<NamedForm> form = generate.has_form() ? form_of(*generate.mutable_form()) : form_of(generate);
+  if (!form)
+    return scheduler::invalid("form.kind", fmt::format("{} is no kind of a form that this server knows",
+                                                       static_cast<int>(generate.form().kind())));
+  const Constraint& constraint = form->constraint;
+  if (constraint.choices.size() > engine::constraints::kMaxChoiceTexts)
+    return scheduler::above(scheduler::Outcome::invalid_argument, form->field, "the number of choices",
+                            constraint.choices.size(), engine::constraints::kMaxChoiceTexts);
+  if (const std::size_t bytes = bytes_of(constraint); bytes > engine::constraints::kMaxConstraintBytes)
+    return scheduler::above(scheduler::Outcome::invalid_argument, form->field, "the size of the answer's form in bytes",
                             bytes, engine::constraints::kMaxConstraintBytes);
-  request.form = std::make_shared<actors::AnswerForm>(std::move(form), std::move(field));
+  request.form = std::make_shared<actors::AnswerForm>(std::move(form->constraint), std::move(form->field));
   return std::nullopt;
 }
 

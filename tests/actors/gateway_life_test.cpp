@@ -378,6 +378,43 @@ TEST_CASE("gateway: answers of a form have it at any length, and the same bits w
   check_same_bits(options, requests, alone);
 }
 
+TEST_CASE("gateway: what a form leaves no choice about comes many tokens a step, and is the same by itself") {
+  const auto gateway = start(embedded_model());
+  const char *const kTokens = "spec_decode_num_draft_tokens", *const kAccepted = "spec_decode_num_accepted_tokens";
+  const auto form_drafts = [&](std::string_view name) {
+    double count = 0;
+    for (const Metric& each : status(*gateway).metrics)
+      if (each.name == name && std::ranges::find(each.labels, std::pair<std::string, std::string>("drafter", "form")) !=
+                                   each.labels.end())
+        count += each.value;
+    return count;
+  };
+  Request request = of_form({.kind = Constraint::Kind::json_schema,
+                             .text = R"({"type":"object","properties":{"the name of the dragon":{"type":"string",
+                               "maxLength":6},"whether the dragon is green":{"type":"boolean"}},
+                               "required":["the name of the dragon","whether the dragon is green"],
+                               "additionalProperties":false})"},
+                            4, 120);
+  for (const float temperature : {0.0f, 1.0f}) {
+    request.sampling.temperature = temperature;
+    request.sampling.num_logprobs = 0;  // asked for: the logits of each are computed
+    const Answered with_logprobs = run(*gateway, request);
+    request.sampling.num_logprobs = -1;
+    const double before = form_drafts(kTokens), accepted = form_drafts(kAccepted);
+    const Answered answered = run(*gateway, request);
+    INFO(answered.text);
+    CHECK(answered.ids == with_logprobs.ids);
+    CHECK(has_form(request.form->constraint(), answered.text));
+    const double offered = form_drafts(kTokens) - before;
+    CHECK(offered >= 8);
+    CHECK(form_drafts(kAccepted) - accepted == offered);  // all of them
+    request.speculation.source = engine::DraftSource::off;              // these are no guesses
+    CHECK(run(*gateway, request).ids == answered.ids);
+    CHECK(form_drafts(kTokens) - before == 2 * offered);
+    request.speculation = {};
+  }
+}
+
 TEST_CASE("gateway: each of several answers of a form is the one that its choice alone gives") {
   const auto gateway = start(embedded_model());
   Request four = requests_of_forms()[1];

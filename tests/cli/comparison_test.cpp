@@ -71,5 +71,24 @@ TEST_CASE("comparison: of an answer that was cut the tokens count, and the text 
   CHECK(provable_tokens(some_proof()) == 9);
 }
 
+TEST_CASE("comparison: one of a form that was cut is computed as before it was, and goes on behind it") {
+  actors::Proof proof = some_proof();
+  proof.form = std::make_shared<const actors::AnswerForm>(engine::constraints::Constraint(), "form");
+  proof.outcome = Outcome::deadline;
+  proof.text = "ab";
+  CHECK(provable_tokens(proof) == 9);
+  Comparison same(proof);
+  CHECK(same.take(std::vector<TokenId>{10, 11}, "ab"));
+  CHECK_FALSE(same.is_over());
+  CHECK_FALSE(same.take(std::vector<TokenId>{12, 13}, "cd"));
+  CHECK(same.is_over());
+  same.end(Outcome::cancelled, "");
+  CHECK(same.is_proved());
+  Comparison other(proof);
+  CHECK_FALSE(other.take(std::vector<TokenId>{10, 11, 13}, "abd"));
+  CHECK_FALSE(other.is_over());
+  CHECK(other.position() == 2u);
+}
+
 }  // namespace
 }  // namespace troupe::cli

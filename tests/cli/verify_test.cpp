@@ -211,6 +211,46 @@ TEST_CASE("verify: a receipt that came over HTTP is proved, also one of a stream
   }
 }
 
+TEST_CASE("verify: the receipts of answers of a form are proved, and not those of another form") {
+  const TempFolder folder;
+  ServerProcess server;
+  const std::string schema =
+      R"({"type":"object","properties":{"name":{"type":"string"},"friends":{"type":"array","items":{"type":"string"}}},)"
+      R"("required":["name","friends"]})";
+  const std::vector<std::vector<std::string>> forms = {{"--json-schema", schema},
+                                                       {"--json-object"},
+                                                       {"--regex", "(There was a [a-z]{2,9}\\. ){3,9}The end\\."},
+                                                       {"--choice", "a dragon", "--choice", "a small dog"}};
+  for (const auto& form : forms)
+    for (const char* const temperature : {"0", "1"}) {
+      json receipt = receipt_of(
+          server, folder, joined({"-n", "30", "--temp", temperature, "--seed", "3", "Once upon a time"}, form));
+      const std::string path = folder.write("form.json", receipt.dump());
+      const Finished proved = server.call({"verify", path});
+      INFO(proved.out << proved.err);
+      CHECK(proved.code == 0);
+      CHECK_THAT(proved.out, Contains("the form "));
+      receipt["sampling"].erase("form");
+      CHECK(server.call({"verify", folder.write("other.json", receipt.dump())}).code == 1);
+      if (*temperature == '1') continue;
+      const Finished alone = invoke({"verify", "-m", kModel, path});
+      INFO(alone.out << alone.err);
+      CHECK(alone.code == 0);
+    }
+  // One that was cut proves its tokens, which its form has chosen among those that it could have had.
+  json cut = receipt_of(server, folder, {"-n", "60", "--seed", "3", "--json-schema", schema, "Well,"});
+  json& ids = cut["answer"]["ids"];
+  ids.erase(ids.begin() + 9, ids.end());
+  cut["answer"]["text"] = "";
+  cut["answer"]["end"] = "deadline";
+  const Finished proved = server.call({"verify", folder.write("cut.json", cut.dump())});
+  INFO(proved.out << proved.err);
+  CHECK(proved.code == 0);
+  CHECK_THAT(proved.out, Contains("proved: 9 tokens; its end, deadline, was not the model's"));
+  ids[5] = ids[5].get<int>() + 1;
+  CHECK(server.call({"verify", folder.write("cut.json", cut.dump())}).code == 1);
+}
+
 TEST_CASE("verify: the receipts of demanded calls are proved, and not those of another beginning") {
   const TempFolder folder;
   const std::string chat_template = folder.write(

@@ -1,6 +1,7 @@
 #include "ipc/http/json/receipt.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -20,6 +21,8 @@ namespace troupe::ipc::api {
 namespace {
 
 using actors::Proof;
+using engine::constraints::Constraint;
+using engine::constraints::kConstraintKinds;
 using scheduler::kUnlimitedTokens;
 
 constexpr std::string_view kBanned = "-inf";  // a bias, which JSON has no number for
@@ -38,6 +41,20 @@ void write_strings(JsonWriter& json, std::string_view name, std::span<const std:
 
 using actors::StopScope;
 constexpr std::array<std::string_view, 3> kScopes = {"text", "answer", "behind_reasoning"};
+
+bool has_choices(const Constraint& form) { return form.kind == Constraint::Kind::choice; }
+bool has_text(const Constraint& form) { return form.kind != Constraint::Kind::json_object && !has_choices(form); }
+bool is_json(const Constraint& form) {
+  return form.kind == Constraint::Kind::json_object || form.kind == Constraint::Kind::json_schema;
+}
+
+void write_form(JsonWriter& json, const Constraint& form) {
+  json.key("form").begin_object().field("kind", kConstraintKinds[static_cast<std::size_t>(form.kind)]);
+  if (has_text(form)) json.field("text", form.text);
+  if (has_choices(form)) write_strings(json, "choices", form.choices);
+  if (is_json(form)) json.field("compact_json", !form.spaces);
+  json.end_object();
+}
 
 void write_sampling(JsonWriter& json, const Proof& proof) {
   const engine::SamplingParams& sampling = proof.sampling;
@@ -60,6 +77,7 @@ void write_sampling(JsonWriter& json, const Proof& proof) {
     json.field("stop_scope", kScopes[static_cast<std::size_t>(proof.stop_scope)]);
   if (!proof.begins_with.empty()) json.field("begins_with", proof.begins_with);
   if (!proof.shown_ids.empty()) write_ids(json, "shown_ids", proof.shown_ids);
+  if (proof.form) write_form(json, proof.form->constraint());
   json.key("reasoning_budget");
   sampling.reasoning_budget ? json.natural(sampling.reasoning_budget->num_tokens) : json.null();
   json.end_object();
@@ -222,9 +240,27 @@ class Members {
   std::optional<std::string>& problem_;
 };
 
+void read_form(Members& members, Proof& proof) {
+  members.allow_only({"kind", "text", "choices", "compact_json"});
+  std::string kind;
+  members.text("kind", kind, kMaxReceiptNameBytes);
+  const auto found = std::ranges::find(kConstraintKinds, kind);
+  if (found == kConstraintKinds.end())
+    return members.wrong("kind", fmt::format("one of {}", fmt::join(kConstraintKinds, ", ")));
+  Constraint form{.kind = static_cast<Constraint::Kind>(found - kConstraintKinds.begin())};
+  if (has_text(form)) members.text("text", form.text, engine::constraints::kMaxConstraintBytes);
+  if (has_choices(form))
+    members.texts("choices", form.choices, engine::constraints::kMaxChoiceTexts,
+                  engine::constraints::kMaxConstraintBytes);
+  bool compact = false;
+  if (is_json(form)) members.boolean("compact_json", compact);
+  form.spaces = is_json(form) && !compact;
+  proof.form = std::make_shared<const actors::AnswerForm>(std::move(form), "form");
+}
+
 void read_sampling(Members& members, Proof& proof) {
   members.allow_only({"seed", "choice", "max_tokens", "min_tokens", "ignore_eos", "logit_bias", "stop_ids", "stop",
-                      "stop_scope", "begins_with", "shown_ids", "reasoning_budget"});
+                      "stop_scope", "begins_with", "shown_ids", "form", "reasoning_budget"});
   engine::SamplingParams& sampling = proof.sampling;
   config::for_each_sampling_number(
       [&](const config::SamplingNumber& number, auto& value) { members.number(number.name, value); }, sampling);
@@ -249,6 +285,8 @@ void read_sampling(Members& members, Proof& proof) {
   }
   if (members.has("begins_with")) members.text("begins_with", proof.begins_with, actors::kMaxBeginningBytes);
   if (members.has("shown_ids")) members.ids("shown_ids", proof.shown_ids, actors::kMaxShownIds);
+  if (members.has("form"))
+    if (auto form = members.object("form")) read_form(*form, proof);
   members.natural_or_null("reasoning_budget", budget);
   if (budget) sampling.reasoning_budget = engine::ReasoningBudget{.num_tokens = *budget};
 }

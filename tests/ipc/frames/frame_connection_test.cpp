@@ -314,10 +314,10 @@ TEST_CASE("the form of an answer is one of five fields") {
   client.hello();
   const std::vector<std::pair<std::function<void(v1::Generate&)>, Constraint>> forms = {
       {[](v1::Generate& generate) { generate.set_json_schema("{}"); }, {.kind = Kind::json_schema, .text = "{}", .spaces = true}},
-      {[](v1::Generate& generate) { generate.set_regex("a+"); }, {.kind = Kind::regex, .text = "a+", .spaces = true}},
-      {[](v1::Generate& generate) { generate.add_choices("a"); }, {.kind = Kind::choice, .choices = {"a"}, .spaces = true}},
+      {[](v1::Generate& generate) { generate.set_regex("a+"); }, {.kind = Kind::regex, .text = "a+"}},
+      {[](v1::Generate& generate) { generate.add_choices("a"); }, {.kind = Kind::choice, .choices = {"a"}}},
       {[](v1::Generate& generate) { generate.set_grammar("root ::= ."); },
-       {.kind = Kind::grammar, .text = "root ::= .", .spaces = true}},
+       {.kind = Kind::grammar, .text = "root ::= ."}},
       {[](v1::Generate& generate) { generate.set_json_object(true), generate.set_compact_json(true); },
        {.kind = Kind::json_object}},
   };

@@ -87,6 +87,38 @@ TEST_CASE("receipts: one that does not say how its answer had to begin means tha
   CHECK_THAT(wrong.error().message, Contains("sampling.begins_with must be a text of at most 1024 bytes"));
 }
 
+TEST_CASE("receipts: the form that an answer had to have is read as it was written") {
+  using engine::constraints::Constraint;
+  using Kind = Constraint::Kind;
+  const Constraint forms[] = {{.kind = Kind::json_object},
+                              {.kind = Kind::json_object, .spaces = true},
+                              {.kind = Kind::json_schema, .text = R"({"type":"array"})", .spaces = true},
+                              {.kind = Kind::regex, .text = "a\"\\\\d+"},
+                              {.kind = Kind::choice, .choices = {"yes", "n\no"}}};
+  for (const Constraint& form : forms) {
+    Proof proof = some_proof();
+    proof.form = std::make_shared<const actors::AnswerForm>(form, "response_format");
+    const std::string text = receipt_file(std::vector{proof});
+    INFO(text);
+    const auto read = read_receipts(text);
+    if (!read) FAIL(read.error().message);
+    REQUIRE((*read)[0].form);
+    CHECK((*read)[0].form->constraint() == form);
+  }
+  CHECK_FALSE((*read_receipts(receipt_file(std::vector{some_proof()})))[0].form);
+  Proof proof = some_proof();
+  proof.form = std::make_shared<const actors::AnswerForm>(forms[2], "response_format");
+  const std::string text = receipt_file(std::vector{proof});
+  const auto refuses = [&](const std::string& from, const std::string& to, const std::string& why) {
+    const auto wrong = read_receipts(with(text, from, to));
+    REQUIRE_FALSE(wrong);
+    CHECK_THAT(wrong.error().message, Contains(why));
+  };
+  refuses(R"("json_schema")", R"("poem")", "sampling.form.kind must be one of json_object, json_schema, regex, choice");
+  refuses(R"("kind":"json_schema")", R"("kind":"json_schema","more":1)", "sampling.form.more is no field");
+  refuses(R"("compact_json":false)", R"("compact_json":0)", "sampling.form.compact_json must be true or false");
+}
+
 TEST_CASE("receipts: what is written reads the same, alone and among several") {
   const Proof proof = some_proof();
   const std::string text = receipt_file(std::vector{proof});
