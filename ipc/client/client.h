@@ -117,7 +117,7 @@ enum class FormKind : std::uint8_t { json_object, json_schema, regex, choice, gr
 /// What an answer has to be, as receipts have it (docs/structured.md).
 struct Form {
   FormKind kind = FormKind::json_object;
-  std::string text{};                  ///< the schema or the pattern
+  std::string text{};                  ///< the schema, the pattern or the grammar
   std::vector<std::string> choices{};  ///< of FormKind::choice
   bool compact_json = false;           ///< as Request::compact_json
 };
