@@ -30,7 +30,7 @@ constexpr bool is_name_character(char each) {
 }
 constexpr bool is_surrogate_half(char32_t each) { return each >= 0xD800 && each <= 0xDFFF; }
 
-constexpr int hex_value(char each) {
+constexpr int hex_digit_value(char each) {
   if (is_digit_character(each)) return each - '0';
   if (each >= 'a' && each <= 'f') return each - 'a' + 10;
   if (each >= 'A' && each <= 'F') return each - 'A' + 10;
@@ -366,7 +366,7 @@ class GbnfReader {
   char32_t hex(std::size_t begin, std::size_t num_digits) {
     char32_t value = 0;
     for (std::size_t at = 0; at < num_digits; ++at, ++at_) {
-      const int digit = hex_value(peek());
+      const int digit = hex_digit_value(peek());
       if (at_end() || digit < 0)
         invalid(begin, fmt::format("\\{} has {} hexadecimal digits", text_[begin + 1], num_digits));
       value = value * 16 + static_cast<char32_t>(digit);

@@ -46,7 +46,7 @@ void check_grammars(const std::vector<GbnfCase>& cases) {
 }
 
 // JSON as RFC 8259 has it, without spaces.
-constexpr std::string_view kJsonGrammar = R"(
+constexpr std::string_view kJsonGrammar = R"g(
 # The whole answer is one value.
 root    ::= value
 value   ::= object | array | string | number | ("true" | "false" | "null")
@@ -57,48 +57,48 @@ string  ::= "\"" character* "\""
 character ::= [^"\\\x00-\x1F] |
   "\\" (["\\/bfnrt] | "u" [0-9a-fA-F]{4})
 number  ::= "-"? ("0" | [1-9] [0-9]*) ("." [0-9]+)? ([eE] [+-]? [0-9]+)?
-)";
+)g";
 
 TEST_CASE("parts of GBNF's rules mean what llama.cpp says of them") {
   check_grammars({
-      {R"(root ::= "ab")", {"ab"}, {"", "a", "abc", "AB"}},
-      {R"(root ::= "")", {""}, {"a"}},
-      {R"(root ::=)", {""}, {"a"}},
-      {R"(root ::= | "a" | )", {"", "a"}, {"aa"}},
-      {R"(root ::= "a" "b" | "c")", {"ab", "c"}, {"ac", "a", "abc"}},
-      {R"(root ::= "a" ("b" | "c") "d")", {"abd", "acd"}, {"ad", "abcd"}},
-      {R"(root ::= "a"*)", {"", "a", "aaa"}, {"b"}},
-      {R"(root ::= "ab"+)", {"ab", "abab"}, {"", "aba"}},
-      {R"(root ::= "a" ? "b")", {"b", "ab"}, {"aab"}},
-      {R"(root ::= [a-c]{2})", {"ab", "cc"}, {"a", "abc", "ad"}},
-      {R"(root ::= [a-c]{ 2 , })", {"ab", "abcabc"}, {"a", ""}},
-      {R"(root ::= ("a" "b"){1,2})", {"ab", "abab"}, {"", "ababab"}},
-      {R"(root ::= "a"{0})", {""}, {"a"}},
-      {R"(root ::= "a"{0,2} "b"{0,0})", {"", "aa"}, {"aaa", "b"}},
-      {R"(root ::= "a"?{2}+)", {"", "a", "aaaaa"}, {"b"}},
+      {R"g(root ::= "ab")g", {"ab"}, {"", "a", "abc", "AB"}},
+      {R"g(root ::= "")g", {""}, {"a"}},
+      {R"g(root ::=)g", {""}, {"a"}},
+      {R"g(root ::= | "a" | )g", {"", "a"}, {"aa"}},
+      {R"g(root ::= "a" "b" | "c")g", {"ab", "c"}, {"ac", "a", "abc"}},
+      {R"g(root ::= "a" ("b" | "c") "d")g", {"abd", "acd"}, {"ad", "abcd"}},
+      {R"g(root ::= "a"*)g", {"", "a", "aaa"}, {"b"}},
+      {R"g(root ::= "ab"+)g", {"ab", "abab"}, {"", "aba"}},
+      {R"g(root ::= "a" ? "b")g", {"b", "ab"}, {"aab"}},
+      {R"g(root ::= [a-c]{2})g", {"ab", "cc"}, {"a", "abc", "ad"}},
+      {R"g(root ::= [a-c]{ 2 , })g", {"ab", "abcabc"}, {"a", ""}},
+      {R"g(root ::= ("a" "b"){1,2})g", {"ab", "abab"}, {"", "ababab"}},
+      {R"g(root ::= "a"{0})g", {""}, {"a"}},
+      {R"g(root ::= "a"{0,2} "b"{0,0})g", {"", "aa"}, {"aaa", "b"}},
+      {R"g(root ::= "a"?{2}+)g", {"", "a", "aaaaa"}, {"b"}},
       {"root ::= x y-2 Z_z\nx ::= \"x\"\ny-2 ::= \"y\"\nZ_z ::= \"z\"", {"xyz"}, {"xy"}},
   });
 }
 
 TEST_CASE("texts and classes are of characters, written as they are or escaped") {
   check_grammars({
-      {R"(root ::= "\n\t\r\"\\\[\]\x41\u00e9\U0001F600")", {"\n\t\r\"\\[]A\u00e9\U0001F600"}, {"nt"}},
-      {R"(root ::= "é" "日本")", {"é日本"}, {"é日"}},
-      {R"(root ::= .)", {"a", "\n", "é", "\U0001F600"}, {"", "ab", "\xc3", "\xff"}},
-      {R"(root ::= [^\n])", {"a", "é", "\r"}, {"\n", "", "\x80"}},
-      {R"(root ::= [ぁ-ゟ]+)", {"ひらがな"}, {"カ", "a", ""}},
-      {R"(root ::= [\x41-\x43\u00e9])", {"A", "C", "é"}, {"D", "x"}},
-      {R"(root ::= [a-])", {"a", "-"}, {"b"}},
-      {R"(root ::= [-a])", {"a", "-"}, {"b"}},
-      {R"(root ::= [a-c-e])", {"b", "-", "e"}, {"d"}},
-      {R"(root ::= [+--])", {"+", ",", "-"}, {"."}},
-      {R"(root ::= [\]\[\\^"])", {"]", "[", "\\", "^", "\""}, {"a"}},
-      {R"(root ::= [^^\-])", {"a"}, {"^", "-"}},
-      {R"(root ::= [[#])", {"[", "#"}, {"a"}},
-      {R"(root ::= "#" # a text, and a remark)", {"#"}, {""}},
-      {R"(root ::= "\'\?\-\/\.")", {"'?-/."}, {"'"}},
+      {R"g(root ::= "\n\t\r\"\\\[\]\x41\u00e9\U0001F600")g", {"\n\t\r\"\\[]A\u00e9\U0001F600"}, {"nt"}},
+      {R"g(root ::= "é" "日本")g", {"é日本"}, {"é日"}},
+      {R"g(root ::= .)g", {"a", "\n", "é", "\U0001F600"}, {"", "ab", "\xc3", "\xff"}},
+      {R"g(root ::= [^\n])g", {"a", "é", "\r"}, {"\n", "", "\x80"}},
+      {R"g(root ::= [ぁ-ゟ]+)g", {"ひらがな"}, {"カ", "a", ""}},
+      {R"g(root ::= [\x41-\x43\u00e9])g", {"A", "C", "é"}, {"D", "x"}},
+      {R"g(root ::= [a-])g", {"a", "-"}, {"b"}},
+      {R"g(root ::= [-a])g", {"a", "-"}, {"b"}},
+      {R"g(root ::= [a-c-e])g", {"b", "-", "e"}, {"d"}},
+      {R"g(root ::= [+--])g", {"+", ",", "-"}, {"."}},
+      {R"g(root ::= [\]\[\\^"])g", {"]", "[", "\\", "^", "\""}, {"a"}},
+      {R"g(root ::= [^^\-])g", {"a"}, {"^", "-"}},
+      {R"g(root ::= [[#])g", {"[", "#"}, {"a"}},
+      {R"g(root ::= "#" # a text, and a remark)g", {"#"}, {""}},
+      {R"g(root ::= "\'\?\-\/\.")g", {"'?-/."}, {"'"}},
       {"root ::= \"a\nb\" [\n]", {"a\nb\n"}, {"ab"}},
-      {R"(root ::= [^\uD800-\uDFFF])", {"a"}, {"ab"}},
+      {R"g(root ::= [^\uD800-\uDFFF])g", {"a"}, {"ab"}},
   });
 }
 
@@ -118,7 +118,7 @@ TEST_CASE("a grammar of JSON lets through what the grammar of any JSON value doe
   Machine machine = gbnf_machine(kJsonGrammar);
   Machine other = machine_of("{}");
   for (const std::string_view text :
-       {R"({"a":[1,-2.5e+10,{"b":null}],"":"\u00e9\n"})", "[]", "{}", "[[[[]]]]", "true", "\"\"", "\"\U0001F600\"", "0",
+       {R"g({"a":[1,-2.5e+10,{"b":null}],"":"\u00e9\n"})g", "[]", "{}", "[[[[]]]]", "true", "\"\"", "\"\U0001F600\"", "0",
         "[1,2", "01", "{\"a\"}", "[,]", "\"\n\"", "nul", "", "-", "1.", "{\"a\":1,}", "\"\\x\""}) {
     INFO(text);
     CHECK(accepts(machine, text) == accepts(other, text));
@@ -128,40 +128,40 @@ TEST_CASE("a grammar of JSON lets through what the grammar of any JSON value doe
 
 TEST_CASE("rules call themselves in the middle, at their end and at their begin") {
   check_grammars({
-      {R"(root ::= "(" root ")" | "")", {"", "()", "((()))"}, {"(", ")(", "())"}},
-      {R"(root ::= "a" root | "b")", {"b", "ab", "aaab"}, {"", "a", "ba"}},
-      {R"(root ::= root "a" | "b")", {"b", "ba", "baaa"}, {"", "a", "ab"}},
-      {R"(root ::= ("a" root)?)", {"", "a", "aa"}, {"b"}},
-      {R"(root ::= root? "a")", {"a", "aa"}, {"", "b"}},
-      {R"(root ::= root | "a")", {"a"}, {"", "aa"}},
-      {R"(root ::= root root | "a")", {"a", "aa", "aaaa"}, {"", "b"}},
-      {R"(root ::= list
+      {R"g(root ::= "(" root ")" | "")g", {"", "()", "((()))"}, {"(", ")(", "())"}},
+      {R"g(root ::= "a" root | "b")g", {"b", "ab", "aaab"}, {"", "a", "ba"}},
+      {R"g(root ::= root "a" | "b")g", {"b", "ba", "baaa"}, {"", "a", "ab"}},
+      {R"g(root ::= ("a" root)?)g", {"", "a", "aa"}, {"b"}},
+      {R"g(root ::= root? "a")g", {"a", "aa"}, {"", "b"}},
+      {R"g(root ::= root | "a")g", {"a"}, {"", "aa"}},
+      {R"g(root ::= root root | "a")g", {"a", "aa", "aaaa"}, {"", "b"}},
+      {R"g(root ::= list
           list ::= list "," item | item
-          item ::= [a-z] | "(" list ")")",
+          item ::= [a-z] | "(" list ")")g",
        {"a", "a,b", "(a,b),c", "((a))"},
        {"", ",a", "a,", "(a", "a,,b"}},
       // Of one another.
-      {R"(root ::= a
+      {R"g(root ::= a
           a ::= b "x" | "1"
-          b ::= a "y" | "(" a ")" "2")",
+          b ::= a "y" | "(" a ")" "2")g",
        {"1", "1yx", "1yxyx", "(1)2x", "(1yx)2xyx"},
        {"", "1x", "1y", "(1)2", "1xy"}},
-      {R"(root ::= sum
+      {R"g(root ::= sum
           sum ::= sum [+-] product | product
           product ::= product [*/] power | power
           power ::= atom "^" power | atom
-          atom ::= [0-9]+ | "(" sum ")" | "-" atom)",
+          atom ::= [0-9]+ | "(" sum ")" | "-" atom)g",
        {"1", "1+2*3", "(1+2)*3^2^1", "--1", "12*(3-4)/5"},
        {"", "1+", "*1", "(1", "1^", "()"}},
       // What may be empty, before and behind.
-      {R"(root ::= list
+      {R"g(root ::= list
           list ::= | list item
-          item ::= "a" | "(" list ")")",
+          item ::= "a" | "(" list ")")g",
        {"", "a", "aa", "(a)a", "()()"},
        {"(", "b"}},
-      {R"(root ::= a "."
+      {R"g(root ::= a "."
           a ::= a b | ""
-          b ::= "x"? "y" | "(" a ")")",
+          b ::= "x"? "y" | "(" a ")")g",
        {".", "y.", "xyy.", "(y)xy."},
        {"", "x.", "(."}},
   });
@@ -169,24 +169,24 @@ TEST_CASE("rules call themselves in the middle, at their end and at their begin"
 
 TEST_CASE("what repeats and calls rules is counted") {
   check_grammars({
-      {R"(root ::= t{2,3}
-          t ::= "a" | "(" t ")")",
+      {R"g(root ::= t{2,3}
+          t ::= "a" | "(" t ")")g",
        {"aa", "a(a)a", "((a))a"},
        {"", "a", "aaaa", "(aa)"}},
-      {R"(root ::= (t ","){0,2} t
-          t ::= "a" | "(" t ")")",
+      {R"g(root ::= (t ","){0,2} t
+          t ::= "a" | "(" t ")")g",
        {"a", "a,a", "a,(a),a"},
        {"", "a,", "a,a,a,a"}},
-      {R"(root ::= ((t ","){2}){2,}
-          t ::= "a" | "(" t ")")",
+      {R"g(root ::= ((t ","){2}){2,}
+          t ::= "a" | "(" t ")")g",
        {"a,a,a,a,", "a,a,a,a,(a),a,"},
        {"a,a,", "a,a,a,", "a,a,a,a,a,"}},
-      {R"(root ::= (t | "b"){0} "c"
-          t ::= "a" | "(" t ")")",
+      {R"g(root ::= (t | "b"){0} "c"
+          t ::= "a" | "(" t ")")g",
        {"c"},
        {"ac", "bc"}},
-      {R"(root ::= (t? "b")* t*
-          t ::= "a" | "(" t ")")",
+      {R"g(root ::= (t? "b")* t*
+          t ::= "a" | "(" t ")")g",
        {"", "b", "abb", "aa", "bab(a)"},
        {"c", "(b"}},
   });
@@ -244,12 +244,12 @@ TEST_CASE("what is no grammar is refused by line and column, with what is expect
       {"root ::= [z-a]", "line 1, column 11", "ends before it begins"},
       {"root ::= []", "line 1, column 10", "an empty class"},
       {"root ::= [^]", "line 1, column 10", "any character is '.'"},
-      {R"(root ::= "\q")", "line 1, column 11", "this is no escape"},
-      {R"(root ::= "\d")", "line 1, column 11", "\\d is of patterns"},
-      {R"(root ::= "\x4")", "line 1, column 11", "\\x has 2 hexadecimal digits"},
-      {R"(root ::= "\u12")", "line 1, column 11", "\\u has 4 hexadecimal digits"},
-      {R"(root ::= "\U00110000")", "line 1, column 11", "above U+10FFFF"},
-      {R"(root ::= "\uD83D\uDE00")", "line 1, column 11", "surrogate pair"},
+      {R"g(root ::= "\q")g", "line 1, column 11", "this is no escape"},
+      {R"g(root ::= "\d")g", "line 1, column 11", "\\d is of patterns"},
+      {R"g(root ::= "\x4")g", "line 1, column 11", "\\x has 2 hexadecimal digits"},
+      {R"g(root ::= "\u12")g", "line 1, column 11", "\\u has 4 hexadecimal digits"},
+      {R"g(root ::= "\U00110000")g", "line 1, column 11", "above U+10FFFF"},
+      {R"g(root ::= "\uD83D\uDE00")g", "line 1, column 11", "surrogate pair"},
       {"root ::= \"a\\", "line 1, column 12", "a backslash ends the grammar"},
       {"root ::= \"é\" 'a'", "line 1, column 14", "double quotes"},
       {"root = \"a\"", "line 1, column 6", "'::=' is expected, not '='; a rule is written name ::= ..."},
