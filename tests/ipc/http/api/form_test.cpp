@@ -74,7 +74,6 @@ TEST_CASE("wrong forms are refused by the field that has them") {
   CHECK(beside.param == "response_format");
   CHECK(beside.message.find("tool_choice to none") != std::string::npos);
   CHECK(refusal(R"("response_format":{"type":"json_object"},"ignore_eos":true)").param == "ignore_eos");
-  CHECK(refusal(R"("response_format":{"type":"json_object"},"troupe":{"receipt":"full"})").param == "troupe.receipt");
   CHECK(refusal("\"guided_regex\":\"" + std::string(engine::constraints::kMaxConstraintBytes + 1, 'a') + "\"").param ==
         "guided_regex");
 }
