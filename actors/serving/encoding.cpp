@@ -340,8 +340,8 @@ std::uint64_t Encoding::next_part() const {
 
 void Encoding::encode_some(const std::atomic<bool>* interrupt) {
   if (form_waits()) {
-    const Status compiled = request_->form->compile(model_->token_trie(), model_->tokenizer(), model_->kept_forms(),
-                                                    request_->tenant.id);
+    const Status compiled =
+        request_->form->compile(model_->token_trie(), model_->tokenizer(), model_->kept_forms(), request_->tenant.id);
     if (!compiled) {
       refusal_ = compiled.error();
       refused_field_ = request_->form->field();

@@ -73,7 +73,8 @@ Result<int> grammar(const config::GrammarCommandOptions& options, const config::
   auto text = read_text(words[1]);
   if (!text) return text.error();
   auto made = engine::constraints::grammar_of({.kind = Constraint::Kind::grammar, .text = std::move(*text)});
-  if (!made) return Error{ErrorCode::invalid_argument, fmt::format("{}: {}", Printable(words[1]).text(), made.error().message)};
+  if (!made)
+    return Error{ErrorCode::invalid_argument, fmt::format("{}: {}", Printable(words[1]).text(), made.error().message)};
   try {
     Machine machine(std::move(*made));
     std::vector<TextVerdict> verdicts;

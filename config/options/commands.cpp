@@ -182,8 +182,10 @@ std::vector<CommandInfo> make_commands() {
        "grammar",
        "show whether a grammar can be enforced, and what it lets through",
        "check FILE [TEXT...]",
-       "check reads a grammar of GBNF, as --grammar-file of run and `grammar` of HTTP take it. It says where it is wrong, "
-       "by line and column, else its shortest text, and of each TEXT whether it is one of the grammar's and at which byte "
+       "check reads a grammar of GBNF, as --grammar-file of run and `grammar` of HTTP take it. It says where it is "
+       "wrong, "
+       "by line and column, else its shortest text, and of each TEXT whether it is one of the grammar's and at which "
+       "byte "
        "it is not. The exit code is 1 if one is not. structured.md has the notation.",
        {"troupe grammar check dates.gbnf", "troupe grammar check dates.gbnf \"2024-02-30\" unknown"}},
       {Command::inspect,

@@ -33,7 +33,7 @@ struct Constraint {
 
 // As receipts name them, by kind.
 inline constexpr std::array<std::string_view, 5> kConstraintKinds = {"json_object", "json_schema", "regex", "choice",
-                                                                      "grammar"};
+                                                                     "grammar"};
 
 // The grammar of a constraint. Errors: invalid_argument (what is asked for is none), unsupported (it cannot be
 // enforced: says what, and where). Bounded: kMaxMakingWork, kMaxGrammarNodes.

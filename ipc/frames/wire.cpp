@@ -384,9 +384,9 @@ std::optional<Refusal> add_form(v1::Generate& generate, actors::Request& request
                         generate.json_object() + !generate.grammar().empty() + generate.has_form();
   if (num_forms == 0) return std::nullopt;
   if (num_forms > 1)
-    return scheduler::invalid(
-        "json_schema",
-        "json_schema, regex, choices, grammar, json_object and form each say what form the answer has; send one of them");
+    return scheduler::invalid("json_schema",
+                              "json_schema, regex, choices, grammar, json_object and form each say what form the "
+                              "answer has; send one of them");
   std::optional<NamedForm> form = generate.has_form() ? form_of(*generate.mutable_form()) : form_of(generate);
   if (!form)
     return scheduler::invalid("form.kind", fmt::format("{} is no kind of a form that this server knows",

@@ -107,7 +107,8 @@ TEST_CASE("beyond the bytes of all, the tenant that holds most loses a form, and
   (void)keep_form(cache, kFormAnna, "a5");  // her own a1 does
   CHECK(cache.find(kFormAnna, regex_form("a1")) == nullptr);
   CHECK(cache.find(kFormBert, regex_form("b0")) != nullptr);
-  for (int each = 0; each < 50; ++each) (void)keep_form(cache, kFormAnna, {static_cast<char>('A' + each % 26), static_cast<char>('0' + each / 26)});
+  for (int each = 0; each < 50; ++each)
+    (void)keep_form(cache, kFormAnna, {static_cast<char>('A' + each % 26), static_cast<char>('0' + each / 26)});
   CHECK(cache.find(kFormBert, regex_form("b0")) != nullptr);
   CHECK(cache.find(kFormCarl, regex_form("c0")) != nullptr);
   (void)keep_form(cache, kFormBert, "b1");  // until all hold as much

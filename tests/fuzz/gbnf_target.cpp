@@ -17,7 +17,8 @@ void check_grammar(std::string_view text, std::string_view choices) {
   auto grammar = grammar_of_gbnf(text);
   if (!grammar) {
     fuzz::check_message(grammar.error().message);
-    TROUPE_ASSERT(grammar.error().code == ErrorCode::unsupported || grammar.error().code == ErrorCode::invalid_argument);
+    TROUPE_ASSERT(grammar.error().code == ErrorCode::unsupported ||
+                  grammar.error().code == ErrorCode::invalid_argument);
     return;
   }
   Machine machine(std::move(*grammar));

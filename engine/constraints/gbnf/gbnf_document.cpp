@@ -17,7 +17,8 @@ namespace {
 constexpr std::size_t kMaxRuleNameBytes = 128;
 constexpr char32_t kLastGbnfCodePoint = 0x10FFFF;
 constexpr std::string_view kGbnfRuleForm = "a rule is written name ::= ...";
-constexpr std::string_view kLarkHint = "this looks like Lark's notation, which is not read; in GBNF a grammar is root ::= ...";
+constexpr std::string_view kLarkHint =
+    "this looks like Lark's notation, which is not read; in GBNF a grammar is root ::= ...";
 
 struct GbnfError {
   Error error;
@@ -164,8 +165,7 @@ class GbnfReader {
   }
 
   Name& named(std::string_view name, std::size_t at) {
-    const auto [found, is_new] =
-        names_.try_emplace(name, Name{static_cast<std::uint32_t>(document_.rules.size()), at});
+    const auto [found, is_new] = names_.try_emplace(name, Name{static_cast<std::uint32_t>(document_.rules.size()), at});
     if (is_new) document_.rules.push_back({std::string(name), {}, {}});
     return found->second;
   }
@@ -173,7 +173,8 @@ class GbnfReader {
   void read_rule() {
     const std::size_t begin = at_;
     if (!is_name_character(peek()))
-      expected("the name of a rule", std::string_view("%?!/").find(peek()) != std::string_view::npos ? kLarkHint : kGbnfRuleForm);
+      expected("the name of a rule",
+               std::string_view("%?!/").find(peek()) != std::string_view::npos ? kLarkHint : kGbnfRuleForm);
     const std::string_view called = name();
     skip_space();
     if (!take("::=")) expected("'::='", peek() == ':' || peek() == '.' ? kLarkHint : kGbnfRuleForm);
@@ -355,7 +356,8 @@ class GbnfReader {
       case 'S':
       case 'p':
       case 'P':
-        invalid(begin, fmt::format("\\{} is of patterns, not of GBNF; write a class such as [0-9]", static_cast<char>(letter)));
+        invalid(begin, fmt::format("\\{} is of patterns, not of GBNF; write a class such as [0-9]",
+                                   static_cast<char>(letter)));
       default:
         if (letter > 0x20 && letter < 0x7F && !is_name_character(static_cast<char>(letter))) return letter;
         if (letter == '-' || letter == '_' || letter == ' ') return letter;
@@ -375,9 +377,7 @@ class GbnfReader {
     return value;
   }
 
-  bool is_at_repetition() const {
-    return !at_end() && std::string_view("*+?{").find(peek()) != std::string_view::npos;
-  }
+  bool is_at_repetition() const { return !at_end() && std::string_view("*+?{").find(peek()) != std::string_view::npos; }
 
   GbnfNode repetition(GbnfNode part) {
     count_part();

@@ -55,10 +55,10 @@ struct GbnfDocument {
   std::size_t root = 0;  // the index of the rule of that name
 };
 
-// Taken is what llama.cpp takes, but for tokens (<[1]>, <think>), empty classes and rules that are defined twice; and of
-// XGrammar's notation names with '_', lines that go on without a '|' or parentheses, and a backslash before any sign.
-// Errors, with line and column: invalid_argument (no grammar: says what is expected), unsupported (tokens, look-ahead,
-// a limit above). O(bytes log bytes)
+// Taken is what llama.cpp takes, but for tokens (<[1]>, <think>), empty classes and rules that are defined twice; and
+// of XGrammar's notation names with '_', lines that go on without a '|' or parentheses, and a backslash before any
+// sign. Errors, with line and column: invalid_argument (no grammar: says what is expected), unsupported (tokens,
+// look-ahead, a limit above). O(bytes log bytes)
 [[nodiscard]] Result<GbnfDocument> parse_gbnf(std::string_view grammar);
 
 }  // namespace troupe::engine::constraints

@@ -71,7 +71,8 @@ class GbnfCompiler {
     }
     if (!grammar_.finish(root)) return no_text();
     if (const std::optional<RuleId> hidden = remove_left_recursion(grammar_, root))
-      return error_at(names_[*hidden], ErrorCode::unsupported, "begins with itself behind parts that may be empty; write them so that they are not");
+      return error_at(names_[*hidden], ErrorCode::unsupported,
+                      "begins with itself behind parts that may be empty; write them so that they are not");
     return std::move(grammar_);
   }
 
@@ -108,8 +109,9 @@ class GbnfCompiler {
   Error no_text() const {
     for (const std::size_t rule : order_) {
       const Rule& each = rules_[rule];
-      const bool has_text = each.is_expression ? each.texts != kNoText
-                                               : grammar_.node(grammar_.begin_of(each.network)).shortest != RegexPool::kNoLength;
+      const bool has_text = each.is_expression
+                                ? each.texts != kNoText
+                                : grammar_.node(grammar_.begin_of(each.network)).shortest != RegexPool::kNoLength;
       if (!has_text)
         return error_at(rule, ErrorCode::invalid_argument,
                         "has no text: every way through it needs itself again, or a class without characters");
@@ -130,7 +132,8 @@ class GbnfCompiler {
       collect_references(body_of(rule), found);
       return found;
     };
-    std::vector<std::vector<std::size_t>> groups = strong_components(document_.rules.size(), document_.root, references);
+    std::vector<std::vector<std::size_t>> groups =
+        strong_components(document_.rules.size(), document_.root, references);
     for (const auto& group : groups) order_.insert(order_.end(), group.begin(), group.end());
     return groups;
   }
@@ -342,12 +345,12 @@ class GbnfCompiler {
   RegexPool& pool() { return grammar_.pool(); }
 
   const GbnfDocument document_;
-  std::vector<Rule> rules_;          // of the document
-  std::vector<std::size_t> order_;   // of its rules that root needs: each behind those that it needs
+  std::vector<Rule> rules_;         // of the document
+  std::vector<std::size_t> order_;  // of its rules that root needs: each behind those that it needs
   std::size_t emitted_ = 0;         // the rule of the document whose parts are added
   Grammar grammar_;
-  std::vector<NodeId> ends_;         // of each rule of the grammar
-  std::vector<std::size_t> names_;   // and the rule of the document that it is a part of
+  std::vector<NodeId> ends_;        // of each rule of the grammar
+  std::vector<std::size_t> names_;  // and the rule of the document that it is a part of
   std::map<std::vector<std::pair<char32_t, char32_t>>, RegexId> characters_;  // that were made, by their ranges
 };
 

@@ -179,9 +179,9 @@ class LeftCorners {
 
   // Of the rule that is rewritten.
   std::vector<RuleId> reached_;
-  std::map<RuleId, NodeId> ends_;                  // behind a text of each rule of reached_
-  std::unordered_map<NodeId, NodeId> copies_;      // of nodes of those
-  std::vector<std::pair<RuleId, NodeId>> left_;    // whose edges are not copied yet, with their rules
+  std::map<RuleId, NodeId> ends_;                // behind a text of each rule of reached_
+  std::unordered_map<NodeId, NodeId> copies_;    // of nodes of those
+  std::vector<std::pair<RuleId, NodeId>> left_;  // whose edges are not copied yet, with their rules
 };
 
 }  // namespace

@@ -1,9 +1,9 @@
 // Rules that begin with themselves.
 //
 // A machine enters a rule as soon as a text may begin with it. One that begins with itself would be entered within
-// itself again and again, before anything is read; so it is rewritten to be read from its left corner on: what it begins
-// with at last, then whatever may follow a text of it within itself, any number of times (D. Rosenkrantz,
-// P. Lewis, "Deterministic left corner parsing", 1970).
+// itself again and again, before anything is read; so it is rewritten to be read from its left corner on: what it
+// begins with at last, then whatever may follow a text of it within itself, any number of times (D. Rosenkrantz, P.
+// Lewis, "Deterministic left corner parsing", 1970).
 #pragma once
 
 #include <optional>

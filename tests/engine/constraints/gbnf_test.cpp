@@ -104,7 +104,9 @@ TEST_CASE("texts and classes are of characters, written as they are or escaped")
 
 TEST_CASE("rules go on over lines, and remarks and empty lines stand anywhere between them") {
   check_grammars({
-      {"\xEF\xBB\xBF# first\n\n  root ::= a b  # why\r\n# between\n\ta ::= \"a\"\r\n\r\nb::=\"b\"# last", {"ab"}, {"a"}},
+      {"\xEF\xBB\xBF# first\n\n  root ::= a b  # why\r\n# between\n\ta ::= \"a\"\r\n\r\nb::=\"b\"# last",
+       {"ab"},
+       {"a"}},
       {"root ::= (\n  # one\n  \"a\"\n\n  | \"b\"\n)+\n", {"a", "ba"}, {"c"}},
       {"root ::= \"a\" |\n\n  # two\n  \"b\"\n", {"a", "b"}, {"ab"}},
       {"root ::=\n  \"a\"\n  | \"b\"\n  | c\nc ::= \"c\"", {"a", "b", "c"}, {"ab"}},
@@ -118,8 +120,8 @@ TEST_CASE("a grammar of JSON lets through what the grammar of any JSON value doe
   Machine machine = gbnf_machine(kJsonGrammar);
   Machine other = machine_of("{}");
   for (const std::string_view text :
-       {R"g({"a":[1,-2.5e+10,{"b":null}],"":"\u00e9\n"})g", "[]", "{}", "[[[[]]]]", "true", "\"\"", "\"\U0001F600\"", "0",
-        "[1,2", "01", "{\"a\"}", "[,]", "\"\n\"", "nul", "", "-", "1.", "{\"a\":1,}", "\"\\x\""}) {
+       {R"g({"a":[1,-2.5e+10,{"b":null}],"":"\u00e9\n"})g", "[]", "{}", "[[[[]]]]", "true", "\"\"", "\"\U0001F600\"",
+        "0", "[1,2", "01", "{\"a\"}", "[,]", "\"\n\"", "nul", "", "-", "1.", "{\"a\":1,}", "\"\\x\""}) {
     INFO(text);
     CHECK(accepts(machine, text) == accepts(other, text));
   }
@@ -196,7 +198,8 @@ TEST_CASE("rules that are too large for one expression are the same as small one
   // Doubled 24 times: a text of 16 million characters.
   std::string doubled = "root ::= r0 \"b\"\n";
   for (int each = 0; each < 24; ++each)
-    doubled += "r" + std::to_string(each) + " ::= r" + std::to_string(each + 1) + " r" + std::to_string(each + 1) + "\n";
+    doubled +=
+        "r" + std::to_string(each) + " ::= r" + std::to_string(each + 1) + " r" + std::to_string(each + 1) + "\n";
   Machine many = gbnf_machine(doubled + "r24 ::= \"a\" | \"c\"");
   CHECK(many.shortest(many.begin()) == (1u << 24) + 1);
   CHECK(many.shortest(many.after(many.begin(), "aca")) == (1u << 24) - 2);
@@ -229,7 +232,8 @@ TEST_CASE("what is no grammar is refused by line and column, with what is expect
       {"# nothing\n", "", "no rule"},
       {"a ::= \"x\"", "", "no rule root"},
       {"root ::= a\n\nb ::= \"b\" a", "line 1, column 10", "there is no rule a"},
-      {"root ::= \"a\"\nx ::= root\nroot ::= \"b\"", "line 3, column 1", "root is defined a second time; the first is in line 1"},
+      {"root ::= \"a\"\nx ::= root\nroot ::= \"b\"", "line 3, column 1",
+       "root is defined a second time; the first is in line 1"},
       {"root ::= \"abc", "line 1, column 10", "no closing quote"},
       {"root ::= \"a\"\nx ::= [a-z", "line 2, column 7", "no closing bracket"},
       {"root ::= (\"a\"", "line 1, column 14", "')' is expected, not the end; the '(' in line 1 is open"},
@@ -264,7 +268,8 @@ TEST_CASE("what is no grammar is refused by line and column, with what is expect
       {"root ::= \"\xff\"", "line 1, column 11", "not UTF-8"},
       // No text.
       {"root ::= \"a\" root", "line 1, column 1", "the rule root has no text"},
-      {"root ::= a\na ::= \"x\" b\nb ::= \"y\" c \"z\"\nc ::= [^\\x00-\\U0010FFFF]", "line 4, column 1", "the rule c has no text"},
+      {"root ::= a\na ::= \"x\" b\nb ::= \"y\" c \"z\"\nc ::= [^\\x00-\\U0010FFFF]", "line 4, column 1",
+       "the rule c has no text"},
       {"root ::= a | a a\na ::= \"(\" b \")\"\nb ::= a \"x\" | b \"y\"", "", "has no text"},
   };
   for (const Wrong& each : wrong) {
@@ -291,7 +296,8 @@ TEST_CASE("what GBNF has and is not supported is refused by name, as are limits"
       {many, "100000 parts"},
       {"root ::= " + std::string(200, 'a'), "128 characters"},
       {"root ::= a{100000} a{100000} a{100000}\na ::= \"a\" | \"(\" a \")\"", "500000 parts"},
-      {"root ::= a\na ::= \"x\"? a \"y\" | \"z\"", "line 2, column 1: the rule a begins with itself behind parts that may be empty"},
+      {"root ::= a\na ::= \"x\"? a \"y\" | \"z\"",
+       "line 2, column 1: the rule a begins with itself behind parts that may be empty"},
       {"root ::= a\na ::= b a \"y\" | \"z\"\nb ::= \"\" | \"(\" b \")\"", "the rule a begins with itself"},
   };
   for (const auto& [grammar, message] : unsupported) {
@@ -304,7 +310,8 @@ TEST_CASE("what GBNF has and is not supported is refused by name, as are limits"
 
 // A random grammar of rules over "a", "b" and "c".
 std::string random_part(std::mt19937& random, int depth) {
-  static const std::vector<std::string> leaves = {"\"a\"", "\"b\"", "\"ab\"", "\"\"", "[ab]", "[^a]", "root", "r1", "r2"};
+  static const std::vector<std::string> leaves = {"\"a\"", "\"b\"", "\"ab\"", "\"\"", "[ab]",
+                                                  "[^a]",  "root",  "r1",     "r2"};
   const unsigned kind = depth == 0 ? 0 : random() % 8;
   if (kind < 3) return leaves[random() % leaves.size()];
   const auto inner = [&] { return random_part(random, depth - 1); };
@@ -317,7 +324,8 @@ std::string random_part(std::mt19937& random, int depth) {
 // All texts of the rules with at most so many bytes, read naively: again and again, until no more are found.
 class NaiveTexts {
  public:
-  NaiveTexts(const GbnfDocument& document, std::size_t max_bytes) : max_bytes_(max_bytes), texts_(document.rules.size()) {
+  NaiveTexts(const GbnfDocument& document, std::size_t max_bytes)
+      : max_bytes_(max_bytes), texts_(document.rules.size()) {
     for (bool grows = true; grows;) {
       grows = false;
       for (std::size_t rule = 0; rule < texts_.size(); ++rule) {

@@ -44,7 +44,8 @@ TEST_CASE("copies of a grammar read alike, whatever was read with others before"
        .text = R"({"type":"object","properties":{"a":{"type":"string","pattern":"^[a-c]*b$","minLength":2},
                    "b":{"type":"integer","multipleOf":3}},"patternProperties":{"^c":{"type":"null"}}})"},
       {.kind = Constraint::Kind::regex, .text = "[0-3]{2,40}(a|b)*[abc]{3}"},
-      {.kind = Constraint::Kind::grammar, .text = "root ::= root \",\" item | item\nitem ::= [0-3]+ | \"[\" root \"]\""},
+      {.kind = Constraint::Kind::grammar,
+       .text = "root ::= root \",\" item | item\nitem ::= [0-3]+ | \"[\" root \"]\""},
   };
   for (const Constraint& form : forms) {
     auto made = grammar_of(form);
@@ -71,9 +72,8 @@ TEST_CASE("groups that need one another come behind those that they need") {
   CHECK(groups[2] == std::vector<std::size_t>{4});
   CHECK(groups[3] == std::vector<std::size_t>{0});
   // A ring of many.
-  const auto ring = strong_components(100'000, 0, [](std::size_t each) {
-    return std::vector<std::size_t>{(each + 1) % 100'000};
-  });
+  const auto ring =
+      strong_components(100'000, 0, [](std::size_t each) { return std::vector<std::size_t>{(each + 1) % 100'000}; });
   CHECK(ring.size() == 1);
 }
 

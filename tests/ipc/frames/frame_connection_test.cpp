@@ -313,7 +313,8 @@ TEST_CASE("the form of an answer is one of five fields") {
   RawClient client(server.path());
   client.hello();
   const std::vector<std::pair<std::function<void(v1::Generate&)>, Constraint>> forms = {
-      {[](v1::Generate& generate) { generate.set_json_schema("{}"); }, {.kind = Kind::json_schema, .text = "{}", .spaces = true}},
+      {[](v1::Generate& generate) { generate.set_json_schema("{}"); },
+       {.kind = Kind::json_schema, .text = "{}", .spaces = true}},
       {[](v1::Generate& generate) { generate.set_regex("a+"); }, {.kind = Kind::regex, .text = "a+"}},
       {[](v1::Generate& generate) { generate.add_choices("a"); }, {.kind = Kind::choice, .choices = {"a"}}},
       {[](v1::Generate& generate) { generate.set_grammar("root ::= ."); },

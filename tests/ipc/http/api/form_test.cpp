@@ -50,8 +50,8 @@ TEST_CASE("each API's field for the form of an answer is read") {
     CHECK(form_of(Endpoint::chat_completions, chat(field)) == Constraint{.kind = Kind::regex, .text = "a+"});
   for (const char* const field : {R"("guided_choice":["a","b"])", R"("structured_outputs":{"choice":["a","b"]})"})
     CHECK(form_of(Endpoint::chat_completions, chat(field)) == Constraint{.kind = Kind::choice, .choices = {"a", "b"}});
-  for (const char* const field : {R"("grammar":"root ::= .")", R"("guided_grammar":"root ::= .")", R"("ebnf":"root ::= .")",
-                                  R"("structured_outputs":{"grammar":"root ::= ."})"})
+  for (const char* const field : {R"("grammar":"root ::= .")", R"("guided_grammar":"root ::= .")",
+                                  R"("ebnf":"root ::= .")", R"("structured_outputs":{"grammar":"root ::= ."})"})
     CHECK(form_of(Endpoint::chat_completions, chat(field)) == Constraint{.kind = Kind::grammar, .text = "root ::= ."});
   for (const char* const field : {R"("response_format":{"type":"text"})", R"("json_schema":{})", R"("grammar":"")",
                                   R"("response_format":null)", R"("structured_outputs":{"json_object":false})"})
