@@ -87,6 +87,8 @@ Result<int> call(Command command, const config::Parsed& parsed) {
       return tokenize(config::TokenizeOptions(parsed.options), parsed);
     case Command::schema:
       return schema(config::SchemaCommandOptions(parsed.options), parsed);
+    case Command::grammar:
+      return grammar(config::GrammarCommandOptions(parsed.options), parsed);
     case Command::tools:
       return tools(config::ToolsCommandOptions(parsed.options), parsed);
     case Command::inspect:

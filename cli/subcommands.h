@@ -27,6 +27,9 @@ Result<int> tools(const config::ToolsCommandOptions& options, const config::Give
 // schema: check FILE says of each line's schema whether it is enforced, and of each instance whether its masks are
 // right. The exit code is 1 if one is not.
 Result<int> schema(const config::SchemaCommandOptions& options, const config::Given& given);
+// grammar: check FILE says whether a grammar can be enforced, and of each text behind it whether it is one of the
+// grammar's. The exit code is 1 if one is not.
+Result<int> grammar(const config::GrammarCommandOptions& options, const config::Given& given);
 Result<int> inspect(const config::InspectOptions& options, const config::Given& given);
 Result<int> status(const config::StatusOptions& options);
 Result<int> load(const config::LoadOptions& options, const config::Given& given);

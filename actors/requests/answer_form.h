@@ -6,11 +6,14 @@
 #include <string>
 #include <utility>
 
+#include "cache/ids.h"
 #include "config/result.h"
 #include "engine/constraints/answer_grammar.h"
 #include "engine/constraints/constraint.h"
 
 namespace troupe::actors {
+
+struct KeptForms;  // form_cache.h
 
 // Part of a request, which its choices share. Any thread.
 class AnswerForm {
@@ -22,10 +25,12 @@ class AnswerForm {
   const engine::constraints::Constraint& constraint() const { return constraint_; }
   const std::string& field() const { return field_; }
 
-  // Makes the rule, which may take 100 ms; once made, it stays. Errors: those of grammar_of() and
-  // AnswerGrammar::make().
+  // Makes the rule, which may take 100 ms, or less of a form that is kept for the tenant; once made, it stays. The rule
+  // is the same whether the form was kept or not. Errors: those of grammar_of() and AnswerGrammar::make().
   [[nodiscard]] Status compile(std::shared_ptr<const engine::constraints::TokenTrie> trie,
-                               std::shared_ptr<const engine::Tokenizer> tokenizer);
+                               std::shared_ptr<const engine::Tokenizer> tokenizer, KeptForms& kept, TenantId tenant);
+  // Of memory, with what was read with the rule so far. Waits for nothing.
+  [[nodiscard]] std::size_t bytes() const;
   // Null: not made yet.
   [[nodiscard]] std::shared_ptr<const engine::constraints::AnswerGrammar> rule() const;
 

@@ -67,7 +67,8 @@ struct KnownMemory {
   std::uint64_t kv_cache = 0;      // blocks that were ever written
   std::uint64_t snapshots = 0;     // of recurrent state, that were ever written
   std::uint64_t step_buffers = 0;  // the executor's
-  std::uint64_t streams = 0;       // requests, prompts and answers of the live streams
+  std::uint64_t forms = 0;         // of answers, compiled and kept
+  std::uint64_t streams = 0;       // requests, prompts, answers and their forms of the live streams
 
   KnownMemory& operator+=(const KnownMemory& other) {
     weights += other.weights;
@@ -76,6 +77,7 @@ struct KnownMemory {
     kv_cache += other.kv_cache;
     snapshots += other.snapshots;
     step_buffers += other.step_buffers;
+    forms += other.forms;
     streams += other.streams;
     return *this;
   }

@@ -324,8 +324,11 @@ bool Encoding::complete() const {
   return ids_.size() == texts_of(*request_).size();
 }
 
+bool Encoding::form_waits() const { return request_->form && !request_->form->rule(); }
+
 std::uint64_t Encoding::next_part() const {
   if (complete()) return 0;
+  if (form_waits()) return engine::constraints::bytes_of(request_->form->constraint()) + 1;
   if (texts_of(*request_).empty()) return input_bytes(*request_) + 1;  // a conversation, or ids
   std::uint64_t bytes = 1;
   for (const std::string& text : texts_of(*request_).subspan(ids_.size())) {
@@ -336,13 +339,14 @@ std::uint64_t Encoding::next_part() const {
 }
 
 void Encoding::encode_some(const std::atomic<bool>* interrupt) {
-  if (request_->form && !request_->form->rule()) {
-    const Status compiled = request_->form->compile(model_->token_trie(), model_->tokenizer());
+  if (form_waits()) {
+    const Status compiled =
+        request_->form->compile(model_->token_trie(), model_->tokenizer(), model_->kept_forms(), request_->tenant.id);
     if (!compiled) {
       refusal_ = compiled.error();
       refused_field_ = request_->form->field();
-      return;
     }
+    return;
   }
   const engine::EncodeOptions options{.add_special = request_->add_special,
                                       .continues = !request_->embed,

@@ -77,9 +77,10 @@ class Encoding {
   // The model has a vocabulary, and for a conversation a chat template (asserted).
   Encoding(std::shared_ptr<const Request> request, std::shared_ptr<const ServedModel> model);
 
-  // Bytes that encode_some() encodes next; at least 1. 0: nothing is left to encode.
+  // Bytes that encode_some() encodes or compiles next; at least 1. 0: nothing is left to encode.
   std::uint64_t next_part() const;
-  // Encodes at least one text and stops once it has encoded kBytesPerPart: some milliseconds. Texts are not split.
+  // Compiles the form of the answer, if that waits, and nothing else; else encodes at least one text and stops once it
+  // has encoded kBytesPerPart: some milliseconds. Texts are not split.
   // Throws what the tokenizer throws, engine::Interrupted included.
   void encode_some(const std::atomic<bool>* interrupt);
 
@@ -94,6 +95,7 @@ class Encoding {
   static constexpr std::uint64_t kBytesPerPart = 64 << 10;
 
   bool complete() const;
+  bool form_waits() const;  // to be compiled, as a part of its own
   void encode_chat(const ChatPrompt& chat, const engine::EncodeOptions& options);
 
   const std::shared_ptr<const Request> request_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "actors/requests/form_cache.h"
 #include "actors/serving/encoding.h"
 #include "actors/serving/model_cache.h"
 #include "config/assert.h"
@@ -37,13 +38,14 @@ ServedModel::ServedModel(std::shared_ptr<const engine::LoadedModel> model, const
                          const engine::chat::Limits& limits)
     : model_(std::move(model)),
       vectors_(std::make_shared<const engine::HiddenStates>(model_)),
-      template_limits_(limits) {
+      template_limits_(limits),
+      kept_forms_(std::make_shared<KeptForms>()) {
   const Status own = choose_chat_template({}, interrupt);  // its own is never an error
   TROUPE_ASSERT(own);
 }
 
 ServedModel::ServedModel(std::shared_ptr<const engine::Encoder> encoder)
-    : encoder_(std::move(encoder)), vectors_(encoder_) {}
+    : encoder_(std::move(encoder)), vectors_(encoder_), kept_forms_(std::make_shared<KeptForms>()) {}
 
 Result<engine::Drafting> ServedModel::set_draft_model(std::shared_ptr<const engine::LoadedModel> draft) {
   if (!model_) return Error{ErrorCode::bad_model, "an encoder has no use for a draft model"};
@@ -210,6 +212,10 @@ void ServedModel::add_to(KnownMemory& known) const {
     known.weights_on_heap += encoder_->weight_bytes() - encoder_->matrix_bytes();
     known.vocabulary += encoder_->vocabulary_bytes();
     return;
+  }
+  {
+    const std::scoped_lock lock(kept_forms_->mutex);
+    known.forms += kept_forms_->cache.bytes();
   }
   known.weights_on_heap += model_->weight_heap_bytes();
   known.vocabulary += model_->vocabulary_bytes();

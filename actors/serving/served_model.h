@@ -40,6 +40,8 @@ struct ModelDescription {
   std::string_view tool_format{};  // of its calls of tools, by its name
 };
 
+struct KeptForms;  // requests/form_cache.h
+
 // Which chat template a model is served with, instead of its own. Empty: its own.
 struct ChatTemplateChoice {
   std::string name;  // for messages; without a source: of a template in the model's file
@@ -92,6 +94,8 @@ class ServedModel {
   Status choose_chat_template(const ChatTemplateChoice& choice, const std::atomic<bool>* interrupt = nullptr);
   // Its vocabulary as masks need it; made when it is first asked for, some 100 ms. Any thread. Null: it has none.
   std::shared_ptr<const engine::constraints::TokenTrie> token_trie() const;
+  // Forms of answers that were compiled for requests to it.
+  KeptForms& kept_forms() const { return *kept_forms_; }
   // Why a prompt has more tokens than the context, if that is clear from its bytes alone. Error: invalid_argument.
   std::optional<Error> cannot_fit(const engine::chat::RenderedPrompt& prompt) const;
   const std::string& numerics_id() const { return model_ ? model_->numerics_id() : encoder_->numerics_id(); }
@@ -129,6 +133,7 @@ class ServedModel {
     std::shared_ptr<const engine::constraints::TokenTrie> trie;
   };
   std::shared_ptr<LazyTrie> trie_ = std::make_shared<LazyTrie>();
+  std::shared_ptr<KeptForms> kept_forms_;
 };
 
 }  // namespace troupe::actors

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "actors/requests/answer_form.h"
 #include "actors/serving/encoding.h"
 #include "config/assert.h"
 #include "config/folders.h"
@@ -447,6 +448,7 @@ std::uint64_t StreamTable::bytes_of(const Record& record) {
   if (record.inputs && !texts_of(*record.request).empty()) bytes += record.prompt_tokens * sizeof(TokenId);
   if (record.proof) bytes += sizeof(Proof) + record.proof->text.capacity();
   bytes += record.request->proposal.capacity() * sizeof(TokenId);
+  if (record.request->form) bytes += record.request->form->bytes();
   bytes += record.request->begins_with.capacity() + record.request->shown_ids.capacity() * sizeof(TokenId);
   return bytes + input_bytes(*record.request) + record.request->client_id.capacity();
 }

@@ -16,16 +16,13 @@ MemoryLedger::MemoryLedger(const engine::ProcessMemory& now)
     : runtime_bytes_(without(now.resident, now.file_backed + now.heap_used + now.heap_free)) {}
 
 std::vector<MemoryUse> MemoryLedger::entries(const KnownMemory& known, const engine::ProcessMemory& now) {
-  const std::uint64_t heap = without(now.heap_used, known.weights_on_heap + known.vocabulary + known.streams);
-  std::vector<MemoryUse> all{{"weights", known.weights},
-                             {"kv_cache", known.kv_cache},
-                             {"snapshots", known.snapshots},
-                             {"step_buffers", known.step_buffers},
-                             {"vocabulary", known.vocabulary},
-                             {"streams", known.streams},
-                             {"heap", heap},
-                             {"runtime", runtime_bytes_},
-                             {"code", now.file_backed}};
+  const std::uint64_t heap =
+      without(now.heap_used, known.weights_on_heap + known.vocabulary + known.forms + known.streams);
+  std::vector<MemoryUse> all{{"weights", known.weights},       {"kv_cache", known.kv_cache},
+                             {"snapshots", known.snapshots},   {"step_buffers", known.step_buffers},
+                             {"vocabulary", known.vocabulary}, {"forms", known.forms},
+                             {"streams", known.streams},       {"heap", heap},
+                             {"runtime", runtime_bytes_},      {"code", now.file_backed}};
   std::uint64_t sum = 0;
   for (const MemoryUse& use : all) sum += use.bytes;
   // Most free pages of an allocator arena were never touched: they count only up to the resident memory that no other

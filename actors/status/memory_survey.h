@@ -19,7 +19,7 @@ namespace troupe::actors {
 
 // This process's memory by kind, for `troupe status`. The sum is the resident memory that the kernel reports, within
 // 5 % (tests/cli/serve_test.cpp). The kinds, in this order:
-//   weights, kv_cache, snapshots, step_buffers, vocabulary, streams  as KnownMemory has them
+//   weights, kv_cache, snapshots, step_buffers, vocabulary, forms, streams  as KnownMemory has them
 //   heap       other allocated memory: actors, queues, connections, the prefix tree
 //   heap_free  free memory of the allocator, at most the resident memory less all other kinds
 //   runtime    stacks and relocated data, as measured before the model was loaded

@@ -61,7 +61,8 @@ std::optional<scheduler::Refusal> TextThreads::enter(const JobPtr& job) {
 }
 
 void TextThreads::push(const JobPtr& job, std::uint64_t bytes) {
-  queue_.push(job->tenant.id, bytes, job, job->renders != nullptr ? Queue::Work::rendering : Queue::Work::text);
+  const bool is_known = job->renders == nullptr && !job->compiles;
+  queue_.push(job->tenant.id, bytes, job, is_known ? Queue::Work::text : Queue::Work::rendering);
 }
 
 // Runs on a thread of the pool until the queue is empty.
@@ -86,6 +87,7 @@ void TextThreads::work() {
     queue_.done(*next, static_cast<std::uint64_t>(took.count()));
     if (how && job->dropped) how = job->dropped;
     if (left > 0 && !closed_) {
+      job->compiles = false;  // its first part did
       push(job, left);
       continue;
     }

@@ -29,6 +29,8 @@ struct TextJob {
   std::uint64_t first_part = bytes;  // bytes that the first call of `work` processes
   // The model whose chat template it runs: how long that takes is not known by the bytes. Null: it runs none.
   const void* renders = nullptr;
+  // Whether the first part of it compiles a form of an answer, of which the same is true.
+  bool compiles = false;
   // Whether it counts against max_texts and max_bytes; not where other limits bound it already.
   bool is_counted = true;
   // Set from any thread: the job ends soon, queued or running. Never null.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <exception>
 
+#include "actors/requests/answer_form.h"
 #include "actors/serving/encoding.h"
 #include "actors/serving/model_cache.h"
 
@@ -151,7 +152,8 @@ void Intake::encode(RequestId request, std::shared_ptr<const Request> body) {
   const bool is_chat = is_conversation(*body);
   if (is_chat && model_.draining()) return end(request, refused(scheduler::server_drains()));
   if (is_chat && model_.unloading()) return end(request, being_unloaded(model_.name()));
-  const bool is_short = input_bytes(*body) <= kMaxTextInActor;
+  const std::uint64_t bytes = input_bytes(*body) + (body->form ? bytes_of(body->form->constraint()) : 0);
+  const bool is_short = bytes <= kMaxTextInActor;
   if (is_short && !is_chat && !body->form) {
     const auto& tokenizers = wiring_->tokenizers;
     return send(tokenizers[next_tokenizer_++ % tokenizers.size()], msg::Encode{request, std::move(body)});
@@ -159,9 +161,10 @@ void Intake::encode(RequestId request, std::shared_ptr<const Request> body) {
   const auto encoding = std::make_shared<Encoding>(body, wiring_->model);
   TextJob text;
   text.tenant = body->tenant;
-  text.bytes = input_bytes(*body);
+  text.bytes = bytes;
   text.first_part = encoding->next_part();
   text.renders = is_chat ? wiring_->model.get() : nullptr;
+  text.compiles = body->form != nullptr;
   text.is_counted = !is_short;  // short ones are bounded by the limits of requests that wait
   encoding_[request] = text.unwanted;
   const auto result = std::make_shared<caf::message>();

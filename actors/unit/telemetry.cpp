@@ -109,6 +109,7 @@ void append_report(MetricList& metrics, const ModelReport& report) {
   memory("snapshots", report.memory.snapshots);
   memory("step_buffers", report.memory.step_buffers);
   memory("vocabulary", report.memory.vocabulary);
+  memory("forms", report.memory.forms);
 }
 
 // The counters of the unit's steps and cache.

@@ -86,7 +86,9 @@ Status set_form(const config::FormOptions& options, const config::Given& given, 
                                                       {"json-schema-file", !options.json_schema_file.empty()},
                                                       {"json-object", options.json_object},
                                                       {"regex", !options.regex.empty()},
-                                                      {"choice", !options.choice.empty()}};
+                                                      {"choice", !options.choice.empty()},
+                                                      {"grammar", !options.grammar.empty()},
+                                                      {"grammar-file", !options.grammar_file.empty()}};
   const char* first = nullptr;
   for (const auto& [name, is_given] : given_forms) {
     if (!is_given) continue;
@@ -103,6 +105,13 @@ Status set_form(const config::FormOptions& options, const config::Given& given, 
   request.json_object = options.json_object;
   request.regex = options.regex;
   request.choices = options.choice;
+  request.grammar = options.grammar;
+  if (!options.grammar_file.empty()) {
+    auto text = read_text(options.grammar_file);
+    if (!text) return text.error();
+    if (text->empty()) return Error{ErrorCode::invalid_argument, options.grammar_file + " is empty"};
+    request.grammar = std::move(*text);
+  }
   return Ok{};
 }
 

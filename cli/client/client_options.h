@@ -32,8 +32,8 @@ namespace troupe::cli {
 [[nodiscard]] Status set_tools(const config::ToolChoiceOptions& options, const config::Given& given,
                                client::Request& request);
 
-// Sets the form of the answer by --json-schema, --json-schema-file, --json-object, --regex or --choice, of which there
-// may be one.
+// Sets the form of the answer by --json-schema, --json-schema-file, --json-object, --regex, --choice, --grammar or
+// --grammar-file, of which there may be one.
 [[nodiscard]] Status set_form(const config::FormOptions& options, const config::Given& given, client::Request& request);
 
 }  // namespace troupe::cli

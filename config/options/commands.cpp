@@ -36,7 +36,8 @@ std::vector<CommandInfo> make_commands() {
         "troupe run --ids --json 1 424 437 261 399",
         "troupe run --tools tools.json --tool-choice required \"What is the weather in Bern?\"",
         "troupe run -jf person.schema.json -n 200 \"A person in JSON: \"",
-        "troupe run --choice yes --choice no \"Is a whale a fish? \""}},
+        "troupe run --choice yes --choice no \"Is a whale a fish? \"",
+        "troupe run --grammar-file dates.gbnf \"Three dates: \""}},
       {Command::verify,
        "verify",
        "prove that answers are what a model gives",
@@ -177,6 +178,16 @@ std::vector<CommandInfo> make_commands() {
        "of the model's vocabulary through the masks, and prints wrong verdicts and what masks and compiling took. The "
        "exit code is 1 if a verdict was wrong. structured.md says more.",
        {"troupe schema check cases.jsonl", "troupe schema check --json -m qwen3-0.6b.gguf cases.jsonl"}},
+      {Command::grammar,
+       "grammar",
+       "show whether a grammar can be enforced, and what it lets through",
+       "check FILE [TEXT...]",
+       "check reads a grammar of GBNF, as --grammar-file of run and `grammar` of HTTP take it. It says where it is "
+       "wrong, "
+       "by line and column, else its shortest text, and of each TEXT whether it is one of the grammar's and at which "
+       "byte "
+       "it is not. The exit code is 1 if one is not. structured.md has the notation.",
+       {"troupe grammar check dates.gbnf", "troupe grammar check dates.gbnf \"2024-02-30\" unknown"}},
       {Command::inspect,
        "inspect",
        "show what is in a model file",

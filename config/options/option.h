@@ -41,7 +41,8 @@ enum class Command : std::uint8_t {
   backup,
   restore,
   tools,
-  schema
+  schema,
+  grammar
 };
 
 // Its place in a set of subcommands.

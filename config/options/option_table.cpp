@@ -15,7 +15,7 @@ using OptionSets =
     std::tuple<ServeOptions, RunOptions, BenchOptions, EvalOptions, TokenizeOptions, InspectOptions, StatusOptions,
                TopOptions, VersionOptions, LoadOptions, ProbeOptions, PerplexityOptions, EmbedOptions, UsageOptions,
                SessionOptions, ModelCommandOptions, KeyCommandOptions, ChatOptions, VerifyOptions, CompletionOptions,
-               BackupOptions, RestoreOptions, ToolsCommandOptions, SchemaCommandOptions>;
+               BackupOptions, RestoreOptions, ToolsCommandOptions, SchemaCommandOptions, GrammarCommandOptions>;
 
 static_assert(kMaxDraftTokens == 16);  // as the help of spec-draft-n-max says
 static_assert(kClientCommands == (sets_with<SocketOptions, OptionSets>() & ~bit(Command::serve)));
@@ -508,6 +508,11 @@ std::span<const Option> option_table() {
        "the whole answer matches this pattern, a regular expression of ECMA-262", kPerRequest, kFlagOnly},
       {&FormOptions::choice, "choice", "", kRequest, "TEXT", kAny,
        "the answer is this text; given several times, one of them", kPerRequest, kFlagOnly},
+      {&FormOptions::grammar, "grammar", "", kRequest, "GBNF", kAny,
+       "the whole answer is a text of this grammar's rule root, in llama.cpp's notation (structured.md)", kPerRequest,
+       kFlagOnly},
+      {&FormOptions::grammar_file, "grammar-file", "", kRequest, "FILE", kAny, "the same of the grammar in a file",
+       kPerRequest, kFlagOnly},
       {&DecodeOptions::decode, "decode", "", kInputOutput, "", kAny, "turn token ids into text instead"},
       {&VectorOptions::pooling, "pooling", "", kRequest, "NAME", kAny,
        "what becomes of the tokens' vectors: mean, cls (the first one) or last; none: the model's own", kPerRequest},

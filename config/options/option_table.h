@@ -364,7 +364,7 @@ struct ToolChoiceOptions : ToolFileOptions {  // run
 
 // What an answer has to be: one of these.
 struct FormOptions {  // run
-  std::string json_schema, json_schema_file, regex;
+  std::string json_schema, json_schema_file, regex, grammar, grammar_file;
   std::vector<std::string> choice;
   bool json_object = false;
 };
@@ -424,6 +424,7 @@ using BackupOptions = Configured<UsageFileOptions, SessionsDirOptions, KeysFileO
 using RestoreOptions = OptionSet<BackupOptions, ReplaceOptions, DryRunOptions>;
 using ToolsCommandOptions = Configured<ModelOptions, ToolFormatOptions, ToolFileOptions, JsonOptions>;
 using SchemaCommandOptions = Configured<ModelOptions, JsonOptions>;
+using GrammarCommandOptions = Configured<JsonOptions>;
 using EmbedOptions = Configured<SocketOptions, ModelNameOptions, TokenTextOptions, EndsOptions, VectorOptions>;
 
 }  // namespace troupe::config

@@ -73,8 +73,8 @@ constexpr Row kFlags[] = {
     {kAll, "--lora --lora-scaled --enable-lora", "this version has no adapters"},
     {kAll & ~bit(Command::run), "-j --json-schema -jf --json-schema-file",
      "a schema is a request's: troupe run -jf FILE, response_format over HTTP"},
-    {kAll, "--grammar --grammar-file",
-     "this version has no grammars; troupe run takes -j SCHEMA, --regex and --choice"},
+    {kAll & ~bit(Command::run), "--grammar --grammar-file",
+     "a grammar is a request's: troupe run --grammar-file FILE, grammar over HTTP"},
     {kAll, "--mirostat --typical --xtc-probability --dry-multiplier",
      "this version has none of mirostat, typical, XTC and DRY sampling"},
 };

@@ -1,6 +1,7 @@
 #include "engine/constraints/answer_grammar.h"
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -39,8 +40,9 @@ struct AnswerGrammar::Shared {
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const TokenTrie> trie;
   std::mutex mutex;
-  Machine machine;     // with `mutex` held
-  TokenFilter filter;  // the same
+  std::atomic<std::size_t> bytes_used{0};  // of the machine, after each mask
+  Machine machine;                         // with `mutex` held
+  TokenFilter filter;                      // the same
 };
 
 // The longest of the tokens that may follow, if the others are its beginnings and nothing else can be written.
@@ -86,11 +88,13 @@ class AnswerGrammar::Reader final : public AnswerReader {
       answer = answer.subspan(gap_.size());
     }
     const std::scoped_lock lock(shared_->mutex);
+    NextTokens next{.kind = NextTokens::Kind::failed};
     try {
-      return behind(answer, tokens_left);
+      next = behind(answer, tokens_left);
     } catch (const ConstraintLimit&) {
-      return {.kind = NextTokens::Kind::failed};
     }
+    shared_->bytes_used = shared_->machine.bytes_used();
+    return next;
   }
 
   // What was read of the answer is read again.
@@ -107,10 +111,12 @@ class AnswerGrammar::Reader final : public AnswerReader {
 
   NextTokens behind(std::span<const TokenId> answer, std::size_t tokens_left) {
     Machine& machine = shared_->machine;
-    machine.pool().limit_work(kMaxMaskWork);
     if (states_.size() > answer.size() + 1) states_.resize(answer.size() + 1);
-    while (states_.size() <= answer.size())
+    while (states_.size() <= answer.size()) {
+      machine.pool().limit_work(kMaxMaskWork);  // of each token, so that a long answer can be read from its begin
       states_.push_back(machine.after(states_.back(), shared_->tokenizer->piece(answer[states_.size() - 1])));
+    }
+    machine.pool().limit_work(kMaxMaskWork);
     const StateId state = states_.back();
     if (state == kStuck) return {.kind = NextTokens::Kind::failed};
     // What follows depends on nothing else. It is asked for twice: as what follows a token, and when that is drawn.
@@ -154,11 +160,14 @@ Result<std::shared_ptr<const AnswerGrammar>> AnswerGrammar::make(Grammar grammar
     std::shared_ptr<AnswerGrammar> made(new AnswerGrammar());
     made->shared_ = std::make_shared<Shared>(std::move(grammar), std::move(trie), std::move(tokenizer));
     made->least_tokens_ = made->shared_->filter.tokens_to_end(made->shared_->machine.begin());
+    made->shared_->bytes_used = made->shared_->machine.bytes_used();
     return std::shared_ptr<const AnswerGrammar>(std::move(made));
   } catch (const ConstraintLimit& limit) {
     return Error{ErrorCode::unsupported, limit.what()};
   }
 }
+
+std::size_t AnswerGrammar::bytes_used() const { return shared_->bytes_used; }
 
 std::unique_ptr<AnswerReader> AnswerGrammar::read(std::span<const TokenId> prompt,
                                                   const ReasoningMarkers& markers) const {

@@ -14,8 +14,10 @@
 
 namespace troupe::engine::constraints {
 
-// Expressions that are derived and states that are made for one mask, some microseconds each. More than that and the
-// answer fails, so that no grammar keeps a step from its end.
+// Expressions that are derived and states that are made for one mask, or to read one token, some microseconds each.
+// More than that and the answer fails, so that no grammar keeps a step from its end. What was made for an earlier mask
+// of the request, its other choices included, is not made again. Other requests count nowhere: each reads with a copy
+// of what was compiled, so whether a form was compiled before, and what others read with it, changes no answer.
 inline constexpr std::size_t kMaxMaskWork = 5'000;
 
 // What it forces is a part of its meaning: where all tokens that may follow are beginnings of one, and the text of that
@@ -31,6 +33,8 @@ class AnswerGrammar final : public AnswerRule {
 
   // Of the shortest text.
   std::size_t least_tokens() const { return least_tokens_; }
+  // Estimated bytes of memory, which grow while it is read with. Any thread, waits for none.
+  std::size_t bytes_used() const;
   std::unique_ptr<AnswerReader> read(std::span<const TokenId> prompt, const ReasoningMarkers& markers) const override;
 
  private:

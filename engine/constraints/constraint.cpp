@@ -8,6 +8,7 @@
 #include "config/utf8.h"
 #include "engine/chat/values/json.h"
 #include "engine/constraints/expressions/pattern.h"
+#include "engine/constraints/gbnf/gbnf_grammar.h"
 #include "engine/constraints/schema/json_schema.h"
 
 namespace troupe::engine::constraints {
@@ -56,6 +57,8 @@ Result<Grammar> made_grammar(const Constraint& constraint) {
       const RegexId any = grammar.pool().either(std::move(texts));
       return grammar_of_texts(std::move(grammar), any);
     }
+    case Constraint::Kind::grammar:
+      return grammar_of_gbnf(constraint.text);
   }
   return Error{ErrorCode::unsupported, "a form that is not known"};
 }

@@ -22,6 +22,7 @@ struct Constraint {
     json_schema,  // `text`: a JSON Schema
     regex,        // `text`: a pattern that the whole answer matches
     choice,       // one of `choices`
+    grammar,      // `text`: a grammar of GBNF
   };
   Kind kind = Kind::json_object;
   std::string text{};
@@ -31,7 +32,8 @@ struct Constraint {
 };
 
 // As receipts name them, by kind.
-inline constexpr std::array<std::string_view, 4> kConstraintKinds = {"json_object", "json_schema", "regex", "choice"};
+inline constexpr std::array<std::string_view, 5> kConstraintKinds = {"json_object", "json_schema", "regex", "choice",
+                                                                     "grammar"};
 
 // The grammar of a constraint. Errors: invalid_argument (what is asked for is none), unsupported (it cannot be
 // enforced: says what, and where). Bounded: kMaxMakingWork, kMaxGrammarNodes.

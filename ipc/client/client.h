@@ -112,12 +112,12 @@ struct Speculation {
   std::optional<float> p_min{};          ///< a draft model's draft ends before a token of lower probability
 };
 
-enum class FormKind : std::uint8_t { json_object, json_schema, regex, choice };
+enum class FormKind : std::uint8_t { json_object, json_schema, regex, choice, grammar };
 
 /// What an answer has to be, as receipts have it (docs/structured.md).
 struct Form {
   FormKind kind = FormKind::json_object;
-  std::string text{};                  ///< the schema or the pattern
+  std::string text{};                  ///< the schema, the pattern or the grammar
   std::vector<std::string> choices{};  ///< of FormKind::choice
   bool compact_json = false;           ///< as Request::compact_json
 };
@@ -157,10 +157,12 @@ struct Request {
   /// control tokens written in it become their ids. Empty: none.
   std::string begins_with{};
   /// What the answer has to be, at most one of these (docs/structured.md): JSON that meets a JSON Schema, text that a
-  /// pattern of ECMA-262 matches as a whole, one of some texts, or any JSON object. Not beside tools.
+  /// pattern of ECMA-262 matches as a whole, one of some texts, text of a grammar of GBNF, or any JSON object. Not
+  /// beside tools.
   std::string json_schema{};
   std::string regex{};                             ///< see json_schema
   std::vector<std::string> choices{};              ///< see json_schema
+  std::string grammar{};                           ///< see json_schema
   bool json_object = false;                        ///< see json_schema
   bool compact_json = false;                       ///< of json_schema and json_object: without spaces between the parts
   std::optional<Form> form{};                      ///< the same as a receipt has it; none of the others beside it

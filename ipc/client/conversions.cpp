@@ -206,6 +206,7 @@ Status check_text(const Request& request) {
   if (!is_utf8(request.begins_with)) return not_utf8("begins_with");
   if (!is_utf8(request.json_schema)) return not_utf8("json_schema");
   if (!is_utf8(request.regex)) return not_utf8("regex");
+  if (!is_utf8(request.grammar)) return not_utf8("grammar");
   for (const std::string& choice : request.choices)
     if (!is_utf8(choice)) return not_utf8("a choice");
   if (request.form) {
@@ -288,6 +289,7 @@ v1::ClientFrame to_frame(std::uint64_t stream, const Request& request) {
   out.set_begins_with(request.begins_with);
   out.set_json_schema(request.json_schema);
   out.set_regex(request.regex);
+  out.set_grammar(request.grammar);
   for (const std::string& choice : request.choices) out.add_choices(choice);
   out.set_json_object(request.json_object);
   out.set_compact_json(request.compact_json);

@@ -116,6 +116,7 @@ void add_model(const actors::ModelReport& report, bool for_owner, v1::Status& ou
   add_memory(use, "snapshots", report.memory.snapshots);
   add_memory(use, "step_buffers", report.memory.step_buffers);
   add_memory(use, "vocabulary", report.memory.vocabulary);
+  add_memory(use, "forms", report.memory.forms);
 }
 
 // For a guest: the number of its own live requests by state.

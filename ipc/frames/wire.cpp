@@ -373,18 +373,20 @@ NamedForm form_of(v1::Generate& generate) {
   if (!generate.regex().empty()) return {{.kind = regex, .text = std::move(*generate.mutable_regex())}, "regex"};
   if (generate.choices_size() > 0)
     return {{.kind = choice, .choices = {generate.choices().begin(), generate.choices().end()}}, "choices"};
+  if (!generate.grammar().empty())
+    return {{.kind = grammar, .text = std::move(*generate.mutable_grammar())}, "grammar"};
   return {{.kind = json_object, .spaces = spaces}, "json_object"};
 }
 
 // The form that it asks of its answer.
 std::optional<Refusal> add_form(v1::Generate& generate, actors::Request& request) {
   const int num_forms = !generate.json_schema().empty() + !generate.regex().empty() + (generate.choices_size() > 0) +
-                        generate.json_object() + generate.has_form();
+                        generate.json_object() + !generate.grammar().empty() + generate.has_form();
   if (num_forms == 0) return std::nullopt;
   if (num_forms > 1)
-    return scheduler::invalid(
-        "json_schema",
-        "json_schema, regex, choices, json_object and form each say what form the answer has; send one of them");
+    return scheduler::invalid("json_schema",
+                              "json_schema, regex, choices, grammar, json_object and form each say what form the "
+                              "answer has; send one of them");
   std::optional<NamedForm> form = generate.has_form() ? form_of(*generate.mutable_form()) : form_of(generate);
   if (!form)
     return scheduler::invalid("form.kind", fmt::format("{} is no kind of a form that this server knows",

@@ -1,4 +1,5 @@
-// Texts that wait for a thread to encode or decode them, and conversations that wait to be rendered.
+// Texts that wait for a thread to encode or decode them, conversations that wait to be rendered, and forms of answers
+// that wait to be compiled.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +25,8 @@ inline constexpr std::uint64_t kMaxSmallTextNs = 10'000'000;
 // and never for a large one, not even of its own user. On the other threads large texts go before small ones, so
 // neither kind starves the other.
 //
-// What a rendering takes is not known by its bytes: it counts as large until its user's last one has been quick.
+// What a rendering takes is not known by its bytes, nor what it takes to compile the form of an answer, which counts as
+// one: both are large until their user's last one has been quick.
 //
 // Not thread-safe.
 template <class T>

@@ -45,7 +45,7 @@ TEST_CASE("the subcommands whose options include a group have its rows") {
   CHECK(commands_of("json") ==
         (bit(Command::run) | bit(Command::status) | bit(Command::version) | bit(Command::inspect) | bit(Command::eval) |
          bit(Command::usage) | bit(Command::session) | bit(Command::model) | bit(Command::key) | bit(Command::tools) |
-         bit(Command::schema)));
+         bit(Command::schema) | bit(Command::grammar)));
   CHECK(commands_of("decode") == bit(Command::tokenize));
   std::uint32_t all = 0;
   for (const CommandInfo& command : commands()) all |= bit(command.command);

@@ -530,6 +530,27 @@ def schema_corpus():
         write("schema", name, schema.encode() + b"\0" + bytes(range(7, 250, 9)) + b'"a":1,[{}]')
 
 
+def gbnf_corpus():
+    """A grammar, a zero byte, and bytes that choose a text of it."""
+    for name, grammar in (
+        ("list", '# a list\nroot ::= item ("," ws item){0,4}\nitem ::= [a-z_]+ | "\\"" [^"\\\\\\x00-\\x1F]* "\\""\nws ::= [ \\t]?'),
+        ("lines", 'root ::= (\r\n  "a" |\n\n  # remark\n  b\n)+\nb ::= "b"\n  | "\\u00e9\\U0001F600" . [^\u3041-\u309f\\]-]'),
+        ("left", 'root ::= sum\nsum ::= sum "+" product | product\nproduct ::= product "*" atom | atom\n'
+                 'atom ::= [0-9]{1,3} | "(" sum ")"'),
+        ("mutual", 'root ::= a\na ::= b "x" | "1"\nb ::= a "y" | "(" a ")"'),
+        ("linear", 'root ::= digits ("." digits)? ws\ndigits ::= [0-9] digits | [0-9]\nws ::= ws " " |'),
+        ("nested", 'root ::= ((("(" root? ")"){2}){1,3} | "")*'),
+        ("empty", 'root ::= a* b\na ::= | b a\nb ::= "x"? "y"'),
+        ("hidden", 'root ::= "x"? root "y" | "z"'),
+        ("no_text", 'root ::= "a" b\nb ::= "b" root'),
+        ("doubled", "root ::= a a\na ::= b b\nb ::= c c\nc ::= d d\nd ::= e e\ne ::= f f\nf ::= g g\ng ::= h h\nh ::= i i\n"
+                    'i ::= j j\nj ::= k k\nk ::= l l\nl ::= "x"? root?'),
+        ("lark", 'start: item+\nitem: "a".."z"'),
+        ("tokens", "root ::= <think> .* !<[7]>"),
+    ):
+        write("gbnf", name, grammar.encode() + b"\0" + bytes(range(7, 250, 9)) + b'"a",1+(2*x)')
+
+
 def pattern_corpus():
     # The first byte is whether a text must match from its begin to its end.
     conditions = r"^(?!\s*$)(?=.*\d)((?!foo).)*$|\bx(a$|,|^b)+\B"
@@ -555,6 +576,7 @@ def pattern_corpus():
 
 if __name__ == "__main__":
     api_corpus()
+    gbnf_corpus()
     pattern_corpus()
     schema_corpus()
     tool_calls_corpus()

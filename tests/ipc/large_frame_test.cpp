@@ -36,11 +36,11 @@ TEST_CASE("a large frame is refused, or found damaged, as a small one is") {
   RawClient client(server.path());
   client.hello();
   v1::ClientFrame frame = generate_frame(7, kLarge);
-  frame.mutable_generate()->set_grammar("root ::= x");
+  frame.mutable_generate()->set_adapter("x");
   REQUIRE(client.send(frame));
   v1::Refused refused = client.expect().refused();
   REQUIRE(refused.stream() == 7);
-  REQUIRE(refused.field() == "grammar");
+  REQUIRE(refused.field() == "adapter");
   frame = generate_frame(8);
   for (std::size_t i = 0; i < kMaxInlineFrameBytes; ++i) frame.mutable_generate()->add_stop();
   REQUIRE(client.send(frame));

@@ -54,6 +54,7 @@ const std::map<std::string, Floors> kFloors = {
        "chat/values",
        "constraints/expressions",
        "constraints/grammar",
+       "constraints/gbnf",
        "constraints/schema",
        "constraints",
        "chat/syntax",

@@ -48,6 +48,8 @@ class Options(TypedDict, total=False):
     """... a pattern of ECMA-262 that the whole answer matches, ..."""
     choices: Sequence[str]
     """... texts one of which the answer is, ..."""
+    grammar: str
+    """... a grammar of GBNF whose rule root the answer is, ..."""
     json_object: bool
     """... any JSON object. docs/structured.md says more."""
     compact_json: bool

@@ -178,6 +178,24 @@ RegexPool::RegexPool() : impl_(std::make_unique<Impl>()) {
 
 RegexPool::~RegexPool() = default;
 
+std::unique_ptr<RegexPool> RegexPool::copy() const {
+  auto made = std::make_unique<RegexPool>();
+  Impl& impl = *made->impl_;
+  impl.expressions = impl_->expressions;
+  for (Expression& each : impl.expressions) {
+    each.division = each.classes = nullptr;  // they point into what the other pool keeps
+    each.raw_targets = {};
+    each.targets = {};
+  }
+  impl.operands = impl_->operands;
+  impl.sets = impl_->sets;
+  impl.tables = impl_->tables;
+  impl.ids = impl_->ids;
+  impl.table_bytes = impl_->table_bytes;
+  made->states_.resize(impl.expressions.size());
+  return made;
+}
+
 namespace {
 
 // Finds or adds an expression that `matches` recognises among those with its hash.

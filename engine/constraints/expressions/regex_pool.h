@@ -31,7 +31,7 @@ inline constexpr std::uint32_t kUnbounded = UINT32_MAX;
 inline constexpr std::size_t kMaxExpressions = 1'000'000;
 // Expressions that are derived, a few microseconds each, while a grammar is made.
 inline constexpr std::size_t kMaxMakingWork = 40'000;
-// And while a machine reads.
+// And while a machine reads, where nothing else is said (limit_work()), as answers do for each of their masks.
 inline constexpr std::size_t kMaxReadingWork = 400'000;
 
 // Thrown by whatever makes expressions when a pool is full, and by what compiles a grammar when another limit is
@@ -55,6 +55,9 @@ class RegexPool {
   ~RegexPool();
   RegexPool(const RegexPool&) = delete;
   RegexPool& operator=(const RegexPool&) = delete;
+  // The same expressions under the same ids, and what is known of their shortest texts; no derivatives, and all of
+  // kMaxMakingWork. Another thread may copy the same pool at once. O(size())
+  [[nodiscard]] std::unique_ptr<RegexPool> copy() const;
 
   [[nodiscard]] RegexId bytes(const ByteSet& set);  // one byte of the set
   [[nodiscard]] RegexId literal(std::string_view text);

@@ -19,6 +19,21 @@ std::uint32_t length_sum(std::uint64_t first, std::uint64_t second, std::uint64_
 
 }  // namespace
 
+Grammar Grammar::copy() const {
+  Grammar made;
+  made.pool_ = pool_->copy();
+  made.nodes_ = nodes_;
+  made.begins_ = begins_;
+  made.num_edges_ = num_edges_;
+  made.root_ = root_;
+  return made;
+}
+
+std::size_t Grammar::bytes_used() const {
+  return nodes_.size() * sizeof(Node) + num_edges_ * sizeof(Edge) + begins_.size() * sizeof(NodeId) +
+         pool_->bytes_used();
+}
+
 void Grammar::count_one() {
   if (nodes_.size() + num_edges_ >= kMaxGrammarNodes)
     throw ConstraintLimit("it becomes a grammar of more than " + std::to_string(kMaxGrammarNodes) +

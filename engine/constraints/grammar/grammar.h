@@ -34,6 +34,8 @@ class Grammar {
   };
 
   Grammar() : pool_(std::make_unique<RegexPool>()) {}
+  // The same rules and expressions (RegexPool::copy()), of a finished grammar.
+  [[nodiscard]] Grammar copy() const;
 
   RegexPool& pool() { return *pool_; }
 
@@ -46,15 +48,21 @@ class Grammar {
   void add_nothing(NodeId from, NodeId target);
   void set_end(NodeId node) { nodes_[node].is_end = true; }
 
+  // A rule begins at another node, one that was added after its own.
+  void set_begin(RuleId rule, NodeId begin) { begins_[rule] = begin; }
+
   // Ends building: drops edges from which no text leads to an end, as recursion without an end. Whether `root` has a
-  // text at all. O(edges log edges), and searches of expressions.
+  // text at all. May be called again after more was built. O(edges log edges), and searches of expressions.
   [[nodiscard]] bool finish(RuleId root);
 
   // After finish().
   RuleId root() const { return root_; }
   const Node& node(NodeId id) const { return nodes_[id]; }
+  std::size_t num_rules() const { return begins_.size(); }
   std::size_t num_nodes() const { return nodes_.size(); }
   std::size_t num_edges() const { return num_edges_; }
+  // Estimated bytes of memory, those of its expressions included. O(1)
+  std::size_t bytes_used() const;
 
  private:
   void add_edge(NodeId from, Edge edge);

@@ -200,10 +200,8 @@ std::string Machine::shortest_text(StateId state, std::size_t most) {
 }
 
 std::size_t Machine::bytes_used() const {
-  return grammar_.num_nodes() * sizeof(Grammar::Node) + grammar_.num_edges() * sizeof(Grammar::Edge) +
-         const_cast<Machine*>(this)->pool().bytes_used() + frames_.size() * (sizeof(Frame) + 40) +
-         places_.size() * sizeof(Place) + states_.size() * (sizeof(State) + 48) + target_bytes_ +
-         divisions_.size() * 320;
+  return grammar_.bytes_used() + frames_.size() * (sizeof(Frame) + 40) + places_.size() * sizeof(Place) +
+         states_.size() * (sizeof(State) + 48) + target_bytes_ + divisions_.size() * 320;
 }
 
 }  // namespace troupe::engine::constraints

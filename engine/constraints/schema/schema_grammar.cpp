@@ -269,7 +269,7 @@ void SchemaGrammar::build_unique(const Conjunction& all, std::uint32_t min, std:
 }
 
 // The written names, quotes included, that a propertyNames schema allows.
-RegexId SchemaGrammar::names_allowed(SchemaId names, const Conjunction& all) {
+RegexId SchemaGrammar::names_allowed(SchemaId names) {
   std::vector<RegexId> texts;
   for (const Conjunction& each :
        expansion_.of(SchemaExpansion::key_of({names, document_.of_types(json_type::string)}))) {
@@ -278,7 +278,6 @@ RegexId SchemaGrammar::names_allowed(SchemaId names, const Conjunction& all) {
     else if ((each.types & json_type::string) != 0)
       texts.push_back(string(each));
   }
-  (void)all;
   return pool().either(std::move(texts));
 }
 
@@ -293,7 +292,7 @@ std::vector<SchemaGrammar::OtherMembers> SchemaGrammar::other_members(const Conj
       for (const auto& [text, schema] : *own->object())
         if (std::ranges::find(patterns, text) == patterns.end()) patterns.push_back(text);
     if (const Json* const allowed = node.json->find("propertyNames"))
-      always.push_back(names_allowed(document_.child(leaf, *allowed, "propertyNames"), all));
+      always.push_back(names_allowed(document_.child(leaf, *allowed, "propertyNames")));
   }
   if (patterns.size() > kMaxNamePatterns)
     throw SchemaRefused(

@@ -43,7 +43,7 @@ class SchemaGrammar {
   void build_values(const Conjunction& all, std::vector<RegexId>& texts);
   RegexId number(const Conjunction& all);
   RegexId string(const Conjunction& all);
-  RegexId names_allowed(SchemaId names, const Conjunction& all);
+  RegexId names_allowed(SchemaId names);
   void build_array(const Conjunction& all, NodeId begin, NodeId end);
   void build_unique(const Conjunction& all, std::uint32_t min, std::uint32_t max, NodeId open, NodeId end);
   void build_object(const Conjunction& all, const std::vector<std::string>& order, NodeId begin, NodeId end);

@@ -37,7 +37,7 @@ constexpr std::string_view kTemplateKnows = "reaches the chat template; those th
 constexpr std::string_view kReturned = "returned with the answer";
 constexpr std::string_view kEnforced = "a JSON Schema; enforced, or refused by the keyword that cannot be";
 constexpr std::string_view kAlwaysStrict = "a schema is always enforced";
-constexpr std::string_view kOtherForms = "vLLM's structured_outputs take patterns and choices";
+constexpr std::string_view kOtherForms = "vLLM's structured_outputs take patterns, choices and grammars";
 
 // Grouped by what the fields are about. A row that comes first is found first.
 constexpr auto kOwnFields = std::to_array<Field>({

@@ -15,7 +15,7 @@ inline constexpr EndpointSet kChat = set_of(Endpoint::chat_completions), kText =
                              kAnswers = kChat | kText | set_of(Endpoint::responses) | set_of(Endpoint::messages),
                              kAll = kAnswers | set_of(Endpoint::embeddings);
 
-inline constexpr std::string_view kNoGrammars = "grammars are not served; JSON Schemas, patterns and choices are";
+inline constexpr std::string_view kGrammar = "a grammar of GBNF, whose root is the whole answer";
 inline constexpr std::string_view kNoSuchFilter = "this filter is not served";
 inline constexpr std::string_view kNoSuchPenalty = "this penalty is not served";
 inline constexpr std::string_view kOneDraw = "every token is drawn once; ask for several answers with n";
@@ -76,8 +76,8 @@ inline constexpr auto kOtherFields = [] {
       {kAnswers, "guided_json", kString | kObject | kBoolean, honoured, "", "a JSON Schema, or the text of one"},
       {kAnswers, "guided_regex", kString, honoured, "", "a pattern of ECMA-262 that the whole answer matches"},
       {kAnswers, "guided_choice", kArray, honoured, "", "texts one of which is the answer, up to 4096"},
-      {kAnswers, "guided_grammar", kAny, refused, "", kNoGrammars},
-      {kAnswers, "structured_outputs", kObject, honoured, "", "one of json, regex, choice and json_object"},
+      {kAnswers, "guided_grammar", kString, honoured, "", kGrammar},
+      {kAnswers, "structured_outputs", kObject, honoured, "", "one of json, regex, choice, grammar and json_object"},
       {kAnswers, "structured_outputs.json", kString | kObject | kBoolean, honoured, "",
        "a JSON Schema, or the text of one"},
       {kAnswers, "structured_outputs.regex", kString, honoured, "",
@@ -85,15 +85,16 @@ inline constexpr auto kOtherFields = [] {
       {kAnswers, "structured_outputs.choice", kArray, honoured, "", "texts one of which is the answer, up to 4096"},
       {kAnswers, "structured_outputs.json_object", kBoolean, honoured, "", "any JSON object"},
       {kAnswers, "structured_outputs.disable_any_whitespace", kBoolean, honoured, "", "JSON without spaces"},
-      {kAnswers, "structured_outputs.grammar", kAny, refused, "", kNoGrammars},
-      {kAnswers, "structured_outputs.structural_tag", kAny, refused, "", kNoGrammars},
+      {kAnswers, "structured_outputs.grammar", kString, honoured, "", kGrammar},
+      {kAnswers, "structured_outputs.structural_tag", kAny, refused, "",
+       "structural tags are not served; a grammar says the same"},
       {kAnswers, "structured_outputs.disable_fallback", kAny, ignored, "", "there is none"},
       {kAnswers, "structured_outputs.disable_additional_properties", kBoolean, only, "false", "say it in the schema"},
-      {kAnswers, "grammar", kString, only, R"("")", kNoGrammars},
+      {kAnswers, "grammar", kString, honoured, "", "llama.cpp's name of a grammar of GBNF"},
       {kAnswers, "json_schema", kObject, honoured, "", "llama.cpp's name of a JSON Schema"},
       {kAnswers, "regex", kString, honoured, "", "SGLang's name of a pattern"},
-      {kAnswers, "ebnf", kAny, refused, "", kNoGrammars},
-      {kAnswers, "format", kString | kObject, only, R"("")", kNoGrammars},
+      {kAnswers, "ebnf", kString, honoured, "", "SGLang's name of a grammar"},
+      {kAnswers, "format", kString | kObject, only, R"("")", "it is of Ollama's own API; response_format says it here"},
 
       // What would change the prompt, or where the answer ends.
       {kAnswers, "truncate_prompt_tokens", kAny, refused, "", "a prompt that is too long is refused, not shortened"},

@@ -1,5 +1,5 @@
 // The form of an answer: OpenAI's response_format and text.format, Anthropic's output_format, vLLM's guided_... and
-// structured_outputs, llama.cpp's json_schema.
+// structured_outputs, llama.cpp's json_schema and grammar, SGLang's regex and ebnf.
 #include <fmt/format.h>
 
 #include <memory>
@@ -51,11 +51,13 @@ class FormReader {
          fields.path(name));
   }
 
-  void read_pattern(FieldReader& fields, std::string_view name) {
-    if (!fields.has(name)) return;
-    Constraint form{.kind = Kind::regex};
-    fields.read_short(name, form.text, engine::constraints::kMaxConstraintBytes);
-    take(std::move(form), fields.path(name));
+  void read_pattern(FieldReader& fields, std::string_view name) { read_text(fields, name, Kind::regex); }
+
+  // An empty one is none, as for llama.cpp.
+  void read_grammar(FieldReader& fields, std::string_view name) {
+    const JsonValue* const value = fields.find(name);
+    const std::string* const text = value == nullptr ? nullptr : value->as<std::string>();
+    if (text == nullptr || !text->empty()) read_text(fields, name, Kind::grammar);
   }
 
   void read_choice(FieldReader& fields, std::string_view name) {
@@ -73,6 +75,13 @@ class FormReader {
   }
 
  private:
+  void read_text(FieldReader& fields, std::string_view name, Kind kind) {
+    if (!fields.has(name)) return;
+    Constraint form{.kind = kind};
+    fields.read_short(name, form.text, engine::constraints::kMaxConstraintBytes);
+    take(std::move(form), fields.path(name));
+  }
+
   void take(Constraint form, const std::string& place) {
     if (at_.refusal) return;
     if (!place_.empty())
@@ -108,6 +117,7 @@ void parse_form(Parsing& at) {
   reader.read_pattern(at.fields, "guided_regex");
   reader.read_pattern(at.fields, "regex");
   reader.read_choice(at.fields, "guided_choice");
+  for (const std::string_view name : {"grammar", "guided_grammar", "ebnf"}) reader.read_grammar(at.fields, name);
   JsonValue* const outputs = at.fields.find("structured_outputs");
   if (outputs == nullptr || at.refusal) return;
   FieldReader fields(*outputs->as<JsonObject>(), at.refusal, "structured_outputs.");
@@ -116,6 +126,7 @@ void parse_form(Parsing& at) {
   reader.read_schema(fields, "json", !compact);
   reader.read_pattern(fields, "regex");
   reader.read_choice(fields, "choice");
+  reader.read_grammar(fields, "grammar");
   reader.read_json_object(fields, "json_object", !compact);
 }
 

@@ -208,6 +208,24 @@ TEST_CASE("text threads: renderings for one model are dropped, running ones too,
   CHECK_FALSE(later.end());
 }
 
+TEST_CASE("text threads: a form that is compiled is large until one of its user's has been quick") {
+  TextThreads threads({.max_large = 1});
+  Job first, second, other;
+  TextJob form = first.make_blocking(kAnn, 5);
+  form.compiles = true;
+  REQUIRE_FALSE(threads.post(std::move(form)));
+  first.wait_began();
+  form = second.make(kAnn, 5);
+  form.compiles = true;
+  REQUIRE_FALSE(threads.post(std::move(form)));
+  REQUIRE_FALSE(threads.post(other.make(kBen, 5)));
+  CHECK_FALSE(other.end());
+  CHECK(second.num_parts == 0);
+  first.go();
+  CHECK_FALSE(first.end());
+  CHECK_FALSE(second.end());
+}
+
 TEST_CASE("text threads: what other limits bound is taken beside as many texts as there may be") {
   TextThreads threads({.max_large = 1, .max_texts = 4});
   Job running, counted, refused;

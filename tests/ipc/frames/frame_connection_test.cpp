@@ -1,9 +1,13 @@
 // One connection's streams, seen from the client's side of a real socket.
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <random>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "actors/requests/answer_form.h"
 #include "ipc/frames/wire.h"
 #include "tests/ipc/fixture.h"
 
@@ -300,6 +304,41 @@ actors::End end_of_choice(std::uint32_t choice, Outcome outcome) {
   actors::End end = end_of(outcome);
   end.choice = choice;
   return end;
+}
+
+TEST_CASE("the form of an answer is one of five fields") {
+  using engine::constraints::Constraint;
+  using Kind = Constraint::Kind;
+  FakeServer server;
+  RawClient client(server.path());
+  client.hello();
+  const std::vector<std::pair<std::function<void(v1::Generate&)>, Constraint>> forms = {
+      {[](v1::Generate& generate) { generate.set_json_schema("{}"); },
+       {.kind = Kind::json_schema, .text = "{}", .spaces = true}},
+      {[](v1::Generate& generate) { generate.set_regex("a+"); }, {.kind = Kind::regex, .text = "a+"}},
+      {[](v1::Generate& generate) { generate.add_choices("a"); }, {.kind = Kind::choice, .choices = {"a"}}},
+      {[](v1::Generate& generate) { generate.set_grammar("root ::= ."); },
+       {.kind = Kind::grammar, .text = "root ::= ."}},
+      {[](v1::Generate& generate) { generate.set_json_object(true), generate.set_compact_json(true); },
+       {.kind = Kind::json_object}},
+  };
+  std::uint64_t stream = 1;
+  for (const auto& [set, expected] : forms) {
+    v1::ClientFrame frame = generate_frame(stream);
+    set(*frame.mutable_generate());
+    REQUIRE(client.send(frame));
+    const auto submitted = server.gateway.wait_submitted(stream - 1);
+    REQUIRE(submitted.request.form);
+    CHECK(submitted.request.form->constraint() == expected);
+    ++stream;
+  }
+  v1::ClientFrame frame = generate_frame(stream);
+  frame.mutable_generate()->set_grammar("root ::= .");
+  frame.mutable_generate()->set_regex("a");
+  REQUIRE(client.send(frame));
+  const v1::Refused refused = client.expect().refused();
+  CHECK(refused.message().find("grammar") != std::string::npos);
+  CHECK(refused.code() == v1::OUTCOME_INVALID_ARGUMENT);
 }
 
 TEST_CASE("the choices of a request have tokens and ends of their own, and the stream ends with the last") {

@@ -57,7 +57,7 @@ TEST_CASE("a Status has a row for each model; a guest's has no folder, and none 
   REQUIRE(owner.models_size() == 2);
   CHECK(owner.models(0).requests_running() == 7);
   CHECK(owner.models(0).prompt_tokens() == 7);
-  REQUIRE(owner.models(0).memory_size() == 5);
+  REQUIRE(owner.models(0).memory_size() == 6);
   CHECK(owner.models(0).memory(3).kind() == "step_buffers");
   CHECK(owner.models(0).memory(3).bytes() == 7);
   CHECK(owner.health().models(1).problem() == "/a/b.gguf: no");

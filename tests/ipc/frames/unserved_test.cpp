@@ -95,7 +95,7 @@ TEST_CASE("every field and every request that the schema marks as not served is 
     REQUIRE_FALSE(refused.closing());
   }
   // The walk over the schema finds the fields that are known to be marked.
-  for (const char* known : {"grammar", "echo", "sampling.typical_p", "sampling.xtc_probability",
+  for (const char* known : {"adapter", "echo", "sampling.typical_p", "sampling.xtc_probability",
                             "sampling.xtc_threshold", "sampling.dry_multiplier", "sampling.mirostat"}) {
     INFO(known);
     REQUIRE(std::find(names.begin(), names.end(), known) != names.end());
@@ -125,11 +125,11 @@ TEST_CASE("a refused request with an open stream's number does not end that stre
   REQUIRE(client.send(generate_frame(1)));
   const auto open = server.gateway.wait_submitted(0);
   v1::ClientFrame frame = generate_frame(1);
-  frame.mutable_generate()->set_grammar("root ::= x");
+  frame.mutable_generate()->set_adapter("x");
   REQUIRE(client.send(frame));
   const v1::Refused refused = client.expect().refused();
   REQUIRE(refused.stream() == 0);
-  REQUIRE(refused.field() == "grammar");
+  REQUIRE(refused.field() == "adapter");
   open.sink->end(end_of(scheduler::Outcome::eos));
   REQUIRE(client.expect().done().stream() == 1);
 }

@@ -50,7 +50,10 @@ TEST_CASE("each API's field for the form of an answer is read") {
     CHECK(form_of(Endpoint::chat_completions, chat(field)) == Constraint{.kind = Kind::regex, .text = "a+"});
   for (const char* const field : {R"("guided_choice":["a","b"])", R"("structured_outputs":{"choice":["a","b"]})"})
     CHECK(form_of(Endpoint::chat_completions, chat(field)) == Constraint{.kind = Kind::choice, .choices = {"a", "b"}});
-  for (const char* const field : {R"("response_format":{"type":"text"})", R"("json_schema":{})",
+  for (const char* const field : {R"("grammar":"root ::= .")", R"("guided_grammar":"root ::= .")",
+                                  R"("ebnf":"root ::= .")", R"("structured_outputs":{"grammar":"root ::= ."})"})
+    CHECK(form_of(Endpoint::chat_completions, chat(field)) == Constraint{.kind = Kind::grammar, .text = "root ::= ."});
+  for (const char* const field : {R"("response_format":{"type":"text"})", R"("json_schema":{})", R"("grammar":"")",
                                   R"("response_format":null)", R"("structured_outputs":{"json_object":false})"})
     CHECK_FALSE(form_of(Endpoint::chat_completions, chat(field)));
 }
@@ -60,8 +63,9 @@ TEST_CASE("wrong forms are refused by the field that has them") {
   CHECK(refusal(R"("response_format":{"type":"json_schema"})").param == "response_format");
   CHECK(refusal(R"("response_format":{"type":"xml"})").param == "response_format.type");
   CHECK(refusal(R"("guided_choice":[])").param == "guided_choice");
-  CHECK(refusal(R"("guided_grammar":"root ::= x")").param == "guided_grammar");
-  CHECK(refusal(R"("grammar":"root ::= x")").param == "grammar");
+  CHECK(refusal(R"("guided_grammar":1)").param == "guided_grammar");
+  CHECK(refusal(R"("grammar":"root ::= \"x\"","regex":"a")").param == "grammar");
+  CHECK(refusal(R"("structured_outputs":{"structural_tag":"x"})").param == "structured_outputs.structural_tag");
   const ApiError twice = refusal(R"("response_format":{"type":"json_object"},"guided_regex":"a")");
   CHECK(twice.param == "guided_regex");
   CHECK(twice.message.find("response_format") != std::string::npos);
@@ -70,7 +74,6 @@ TEST_CASE("wrong forms are refused by the field that has them") {
   CHECK(beside.param == "response_format");
   CHECK(beside.message.find("tool_choice to none") != std::string::npos);
   CHECK(refusal(R"("response_format":{"type":"json_object"},"ignore_eos":true)").param == "ignore_eos");
-  CHECK(refusal(R"("response_format":{"type":"json_object"},"troupe":{"receipt":"full"})").param == "troupe.receipt");
   CHECK(refusal("\"guided_regex\":\"" + std::string(engine::constraints::kMaxConstraintBytes + 1, 'a') + "\"").param ==
         "guided_regex");
 }

@@ -263,7 +263,7 @@ TEST_CASE("what only tunes another server is passed over and named, what would c
                       R"("tfs_z":1,"num_gpu":null,"skip_special_tokens":true,"cache_prompt":true)"));
   CHECK(call.ignored == std::vector<std::string_view>{"num_ctx", "mirostat_tau", "keep_alive", "cache_prompt"});
   for (const char* wrong : {R"("mirostat":1)", R"("typical_p":0.9)", R"("tfs_z":0.5)", R"("skip_special_tokens":false)",
-                            R"("guided_grammar":"root ::= x")", R"("xtc_probability":0.1)", R"("top_n_sigma":1)"}) {
+                            R"("top_a":0.5)", R"("xtc_probability":0.1)", R"("top_n_sigma":1)"}) {
     const ApiError error = refused(Endpoint::chat_completions, chat_with(wrong));
     CHECK(error.status == 400);
     CHECK(std::string(wrong).starts_with("\"" + error.param + "\""));
