@@ -36,11 +36,12 @@ struct AnswerGrammar::Shared {
       : tokenizer(std::move(texts)), trie(std::move(vocabulary)), machine(std::move(grammar)), filter(machine, trie) {}
 
   std::optional<TokenId> forced_token(StateId state, const TokenMask& mask);
+  void count_bytes() { bytes_used = machine.bytes_used() + filter.bytes_used(); }
 
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const TokenTrie> trie;
   std::mutex mutex;
-  std::atomic<std::size_t> bytes_used{0};  // of the machine, after each mask
+  std::atomic<std::size_t> bytes_used{0};  // of machine and filter, after each mask
   Machine machine;                         // with `mutex` held
   TokenFilter filter;                      // the same
 };
@@ -93,7 +94,7 @@ class AnswerGrammar::Reader final : public AnswerReader {
       next = behind(answer, tokens_left);
     } catch (const ConstraintLimit&) {
     }
-    shared_->bytes_used = shared_->machine.bytes_used();
+    shared_->count_bytes();
     return next;
   }
 
@@ -160,7 +161,7 @@ Result<std::shared_ptr<const AnswerGrammar>> AnswerGrammar::make(Grammar grammar
     std::shared_ptr<AnswerGrammar> made(new AnswerGrammar());
     made->shared_ = std::make_shared<Shared>(std::move(grammar), std::move(trie), std::move(tokenizer));
     made->least_tokens_ = made->shared_->filter.tokens_to_end(made->shared_->machine.begin());
-    made->shared_->bytes_used = made->shared_->machine.bytes_used();
+    made->shared_->count_bytes();
     return std::shared_ptr<const AnswerGrammar>(std::move(made));
   } catch (const ConstraintLimit& limit) {
     return Error{ErrorCode::unsupported, limit.what()};

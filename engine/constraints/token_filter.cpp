@@ -152,4 +152,10 @@ std::size_t TokenFilter::tokens_to_end(StateId state) {
   return count;
 }
 
+std::size_t TokenFilter::bytes_used() const {
+  std::size_t bytes = to_end_.capacity() * sizeof(std::uint32_t) + path_.capacity() * sizeof(StateId);
+  for (const Kept& kept : kept_) bytes += kept.mask.words().size_bytes();
+  return bytes;
+}
+
 }  // namespace troupe::engine::constraints

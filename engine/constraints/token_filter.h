@@ -30,6 +30,8 @@ class TokenFilter {
 
   // Tokens that the shortest end takes, written with the longest tokens that fit. O(tokens that are not known yet)
   [[nodiscard]] std::size_t tokens_to_end(StateId state);
+  // Of memory, beside the trie and the machine.
+  [[nodiscard]] std::size_t bytes_used() const;
 
  private:
   // A mask that no limit of tokens has made smaller, and does not as long as more tokens than `bound` are left.
