@@ -102,8 +102,9 @@ class ModelFile {
 [[nodiscard]] std::uint64_t num_layers_of(const ModelFile& file);
 
 // Opens a GGUF v2/v3 file by mapping it. Every count, offset, length, type and dimension is checked; the error names
-// the file, the offset and the expected value (ErrorCode model_missing, permission, bad_model or unsupported). Of a model
-// that was split into several files `path` is the first; the others are opened with it (engine/formats/split_gguf.h).
+// the file, the offset and the expected value (ErrorCode model_missing, permission, bad_model or unsupported). Of a
+// model that was split into several files `path` is the first; the others are opened with it
+// (engine/formats/split_gguf.h).
 [[nodiscard]] Result<std::shared_ptr<const ModelFile>> open_gguf(const std::string& path);
 
 }  // namespace troupe::engine
