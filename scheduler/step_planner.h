@@ -82,9 +82,9 @@ struct PlanItem {
 struct StepPlan {
   std::uint64_t step = 0;
   std::uint64_t epoch = 0;
-  std::vector<PlanItem> items;  // each sequence at most once; decodes first
-  std::vector<StepLoad> loads;  // what each item computes
-  StepLoad load;                // what all compute
+  std::vector<PlanItem> items;    // each sequence at most once; decodes first
+  std::vector<StepLoad> loads;    // what each item computes
+  StepLoad load;                  // what all compute
   std::uint32_t num_decodes = 0;  // rows that decode, of a step without chunks; else 0
   std::uint32_t num_drafts = 0;   // rows of drafts, but of none that is an answer
   friend bool operator==(const StepPlan&, const StepPlan&) = default;
@@ -339,14 +339,14 @@ class StepPlanner {
 
   PlannerOptions options_;
   FairShares* shares_;
-  CostModel* costs_;                       // options_.costs
-  std::vector<Entry> entries_;             // oldest first
-  mutable std::size_t last_found_ = 0;     // where find() begins
-  std::vector<Entry*> prefills_;           // of the step being planned, in their order
-  std::vector<Entry*> decodes_;            // of the step being planned, as the items are
-  DraftAcceptance acceptance_{0.9, 4};     // of all sequences
-  std::uint32_t undrafted_in_a_row_ = 0;   // times that wanted_drafts() was 0
-  std::uint32_t probe_after_ = 0;          // so many of them; 0: the fewest
+  CostModel* costs_;                      // options_.costs
+  std::vector<Entry> entries_;            // oldest first
+  mutable std::size_t last_found_ = 0;    // where find() begins
+  std::vector<Entry*> prefills_;          // of the step being planned, in their order
+  std::vector<Entry*> decodes_;           // of the step being planned, as the items are
+  DraftAcceptance acceptance_{0.9, 4};    // of all sequences
+  std::uint32_t undrafted_in_a_row_ = 0;  // times that wanted_drafts() was 0
+  std::uint32_t probe_after_ = 0;         // so many of them; 0: the fewest
   DraftCosts draft_costs_;
   bool probes_ = false;                    // the next draft is verified whether or not it is worth it
   std::uint32_t unverified_in_a_row_ = 0;  // steps with offers of which none was verified

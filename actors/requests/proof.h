@@ -32,10 +32,10 @@ struct Proof {
   engine::SamplingParams sampling{};
   std::vector<std::string> stop_strings{};
   StopScope stop_scope = StopScope::text;
-  std::string begins_with{};         // that it had to, behind its reasoning, as text (Request::begins_with)
-  std::vector<TokenId> shown_ids{};  // ascending: control tokens whose text is in `text`
+  std::string begins_with{};                 // that it had to, behind its reasoning, as text (Request::begins_with)
+  std::vector<TokenId> shown_ids{};          // ascending: control tokens whose text is in `text`
   std::shared_ptr<const AnswerForm> form{};  // that it had to have; null: any
-  std::vector<TokenId> ids{};        // the answer
+  std::vector<TokenId> ids{};                // the answer
   std::string text{};
   scheduler::Outcome outcome = scheduler::Outcome::internal;
   std::string stop{};  // the stop string that matched

@@ -170,8 +170,7 @@ class OwnVerifier final : public Verifier {
     request.stop_scope = proof.stop_scope;
     request.begins_with = proof.begins_with;
     request.shown_ids = proof.shown_ids;
-    if (proof.form)
-      request.form = std::make_shared<actors::AnswerForm>(proof.form->constraint(), proof.form->field());
+    if (proof.form) request.form = std::make_shared<actors::AnswerForm>(proof.form->constraint(), proof.form->field());
     request.proposal = proof.ids;
     request.credit = credit_for(proof);
     const auto sink = std::make_shared<Sink>(same);

@@ -49,8 +49,8 @@ class TextDepths {
  public:
   explicit TextDepths(RegexPool& pool) : pool_(&pool) {}
   [[nodiscard]] TextDepth of(RegexId id, TextKind kind);
-  // What an expression leaves behind one character of a kind, whichever it is; kNoText if none can follow. Nothing: that
-  // differs, or a text may end there.
+  // What an expression leaves behind one character of a kind, whichever it is; kNoText if none can follow. Nothing:
+  // that differs, or a text may end there.
   [[nodiscard]] std::optional<RegexId> after_any(RegexId id, TextKind kind);
 
  private:

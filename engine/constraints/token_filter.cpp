@@ -41,7 +41,8 @@ bool TokenFilter::fits(StateId state, std::size_t tokens_left) {
   return false;
 }
 
-// Of a state with one place, where `text` is left: texts of the kind that lead, if they are of one length, to one state.
+// Of a state with one place, where `text` is left: texts of the kind that lead, if they are of one length, to one
+// state.
 TokenFilter::Decided TokenFilter::decide_by_length(StateId state, RegexId text, TextKind kind, std::size_t tokens_left,
                                                    TokenMask& mask) {
   std::uint8_t first = 0;  // of the lengths that fit, one after the other, up to the last; 0: that did not fit

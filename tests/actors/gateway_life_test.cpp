@@ -384,8 +384,8 @@ TEST_CASE("gateway: what a form leaves no choice about comes many tokens a step,
   const auto form_drafts = [&](std::string_view name) {
     double count = 0;
     for (const Metric& each : status(*gateway).metrics)
-      if (each.name == name && std::ranges::find(each.labels, std::pair<std::string, std::string>("drafter", "form")) !=
-                                   each.labels.end())
+      if (each.name == name &&
+          std::ranges::find(each.labels, std::pair<std::string, std::string>("drafter", "form")) != each.labels.end())
         count += each.value;
     return count;
   };
@@ -407,8 +407,8 @@ TEST_CASE("gateway: what a form leaves no choice about comes many tokens a step,
     CHECK(has_form(request.form->constraint(), answered.text));
     const double offered = form_drafts(kTokens) - before;
     CHECK(offered >= 8);
-    CHECK(form_drafts(kAccepted) - accepted == offered);  // all of them
-    request.speculation.source = engine::DraftSource::off;              // these are no guesses
+    CHECK(form_drafts(kAccepted) - accepted == offered);    // all of them
+    request.speculation.source = engine::DraftSource::off;  // these are no guesses
     CHECK(run(*gateway, request).ids == answered.ids);
     CHECK(form_drafts(kTokens) - before == 2 * offered);
     request.speculation = {};

@@ -223,8 +223,8 @@ TEST_CASE("verify: the receipts of answers of a form are proved, and not those o
                                                        {"--choice", "a dragon", "--choice", "a small dog"}};
   for (const auto& form : forms)
     for (const char* const temperature : {"0", "1"}) {
-      json receipt = receipt_of(
-          server, folder, joined({"-n", "30", "--temp", temperature, "--seed", "3", "Once upon a time"}, form));
+      json receipt = receipt_of(server, folder,
+                                joined({"-n", "30", "--temp", temperature, "--seed", "3", "Once upon a time"}, form));
       const std::string path = folder.write("form.json", receipt.dump());
       const Finished proved = server.call({"verify", path});
       INFO(proved.out << proved.err);

@@ -46,8 +46,8 @@ class Machine {
 
   // Bytes of a shortest text that ends the grammar from here. `state` must not be kStuck.
   [[nodiscard]] std::uint32_t shortest(StateId state);
-  // The lowest of the shortest texts, at most so many bytes of it; what it leaves after a part of it was read is the same
-  // for the state then.
+  // The lowest of the shortest texts, at most so many bytes of it; what it leaves after a part of it was read is the
+  // same for the state then.
   [[nodiscard]] std::string shortest_text(StateId state, std::size_t most = SIZE_MAX);
 
   // Calls visit(expression, bytes of a shortest text from the end of the expression to the end of the grammar) for each
