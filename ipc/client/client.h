@@ -112,14 +112,15 @@ struct Speculation {
   std::optional<float> p_min{};          ///< a draft model's draft ends before a token of lower probability
 };
 
+/// What kind of a Form.
 enum class FormKind : std::uint8_t { json_object, json_schema, regex, choice, grammar };
 
 /// What an answer has to be, as receipts have it (docs/structured.md).
 struct Form {
-  FormKind kind = FormKind::json_object;
-  std::string text{};                  ///< the schema, the pattern or the grammar
-  std::vector<std::string> choices{};  ///< of FormKind::choice
-  bool compact_json = false;           ///< as Request::compact_json
+  FormKind kind = FormKind::json_object;  ///< which of them
+  std::string text{};                     ///< the schema, the pattern or the grammar
+  std::vector<std::string> choices{};     ///< of FormKind::choice
+  bool compact_json = false;              ///< as Request::compact_json
 };
 
 /// A prompt to continue, and how.
