@@ -471,8 +471,9 @@ const float* Executor::State::gather_outputs(const StepBatch& batch, const float
     if (const std::uint32_t count = scored_rows[i]) score(sequence, first, count, hidden, out);
     if (item.output == Output::sample) {
       const std::size_t count = num_sampled(item);
-      std::memcpy(sampled + row * info.dim, hidden + (num_outputs - count) * info.dim,
-                  count * info.dim * sizeof(float));
+      if (count > 0)
+        std::memcpy(sampled + row * info.dim, hidden + (num_outputs - count) * info.dim,
+                    count * info.dim * sizeof(float));
       Draw& draw = draws.emplace_back(Draw{.sequence = &sequence, .item = i, .next_row = row});
       for (std::size_t left = num_certain(sequence, item); left > 0 && !draw.has_ended; --left)
         take_drawn(draw, item, {.id = sequence.forced[draw.num_drawn], .logprob = 0, .top = {}}, out);

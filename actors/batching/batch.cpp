@@ -239,7 +239,7 @@ void Batch::take_row(Live& live, const engine::ItemResult& row, std::uint32_t nu
     has_all_calls = piece.has_all_calls;
     if (stop || has_all_calls) break;  // tokens past the end are neither sent nor counted
   }
-  if (!row.tokens.empty()) live.forced = row.forced;
+  if (!row.tokens.empty() && may_run_ahead(live)) live.forced = row.forced;
   row_computed(live, row, out.ids.size(), num_draft);
   if (!row.tokens.empty()) settle_promise(live, false, now);
   const bool finished = row.finish != engine::Finish::running;

@@ -157,6 +157,7 @@ class Batch final : private scheduler::ServingDriver {
   void offer_drafts();
   void propose_from_text(Live& live, std::size_t& room);
   void learn_answer(const Live& live);
+  [[nodiscard]] bool may_run_ahead(const Live& live) const;
   static std::span<const TokenId> own_proposal(const Live& live);
   void offer_own_proposal(Live& live);
   std::uint32_t proposal_left(const Live& live) const;

@@ -38,8 +38,7 @@ void Batch::begin_drafts(Live& live) {
   live.speculation = live.task->body->speculation.over(options_.speculation);
   live.speculation.n_max = std::min(live.speculation.n_max, options_.planner.max_draft);
   if (live.speculation.n_max == 0) live.speculation.source = engine::DraftSource::off;
-  // The state that a session's file keeps is the executor's, which may be past a stop string in a draft.
-  if (loop_.has_state() && live.task->body->turn) {
+  if (!may_run_ahead(live)) {
     live.speculation.source = engine::DraftSource::off;
     return;
   }
@@ -47,6 +46,9 @@ void Batch::begin_drafts(Live& live) {
   live.keeps_to_proposal =
       proposal.size() > emitted.size() && std::equal(emitted.begin(), emitted.end(), proposal.begin());
 }
+
+// The state that a session's file keeps is the executor's, which may be past a stop string in a draft.
+bool Batch::may_run_ahead(const Live& live) const { return !loop_.has_state() || !live.task->body->turn; }
 
 bool Batch::may_draft(const Live& live) const {
   return live.speculation.source != engine::DraftSource::off && may_verify(live);

@@ -88,18 +88,26 @@ class AnswerGrammar::Reader final : public AnswerReader {
       if (answer.size() < gap_.size()) return {.kind = NextTokens::Kind::forced, .forced = gap_[answer.size()]};
       answer = answer.subspan(gap_.size());
     }
+    // It is asked for twice, as what follows a token and when that is drawn. The second time would not meet the limit
+    // of work where the first did.
+    if (answer.size() == told_size_ && tokens_left == told_left_) return told_;
+    told_ = {.kind = NextTokens::Kind::failed};
+    told_size_ = answer.size();
+    told_left_ = tokens_left;
     const std::scoped_lock lock(shared_->mutex);
-    NextTokens next{.kind = NextTokens::Kind::failed};
     try {
-      next = behind(answer, tokens_left);
+      told_ = behind(answer, tokens_left);
     } catch (const ConstraintLimit&) {
     }
     shared_->count_bytes();
-    return next;
+    return told_;
   }
 
   // What was read of the answer is read again.
-  void truncate(std::size_t) override { states_.resize(1); }
+  void truncate(std::size_t) override {
+    states_.resize(1);
+    told_size_ = kNothingTold;
+  }
 
  private:
   // Reasoning ends where the rest is needed for the shortest answer.
@@ -120,16 +128,6 @@ class AnswerGrammar::Reader final : public AnswerReader {
     machine.pool().limit_work(kMaxMaskWork);
     const StateId state = states_.back();
     if (state == kStuck) return {.kind = NextTokens::Kind::failed};
-    // What follows depends on nothing else. It is asked for twice: as what follows a token, and when that is drawn.
-    if (state == told_state_ && tokens_left == told_left_) return told_;
-    told_ = allowed_in(state, tokens_left);
-    told_state_ = state;
-    told_left_ = tokens_left;
-    return told_;
-  }
-
-  NextTokens allowed_in(StateId state, std::size_t tokens_left) {
-    const Machine& machine = shared_->machine;
     shared_->filter.fill(state, mask_, tokens_left);
     const bool may_end = machine.may_end(state);
     if (mask_.count() == 0) return {.kind = may_end ? NextTokens::Kind::complete : NextTokens::Kind::failed};
@@ -145,9 +143,10 @@ class AnswerGrammar::Reader final : public AnswerReader {
   std::vector<StateId> states_;  // after each token of the answer behind the reasoning, the first before any
   std::vector<TokenId> close_;   // of the reasoning in which the answer begins; empty: in none
   std::vector<TokenId> gap_;     // behind it
-  NextTokens told_;              // the last answer, of this state with so many tokens left; kStuck: none
-  StateId told_state_ = kStuck;
-  std::size_t told_left_ = 0;
+  // The last that was told: behind so many tokens of the answer, with so many left.
+  static constexpr std::size_t kNothingTold = SIZE_MAX;
+  NextTokens told_;
+  std::size_t told_size_ = kNothingTold, told_left_ = 0;
 };
 
 AnswerGrammar::~AnswerGrammar() = default;

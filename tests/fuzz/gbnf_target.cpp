@@ -6,11 +6,11 @@
 #include "engine/constraints/gbnf/gbnf_grammar.h"
 #include "engine/constraints/grammar/machine.h"
 #include "tests/fuzz/fuzz_target.h"
+#include "tests/fuzz/grammar_walk.h"
 
 namespace troupe::engine::constraints {
 namespace {
 
-constexpr std::size_t kMaxWalkedBytes = 400;
 constexpr std::size_t kMaxWork = kMaxMakingWork / 20;  // sanitizers make each derivation that much slower
 
 void check_grammar(std::string_view text, std::string_view choices) {
@@ -23,24 +23,8 @@ void check_grammar(std::string_view text, std::string_view choices) {
   }
   Machine machine(std::move(*grammar));
   machine.pool().limit_work(kMaxWork);
-  const std::string shortest = machine.shortest_text(machine.begin());
-  TROUPE_ASSERT(is_utf8(shortest) && machine.may_end(machine.after(machine.begin(), shortest)));
-  // Each byte is one that can follow, or the next one that can.
-  StateId state = machine.begin();
-  std::string walked;
-  for (const char choice : choices.substr(0, kMaxWalkedBytes)) {
-    StateId next = kStuck;
-    for (unsigned step = 0; step < 256 && next == kStuck; ++step) {
-      const auto byte = static_cast<std::uint8_t>(static_cast<std::uint8_t>(choice) + step);
-      next = machine.next(state, byte);
-      if (next != kStuck) walked += static_cast<char>(byte);
-    }
-    if (next == kStuck) break;
-    TROUPE_ASSERT(machine.shortest(next) + 1 >= machine.shortest(state));
-    state = next;
-  }
-  walked += machine.shortest_text(state);
-  TROUPE_ASSERT(is_utf8(walked) && machine.may_end(machine.after(machine.begin(), walked)));
+  for (const std::string& each : {machine.shortest_text(machine.begin()), walked(machine, choices)})
+    TROUPE_ASSERT(is_utf8(each) && machine.may_end(machine.after(machine.begin(), each)));
 }
 
 }  // namespace

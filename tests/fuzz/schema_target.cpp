@@ -7,29 +7,12 @@
 #include "engine/constraints/schema/json_schema.h"
 #include "engine/constraints/schema/schema_values.h"
 #include "tests/fuzz/fuzz_target.h"
+#include "tests/fuzz/grammar_walk.h"
 
 namespace troupe::engine::constraints {
 namespace {
 
-constexpr std::size_t kMaxWalkedBytes = 400;
 constexpr std::size_t kMaxWork = kMaxMakingWork / 20;  // sanitizers make each derivation that much slower
-
-// The text that the bytes choose: each is one that can follow, or the next one that can.
-std::string walked(Machine& machine, std::string_view choices) {
-  StateId state = machine.begin();
-  std::string text;
-  for (const char choice : choices.substr(0, kMaxWalkedBytes)) {
-    StateId next = kStuck;
-    for (unsigned step = 0; step < 256 && next == kStuck; ++step) {
-      const auto byte = static_cast<std::uint8_t>(static_cast<std::uint8_t>(choice) + step);
-      next = machine.next(state, byte);
-      if (next != kStuck) text += static_cast<char>(byte);
-    }
-    if (next == kStuck) break;
-    state = next;
-  }
-  return text + machine.shortest_text(state);
-}
 
 void check_text(const chat::Json& schema, const std::string& text) {
   const auto value = chat::parse_json(text);

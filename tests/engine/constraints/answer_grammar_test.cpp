@@ -133,6 +133,30 @@ TEST_CASE("a text that alone can follow comes in the longest tokens, whatever el
   CHECK(rule->least_tokens() == 4);  // " 0" is one
 }
 
+TEST_CASE("what takes too much work fails as often as it is asked for, and leaves what was told before as it was") {
+  const auto words = vocabulary();
+  if (!words) return;
+  // Each way to write the next letters is a state of its own.
+  const auto rule = rule_of(*words, {.kind = Constraint::Kind::regex, .text = "= .*[a-m].{14}"});
+  const auto reader = rule->read({}, {});
+  std::vector<TokenId> answer;
+  NextTokens next = reader->next(answer, 100);
+  std::vector<std::uint64_t> before;
+  while (next.kind != NextTokens::Kind::failed && answer.size() < 20) {
+    before.assign(next.allowed.begin(), next.allowed.end());
+    const TokenId letter = words->tokenizer->encode("b", {.add_special = false}).front();
+    answer.push_back(next.kind == NextTokens::Kind::forced ? next.forced : letter);
+    next = reader->next(answer, 100 - answer.size());
+  }
+  REQUIRE(next.kind == NextTokens::Kind::failed);
+  CHECK(reader->next(answer, 100 - answer.size()).kind == NextTokens::Kind::failed);
+  reader->truncate(answer.size() - 1);
+  answer.pop_back();
+  const NextTokens again = reader->next(answer, 100 - answer.size());
+  CHECK(again.kind != NextTokens::Kind::failed);
+  CHECK(std::ranges::equal(again.allowed, before));
+}
+
 TEST_CASE("a vocabulary that cannot write every byte, and forms that are none, are refused") {
   const auto words = vocabulary();
   if (!words) return;
