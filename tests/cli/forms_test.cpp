@@ -33,6 +33,7 @@ TEST_CASE("run holds an answer to a grammar, of a flag, a file or a field of HTT
   INFO(answer);
   const std::string text = json::parse(answer.substr(answer.find("\r\n\r\n") + 4))["choices"][0]["text"];
   CHECK(text == first.out.substr(0, text.size()));
+  CHECK(json::parse(server.call({"status", "--json"}).out)["memory"]["forms"]["bytes"] > grammar.size());
 }
 
 TEST_CASE("run says where a grammar is wrong, and that one form is enough") {

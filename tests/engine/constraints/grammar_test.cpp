@@ -63,6 +63,20 @@ TEST_CASE("copies of a grammar read alike, whatever was read with others before"
   }
 }
 
+TEST_CASE("a copy knows the expressions that it was copied with") {
+  Grammar grammar;
+  const RuleId root = grammar.add_rule();
+  const NodeId end = grammar.add_node();
+  grammar.set_end(end);
+  const RegexId text = grammar.pool().literal("abc");
+  grammar.add_text(grammar.begin_of(root), text, end);
+  REQUIRE(grammar.finish(root));
+  Grammar copy = grammar.copy();
+  CHECK(copy.pool().literal("abc") == text);
+  CHECK(copy.pool().size() == grammar.pool().size());
+  CHECK(copy.pool().matches(text, "abc"));
+}
+
 TEST_CASE("groups that need one another come behind those that they need") {
   const std::vector<std::vector<std::size_t>> targets = {{1, 4}, {2}, {3, 1}, {}, {4}, {0}};
   const auto groups = strong_components(6, 0, [&](std::size_t each) { return targets[each]; });
