@@ -95,14 +95,17 @@ struct StateCost {
 };
 
 struct Cost {
-  std::uint64_t memory = 0;         // the budget, in bytes
-  std::uint64_t weights = 0;        // in memory, packed
-  std::uint64_t vocabulary = 0;     // in memory, at most
-  std::uint64_t trained = 0;        // context in tokens
-  std::uint64_t context = 0;        // --ctx-size, else the trained one
-  std::uint64_t window = 0;         // positions that layers with a window attend to; 0: no such layers
-  std::uint64_t window_tokens = 0;  // the most tokens of a sequence with blocks in those layers
-  std::vector<KvCost> kv;           // empty if no layer has attention
+  std::uint64_t memory = 0;            // the budget, in bytes
+  std::uint64_t weights = 0;           // in memory, packed
+  std::uint64_t experts = 0;           // the part of them for experts; 0: it has none
+  std::uint32_t num_experts = 0;       // in a layer
+  std::uint32_t num_experts_used = 0;  // by a token
+  std::uint64_t vocabulary = 0;        // in memory, at most
+  std::uint64_t trained = 0;           // context in tokens
+  std::uint64_t context = 0;           // --ctx-size, else the trained one
+  std::uint64_t window = 0;            // positions that layers with a window attend to; 0: no such layers
+  std::uint64_t window_tokens = 0;     // the most tokens of a sequence with blocks in those layers
+  std::vector<KvCost> kv;              // empty if no layer has attention
   StateCost state;
   std::uint64_t max_sequences = 0;  // --parallel
   std::string unknown;              // why the memory of sequences is not known
@@ -162,6 +165,7 @@ Cost cost_of(const engine::ModelFile& file, const engine::LoadOptions& options, 
   Cost cost;
   cost.memory = options.memory ? options.memory : engine::default_memory_budget();
   cost.weights = engine::packed_weight_bytes(file, kernels);
+  cost.experts = engine::packed_expert_bytes(file, kernels);
   cost.vocabulary = engine::expected_vocabulary_bytes(file);
   cost.trained = engine::trained_context(file);
   cost.context = options.context ? options.context : cost.trained;
@@ -175,6 +179,8 @@ Cost cost_of(const engine::ModelFile& file, const engine::LoadOptions& options, 
       cost.unknown = outline.error().message;
       return cost;
     }
+    cost.num_experts = outline->info.num_experts;
+    cost.num_experts_used = outline->info.num_experts_used;
     if (outline->cache.bytes_per_token() != 0) cost.kv.push_back(kv_cost(planner, *outline, type));
     for (const engine::CacheGroup& group : outline->cache.groups) {
       if (group.window <= cost.window) continue;
@@ -283,6 +289,9 @@ void print_json(const engine::ModelFile& file, const Cost& cost, const Verdict& 
                       {"notes", verdict.notes},
                       {"memory_budget", cost.memory},
                       {"weight_bytes", cost.weights},
+                      {"expert_bytes", cost.experts},
+                      {"num_experts", cost.num_experts},
+                      {"num_experts_used", cost.num_experts_used},
                       {"tool_format", verdict.tool_format.empty() ? ordered_json() : ordered_json(verdict.tool_format)},
                       {"vocabulary_bytes", cost.vocabulary},
                       {"kv_bytes_per_token", ordered_json::object()},
@@ -334,13 +343,19 @@ void print_summary(const engine::ModelFile& file, const Cost& cost, const Verdic
       {"trained context", fmt::format("{} tokens", cost.trained)},
       {"answers end at", ends.empty() ? "no token that is known" : "token " + ends},
   };
+  if (cost.experts != 0)
+    lines.emplace_back("experts",
+                       fmt::format("{} in a layer, of which a token uses {}; {} of the weights in memory ({:.0f} %)",
+                                   cost.num_experts, cost.num_experts_used, human_bytes(cost.experts),
+                                   100 * static_cast<double>(cost.experts) / static_cast<double>(cost.weights)));
   for (const NamedTemplate& each : chat_templates(file)) lines.emplace_back("chat template", summary_of(each));
   if (!verdict.tool_format.empty()) lines.emplace_back("tool format", std::string(verdict.tool_format));
   lines.emplace_back("memory budget", human_bytes(cost.memory));
   if (verdict.refusal) lines.emplace_back("refused", verdict.refusal->message);
   for (const std::string& note : verdict.notes) lines.emplace_back("note", note);
   for (const KvCost& kv : cost.kv) {
-    std::string text = fmt::format("{} bytes per token", kv.bytes_per_token);
+    std::string text =
+        fmt::format("{} bytes per token ({} for 1,000)", kv.bytes_per_token, human_bytes(1000 * kv.bytes_per_token));
     if (kv.window_bytes != 0)
       text += fmt::format(", of which {} for the last {} at most (a window of {})", kv.window_bytes, cost.window_tokens,
                           cost.window);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "cache/group.h"
@@ -52,12 +53,25 @@ std::uint64_t default_memory_budget() {
   return static_cast<std::uint64_t>(kBudgetShare * static_cast<double>(available_memory()));
 }
 
-std::uint64_t packed_weight_bytes(const ModelFile& file, const kernels::KernelTable& kernels) {
+namespace {
+
+// Whether it is one expert of a layer ("blk.0.ffn_gate.3.weight"), or all of them ("blk.0.ffn_gate_exps.weight").
+bool is_of_experts(std::string_view name) {
+  if (name.find("_exps.") != std::string_view::npos) return true;
+  for (const std::string_view kind : {".ffn_gate.", ".ffn_up.", ".ffn_down."})
+    if (const auto at = name.find(kind); at != std::string_view::npos && at + kind.size() < name.size())
+      return name[at + kind.size()] >= '0' && name[at + kind.size()] <= '9';
+  return false;
+}
+
+// Of the tensors for which `counts` is true.
+template <class Counts>
+std::uint64_t packed_bytes_of(const ModelFile& file, const kernels::KernelTable& kernels, const Counts& counts) {
   const bool has_head = file.find_tensor("output.weight") != nullptr;
   const std::uint64_t num_layers = num_layers_of(file);
   std::uint64_t bytes = 0;
   for (const TensorInfo& tensor : file.tensors()) {
-    if (!may_be_computed(tensor.name, num_layers)) continue;
+    if (!may_be_computed(tensor.name, num_layers) || !counts(tensor)) continue;
     if (tensor.shape.size() < 2 || (tensor.shape.size() > 2 && tensor.shape[1] == 1)) {
       bytes += tensor.columns() * tensor.rows() * sizeof(float);  // vectors, or several in one, are kept as float32
       continue;
@@ -71,6 +85,16 @@ std::uint64_t packed_weight_bytes(const ModelFile& file, const kernels::KernelTa
              (kPackedHeaderBytes + kernels::packed_bytes(tensor.type, layout, tensor.shape[1], tensor.columns()));
   }
   return bytes;
+}
+
+}  // namespace
+
+std::uint64_t packed_weight_bytes(const ModelFile& file, const kernels::KernelTable& kernels) {
+  return packed_bytes_of(file, kernels, [](const TensorInfo&) { return true; });
+}
+
+std::uint64_t packed_expert_bytes(const ModelFile& file, const kernels::KernelTable& kernels) {
+  return packed_bytes_of(file, kernels, [](const TensorInfo& tensor) { return is_of_experts(tensor.name); });
 }
 
 std::uint64_t expected_vocabulary_bytes(const ModelFile& file) {

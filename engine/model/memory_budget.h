@@ -22,6 +22,9 @@ namespace troupe::engine {
 // tensors. Without the RoPE tables, which grow with the context (ModelOutline). Reads the directory of tensors only.
 [[nodiscard]] std::uint64_t packed_weight_bytes(const ModelFile& file, const kernels::KernelTable& kernels);
 
+// The part of it for experts of which a token uses some: without routers and experts that all tokens share. 0: none.
+[[nodiscard]] std::uint64_t packed_expert_bytes(const ModelFile& file, const kernels::KernelTable& kernels);
+
 // Upper bound of the bytes that the tokenizer of `file` takes, during and after its construction; at most three times
 // the true size. 0 without a vocabulary. Reads metadata only; O(tokens).
 [[nodiscard]] std::uint64_t expected_vocabulary_bytes(const ModelFile& file);

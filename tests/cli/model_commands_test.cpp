@@ -249,7 +249,7 @@ TEST_CASE("inspect shows a summary, and metadata and tensors if they are asked f
 TEST_CASE("inspect shows KV cost and the longest context that fits") {
   const Finished text = invoke({"inspect", "--memory", "50M"});
   CHECK(text.code == 0);
-  CHECK_THAT(text.out, Contains("3072 bytes per token; "));
+  CHECK_THAT(text.out, Contains("3072 bytes per token (2.93 MiB for 1,000); "));
   CHECK_THAT(text.out, Contains("sequences of 1024"));
 
   const auto object = json::parse(invoke({"inspect", kTales, "--memory", "50M", "--json"}).out);
@@ -285,12 +285,41 @@ TEST_CASE("inspect counts the parameters as the server does: without the factors
   CHECK(num_parameters(true) == num_parameters(false));
 }
 
+TEST_CASE("inspect says how much of the weights are experts, without routers and what all tokens share") {
+  const auto path_of = [](const std::string& name) {
+    return std::string(TROUPE_TEST_DATA "/golden/") + name + ".gguf";
+  };
+  for (const char* name : {"olmoe", "qwen2moe"}) {
+    INFO(name);
+    const json model = json::parse(invoke({"inspect", "-m", path_of(name), "--kernels", "reference", "--json"}).out);
+    std::uint64_t bytes = 0, matrices = 0;
+    for (const json& tensor : model["tensors"]) {
+      const auto& shape = tensor["shape"];
+      if (shape.size() != 3) continue;
+      REQUIRE(tensor["type"] == "F32");
+      const std::uint64_t count = shape[2].get<std::uint64_t>();
+      matrices += count;
+      bytes += count * shape[0].get<std::uint64_t>() * shape[1].get<std::uint64_t>() * sizeof(float);
+    }
+    REQUIRE(matrices > 0);
+    CHECK(model["expert_bytes"].get<std::uint64_t>() >= bytes);
+    CHECK(model["expert_bytes"].get<std::uint64_t>() <= bytes + 256 * matrices);  // with a header each
+    CHECK(model["num_experts_used"] < model["num_experts"]);
+    CHECK_THAT(invoke({"inspect", "-m", path_of(name)}).out, Contains(" in a layer, of which a token uses "));
+  }
+  const json dense = json::parse(invoke({"inspect", "--json"}).out);
+  CHECK(dense["expert_bytes"] == 0);
+  CHECK(dense["num_experts"] == 0);
+  CHECK_THAT(invoke({"inspect"}).out, !Contains("experts"));
+}
+
 TEST_CASE("inspect counts what layers with windows and recurrent layers keep for what it is") {
   // Two layers of 64 numbers in K and V each, the first with a window.
   if (const auto gemma2 = shared_file("golden/gemma2-F32.gguf")) {
     const std::vector<std::string> how{"inspect", "-m", *gemma2, "--memory", "16M", "-c", "8192"};
-    CHECK_THAT(invoke(how).out,
-               Contains("512 bytes per token, of which 256 for the last 1088 at most (a window of 16); "));
+    CHECK_THAT(
+        invoke(how).out,
+        Contains("512 bytes per token (500 KiB for 1,000), of which 256 for the last 1088 at most (a window of 16); "));
     auto as_json = how;
     as_json.push_back("--json");
     const auto object = json::parse(invoke(as_json).out);

@@ -314,6 +314,24 @@ TEST_CASE("a number that float32 cannot hold is refused: it would become 0 or in
   CHECK(bad("rope.scaling.factor", 1e-300, "' is 1e-300; it must be"));
 }
 
+TEST_CASE("experts are counted in one tensor for each and in one for all; routers and shared ones are not") {
+  const auto bytes_of = [](const std::vector<std::pair<std::string, std::vector<std::uint64_t>>>& tensors) {
+    GgufWriter w = TinyLlama{}.writer();
+    for (const auto& [name, shape] : tensors) w.add_floats(name, shape, 1);
+    const TemporaryFile path(w.bytes());
+    const auto file = engine::open_gguf(path.path());
+    REQUIRE(file);
+    return engine::packed_expert_bytes(**file, *kernels::find_table("reference"));
+  };
+  CHECK(bytes_of({}) == 0);
+  CHECK(bytes_of({{"blk.0.ffn_gate_inp.weight", {16, 2}}, {"blk.0.ffn_up_shexp.weight", {16, 24}}}) == 0);
+  const std::uint64_t one = bytes_of({{"blk.0.ffn_gate.0.weight", {16, 24}}});
+  CHECK(one > 16 * 24 * sizeof(float));
+  CHECK(bytes_of({{"blk.0.ffn_gate.0.weight", {16, 24}}, {"blk.1.ffn_down.11.weight", {24, 16}}}) == 2 * one);
+  CHECK(bytes_of({{"blk.0.ffn_up_exps.weight", {16, 24, 3}}}) == 3 * one);
+  CHECK(bytes_of({{"blk.7.ffn_up_exps.weight", {16, 24, 3}}}) == 0);  // of no layer that is computed
+}
+
 TEST_CASE("vectors of texts are pooled as the file says, else the last token is taken") {
   using engine::Pooling;
   const auto pooling_of = [](std::optional<std::uint32_t> type) {
