@@ -6,6 +6,7 @@
 
 #include "actors/batching/batch_live.h"
 #include "actors/requests/answer_form.h"
+#include "actors/requests/call_form.h"
 #include "actors/requests/request_check.h"
 #include "cache/group.h"
 #include "config/assert.h"
@@ -382,6 +383,9 @@ engine::SequenceSpec Batch::spec_of(scheduler::SequenceOpening&& opening) const 
   if (spec.sampling.reasoning_budget) spec.sampling.reasoning_budget->markers = options_.reasoning;
   if (live.task->body->form)
     spec.sampling.ruled = engine::RuledAnswer{live.task->body->form->rule(), options_.reasoning};
+  if (holds_calls(*live.task->body))
+    if (auto rule = live.task->body->tools->form->rule())
+      spec.sampling.ruled = engine::RuledAnswer{std::move(rule), options_.reasoning};
   if (std::string beginning = beginning_of(*live.task->body, options_.tool_format); !beginning.empty())
     spec.sampling.beginning = engine::ForcedBeginning{std::move(beginning), options_.reasoning};
   spec.sampling.max_tokens = live.max_known - spec.num_prompt_tokens;

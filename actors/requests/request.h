@@ -27,6 +27,7 @@ using UnitId = std::uint32_t;     // of a loaded model (model_unit.h)
 
 class SessionTurn;
 class AnswerForm;
+class CallForm;
 
 using TimePoint = std::chrono::steady_clock::time_point;
 [[nodiscard]] inline double seconds_between(TimePoint from, TimePoint to) {
@@ -98,6 +99,8 @@ struct ToolUse {
   bool must_call = false;        // the answer begins with a call
   std::string name{};            // of that call; empty: any
   bool may_call_several = true;  // false: the answer ends behind its first call
+  // What its calls have to be (requests/call_form.h); null: the format's marks alone decide what is a call.
+  std::shared_ptr<CallForm> form{};
 };
 
 struct Request {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "actors/requests/answer_form.h"
+#include "actors/requests/call_form.h"
 #include "config/printable.h"
 #include "engine/sampling/sampler.h"
 
@@ -91,10 +92,16 @@ std::optional<End> check_length(const Request& request, std::size_t prompt_token
                                  .limits = request.tenant.limits()};
   auto fit = scheduler::check_fit(demand, limits.capacity);
   if (auto* no = std::get_if<scheduler::Refusal>(&fit)) return refused(std::move(*no));
-  const auto rule = request.form ? request.form->rule() : nullptr;
-  if (!rule) return std::nullopt;
   const std::size_t most = std::get<scheduler::Fits>(fit).max_known - prompt_tokens;
-  if (rule->least_tokens() <= most) return std::nullopt;
+  const std::size_t least_of_call = request.tools && request.tools->form ? request.tools->form->least_tokens() : 0;
+  if (least_of_call > most)
+    return refusal(Outcome::invalid_argument, "sampling.max_tokens",
+                   fmt::format("the shortest call that tool_choice demands has {} tokens, and there is room for {}; "
+                               "raise max_tokens or shorten the prompt",
+                               least_of_call, most),
+                   most);
+  const auto rule = request.form ? request.form->rule() : nullptr;
+  if (!rule || rule->least_tokens() <= most) return std::nullopt;
   return refusal(
       Outcome::invalid_argument, "sampling.max_tokens",
       fmt::format("the shortest answer of the form that is asked for has {} tokens, and there is room for {}; raise "

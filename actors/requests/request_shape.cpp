@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "actors/requests/answer_form.h"
+#include "actors/requests/call_form.h"
 
 namespace troupe::actors {
 namespace {
@@ -95,6 +96,11 @@ std::optional<Refusal> check_speculation(const engine::SpeculationChoice& choice
   return std::nullopt;
 }
 
+std::optional<Refusal> check_tools(const ToolUse& tools, bool wants_proof) {
+  if (!wants_proof || !tools.form || tools.form->wish().strict.empty()) return std::nullopt;
+  return invalid("proof", "calls of strict tools cannot be proved yet; leave out proof, or strict");
+}
+
 // What cannot stand beside a form of the answer.
 std::optional<Refusal> check_beside_form(const Request& request) {
   if (request.tools)
@@ -157,6 +163,8 @@ std::optional<Refusal> check_shape(const Request& request, std::uint64_t max_pro
   if (request.form)
     if (auto wrong = check_beside_form(request)) return wrong;
   if (auto wrong = check_beginning(request)) return wrong;
+  if (request.tools)
+    if (auto wrong = check_tools(*request.tools, request.wants_proof)) return wrong;
   if (auto wrong = check_speculation(request.speculation)) return wrong;
   if (request.cache_scope.size() > kMaxScopeBytes)
     return too_many("cache_scope", "the size of cache_scope in bytes", request.cache_scope.size(), kMaxScopeBytes);

@@ -9,6 +9,7 @@
 #include <variant>
 
 #include "actors/requests/answer_form.h"
+#include "actors/requests/call_form.h"
 #include "actors/serving/message_rewrites.h"
 #include "actors/sessions/sessions.h"
 #include "config/printable.h"
@@ -247,8 +248,11 @@ StopScope stop_scope_of(const ChatPrompt& chat) {
   return is_within ? StopScope::behind_reasoning : StopScope::answer;
 }
 
+bool holds_calls(const Request& request) { return request.tools && request.tools->form && !request.wants_proof; }
+
 std::string beginning_of(const Request& request, const engine::chat::ToolFormat* format) {
   if (format == nullptr || !request.tools || !request.tools->must_call) return request.begins_with;
+  if (holds_calls(request) && request.tools->form->rule()) return {};
   return engine::chat::call_beginning(*format, request.tools->name);
 }
 
@@ -335,15 +339,28 @@ std::uint64_t Encoding::next_part() const {
   return bytes;
 }
 
-void Encoding::encode_some(const std::atomic<bool>* interrupt) {
+// Of the form of the answer and of its calls. False: one of them cannot be had.
+bool Encoding::compile_rules() {
+  const auto refuse = [this](const Error& why, std::string field) {
+    refusal_ = why;
+    refused_field_ = std::move(field);
+    return false;
+  };
   if (request_->form && !request_->form->rule()) {
     const Status compiled = request_->form->compile(model_->token_trie(), model_->tokenizer());
-    if (!compiled) {
-      refusal_ = compiled.error();
-      refused_field_ = request_->form->field();
-      return;
-    }
+    if (!compiled) return refuse(compiled.error(), request_->form->field());
   }
+  const auto* const chat = std::get_if<ChatPrompt>(&request_->prompt);
+  if (chat != nullptr && holds_calls(*request_) && model_->tool_format() != nullptr && model_->token_trie()) {
+    const Status compiled = request_->tools->form->compile(chat->tools, request_->tools->set, *model_->tool_format(),
+                                                           model_->token_trie(), model_->tokenizer());
+    if (!compiled) return refuse(compiled.error(), "tools");
+  }
+  return true;
+}
+
+void Encoding::encode_some(const std::atomic<bool>* interrupt) {
+  if (!compile_rules()) return;
   const engine::EncodeOptions options{.add_special = request_->add_special,
                                       .continues = !request_->embed,
                                       .parse_special = request_->parse_special,

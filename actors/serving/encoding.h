@@ -37,9 +37,12 @@ namespace troupe::actors {
 // Stop strings end what a conversation's answer says, not the reasoning before it.
 [[nodiscard]] StopScope stop_scope_of(const ChatPrompt& chat);
 
+// Whether the answer's calls are held to what CallForm says. Those of an answer that is to be proved are not yet.
+[[nodiscard]] bool holds_calls(const Request& request);
+
 // The text that the answer has to begin with (engine::ForcedBeginning): that of the call that the request demands, in
-// this format (null: the model calls no tools), else Request::begins_with. Empty: any. Both what is drawn and what is
-// proved come from here.
+// this format (null: the model calls no tools), where no rule says what that is; else Request::begins_with. Empty: any.
+// Both what is drawn and what is proved come from here. The request's texts are encoded.
 [[nodiscard]] std::string beginning_of(const Request& request, const engine::chat::ToolFormat* format);
 
 // The control tokens, ascending, whose text belongs to the answer's: Request::shown_ids, and of a request with tools
@@ -94,6 +97,7 @@ class Encoding {
   static constexpr std::uint64_t kBytesPerPart = 64 << 10;
 
   bool complete() const;
+  bool compile_rules();
   void encode_chat(const ChatPrompt& chat, const engine::EncodeOptions& options);
 
   const std::shared_ptr<const Request> request_;

@@ -67,13 +67,14 @@ struct Tool {
   std::string name{};         ///< at most 128 bytes, without spaces, quotes, brackets and commas
   std::string description{};  ///< for the model
   std::string parameters{};   ///< a JSON schema of the arguments, an object; empty: none
+  bool strict = false;        ///< refuse the request if that cannot be enforced; else any object is taken for arguments
 };
 
 /// Whether an answer calls tools.
 enum class ToolChoice : std::uint8_t {
   automatic,  ///< the model decides
   none,       ///< it is not told of them
-  required,   ///< the answer begins with a call
+  required,   ///< the answer is one or more calls
 };
 
 /// A call of a tool in an answer.

@@ -278,6 +278,7 @@ v1::ClientFrame to_frame(std::uint64_t stream, const Request& request) {
     tool.set_name(each.name);
     tool.set_description(each.description);
     tool.set_parameters(each.parameters);
+    tool.set_strict(each.strict);
   }
   out.set_tool_choice(static_cast<v1::ToolChoice>(request.tool_choice));
   out.set_called_tool(request.called_tool);

@@ -92,7 +92,10 @@ std::optional<Refusal> add_tools(const v1::Generate& generate, actors::Request& 
   if (generate.tools_size() > 0 && !std::holds_alternative<actors::ChatPrompt>(request.prompt))
     return scheduler::invalid("tools", "tools are for conversations; send messages");
   std::vector<OfferedTool> tools;
-  for (const v1::Tool& each : generate.tools()) tools.push_back({each.name(), each.description(), each.parameters()});
+  for (const v1::Tool& each : generate.tools()) {
+    tools.push_back({each.name(), each.description(), each.parameters()});
+    if (each.strict()) choice.strict.push_back(each.name());
+  }
   auto list = tool_list(tools);
   if (!list) return scheduler::invalid("tools", list.error().message);
   auto refused = take_tools(request, *std::move(list), std::move(choice));

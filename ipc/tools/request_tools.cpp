@@ -6,6 +6,7 @@
 #include <utility>
 #include <variant>
 
+#include "actors/requests/call_form.h"
 #include "config/printable.h"
 #include "engine/chat/tools/tool_set.h"
 #include "engine/chat/values/json.h"
@@ -39,6 +40,11 @@ std::optional<Refusal> take_tools(actors::Request& request, std::string list, To
                                                          Printable(choice.use.name).text()));
   std::get<actors::ChatPrompt>(request.prompt).tools = std::move(list);
   choice.use.set = std::make_shared<const ToolSet>(*std::move(set));
+  choice.use.form =
+      std::make_shared<actors::CallForm>(engine::constraints::CallWish{.must_call = choice.use.must_call,
+                                                                       .name = choice.use.name,
+                                                                       .may_call_several = choice.use.may_call_several,
+                                                                       .strict = std::move(choice.strict)});
   request.tools = std::move(choice.use);
   return std::nullopt;
 }

@@ -20,8 +20,8 @@ std::uint32_t length_sum(std::uint64_t first, std::uint64_t second, std::uint64_
 }  // namespace
 
 void Grammar::count_one() {
-  if (nodes_.size() + num_edges_ >= kMaxGrammarNodes)
-    throw ConstraintLimit("it becomes a grammar of more than " + std::to_string(kMaxGrammarNodes) +
+  if (nodes_.size() + num_edges_ >= max_parts_)
+    throw ConstraintLimit("it becomes a grammar of more than " + std::to_string(max_parts_) +
                           " parts: allow fewer items, properties or alternatives");
 }
 
