@@ -52,7 +52,7 @@ def requests():
 
 class CallsTest(unittest.TestCase):
     def check(self, least, *options):
-        server = serve(TROUPE, "-a", "toy", "--max-requests-per-user", "64", *options)
+        server = serve(TROUPE, "-a", "toy", "--chat-template", os.path.join(HERE, "names.jinja"), "--max-requests-per-user", "64", *options)
         self.addCleanup(server.end)
         url = server.url()
         asked = list(requests())
@@ -80,10 +80,13 @@ class CallsTest(unittest.TestCase):
                 self.assertEqual(call(url, schema, max_tokens, **fields, n=3)[:1], choices)
 
     def test_in_json(self):
-        self.check(600)
+        self.check(500)
 
     def test_in_tags(self):
         self.check(400, "--tool-format", "qwen3-coder")
+
+    def test_as_python_writes_them(self):
+        self.check(400, "--tool-format", "lfm2")
 
 
 if __name__ == "__main__":
