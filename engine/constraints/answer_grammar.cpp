@@ -54,12 +54,13 @@ class AnswerGrammar::Reader final : public AnswerReader {
     if (states_.size() > answer.size() + 1) states_.resize(answer.size() + 1);
     while (states_.size() <= answer.size())
       states_.push_back(tokens_->after(states_.back(), answer[states_.size() - 1]));
-    return tokens_->next(states_.back(), mask_, tokens_left);
+    return tokens_->next(states_.back(), mask_, tokens_left, told_);
   }
 
   std::shared_ptr<GrammarTokens> tokens_;
   std::size_t least_tokens_;
   TokenMask mask_;
+  ToldTokens told_;
   std::vector<StateId> states_;  // after each token of the answer behind the reasoning, the first before any
   std::vector<TokenId> close_;   // of the reasoning in which the answer begins; empty: in none
   std::vector<TokenId> gap_;     // behind it

@@ -43,8 +43,15 @@ std::optional<TokenId> GrammarTokens::forced_token(StateId state, const TokenMas
   return longest;
 }
 
-NextTokens GrammarTokens::next(StateId state, TokenMask& mask, std::size_t tokens_left) {
+NextTokens GrammarTokens::next(StateId state, TokenMask& mask, std::size_t tokens_left, ToldTokens& told) {
   if (state == kStuck) return {.kind = NextTokens::Kind::failed};
+  if (state == told.state && tokens_left == told.tokens_left) return told.next;
+  told.state = kStuck;  // until it is done, as it may throw
+  told = {state, tokens_left, allowed_in(state, mask, tokens_left)};
+  return told.next;
+}
+
+NextTokens GrammarTokens::allowed_in(StateId state, TokenMask& mask, std::size_t tokens_left) {
   filter_.fill(state, mask, tokens_left);
   const bool may_end = machine_.may_end(state);
   if (mask.count() == 0) return {.kind = may_end ? NextTokens::Kind::complete : NextTokens::Kind::failed};

@@ -23,6 +23,13 @@ namespace troupe::engine::constraints {
 // answer fails, so that no grammar keeps a step from its end.
 inline constexpr std::size_t kMaxMaskWork = 5'000;
 
+// What a reader was told last: it is asked for twice, as what follows a token, and when that is drawn.
+struct ToldTokens {
+  StateId state = kStuck;  // kStuck: nothing yet
+  std::size_t tokens_left = 0;
+  NextTokens next{};
+};
+
 // One machine for all readers of a rule, one after another: what one has read the others need not derive again. All
 // but lock() with the lock held, and throws ConstraintLimit.
 class GrammarTokens {
@@ -45,8 +52,8 @@ class GrammarTokens {
   [[nodiscard]] StateId after(StateId state, TokenId token) { return machine_.after(state, piece(token)); }
   bool may_end(StateId state) const { return machine_.may_end(state); }
   [[nodiscard]] std::size_t tokens_to_end(StateId state) { return filter_.tokens_to_end(state); }
-  // What may follow, in `mask`, which is of the vocabulary's size.
-  [[nodiscard]] NextTokens next(StateId state, TokenMask& mask, std::size_t tokens_left);
+  // What may follow, in `mask`, which is of the vocabulary's size. `mask` and `told` are of one reader.
+  [[nodiscard]] NextTokens next(StateId state, TokenMask& mask, std::size_t tokens_left, ToldTokens& told);
 
   // Any thread, without the lock.
   const Tokenizer& tokenizer() const { return *tokenizer_; }
@@ -56,6 +63,7 @@ class GrammarTokens {
   std::string piece(TokenId token) const { return marks_.piece(*tokenizer_, token); }
 
  private:
+  NextTokens allowed_in(StateId state, TokenMask& mask, std::size_t tokens_left);
   std::optional<TokenId> forced_token(StateId state, const TokenMask& mask);
 
   const std::shared_ptr<const Tokenizer> tokenizer_;

@@ -123,7 +123,7 @@ class CallReader final : public AnswerReader {
       tokens_->limit_work();
       for (; num_read_ < answer.size(); ++num_read_)
         take(answer[num_read_], tokens_left + answer.size() - num_read_ - 1);
-      return state_ == kStuck ? NextTokens() : tokens_->next(state_, mask_, tokens_left);
+      return state_ == kStuck ? NextTokens() : tokens_->next(state_, mask_, tokens_left, told_);
     } catch (const ConstraintLimit&) {
       restart();
       return {.kind = NextTokens::Kind::failed};
@@ -181,6 +181,7 @@ class CallReader final : public AnswerReader {
   const ReasoningMarkers markers_;
   const bool begins_open_;
   TokenMask mask_;
+  ToldTokens told_;
   // Of the answer so far.
   std::size_t num_read_ = 0;
   StateId state_ = kStuck;  // within a call; kStuck: in free text
