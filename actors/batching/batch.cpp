@@ -381,8 +381,8 @@ engine::SequenceSpec Batch::spec_of(scheduler::SequenceOpening&& opening) const 
   spec.restore = opening.restore;
   spec.sampling = live.task->body->sampling;
   if (spec.sampling.reasoning_budget) spec.sampling.reasoning_budget->markers = options_.reasoning;
-  if (live.task->body->form)
-    spec.sampling.ruled = engine::RuledAnswer{live.task->body->form->rule(), options_.reasoning};
+  if (const auto form = form_of(*live.task->body))
+    if (auto rule = form->rule()) spec.sampling.ruled = engine::RuledAnswer{std::move(rule), options_.reasoning};
   if (std::string beginning = beginning_of(*live.task->body, options_.tool_format); !beginning.empty())
     spec.sampling.beginning = engine::ForcedBeginning{std::move(beginning), options_.reasoning};
   spec.sampling.max_tokens = live.max_known - spec.num_prompt_tokens;

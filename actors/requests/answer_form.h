@@ -1,6 +1,7 @@
 // The form that a request asks of its answer, and the rule that it becomes for the model that serves it.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -8,12 +9,20 @@
 
 #include "cache/ids.h"
 #include "config/result.h"
-#include "engine/constraints/answer_grammar.h"
 #include "engine/constraints/constraint.h"
+#include "engine/constraints/form_rule.h"
 
 namespace troupe::actors {
 
 struct KeptForms;  // form_cache.h
+struct Request;    // request.h
+
+// Of a model, as forms are compiled for it.
+struct FormModel {
+  std::shared_ptr<const engine::constraints::TokenTrie> trie;  // null: it has no vocabulary
+  std::shared_ptr<const engine::Tokenizer> tokenizer;
+  const engine::chat::ToolFormat* tool_format = nullptr;  // null: it calls no tools
+};
 
 // Part of a request, which its choices share. Any thread.
 class AnswerForm {
@@ -26,19 +35,33 @@ class AnswerForm {
   const std::string& field() const { return field_; }
 
   // Makes the rule, which may take 100 ms, or less of a form that is kept for the tenant; once made, it stays. The rule
-  // is the same whether the form was kept or not. Errors: those of grammar_of() and AnswerGrammar::make().
-  [[nodiscard]] Status compile(std::shared_ptr<const engine::constraints::TokenTrie> trie,
-                               std::shared_ptr<const engine::Tokenizer> tokenizer, KeptForms& kept, TenantId tenant);
+  // is the same whether the form was kept or not. Errors: those of compile_form() and make_rule(); but calls none of
+  // which is strict are held where they can be, and there is no rule where they cannot.
+  [[nodiscard]] Status compile(const FormModel& model, KeptForms& kept, TenantId tenant);
+  [[nodiscard]] bool is_compiled() const;
   // Of memory, with what was read with the rule so far. Waits for nothing.
   [[nodiscard]] std::size_t bytes() const;
-  // Null: not made yet.
-  [[nodiscard]] std::shared_ptr<const engine::constraints::AnswerGrammar> rule() const;
+  // Null: not made yet, or there is none.
+  [[nodiscard]] std::shared_ptr<const engine::AnswerRule> rule() const;
+  // Of the shortest answer that the rule lets through; 0: any, or it is not made yet.
+  [[nodiscard]] std::size_t least_tokens() const;
+  // For the receipt of an answer: with the format of its calls. Null: there is no rule.
+  [[nodiscard]] std::shared_ptr<const AnswerForm> proved(const engine::chat::ToolFormat* tool_format) const;
 
  private:
+  using Compiled = engine::constraints::CompiledForm;
+  using Rule = engine::constraints::FormRule;
+
+  Result<Rule> made_rule(const FormModel& model, KeptForms& kept, TenantId tenant) const;
+
   const engine::constraints::Constraint constraint_;
   const std::string field_;
   mutable std::mutex mutex_;
-  std::shared_ptr<const engine::constraints::AnswerGrammar> rule_;
+  bool is_compiled_ = false;
+  Rule rule_;
 };
+
+// What the answer, or the calls in it, have to be. Null: any.
+[[nodiscard]] std::shared_ptr<AnswerForm> form_of(const Request& request);
 
 }  // namespace troupe::actors

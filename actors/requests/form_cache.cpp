@@ -17,6 +17,10 @@ std::uint64_t hash_of(const FormCache::Form& form) {
   const auto add = [&](const std::string& text) { all = (all ^ hash(text)) * 0x9E3779B97F4A7C15u + 1; };
   add(form.text);
   for (const std::string& choice : form.choices) add(choice);
+  const engine::constraints::CallWish& calls = form.calls;
+  all ^= static_cast<std::uint64_t>(calls.must_call) * 2 + calls.may_call_several;
+  add(calls.name);
+  for (const std::string& strict : calls.strict) add(strict);
   return all;
 }
 
@@ -28,17 +32,17 @@ std::list<FormCache::Kept>::iterator FormCache::find_in(Held& held, const Form& 
   return found == end ? held.forms.end() : found->second;
 }
 
-std::shared_ptr<const FormCache::Grammar> FormCache::find(TenantId tenant, const Form& form) {
+std::shared_ptr<const FormCache::Compiled> FormCache::find(TenantId tenant, const Form& form) {
   const auto held = held_.find(tenant);
   if (held == held_.end()) return nullptr;
   const auto kept = find_in(held->second, form, hash_of(form));
   if (kept == held->second.forms.end()) return nullptr;
   held->second.forms.splice(held->second.forms.begin(), held->second.forms, kept);
-  return kept->grammar;
+  return kept->compiled;
 }
 
-void FormCache::keep(TenantId tenant, const Form& form, std::shared_ptr<const Grammar> grammar) {
-  const std::size_t bytes = sizeof(Kept) + engine::constraints::bytes_of(form) + grammar->bytes_used();
+void FormCache::keep(TenantId tenant, const Form& form, std::shared_ptr<const Compiled> compiled) {
+  const std::size_t bytes = sizeof(Kept) + engine::constraints::bytes_of(form) + compiled->bytes_used();
   if (bytes > std::min(max_tenant_bytes_, max_bytes_) || find(tenant, form) != nullptr) return;
   while (bytes_of(tenant) + bytes > max_tenant_bytes_) drop_last_of(held_.find(tenant));
   while (bytes_ + bytes > max_bytes_) {
@@ -53,7 +57,7 @@ void FormCache::keep(TenantId tenant, const Form& form, std::shared_ptr<const Gr
   }
   Held& held = held_[tenant];
   const std::uint64_t hash = hash_of(form);
-  held.forms.push_front({.hash = hash, .bytes = bytes, .form = form, .grammar = std::move(grammar)});
+  held.forms.push_front({.hash = hash, .bytes = bytes, .form = form, .compiled = std::move(compiled)});
   held.by_hash.emplace(hash, held.forms.begin());
   held.bytes += bytes;
   bytes_ += bytes;

@@ -11,19 +11,20 @@
 
 #include "cache/ids.h"
 #include "engine/constraints/constraint.h"
+#include "engine/constraints/form_rule.h"
 
 namespace troupe::actors {
 
 // Each tenant finds what it asked for itself, so that the time that a form takes tells nothing of what others ask.
 //
-// What is kept is the grammar as it was compiled, before a text was read with it; it never changes, and every request
-// reads with a copy (Grammar::copy()). So no answer depends on what is kept, nor on what other requests have read.
+// What is kept is the form as it was compiled, before a text was read with it; it never changes, and every request
+// reads with a copy (make_rule()). So no answer depends on what is kept, nor on what other requests have read.
 //
 // Not thread-safe. Forms are compared whole.
 class FormCache {
  public:
   using Form = engine::constraints::Constraint;
-  using Grammar = engine::constraints::Grammar;
+  using Compiled = engine::constraints::CompiledForm;
 
   static constexpr std::size_t kMaxTenantBytes = 8u << 20;
   // Of all tenants. Beyond it the one that holds most, what is to be added included, loses what it used least recently;
@@ -34,10 +35,10 @@ class FormCache {
       : max_tenant_bytes_(max_tenant_bytes), max_bytes_(max_bytes) {}
 
   // Null: it is not kept. Else it is the tenant's last used one now. O(bytes of the form).
-  [[nodiscard]] std::shared_ptr<const Grammar> find(TenantId tenant, const Form& form);
+  [[nodiscard]] std::shared_ptr<const Compiled> find(TenantId tenant, const Form& form);
   // What is too large for the tenant is not kept. O(bytes of the form), and tenants for each one that is
   // dropped.
-  void keep(TenantId tenant, const Form& form, std::shared_ptr<const Grammar> grammar);
+  void keep(TenantId tenant, const Form& form, std::shared_ptr<const Compiled> compiled);
 
   // Of memory, with the forms themselves.
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
@@ -49,7 +50,7 @@ class FormCache {
     std::uint64_t hash = 0;
     std::size_t bytes = 0;
     Form form{};
-    std::shared_ptr<const Grammar> grammar{};
+    std::shared_ptr<const Compiled> compiled{};
   };
   struct Held {
     std::size_t bytes = 0;

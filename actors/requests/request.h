@@ -98,6 +98,8 @@ struct ToolUse {
   bool must_call = false;        // the answer begins with a call
   std::string name{};            // of that call; empty: any
   bool may_call_several = true;  // false: the answer ends behind its first call
+  // What its calls have to be (requests/answer_form.h); null: the format's marks alone decide what is a call.
+  std::shared_ptr<AnswerForm> form{};
 };
 
 struct Request {

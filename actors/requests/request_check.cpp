@@ -91,16 +91,16 @@ std::optional<End> check_length(const Request& request, std::size_t prompt_token
                                  .limits = request.tenant.limits()};
   auto fit = scheduler::check_fit(demand, limits.capacity);
   if (auto* no = std::get_if<scheduler::Refusal>(&fit)) return refused(std::move(*no));
-  const auto rule = request.form ? request.form->rule() : nullptr;
-  if (!rule) return std::nullopt;
   const std::size_t most = std::get<scheduler::Fits>(fit).max_known - prompt_tokens;
-  if (rule->least_tokens() <= most) return std::nullopt;
-  return refusal(
-      Outcome::invalid_argument, "sampling.max_tokens",
-      fmt::format("the shortest answer of the form that is asked for has {} tokens, and there is room for {}; raise "
-                  "max_tokens or shorten the prompt",
-                  rule->least_tokens(), most),
-      most);
+  const auto form = form_of(request);
+  const std::size_t least = form ? form->least_tokens() : 0;
+  if (least <= most) return std::nullopt;
+  const bool is_call = form->constraint().kind == engine::constraints::Constraint::Kind::calls;
+  return refusal(Outcome::invalid_argument, "sampling.max_tokens",
+                 fmt::format("the shortest {} has {} tokens, and there is room for {}; raise max_tokens or shorten "
+                             "the prompt",
+                             is_call ? "call that is demanded" : "answer of the form that is asked for", least, most),
+                 most);
 }
 
 std::uint32_t cut_inputs(const Request& request, EmbedIds& inputs, const ServingLimits& limits,

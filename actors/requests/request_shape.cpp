@@ -101,6 +101,9 @@ std::optional<Refusal> check_beside_form(const Request& request) {
     return invalid(request.form->field(),
                    "a form of the answer beside tools that it may call is not supported; leave out one of "
                    "them, or set tool_choice to none");
+  // As the proofs of such answers ask for them.
+  const engine::constraints::Constraint& form = request.form->constraint();
+  if (form.kind == engine::constraints::Constraint::Kind::calls && !form.calls.must_call) return std::nullopt;
   if (!request.begins_with.empty())
     return invalid("begins_with", "begins_with beside a form of the answer is not supported; leave out one of them");
   if (request.sampling.ignore_eos)

@@ -47,7 +47,7 @@ std::span<const std::string> texts_of(const Request& request) {
 }
 
 bool needs_encoding(const Request& request) {
-  return !texts_of(request).empty() || is_conversation(request) || request.form;
+  return !texts_of(request).empty() || is_conversation(request) || form_of(request);
 }
 
 bool is_conversation(const Request& request) {
@@ -249,6 +249,7 @@ StopScope stop_scope_of(const ChatPrompt& chat) {
 
 std::string beginning_of(const Request& request, const engine::chat::ToolFormat* format) {
   if (format == nullptr || !request.tools || !request.tools->must_call) return request.begins_with;
+  if (request.tools->form && request.tools->form->rule()) return {};
   return engine::chat::call_beginning(*format, request.tools->name);
 }
 
@@ -324,11 +325,14 @@ bool Encoding::complete() const {
   return ids_.size() == texts_of(*request_).size();
 }
 
-bool Encoding::form_waits() const { return request_->form && !request_->form->rule(); }
+bool Encoding::form_waits() const {
+  const auto form = form_of(*request_);
+  return form && !form->is_compiled();
+}
 
 std::uint64_t Encoding::next_part() const {
   if (complete()) return 0;
-  if (form_waits()) return engine::constraints::bytes_of(request_->form->constraint()) + 1;
+  if (form_waits()) return engine::constraints::bytes_of(form_of(*request_)->constraint()) + 1;
   if (texts_of(*request_).empty()) return input_bytes(*request_) + 1;  // a conversation, or ids
   std::uint64_t bytes = 1;
   for (const std::string& text : texts_of(*request_).subspan(ids_.size())) {
@@ -340,11 +344,13 @@ std::uint64_t Encoding::next_part() const {
 
 void Encoding::encode_some(const std::atomic<bool>* interrupt) {
   if (form_waits()) {
-    const Status compiled =
-        request_->form->compile(model_->token_trie(), model_->tokenizer(), model_->kept_forms(), request_->tenant.id);
+    const auto form = form_of(*request_);
+    const Status compiled = form->compile(
+        {.trie = model_->token_trie(), .tokenizer = model_->tokenizer(), .tool_format = model_->tool_format()},
+        model_->kept_forms(), request_->tenant.id);
     if (!compiled) {
       refusal_ = compiled.error();
-      refused_field_ = request_->form->field();
+      refused_field_ = form->field();
     }
     return;
   }

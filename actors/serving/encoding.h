@@ -38,8 +38,8 @@ namespace troupe::actors {
 [[nodiscard]] StopScope stop_scope_of(const ChatPrompt& chat);
 
 // The text that the answer has to begin with (engine::ForcedBeginning): that of the call that the request demands, in
-// this format (null: the model calls no tools), else Request::begins_with. Empty: any. Both what is drawn and what is
-// proved come from here.
+// this format (null: the model calls no tools), where no rule says what that is; else Request::begins_with. Empty: any.
+// Both what is drawn and what is proved come from here. The request's texts are encoded.
 [[nodiscard]] std::string beginning_of(const Request& request, const engine::chat::ToolFormat* format);
 
 // The control tokens, ascending, whose text belongs to the answer's: Request::shown_ids, and of a request with tools

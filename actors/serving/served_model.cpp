@@ -11,6 +11,7 @@
 #include "config/assert.h"
 #include "config/printable.h"
 #include "engine/chat/builtin_templates.h"
+#include "engine/constraints/tools/call_grammar.h"
 #include "engine/drafting/model_drafter.h"
 #include "engine/model/hidden_states.h"
 #include "engine/tokenizers/reasoning_markers.h"
@@ -173,8 +174,8 @@ std::uint64_t ServedModel::weight_bytes() const {
 std::shared_ptr<const engine::constraints::TokenTrie> ServedModel::token_trie() const {
   std::call_once(trie_->made, [this] {
     if (tokenizer() != nullptr)
-      trie_->trie =
-          std::make_shared<const engine::constraints::TokenTrie>(engine::constraints::TokenTrie::of(*tokenizer()));
+      trie_->trie = std::make_shared<const engine::constraints::TokenTrie>(engine::constraints::TokenTrie::of(
+          *tokenizer(), engine::constraints::call_marks(*tool_form_.format, *tokenizer())));
   });
   return trie_->trie;
 }

@@ -148,7 +148,8 @@ std::vector<AssignmentPtr> StreamTable::assign(RequestId id, std::vector<TokenId
                                                     .model = served_by.model,
                                                     .prompt = shared,
                                                     .begins_with = served_by.begins_with,
-                                                    .shown_ids = served_by.shown_ids});
+                                                    .shown_ids = served_by.shown_ids,
+                                                    .form = served_by.form});
     move_to(*record, RequestState::queued);
     record->outbox.emplace_back(Admitted{record->request->sampling.choice, in_reasoning});
     all.push_back(assignment(*record));
@@ -448,7 +449,7 @@ std::uint64_t StreamTable::bytes_of(const Record& record) {
   if (record.inputs && !texts_of(*record.request).empty()) bytes += record.prompt_tokens * sizeof(TokenId);
   if (record.proof) bytes += sizeof(Proof) + record.proof->text.capacity();
   bytes += record.request->proposal.capacity() * sizeof(TokenId);
-  if (record.request->form) bytes += record.request->form->bytes();
+  if (const auto form = form_of(*record.request)) bytes += form->bytes();
   bytes += record.request->begins_with.capacity() + record.request->shown_ids.capacity() * sizeof(TokenId);
   return bytes + input_bytes(*record.request) + record.request->client_id.capacity();
 }
@@ -524,7 +525,6 @@ void StreamTable::add_proof(Record& record, End& end) {
   proof.sampling.min_tokens = std::min(proof.sampling.min_tokens, proof.sampling.max_tokens);
   proof.stop_strings = request.stop_strings;
   proof.stop_scope = request.stop_scope;
-  proof.form = request.form;
   proof.ids = record.emitted;
   proof.outcome = end.outcome;
   proof.stop = end.stop;

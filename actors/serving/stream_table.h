@@ -75,8 +75,9 @@ struct StepReport {
 struct ServedBy {
   std::string model{};
   std::string numerics_id{};
-  std::string begins_with{};         // beginning_of()
-  std::vector<TokenId> shown_ids{};  // shown_ids_of()
+  std::string begins_with{};                 // beginning_of()
+  std::vector<TokenId> shown_ids{};          // shown_ids_of()
+  std::shared_ptr<const AnswerForm> form{};  // AnswerForm::proved()
 };
 
 // The result of StreamTable::park().

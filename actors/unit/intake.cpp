@@ -152,9 +152,10 @@ void Intake::encode(RequestId request, std::shared_ptr<const Request> body) {
   const bool is_chat = is_conversation(*body);
   if (is_chat && model_.draining()) return end(request, refused(scheduler::server_drains()));
   if (is_chat && model_.unloading()) return end(request, being_unloaded(model_.name()));
-  const std::uint64_t bytes = input_bytes(*body) + (body->form ? bytes_of(body->form->constraint()) : 0);
+  const auto form = form_of(*body);
+  const std::uint64_t bytes = input_bytes(*body) + (form ? bytes_of(form->constraint()) : 0);
   const bool is_short = bytes <= kMaxTextInActor;
-  if (is_short && !is_chat && !body->form) {
+  if (is_short && !is_chat && !form) {
     const auto& tokenizers = wiring_->tokenizers;
     return send(tokenizers[next_tokenizer_++ % tokenizers.size()], msg::Encode{request, std::move(body)});
   }
@@ -164,7 +165,7 @@ void Intake::encode(RequestId request, std::shared_ptr<const Request> body) {
   text.bytes = bytes;
   text.first_part = encoding->next_part();
   text.renders = is_chat ? wiring_->model.get() : nullptr;
-  text.compiles = body->form != nullptr;
+  text.compiles = form != nullptr;
   text.is_counted = !is_short;  // short ones are bounded by the limits of requests that wait
   encoding_[request] = text.unwanted;
   const auto result = std::make_shared<caf::message>();
@@ -222,12 +223,14 @@ void Intake::assign(RequestId request, const Request& body, std::vector<TokenId>
   const auto* const chat = std::get_if<ChatPrompt>(&body.prompt);
   const bool in_reasoning = chat != nullptr && begins_in_reasoning(*chat, *wiring_->model, prompt);
   const ServedModel& model = *wiring_->model;
+  const auto form = form_of(body);
   ServedBy served_by;
   if (body.wants_proof)
     served_by = {.model = limits_.model,
                  .numerics_id = model.numerics_id(),
                  .begins_with = beginning_of(body, model.tool_format()),
-                 .shown_ids = shown_ids_of(body, model.tool_format(), model.tokenizer().get())};
+                 .shown_ids = shown_ids_of(body, model.tool_format(), model.tokenizer().get()),
+                 .form = form ? form->proved(model.tool_format()) : nullptr};
   // Without a batcher nothing is sent: the one that the next msg::Wire brings gets all assigned requests.
   for (auto& task : streams_.assign(request, std::move(prompt), served_by, in_reasoning)) {
     if (wiring_->batcher) send(wiring_->batcher, msg::Enqueue{std::move(task)});

@@ -63,6 +63,7 @@ Result<std::vector<client::Tool>> read_tools(const std::string& path) {
     }
     if (function.contains("parameters") && !function["parameters"].is_null())
       tool.parameters = function["parameters"].dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+    tool.strict = function.contains("strict") && function["strict"] == true;
   }
   return tools;
 }

@@ -23,6 +23,11 @@ std::shared_ptr<const actors::AnswerForm> form_of(const client::Form& from) {
   return std::make_shared<const actors::AnswerForm>(Constraint{.kind = static_cast<Constraint::Kind>(from.kind),
                                                                .text = from.text,
                                                                .choices = from.choices,
+                                                               .calls = {.must_call = from.calls.must_call,
+                                                                         .name = from.calls.name,
+                                                                         .may_call_several = !from.calls.single,
+                                                                         .strict = from.calls.strict,
+                                                                         .format = from.calls.format},
                                                                .spaces = !from.compact_json},
                                                     "form");
 }
@@ -31,7 +36,12 @@ client::Form form_of(const Constraint& from) {
   return {.kind = static_cast<client::FormKind>(from.kind),
           .text = from.text,
           .choices = from.choices,
-          .compact_json = !from.spaces};
+          .compact_json = !from.spaces,
+          .calls = {.format = from.calls.format,
+                    .must_call = from.calls.must_call,
+                    .name = from.calls.name,
+                    .single = !from.calls.may_call_several,
+                    .strict = from.calls.strict}};
 }
 
 actors::Proof proof_of(const client::Proof& from) {

@@ -496,7 +496,7 @@ std::span<const Option> option_table() {
        kNeedsRestart, kFlagOnly},
       {&ToolChoiceOptions::tool_choice, "tool-choice", "", kRequest, "CHOICE", kAny,
        "with --tools: auto, the model decides whether it calls one; none, it is not told of them; required, the answer "
-       "begins with a call; the name of a tool, with a call of that; none given: auto",
+       "is one or more calls; the name of a tool, of that; none given: auto",
        kPerRequest, kFlagOnly},
       {&FormOptions::json_schema, "json-schema", "-j", kRequest, "JSON", kAny,
        "the answer is JSON that meets this JSON Schema, also where -n ends it (structured.md)", kPerRequest, kFlagOnly},

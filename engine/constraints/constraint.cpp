@@ -59,6 +59,8 @@ Result<Grammar> made_grammar(const Constraint& constraint) {
     }
     case Constraint::Kind::grammar:
       return grammar_of_gbnf(constraint.text);
+    case Constraint::Kind::calls:
+      break;
   }
   return Error{ErrorCode::unsupported, "a form that is not known"};
 }
@@ -66,8 +68,9 @@ Result<Grammar> made_grammar(const Constraint& constraint) {
 }  // namespace
 
 std::size_t bytes_of(const Constraint& constraint) {
-  std::size_t bytes = constraint.text.size();
-  for (const std::string& each : constraint.choices) bytes += each.size() + sizeof(std::string);
+  std::size_t bytes = constraint.text.size() + constraint.calls.name.size() + constraint.calls.format.size();
+  for (const auto* const list : {&constraint.choices, &constraint.calls.strict})
+    for (const std::string& each : *list) bytes += each.size() + sizeof(std::string);
   return bytes;
 }
 

@@ -95,14 +95,15 @@ TokenTrie::TokenTrie(const std::vector<std::string>& pieces) : num_tokens_(piece
     }
     (kind ? by_kind[static_cast<std::size_t>(kind->kind)] : others).push_back(text);
   }
-  has_every_byte_ = single == ByteSet::all();
+  const ByteSet of_no_text = ByteSet::of(0xC0) | ByteSet::of(0xC1) | ByteSet::range(0xF5, 0xFF);
+  has_every_byte_ = (single | of_no_text) == ByteSet::all();
   for (std::size_t kind = 0; kind < kNumTextKinds; ++kind) of_kind_[kind] = trie_of(by_kind[kind]);
   others_ = trie_of(others);
   for (std::size_t kind = 0; kind < kNumTextKinds; ++kind) roots_.push_back(roots_of(of_kind_[kind]));
   roots_.push_back(roots_of(others_));
 }
 
-TokenTrie TokenTrie::of(const Tokenizer& tokenizer) {
+TokenTrie TokenTrie::of(const Tokenizer& tokenizer, const MarkTokens& marks) {
   std::vector<std::string> pieces(tokenizer.size());
   for (std::uint32_t id = 0; id < tokenizer.size(); ++id) {
     const auto token = static_cast<TokenId>(id);
@@ -110,7 +111,9 @@ TokenTrie TokenTrie::of(const Tokenizer& tokenizer) {
     if (!tokenizer.is_end_of_generation(token) &&
         (kind == TokenKind::normal || kind == TokenKind::user_defined || kind == TokenKind::byte))
       pieces[id] = tokenizer.piece(token);
+    if (!marks.marks().empty() && pieces[id].find(MarkTokens::kFirstByte) != std::string::npos) pieces[id].clear();
   }
+  for (const MarkTokens::Mark& mark : marks.marks()) pieces[static_cast<std::size_t>(mark.id)] = mark.bytes;
   return TokenTrie(pieces);
 }
 

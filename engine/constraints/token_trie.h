@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cache/ids.h"
+#include "engine/constraints/mark_tokens.h"
 #include "engine/constraints/text_kinds.h"
 #include "engine/tokenizers/tokenizer.h"
 
@@ -63,8 +64,9 @@ class TokenTrie {
   // The bytes of each token, by id; empty for tokens that are no text. O(bytes log tokens)
   explicit TokenTrie(const std::vector<std::string>& pieces);
   // The pieces of a tokenizer's tokens that are text: all but control, unknown and unused ones,
-  // and those that end an answer.
-  static TokenTrie of(const Tokenizer& tokenizer);
+  // and those that end an answer. marks: control tokens that stand in it by their bytes in a grammar's texts; tokens
+  // with the first of these bytes, which no UTF-8 text has, are left out then.
+  static TokenTrie of(const Tokenizer& tokenizer, const MarkTokens& marks = {});
 
   std::size_t num_tokens() const { return num_tokens_; }
   // Tokens of a kind and no lower one; and those of no kind.
@@ -74,7 +76,7 @@ class TokenTrie {
   const TokenMask& all_of(TextKind kind, std::uint8_t max_characters) const;
   // Pairs of tokens with the same bytes: the first is in the tries, the second is not.
   const std::vector<std::pair<TokenId, TokenId>>& doubles() const { return doubles_; }
-  // Whether every byte is a token of its own, so that every text can be written.
+  // Whether every byte of UTF-8 is a token of its own, so that every text can be written.
   bool has_every_byte() const { return has_every_byte_; }
   // The longest token that `text` begins with, and its bytes; kNoToken if there is none.
   [[nodiscard]] std::pair<TokenId, std::size_t> longest_of(std::string_view text) const;

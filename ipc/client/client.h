@@ -67,13 +67,14 @@ struct Tool {
   std::string name{};         ///< at most 128 bytes, without spaces, quotes, brackets and commas
   std::string description{};  ///< for the model
   std::string parameters{};   ///< a JSON schema of the arguments, an object; empty: none
+  bool strict = false;        ///< refuse the request if that cannot be enforced; else any object is taken for arguments
 };
 
 /// Whether an answer calls tools.
 enum class ToolChoice : std::uint8_t {
   automatic,  ///< the model decides
   none,       ///< it is not told of them
-  required,   ///< the answer begins with a call
+  required,   ///< the answer is one or more calls
 };
 
 /// A call of a tool in an answer.
@@ -113,14 +114,24 @@ struct Speculation {
 };
 
 /// What kind of a Form.
-enum class FormKind : std::uint8_t { json_object, json_schema, regex, choice, grammar };
+enum class FormKind : std::uint8_t { json_object, json_schema, regex, choice, grammar, calls };
+
+/// What calls of tools an answer has.
+struct FormCalls {
+  std::string format{};               ///< in which they are written, as --tool-format has it; empty: the model's own
+  bool must_call = false;             ///< the answer is calls and nothing else
+  std::string name{};                 ///< of the tool that is called; empty: any
+  bool single = false;                ///< one call
+  std::vector<std::string> strict{};  ///< tools that are refused if their schema cannot be enforced
+};
 
 /// What an answer has to be, as receipts have it (docs/structured.md).
 struct Form {
   FormKind kind = FormKind::json_object;  ///< which of them
-  std::string text{};                     ///< the schema, the pattern or the grammar
+  std::string text{};                     ///< the schema, pattern or grammar, or a JSON list of the tools
   std::vector<std::string> choices{};     ///< of FormKind::choice
   bool compact_json = false;              ///< as Request::compact_json
+  FormCalls calls{};                      ///< of FormKind::calls
 };
 
 /// A prompt to continue, and how.

@@ -66,7 +66,12 @@ std::optional<Form> to_form(const v1::Form& in) {
   return Form{.kind = static_cast<FormKind>(in.kind()),
               .text = in.text(),
               .choices = {in.choices().begin(), in.choices().end()},
-              .compact_json = in.compact_json()};
+              .compact_json = in.compact_json(),
+              .calls = {.format = in.calls().format(),
+                        .must_call = in.calls().must_call(),
+                        .name = in.calls().name(),
+                        .single = in.calls().single(),
+                        .strict = {in.calls().strict().begin(), in.calls().strict().end()}}};
 }
 
 Proof to_proof(const v1::Proof& in) {
@@ -213,6 +218,9 @@ Status check_text(const Request& request) {
     if (!is_utf8(request.form->text)) return not_utf8("the form's text");
     for (const std::string& choice : request.form->choices)
       if (!is_utf8(choice)) return not_utf8("a choice");
+    const FormCalls& calls = request.form->calls;
+    if (!is_utf8(calls.format) || !is_utf8(calls.name) || !std::ranges::all_of(calls.strict, is_utf8))
+      return not_utf8("a name in the form");
   }
   for (const Tool& each : request.tools)
     if (!is_utf8(each.name) || !is_utf8(each.description) || !is_utf8(each.parameters)) return not_utf8("a tool");
@@ -235,6 +243,13 @@ void fill(v1::Form& out, const Form& form) {
   out.set_text(form.text);
   for (const std::string& choice : form.choices) out.add_choices(choice);
   out.set_compact_json(form.compact_json);
+  if (form.kind != FormKind::calls) return;
+  v1::FormCalls& calls = *out.mutable_calls();
+  calls.set_format(form.calls.format);
+  calls.set_must_call(form.calls.must_call);
+  calls.set_name(form.calls.name);
+  calls.set_single(form.calls.single);
+  for (const std::string& each : form.calls.strict) calls.add_strict(each);
 }
 
 v1::ClientFrame to_frame(std::uint64_t stream, const Request& request) {
@@ -303,6 +318,7 @@ v1::ClientFrame to_frame(std::uint64_t stream, const Request& request) {
     tool.set_name(each.name);
     tool.set_description(each.description);
     tool.set_parameters(each.parameters);
+    tool.set_strict(each.strict);
   }
   out.set_tool_choice(static_cast<v1::ToolChoice>(request.tool_choice));
   out.set_called_tool(request.called_tool);

@@ -94,7 +94,10 @@ std::optional<Refusal> add_tools(const v1::Generate& generate, actors::Request& 
   if (generate.tools_size() > 0 && !std::holds_alternative<actors::ChatPrompt>(request.prompt))
     return scheduler::invalid("tools", "tools are for conversations; send messages");
   std::vector<OfferedTool> tools;
-  for (const v1::Tool& each : generate.tools()) tools.push_back({each.name(), each.description(), each.parameters()});
+  for (const v1::Tool& each : generate.tools()) {
+    tools.push_back({each.name(), each.description(), each.parameters()});
+    if (each.strict()) choice.strict.push_back(each.name());
+  }
   auto list = tool_list(tools);
   if (!list) return scheduler::invalid("tools", list.error().message);
   auto refused = take_tools(request, *std::move(list), std::move(choice));
@@ -201,6 +204,13 @@ void fill(v1::Form& out, const Constraint& form) {
   out.set_text(form.text);
   for (const std::string& choice : form.choices) out.add_choices(choice);
   out.set_compact_json(!form.spaces);
+  if (form.kind != Constraint::Kind::calls) return;
+  v1::FormCalls& calls = *out.mutable_calls();
+  calls.set_format(form.calls.format);
+  calls.set_must_call(form.calls.must_call);
+  calls.set_name(form.calls.name);
+  calls.set_single(!form.calls.may_call_several);
+  for (const std::string& each : form.calls.strict) calls.add_strict(each);
 }
 
 void fill(v1::Proof& out, const actors::Proof& proof) {
@@ -360,6 +370,11 @@ std::optional<NamedForm> form_of(v1::Form& form) {
   return NamedForm{{.kind = static_cast<Constraint::Kind>(form.kind()),
                     .text = std::move(*form.mutable_text()),
                     .choices = {form.choices().begin(), form.choices().end()},
+                    .calls = {.must_call = form.calls().must_call(),
+                              .name = form.calls().name(),
+                              .may_call_several = !form.calls().single(),
+                              .strict = {form.calls().strict().begin(), form.calls().strict().end()},
+                              .format = form.calls().format()},
                     .spaces = !form.compact_json()},
                    "form"};
 }

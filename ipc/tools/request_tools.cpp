@@ -6,6 +6,7 @@
 #include <utility>
 #include <variant>
 
+#include "actors/requests/answer_form.h"
 #include "config/printable.h"
 #include "engine/chat/tools/tool_set.h"
 #include "engine/chat/values/json.h"
@@ -37,8 +38,17 @@ std::optional<Refusal> take_tools(actors::Request& request, std::string list, To
   if (!choice.use.name.empty() && !set->has(choice.use.name))
     return scheduler::invalid("tool_choice", fmt::format("tool_choice names '{}', which is none of the tools",
                                                          Printable(choice.use.name).text()));
-  std::get<actors::ChatPrompt>(request.prompt).tools = std::move(list);
+  using engine::constraints::Constraint;
   choice.use.set = std::make_shared<const ToolSet>(*std::move(set));
+  choice.use.form =
+      std::make_shared<actors::AnswerForm>(Constraint{.kind = Constraint::Kind::calls,
+                                                      .text = list,
+                                                      .calls = {.must_call = choice.use.must_call,
+                                                                .name = choice.use.name,
+                                                                .may_call_several = choice.use.may_call_several,
+                                                                .strict = std::move(choice.strict)}},
+                                           "tools");
+  std::get<actors::ChatPrompt>(request.prompt).tools = std::move(list);
   request.tools = std::move(choice.use);
   return std::nullopt;
 }

@@ -17,8 +17,9 @@ namespace troupe::ipc {
 
 // What a request chooses of its tools.
 struct ToolChoice {
-  bool none = false;      // kept by not telling the model of the tools
-  actors::ToolUse use{};  // without a set
+  bool none = false;                  // kept by not telling the model of the tools
+  actors::ToolUse use{};              // without a set and a form
+  std::vector<std::string> strict{};  // names of tools whose schemas must be enforced
 };
 
 // Gives a request for an answer to a conversation its tools. list: a JSON list; "" and "[]": none. places: what a

@@ -15,14 +15,15 @@ constexpr TenantId kFormAnna{1001}, kFormBert{1002}, kFormCarl{1003};
 
 Constraint regex_form(const std::string& text) { return {.kind = Kind::regex, .text = text}; }
 
-std::shared_ptr<const engine::constraints::Grammar> compiled_form(const Constraint& form) {
+std::shared_ptr<const engine::constraints::CompiledForm> compiled_form(const Constraint& form) {
   auto grammar = engine::constraints::grammar_of(form);
   REQUIRE(grammar);
-  return std::make_shared<const engine::constraints::Grammar>(std::move(*grammar));
+  return std::make_shared<const engine::constraints::CompiledForm>(
+      engine::constraints::CompiledForm{.grammar = std::move(*grammar)});
 }
 
 // Keeps the form; all with names of one length take the same bytes.
-std::shared_ptr<const engine::constraints::Grammar> keep_form(FormCache& cache, TenantId tenant,
+std::shared_ptr<const engine::constraints::CompiledForm> keep_form(FormCache& cache, TenantId tenant,
                                                               const std::string& text) {
   const Constraint form = regex_form(text);
   auto grammar = compiled_form(form);
@@ -59,7 +60,7 @@ TEST_CASE("forms are told apart by all that they say") {
       {.kind = Kind::regex, .text = "a"},
       {.kind = Kind::grammar, .text = "root ::= \"a\""},
   };
-  std::vector<std::shared_ptr<const engine::constraints::Grammar>> grammars;
+  std::vector<std::shared_ptr<const engine::constraints::CompiledForm>> grammars;
   for (const Constraint& form : forms) {
     CHECK(cache.find(kFormAnna, form) == nullptr);
     grammars.push_back(compiled_form(form));

@@ -5,6 +5,7 @@
 
 #include "actors/requests/answer_form.h"
 #include "actors/saboteur.h"
+#include "engine/chat/tools/tool_call_parser.h"
 #include "engine/chat/tools/tool_set.h"
 #include "engine/chat/values/json.h"
 #include "engine/constraints/grammar/machine.h"
@@ -467,6 +468,140 @@ TEST_CASE("gateway: forms that cannot be had, or do not fit, are refused before 
   const Answered chosen = run(*gateway, ids);
   CHECK((chosen.text == "yes" || chosen.text == "no"));
   CHECK(chosen.end.outcome == Outcome::eos);
+}
+
+constexpr const char* kWeather =
+    R"({"type":"object","properties":{"city":{"type":"string","maxLength":40},"days":{"type":"integer","minimum":1},
+        "units":{"type":"array","minItems":2,"items":{"enum":["celsius","fahrenheit","kelvin"]}}},
+        "required":["city","units"],"additionalProperties":false})";
+
+// A request with two tools whose calls are held to their schemas.
+Request with_held_tools(
+    engine::constraints::CallWish wish, std::uint64_t seed, std::uint32_t max_tokens,
+    const std::string& other_schema = R"({"type":"object","properties":{"name":{"type":"string"}}})") {
+  const std::string tools =
+      std::string(R"([{"type":"function","function":{"name":"get_weather","parameters":)") + kWeather +
+      R"(}},{"type":"function","function":{"name":"find_the_little_dog","parameters":)" + other_schema + "}}]";
+  Request request = seeded("", max_tokens, seed);
+  ChatPrompt chat{{{.role = "user", .content = a_story(seed)}}};
+  chat.tools = tools;
+  request.prompt = std::move(chat);
+  const auto set = engine::chat::ToolSet::make(*engine::chat::parse_json(tools));
+  request.tools = ToolUse{.set = std::make_shared<const engine::chat::ToolSet>(*set),
+                          .must_call = wish.must_call,
+                          .name = wish.name,
+                          .may_call_several = wish.may_call_several,
+                          .form = std::make_shared<AnswerForm>(
+                              Constraint{.kind = Constraint::Kind::calls, .text = tools, .calls = wish}, "tools")};
+  request.sampling.num_logprobs = 0;
+  return request;
+}
+
+// Demanded calls, and answers that are made to begin one.
+std::vector<Request> held_calls() {
+  Request opened = with_held_tools({}, 34, 120);
+  opened.begins_with = "Let me see.\n<tool_call>";
+  Request twice = with_held_tools({}, 35, 160);
+  twice.begins_with = "<tool_call>{\"name\": \"find_the_little_dog\", \"arguments\": {}}</tool_call> And <tool_call>\n";
+  return {with_held_tools({.must_call = true, .name = "get_weather"}, 31, 90),
+          with_held_tools({.must_call = true}, 32, 200),
+          with_held_tools({.must_call = true, .name = "find_the_little_dog", .may_call_several = false}, 33, 60),
+          std::move(opened), std::move(twice)};
+}
+
+// The calls of an answer, which all meet their schemas.
+std::size_t num_held(const Request& request, const std::string& text) {
+  engine::chat::ToolCallParser parser(*engine::chat::find_tool_format("hermes"), request.tools->set);
+  std::vector<engine::chat::AnswerPart> parts = parser.push(text);
+  for (auto& each : parser.finish()) parts.push_back(std::move(each));
+  using Kind = engine::chat::AnswerPart::Kind;
+  std::string name, arguments;
+  std::size_t count = 0;
+  for (const auto& part : parts) {
+    if (part.kind == Kind::call) name = part.text;
+    if (part.kind == Kind::arguments) arguments += part.text;
+    if (part.kind != Kind::call_end) continue;
+    INFO(name << " " << arguments);
+    const bool is_weather = name == "get_weather";
+    CHECK((is_weather || name == "find_the_little_dog"));
+    if (is_weather)
+      CHECK(has_form({.kind = Constraint::Kind::json_schema, .text = kWeather, .spaces = true}, arguments));
+    else
+      CHECK(has_form({.kind = Constraint::Kind::json_object, .spaces = true}, arguments));
+    arguments.clear();
+    ++count;
+  }
+  return count;
+}
+
+TEST_CASE("gateway: calls meet their schemas at any length, and have the same bits wherever they are computed") {
+  const std::vector<Request> requests = held_calls();
+  std::vector<std::shared_ptr<Recorder>> alone;
+  const GatewayOptions options = with_tools();
+  {
+    const auto gateway = start(options);
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      alone.push_back(std::make_shared<Recorder>());
+      gateway->submit(requests[i], alone.back());
+      const Answered answered = answer(alone.back());
+      INFO(i << ": " << answered.end.message << answered.text);
+      CHECK(num_held(requests[i], answered.text) >= (i == 4 ? 2 : 1));
+      CHECK(answered.ids.size() <= requests[i].sampling.max_tokens);
+      if (i < 2) CHECK(answered.end.outcome == Outcome::eos);
+      if (i == 2) CHECK(answered.end.outcome == Outcome::tool_call);
+      if (i < 3) CHECK(answered.text.starts_with("<tool_call>"));
+      CHECK(answered.end.usage.tool_calls >= 1);
+    }
+  }
+  check_same_bits(options, requests, alone);
+}
+
+TEST_CASE("gateway: each of several answers with held calls is the one that its choice alone gives") {
+  const auto gateway = start(with_tools());
+  for (const std::size_t which : {1, 3}) {
+    Request four = held_calls()[which];
+    four.num_choices = 4;
+    const auto sink = std::make_shared<ChoiceRecorder>(4);
+    gateway->submit(four, sink);
+    const std::vector<Answered> answers = sink->wait();
+    CHECK(answers[0].ids != answers[1].ids);
+    for (std::uint32_t choice = 0; choice < 4; ++choice) {
+      Request single = held_calls()[which];
+      single.first_choice = choice;
+      INFO("choice " << choice << ": " << answers[choice].text);
+      CHECK(num_held(single, answers[choice].text) >= 1);
+      CHECK(run(*gateway, single).ids == answers[choice].ids);
+    }
+  }
+}
+
+TEST_CASE("gateway: demanded calls that do not fit, and strict tools that cannot be had, are refused with the reason") {
+  const auto gateway = start(with_tools());
+  const Answered tight = run(*gateway, with_held_tools({.must_call = true, .name = "get_weather"}, 1, 10));
+  CHECK(tight.end.outcome == Outcome::invalid_argument);
+  CHECK(tight.end.field == "sampling.max_tokens");
+  CHECK(tight.end.message.find("the shortest call") != std::string::npos);
+  CHECK(tight.end.message.find("there is room for 10") != std::string::npos);
+  const std::string odd = R"({"type":"object","properties":{"a":{"unevaluatedProperties":false}}})";
+  const Answered strict =
+      run(*gateway, with_held_tools({.must_call = true, .strict = {"find_the_little_dog"}}, 1, 90, odd));
+  CHECK(strict.end.outcome == Outcome::invalid_argument);
+  CHECK(strict.end.field == "tools");
+  CHECK(strict.end.message.find("'find_the_little_dog' is strict") != std::string::npos);
+  CHECK(strict.end.message.find("#/properties/a/unevaluatedProperties") != std::string::npos);
+  Request loose = with_held_tools({.must_call = true, .name = "find_the_little_dog"}, 1, 90, odd);
+  const Answered any = run(*gateway, loose);
+  CHECK(num_held(loose, any.text) >= 1);
+}
+
+TEST_CASE("gateway: tools that are not called change no token of an answer that is held to them") {
+  const auto gateway = start(with_tools());
+  for (const std::uint64_t seed : {41, 42}) {
+    const Request held = with_held_tools({}, seed, 60);
+    Request free = held;
+    free.tools->form = nullptr;
+    CHECK(run(*gateway, held).ids == run(*gateway, free).ids);
+  }
 }
 
 TEST_CASE("gateway: a beginning is refused beside a demanded call, and the text of shown ids is in the answer's") {

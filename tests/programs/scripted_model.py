@@ -3,7 +3,7 @@
 A llama in F32 whose layer adds nothing: a token's embedding is the unit vector of that token, attention and feed-forward
 end in matrices of zeros, and the head maps each token to the one that comes next. So the last token of a prompt decides
 the whole answer, at any temperature: the token <|answer_N|>, with which the chat template ends the generation prompt,
-begins answer N, and so may the last token of an answer's beginning that a request demands. Each piece of an answer is a token of its own; all other text is one token a byte.
+begins answer N. Each piece of an answer is a token of its own; all other text is one token a byte.
 """
 import array
 import itertools
@@ -25,12 +25,9 @@ def byte_spellings():
     return [chr(byte) if byte in plain else chr(next(rest)) for byte in range(256)]
 
 
-def pieces_of(answers, others=()):
-    """Each answer cut into pieces of two bytes or more, all different: a token knows its place in the script by itself.
-
-    others: texts that no piece may be.
-    """
-    used, cut = {text.encode() for text in others}, []
+def pieces_of(answers):
+    """Each answer cut into pieces of two bytes or more, all different: a token knows its place in the script by itself."""
+    used, cut = set(), []
     for answer in answers:
         data, pieces = answer.encode(), []
         while data:
@@ -63,18 +60,12 @@ def matrix(rows, columns, entries=()):
     return (rows, columns), values
 
 
-def write_scripted_model(path, answers, chat_template, continued={}):
-    """Writes a GGUF file. `chat_template` ends its generation prompt with <|answer_0|> for answers[0], and so on.
-
-    continued: from the token with which an answer's beginning ends (of ASCII: a character, or a word of the vocabulary's
-    own cut, such as ' "') to the number of the answer that comes behind it.
-    """
+def write_scripted_model(path, answers, chat_template):
+    """Writes a GGUF file. `chat_template` ends its generation prompt with <|answer_0|> for answers[0], and so on."""
     spell = byte_spellings()
     triggers = [f"<|answer_{number}|>" for number in range(len(answers))]
-    scripts = pieces_of(answers, continued)
-    ends = ["".join(spell[byte] for byte in text.encode()) for text in continued]
+    scripts = pieces_of(answers)
     tokens = [*spell, END, *triggers, *("".join(spell[byte] for byte in piece) for script in scripts for piece in script)]
-    tokens += [text for text in ends if text not in tokens]
     special = {END, *triggers}
     types = [CONTROL if text in special else NORMAL for text in tokens]
     end, first_trigger, piece = 256, 257, itertools.count(257 + len(triggers))
@@ -82,8 +73,6 @@ def write_scripted_model(path, answers, chat_template, continued={}):
     for number, script in enumerate(scripts):
         chain = [first_trigger + number, *(next(piece) for _ in script), end]
         following.update(zip(chain, chain[1:]))
-    for text, number in zip(ends, continued.values()):
-        following[tokens.index(text)] = following[first_trigger + number]
 
     dim, head_dim, ffn = (len(tokens) + 31) // 32 * 32, 32, 32
     metadata = {

@@ -35,7 +35,7 @@ class Options(TypedDict, total=False):
     session_recompute: bool
     reasoning_budget: int
     tools: Sequence[Mapping[str, Any]]
-    """Of messages: functions that the answer may call, {"name", "description", "parameters"}, or as OpenAI has them."""
+    """Of messages: functions that the answer may call, {"name", "description", "parameters", "strict"}, or as OpenAI has them."""
     tool_choice: str | Mapping[str, Any]
     """"auto" (as if absent), "none", "required", or of which tool a call is required: {"name": ...}."""
     parallel_tool_calls: bool
@@ -169,7 +169,7 @@ def _tool(value: Mapping[str, Any]) -> pb.Tool:
     function = _function(value)
     parameters = function.get("parameters")
     return pb.Tool(name=function.get("name", ""), description=function.get("description") or "",
-                   parameters="" if parameters is None else json.dumps(parameters))
+                   parameters="" if parameters is None else json.dumps(parameters), strict=bool(function.get("strict")))
 
 
 def _set_choice(frame: pb.Generate, value: str | Mapping[str, Any]) -> None:

@@ -745,6 +745,8 @@ std::string RegexPool::shortest_text(RegexId id) {
 
 void RegexPool::count_work() { impl_->spend(1); }
 
+std::size_t RegexPool::work_left() const { return impl_->work_left; }
+
 void RegexPool::limit_work(std::size_t derivations) { impl_->work_left = derivations; }
 
 std::size_t RegexPool::bytes_used() const {

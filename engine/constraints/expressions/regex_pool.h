@@ -98,6 +98,7 @@ class RegexPool {
   // From here on at most so many more expressions are derived; then ConstraintLimit is thrown. At first
   // kMaxMakingWork.
   void limit_work(std::size_t derivations);
+  std::size_t work_left() const;
   // One of them is used up, by what is made of expressions.
   void count_work();
 

@@ -35,8 +35,8 @@ std::size_t Grammar::bytes_used() const {
 }
 
 void Grammar::count_one() {
-  if (nodes_.size() + num_edges_ >= kMaxGrammarNodes)
-    throw ConstraintLimit("it becomes a grammar of more than " + std::to_string(kMaxGrammarNodes) +
+  if (nodes_.size() + num_edges_ >= max_parts_)
+    throw ConstraintLimit("it becomes a grammar of more than " + std::to_string(max_parts_) +
                           " parts: allow fewer items, properties or alternatives");
 }
 

@@ -47,6 +47,8 @@ class Grammar {
   void add_call(NodeId from, RuleId rule, NodeId target);
   void add_nothing(NodeId from, NodeId target);
   void set_end(NodeId node) { nodes_[node].is_end = true; }
+  // From here on it may have so many nodes and edges in all; at first kMaxGrammarNodes.
+  void limit_parts(std::size_t most) { max_parts_ = most; }
 
   // A rule begins at another node, one that was added after its own.
   void set_begin(RuleId rule, NodeId begin) { begins_[rule] = begin; }
@@ -71,7 +73,7 @@ class Grammar {
   std::unique_ptr<RegexPool> pool_;
   std::vector<Node> nodes_;
   std::vector<NodeId> begins_;  // of each rule
-  std::size_t num_edges_ = 0;
+  std::size_t num_edges_ = 0, max_parts_ = kMaxGrammarNodes;
   RuleId root_ = 0;
 };
 

@@ -21,14 +21,23 @@ constexpr std::uint32_t kMaxOrderDepth = 64;
 
 }  // namespace
 
-SchemaGrammar::SchemaGrammar(Json schema, const SchemaOptions& options)
-    : document_(std::move(schema)), values_(document_, grammar_.pool()), expansion_(document_, values_) {
+SchemaGrammar::SchemaGrammar(Grammar& grammar, Json schema, const SchemaOptions& options)
+    : grammar_(grammar),
+      document_(std::move(schema)),
+      values_(document_, grammar_.pool()),
+      expansion_(document_, values_),
+      python_(options.python),
+      quote_text_(options.quote),
+      writing_(options.quote.empty() ? Writing::json : Writing::plain) {
   pool().limit_work(options.max_work);
-  const RegexId quote = pool().literal("\"");
-  const RegexId plain = pool().repeat(character(pool(), CodePoints::all(), Writing::json), 0, kUnbounded);
-  const RegexId free = pool().repeat(any_json_character(pool()), 0, kUnbounded);
-  plain_string_ = pool().concat(std::vector{quote, plain, quote});
-  free_string_ = pool().concat(std::vector{quote, free, quote});
+  if (!options.without.empty())
+    without_ = pool().complement(pool().concat(std::vector{kAnyText, pool().literal(options.without), kAnyText}));
+  quote_ = pool().literal(quote_text_.empty() ? "\"" : quote_text_);
+  const RegexId plain = restricted(pool().repeat(character(pool(), CodePoints::all(), writing_), 0, kUnbounded));
+  const bool may_escape = !python_ && writing_ == Writing::json;
+  const RegexId free = may_escape ? restricted(pool().repeat(any_json_character(pool()), 0, kUnbounded)) : plain;
+  plain_string_ = quoted(plain);
+  free_string_ = quoted(free);
   const RegexId digit = pool().bytes(ByteSet::range('0', '9')), other_digit = pool().bytes(ByteSet::range('1', '9'));
   const RegexId digits = pool().repeat(digit, 0, kUnbounded);
   const RegexId whole = pool().either({pool().literal("0"), pool().concat(other_digit, digits)});
@@ -42,16 +51,112 @@ SchemaGrammar::SchemaGrammar(Json schema, const SchemaOptions& options)
   }
 }
 
-Grammar SchemaGrammar::take(std::uint8_t types) {
+RuleId SchemaGrammar::add(std::uint8_t types) {
   const SchemaId root = document_.all_of({document_.root(), document_.of_types(types)});
   const RuleId rule = rule_of(SchemaExpansion::key_of({root}));
+  build_left();
+  return rule;
+}
+
+void SchemaGrammar::build_left() {
   while (!left_.empty()) {
     const auto [parts, next] = std::move(left_.front());
     left_.pop_front();
     build(parts, next);
   }
-  if (!grammar_.finish(rule)) throw SchemaRefused("", "", "no value that ends meets this schema");
-  return std::move(grammar_);
+}
+
+std::string SchemaGrammar::text_of(const Json& value) const {
+  if (quote_text_.empty()) return value_text(value);
+  if (value.text() != nullptr) return quote_text_ + *value.text() + quote_text_;
+  std::string text;
+  if (const Json::List* const list = value.list()) {
+    for (const Json& item : *list) text += std::string(text.empty() ? "" : ",") + text_of(item);
+    return '[' + text + ']';
+  }
+  if (const Json::Object* const object = value.object()) {
+    for (const auto& [name, member] : *object)
+      text += std::string(text.empty() ? "" : ",") + name_of(name) + ':' + text_of(member);
+    return '{' + text + '}';
+  }
+  return value_text(value);
+}
+
+std::string SchemaGrammar::name_of(const std::string& name) const {
+  return !quote_text_.empty() && is_identifier(name) ? name : text_of(Json(name));
+}
+
+RegexId SchemaGrammar::restricted(RegexId text) { return without_ == kAnyText ? text : pool().both({text, without_}); }
+
+std::vector<SchemaMembers> SchemaGrammar::add_members() {
+  const Key root = SchemaExpansion::key_of({document_.root(), document_.of_types(json_type::object)});
+  const std::vector<std::string> order = names_of(root);
+  std::vector<SchemaMembers> alternatives;
+  const std::vector<Conjunction> all_alternatives = expansion_.of(root);
+  for (const Conjunction& all : all_alternatives) {
+    if (all.values) throw SchemaRefused("enum", path_of(all), "objects that are listed are not supported here");
+    if ((all.types & json_type::object) == 0) continue;
+    const std::vector<std::string> required = expansion_.required(all);
+    SchemaMembers members;
+    bool is_possible = true;
+    for (const std::string& name : order) {
+      const bool is_required = std::ranges::find(required, name) != required.end();
+      SchemaMember member = member_of(all, name, is_required);
+      const bool has_value = member.text != kNoText || member.other;
+      is_possible = is_possible && (has_value || !is_required);
+      if (has_value) members.push_back(std::move(member));
+    }
+    for (const SchemaId leaf : all.leaves) {
+      const SchemaNode& node = document_.node(leaf);
+      if (node.kind != Kind::source) continue;
+      if (count_of(node, "minProperties").value_or(0) > required.size())
+        throw SchemaRefused("minProperties", node.path, "minProperties above the number of required is not supported");
+      if (count_of(node, "maxProperties").value_or(kUnbounded) < members.size())
+        throw SchemaRefused("maxProperties", node.path,
+                            "maxProperties below the number of properties is not supported");
+      for (const char* const keyword : {"propertyNames", "patternProperties"})
+        if (node.json->find(keyword) != nullptr)
+          throw SchemaRefused(keyword, node.path, fmt::format("{} is not supported here", keyword));
+    }
+    if (is_possible) alternatives.push_back(std::move(members));
+  }
+  build_left();
+  return alternatives;
+}
+
+// A member's texts, and the rule of its other values.
+SchemaMember SchemaGrammar::member_of(const Conjunction& all, const std::string& name, bool is_required) {
+  const std::vector<SchemaId> parts = expansion_.member(all, name);
+  SchemaMember member{.name = name, .is_required = is_required};
+  const Key key = SchemaExpansion::key_of(parts);
+  if (std::ranges::binary_search(key, kNothing)) return member;
+  if (python_ || !quote_text_.empty()) {
+    member.other = rule_of(key);
+    return member;
+  }
+  std::vector<RegexId> texts;
+  bool has_other = false;
+  const std::vector<Conjunction> alternatives = expansion_.of(key);
+  for (const Conjunction& each : alternatives) {
+    if (each.values) {
+      for (const Json* const value : *each.values) {
+        if (value->text() != nullptr)
+          texts.push_back(pool().literal(*value->text()));
+        else
+          has_other = true;
+      }
+      continue;
+    }
+    if ((each.types & json_type::string) != 0) texts.push_back(characters(each, Writing::plain));
+    has_other = has_other || (each.types & ~json_type::string) != 0;
+  }
+  member.text = restricted(pool().either(std::move(texts)));
+  if (pool().shortest(member.text) == RegexPool::kNoLength) member.text = kNoText;
+  if (!has_other) return member;
+  std::vector<SchemaId> others = parts;
+  others.push_back(document_.of_types(json_type::all & ~json_type::string));
+  member.other = rule_of(SchemaExpansion::key_of(std::move(others)));
+  return member;
 }
 
 RuleId SchemaGrammar::rule_of(const Key& parts) {
@@ -76,7 +181,7 @@ void SchemaGrammar::build(const Key& parts, RuleId rule) {
   const std::vector<std::string> order = names_of(parts);
   for (const Conjunction& all : expansion_.of(parts)) {
     if (all.values) {
-      for (const Json* const value : *all.values) texts.push_back(pool().literal(value_text(*value)));
+      for (const Json* const value : *all.values) texts.push_back(pool().literal(text_of(*value)));
       continue;
     }
     build_values(all, texts);
@@ -95,7 +200,10 @@ void SchemaGrammar::build_values(const Conjunction& all, std::vector<RegexId>& t
     const bool is_excluded = std::ranges::any_of(all.leaves, [&](SchemaId leaf) {
       return document_.node(leaf).kind == Kind::not_values && !values_.matches(leaf, value);
     });
-    if (!is_excluded) texts.push_back(pool().literal(value_text(value)));
+    if (is_excluded) continue;
+    texts.push_back(pool().literal(value_text(value)));
+    if (python_)
+      texts.push_back(pool().literal(each.first == json_type::null ? "None" : is_true(&value) ? "True" : "False"));
   }
   for (const SchemaId leaf : all.leaves) {
     const SchemaNode& node = document_.node(leaf);
@@ -139,23 +247,24 @@ RegexId SchemaGrammar::number(const Conjunction& all) {
   return pool().both({texts, plain_number_, pool().complement(pool().either(std::move(excluded)))});
 }
 
-RegexId SchemaGrammar::string(const Conjunction& all) {
+RegexId SchemaGrammar::string(const Conjunction& all) { return quoted(characters(all, writing_)); }
+
+// A string without its quotes.
+RegexId SchemaGrammar::characters(const Conjunction& all, Writing writing) {
   std::vector<RegexId> conditions;
   std::uint32_t min = 0, max = kUnbounded;
   for (const SchemaId leaf : all.leaves) {
     const SchemaNode& node = document_.node(leaf);
-    values_.add_conditions(leaf, Writing::json, conditions);
+    values_.add_conditions(leaf, writing, conditions);
     if (node.kind != Kind::source) continue;
     min = std::max(min, count_of(node, "minLength").value_or(0));
     max = std::min(max, count_of(node, "maxLength").value_or(kUnbounded));
   }
   if (min > max) return kNoText;
-  if (conditions.empty() && min == 0 && max == kUnbounded) return free_string_;
-  const RegexId one =
-      conditions.empty() ? any_json_character(pool()) : character(pool(), CodePoints::all(), Writing::json);
+  const bool may_escape = conditions.empty() && writing == Writing::json && !python_;
+  const RegexId one = may_escape ? any_json_character(pool()) : character(pool(), CodePoints::all(), writing);
   conditions.push_back(pool().repeat(one, min, max));
-  const RegexId quote = pool().literal("\"");
-  return pool().concat(std::vector{quote, pool().both(std::move(conditions)), quote});
+  return restricted(pool().both(std::move(conditions)));
 }
 
 void SchemaGrammar::build_array(const Conjunction& all, NodeId begin, NodeId end) {
@@ -240,7 +349,7 @@ void SchemaGrammar::build_unique(const Conjunction& all, std::uint32_t min, std:
   };
   for (const Conjunction& item : expansion_.of(SchemaExpansion::key_of(expansion_.item(all, 0)))) {
     if (item.values) {
-      for (const Json* const value : *item.values) values.push_back(value_text(*value));
+      for (const Json* const value : *item.values) values.push_back(text_of(*value));
       continue;
     }
     if ((item.types & ~(json_type::null | json_type::boolean)) != 0) throw refuse();
@@ -274,7 +383,7 @@ RegexId SchemaGrammar::names_allowed(SchemaId names) {
   for (const Conjunction& each :
        expansion_.of(SchemaExpansion::key_of({names, document_.of_types(json_type::string)}))) {
     if (each.values)
-      for (const Json* const value : *each.values) texts.push_back(pool().literal(value_text(*value)));
+      for (const Json* const value : *each.values) texts.push_back(pool().literal(text_of(*value)));
     else if ((each.types & json_type::string) != 0)
       texts.push_back(string(each));
   }
@@ -299,15 +408,13 @@ std::vector<SchemaGrammar::OtherMembers> SchemaGrammar::other_members(const Conj
         "patternProperties", path_of(all),
         fmt::format("an object with more than {} patternProperties is not supported", kMaxNamePatterns));
   std::vector<RegexId> listed;
-  for (const std::string& name : names) listed.push_back(pool().literal(value_text(Json(name))));
+  for (const std::string& name : names) listed.push_back(pool().literal(text_of(Json(name))));
   if (!listed.empty()) always.push_back(pool().complement(pool().either(std::move(listed))));
-  const RegexId quote = pool().literal("\"");
   std::vector<OtherMembers> others;
   for (std::size_t which = 0; which < std::size_t{1} << patterns.size(); ++which) {
     std::vector<RegexId> conditions = always;
     for (std::size_t at = 0; at < patterns.size(); ++at) {
-      const RegexId matching =
-          pool().concat(std::vector{quote, values_.pattern(patterns[at], Writing::json, path_of(all)), quote});
+      const RegexId matching = quoted(values_.pattern(patterns[at], writing_, path_of(all)));
       conditions.push_back((which >> at & 1) != 0 ? matching : pool().complement(matching));
     }
     const RegexId name = conditions.size() == 1 ? free_string_ : pool().both(std::move(conditions));
@@ -395,7 +502,7 @@ void SchemaGrammar::build_object(const Conjunction& all, const std::vector<std::
     // Only as many counts as members can have come.
     const std::uint32_t reachable = std::min<std::uint32_t>(num_counts, static_cast<std::uint32_t>(place) + 2);
     for (std::uint32_t count = 0; count < num_counts; ++count) next[count] = grammar_.add_node();
-    const RegexId name = pool().literal(value_text(Json(names[place])));
+    const RegexId name = pool().literal(name_of(names[place]));
     for (std::uint32_t count = 0; count < reachable; ++count) {
       if (!is_required) grammar_.add_nothing(at[count], next[count]);
       if (const std::uint32_t more = one_more(count); more < num_counts)

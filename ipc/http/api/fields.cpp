@@ -26,8 +26,8 @@ constexpr std::string_view kOnlyFunctions =
     "tools that no client runs (web_search) are left out, and named in x-troupe-ignored";
 constexpr std::string_view kOneText = "for the model a function with one parameter, the text input";
 constexpr std::string_view kNoInputGrammar = "grammars are not served yet; describe the format in the description";
-constexpr std::string_view kNoMask =
-    "with a tool_choice that demands a call false only: calls are not held to a schema yet";
+constexpr std::string_view kHeld =
+    "arguments always meet the schema; with it a schema that cannot be enforced is refused, else any object is taken";
 constexpr std::string_view kTextOnly = "this server reads and writes text only";
 constexpr std::string_view kStateless = "nothing is stored here; send the whole conversation";
 constexpr std::string_view kHosted = "this is a service of the API's own provider";
@@ -251,7 +251,7 @@ constexpr auto kOwnFields = std::to_array<Field>({
     {kTurns, "tools[].function.description", kString, honoured, "", ""},
     {kTurns, "tools[].function.parameters", kObject, honoured, "", "a JSON schema"},
     {kTurns, "tools[].function.return", kObject, honoured, "", ""},
-    {kTurns, "tools[].function.strict", kBoolean, honoured, "", kNoMask},
+    {kTurns, "tools[].function.strict", kBoolean, honoured, "", kHeld},
     {kChat, "tools[].custom", kObject, honoured, "", kOneText},
     {kChat, "tools[].custom.name", kString, honoured, "", "1 to 128 bytes, without spaces, quotes and brackets"},
     {kChat, "tools[].custom.description", kString, honoured, "", ""},
@@ -275,7 +275,7 @@ constexpr auto kOwnFields = std::to_array<Field>({
      "with the namespace before it 1 to 128 bytes, without spaces, quotes and brackets"},
     {kResponses, "tools[].tools[].description", kString, honoured, "", ""},
     {kResponses, "tools[].tools[].parameters", kObject, honoured, "", "a JSON schema"},
-    {kResponses, "tools[].tools[].strict", kBoolean, honoured, "", kNoMask},
+    {kResponses, "tools[].tools[].strict", kBoolean, honoured, "", kHeld},
     {kResponses, "tools[].tools[].format", kObject, honoured, "", "of a custom tool"},
     {kResponses, "tools[].tools[].format.type", kString, only, R"("text")", kNoInputGrammar},
     {kResponses, "tools[].tools[].format.syntax", kAny, refused, "", kNoInputGrammar},
@@ -284,7 +284,7 @@ constexpr auto kOwnFields = std::to_array<Field>({
     {kResponses, "tools[].tools[].allowed_callers", kAny, ignored, "", "the client calls, as always"},
     {kResponses, "tools[].tools[].output_schema", kAny, ignored, "", "chat templates know none"},
     {kAnthropic, "tools[].input_schema", kObject, honoured, "", "a JSON schema"},
-    {kResponses | kAnthropic, "tools[].strict", kBoolean, honoured, "", kNoMask},
+    {kResponses | kAnthropic, "tools[].strict", kBoolean, honoured, "", kHeld},
     {kResponses | kAnthropic, "tools[].defer_loading", kBoolean, only, "false", "tools are not searched for here"},
     {kResponses | kAnthropic, "tools[].allowed_callers", kAny, ignored, "", "the client calls, as always"},
     {kResponses, "tools[].output_schema", kAny, ignored, "", "chat templates know none"},

@@ -66,7 +66,7 @@ Choice read_choice(Parsing& at) {
 // the others, and a custom tool is a function of one text.
 class ToolWriter {
  public:
-  ToolWriter(Parsing& at, bool must_call) : at_(at), must_call_(must_call) { json_.begin_array(); }
+  explicit ToolWriter(Parsing& at) : at_(at) { json_.begin_array(); }
 
   void add_all(const JsonArray& list, const std::string& where, const JsonObject* name_space = nullptr) {
     for (std::size_t i = 0; i < list.size() && !at_.refusal; ++i) {
@@ -87,6 +87,8 @@ class ToolWriter {
   }
   // Of each tool: where it stands in the request.
   const std::vector<std::string>& places() const { return places_; }
+  // The names of those that are strict.
+  std::vector<std::string> take_strict() { return std::move(strict_); }
 
  private:
   void refuse(std::string_view what) { at_.fields.refuse("tools", place_ + std::string(what)); }
@@ -106,9 +108,6 @@ class ToolWriter {
     const JsonObject* const members = nested != nullptr ? nested->as<JsonObject>() : &tool;
     if (is_nested(at_.call.endpoint) && nested == nullptr)
       return refuse(fmt::format(".{} is missing", custom_or_function(is_custom)));
-    const JsonValue* const strict = find_member(*members, "strict");
-    if (must_call_ && strict != nullptr && strict->as<bool>() != nullptr && *strict->as<bool>())
-      return refuse(" is strict, and tool_choice demands a call: calls are not held to a schema yet; leave strict out");
     places_.push_back(place_);
     json_.begin_object().field("type", "function").key("function").begin_object();
     for (const JsonMember& each : *members) write_member(each, is_custom, name_space);
@@ -118,6 +117,10 @@ class ToolWriter {
                       R"({"type":"object","properties":{"input":{"type":"string"}},"required":["input"]})");
     json_.end_object().end_object();
     remember(*members, is_custom, name_space);
+    const JsonValue* const strict = find_member(*members, "strict");
+    const std::string* const name = text_of(*members, "name");
+    if (name != nullptr && strict != nullptr && strict->as<bool>() != nullptr && *strict->as<bool>())
+      strict_.push_back(name_within(name_space != nullptr ? *text_of(*name_space, "name") : std::string(), *name));
   }
 
   void write_member(const JsonMember& member, bool is_custom, const JsonObject* name_space) {
@@ -143,10 +146,9 @@ class ToolWriter {
   static const char* custom_or_function(bool is_custom) { return is_custom ? "custom" : "function"; }
 
   Parsing& at_;
-  const bool must_call_;
   std::string text_;
   JsonWriter json_{text_};
-  std::vector<std::string> places_;
+  std::vector<std::string> places_, strict_;
   std::string place_;            // of the tool that is being read
   std::string about_namespace_;  // not written yet
 };
@@ -183,7 +185,7 @@ void parse_tools(Parsing& at) {
   const JsonValue* const tools = at.fields.find("tools");
   const JsonArray* const list = tools != nullptr ? tools->as<JsonArray>() : nullptr;
   if (choice.none) return;
-  ToolWriter writer(at, choice.use.must_call);
+  ToolWriter writer(at);
   if (list != nullptr) writer.add_all(*list, "tools");
   std::string text = writer.end();
   if (at.refusal) return;
@@ -193,6 +195,7 @@ void parse_tools(Parsing& at) {
     return;
   }
   const bool is_custom = choice.is_custom;
+  choice.strict = writer.take_strict();
   auto refused = take_tools(at.call.request, std::move(text), std::move(choice), writer.places());
   if (!refused) return check_named(at, is_custom);
   constexpr std::string_view kFunction = ".function";

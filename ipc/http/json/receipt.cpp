@@ -53,6 +53,13 @@ void write_form(JsonWriter& json, const Constraint& form) {
   if (has_text(form)) json.field("text", form.text);
   if (has_choices(form)) write_strings(json, "choices", form.choices);
   if (is_json(form)) json.field("compact_json", !form.spaces);
+  if (form.kind == Constraint::Kind::calls) {
+    const engine::constraints::CallWish& calls = form.calls;
+    json.key("calls").begin_object().field("format", calls.format).field("must_call", calls.must_call);
+    json.field("name", calls.name).field("single", !calls.may_call_several);
+    write_strings(json, "strict", calls.strict);
+    json.end_object();
+  }
   json.end_object();
 }
 
@@ -240,8 +247,19 @@ class Members {
   std::optional<std::string>& problem_;
 };
 
+void read_calls(Members& members, engine::constraints::CallWish& calls) {
+  members.allow_only({"format", "must_call", "name", "single", "strict"});
+  members.text("format", calls.format, kMaxReceiptNameBytes);
+  members.boolean("must_call", calls.must_call);
+  members.text("name", calls.name, engine::chat::kMaxToolNameBytes);
+  bool single = false;
+  members.boolean("single", single);
+  calls.may_call_several = !single;
+  members.texts("strict", calls.strict, engine::chat::kMaxTools, engine::constraints::kMaxConstraintBytes);
+}
+
 void read_form(Members& members, Proof& proof) {
-  members.allow_only({"kind", "text", "choices", "compact_json"});
+  members.allow_only({"kind", "text", "choices", "compact_json", "calls"});
   std::string kind;
   members.text("kind", kind, kMaxReceiptNameBytes);
   const auto found = std::ranges::find(kConstraintKinds, kind);
@@ -255,6 +273,8 @@ void read_form(Members& members, Proof& proof) {
   bool compact = false;
   if (is_json(form)) members.boolean("compact_json", compact);
   form.spaces = is_json(form) && !compact;
+  if (form.kind == Constraint::Kind::calls)
+    if (auto calls = members.object("calls")) read_calls(*calls, form.calls);
   proof.form = std::make_shared<const actors::AnswerForm>(std::move(form), "form");
 }
 

@@ -5,7 +5,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "engine/constraints/answer_grammar.h"
+#include "engine/constraints/form_rule.h"
 #include "engine/constraints/constraint.h"
 #include "engine/formats/model_file.h"
 #include "tests/engine/constraints/grammar_cases.h"
@@ -30,12 +30,12 @@ std::optional<Vocabulary> vocabulary() {
   return Vocabulary{*tokenizer, std::make_shared<const TokenTrie>(TokenTrie::of(**tokenizer))};
 }
 
-std::shared_ptr<const AnswerGrammar> rule_of(const Vocabulary& vocabulary, const Constraint& constraint) {
-  auto grammar = grammar_of(constraint);
-  if (!grammar) FAIL(grammar.error().message);
-  auto rule = AnswerGrammar::make(std::move(*grammar), vocabulary.trie, vocabulary.tokenizer);
+FormRule rule_of(const Vocabulary& vocabulary, const Constraint& constraint) {
+  const auto compiled = compile_form(constraint, *vocabulary.tokenizer, nullptr);
+  if (!compiled) FAIL(compiled.error().message);
+  auto rule = make_rule(*compiled, vocabulary.trie, vocabulary.tokenizer);
   if (!rule) FAIL(rule.error().message);
-  return *rule;
+  return *std::move(rule);
 }
 
 // An answer of tokens drawn at random among those that may follow.
@@ -81,9 +81,9 @@ TEST_CASE("answers at random have their form at any limit from the shortest one 
     auto grammar = grammar_of(form);
     Machine machine(std::move(*grammar));
     for (int each = 0; each < 25; ++each) {
-      const auto reader = rule->read({}, {});
+      const auto reader = rule.rule->read({}, {});
       std::vector<TokenId> answer;
-      const std::size_t most = rule->least_tokens() + random() % 25;
+      const std::size_t most = rule.least_tokens + random() % 25;
       const std::string text = random_answer(*words, *reader, most, random, answer);
       INFO(text << " of at most " << most << " tokens");
       CHECK(answer.size() <= most);
@@ -99,12 +99,12 @@ TEST_CASE("what may follow depends on the answer alone: a reader that begins in 
       rule_of(*words, {.kind = Constraint::Kind::json_schema,
                        .text = R"({"type":"array","items":{"type":"object","properties":{"a":{"type":"number"}}}})"});
   std::mt19937 random(6);
-  const auto reader = rule->read({}, {});
+  const auto reader = rule.rule->read({}, {});
   std::vector<TokenId> answer;
   (void)random_answer(*words, *reader, 40, random, answer);
   for (std::size_t length = 0; length < answer.size(); ++length) {
     const std::span<const TokenId> part = std::span(answer).first(length);
-    const auto other = rule->read({}, {});
+    const auto other = rule.rule->read({}, {});
     reader->truncate(length);
     const NextTokens again = reader->next(part, 40 - length);
     const std::vector<std::uint64_t> allowed(again.allowed.begin(), again.allowed.end());
@@ -119,7 +119,7 @@ TEST_CASE("a text that alone can follow comes in the longest tokens, whatever el
   const auto words = vocabulary();
   if (!words) return;
   const auto rule = rule_of(*words, {.kind = Constraint::Kind::regex, .text = "The answer is [0-9]+"});
-  const auto reader = rule->read({}, {});
+  const auto reader = rule.rule->read({}, {});
   std::vector<TokenId> answer;
   std::string text;
   for (;;) {
@@ -130,7 +130,7 @@ TEST_CASE("a text that alone can follow comes in the longest tokens, whatever el
   }
   CHECK(text == "The answer is");  // the space may be one token with what follows
   CHECK(answer.size() == 3);
-  CHECK(rule->least_tokens() == 4);  // " 0" is one
+  CHECK(rule.least_tokens == 4);  // " 0" is one
 }
 
 TEST_CASE("what takes too much work fails as often as it is asked for, and leaves what was told before as it was") {
@@ -138,7 +138,7 @@ TEST_CASE("what takes too much work fails as often as it is asked for, and leave
   if (!words) return;
   // Which of the last letters were among the first is a state of its own.
   const auto rule = rule_of(*words, {.kind = Constraint::Kind::regex, .text = "[\\x01\\x02].*[a-m].{14}"});
-  const auto reader = rule->read({}, {});
+  const auto reader = rule.rule->read({}, {});
   const auto token = [&](std::string_view text) {
     return words->tokenizer->encode(text, {.add_special = false}).front();
   };
@@ -155,10 +155,10 @@ TEST_CASE("what takes too much work fails as often as it is asked for, and leave
 TEST_CASE("a vocabulary that cannot write every byte, and forms that are none, are refused") {
   const auto words = vocabulary();
   if (!words) return;
-  auto grammar = grammar_of({.kind = Constraint::Kind::choice, .choices = {"a"}});
-  REQUIRE(grammar);
+  const auto form = compile_form({.kind = Constraint::Kind::choice, .choices = {"a"}}, *words->tokenizer, nullptr);
+  REQUIRE(form);
   const auto few = std::make_shared<const TokenTrie>(std::vector<std::string>{"a", "b"});
-  const auto made = AnswerGrammar::make(std::move(*grammar), few, words->tokenizer);
+  const auto made = make_rule(*form, few, words->tokenizer);
   REQUIRE_FALSE(made);
   CHECK(made.error().code == ErrorCode::unsupported);
   const std::vector<std::pair<Constraint, std::string>> wrong = {

@@ -124,6 +124,37 @@ TEST_CASE("a tool_choice that demands a call gets one, of the tool that it names
   CHECK(complete(*client, without).ended.usage.prompt_tokens == none.ended.usage.prompt_tokens);
 }
 
+TEST_CASE("demanded calls meet their schemas, and a strict tool that cannot be had is refused by its name") {
+  RealServer server(tool_model());
+  const auto client = server.connect();
+  Request request = weather(60);
+  request.sampling.ignore_eos = false;
+  request.tool_choice = ToolChoice::required;
+  request.called_tool = "get_weather";
+  request.tools[0].parameters = R"({"type":"object","properties":{"unit":{"enum":["celsius","kelvin"]}},)"
+                                R"("required":["unit"],"additionalProperties":false})";
+  request.tools[0].strict = true;
+  for (const std::uint64_t seed : {1, 2, 3}) {
+    request.sampling.seed = seed;
+    const Completion answer = complete(*client, request);
+    INFO(answer.text << answer.ended.message);
+    REQUIRE_FALSE(answer.calls.empty());
+    CHECK(answer.text.empty());
+    for (const ToolCall& call : answer.calls) {
+      CHECK(call.is_complete);
+      const auto arguments = nlohmann::json::parse(call.arguments);
+      CHECK(arguments.size() == 1);
+      CHECK((arguments["unit"] == "celsius" || arguments["unit"] == "kelvin"));
+    }
+  }
+  request.tools[0].parameters = R"({"type":"object","unevaluatedProperties":false})";
+  const Completion refused = complete(*client, request);
+  CHECK(refused.ended.field == "tools");
+  CHECK(refused.ended.message.find("the tool 'get_weather' is strict") != std::string::npos);
+  request.tools[0].strict = false;
+  CHECK_FALSE(complete(*client, request).calls.empty());
+}
+
 TEST_CASE(
     "a call that the answer's length cuts is not complete, and what it would have been comes back as incomplete") {
   RealServer server(tool_model());

@@ -94,7 +94,15 @@ TEST_CASE("receipts: the form that an answer had to have is read as it was writt
                               {.kind = Kind::json_object, .spaces = true},
                               {.kind = Kind::json_schema, .text = R"({"type":"array"})", .spaces = true},
                               {.kind = Kind::regex, .text = "a\"\\\\d+"},
-                              {.kind = Kind::choice, .choices = {"yes", "n\no"}}};
+                              {.kind = Kind::choice, .choices = {"yes", "n\no"}},
+                              {.kind = Kind::calls,
+                               .text = R"([{"type":"function"}])",
+                               .calls = {.must_call = true,
+                                         .name = "f",
+                                         .may_call_several = false,
+                                         .strict = {"f", "g"},
+                                         .format = "hermes"}},
+                              {.kind = Kind::calls, .text = "[]", .calls = {.format = "lfm2"}}};
   for (const Constraint& form : forms) {
     Proof proof = some_proof();
     proof.form = std::make_shared<const actors::AnswerForm>(form, "response_format");
@@ -116,6 +124,15 @@ TEST_CASE("receipts: the form that an answer had to have is read as it was writt
   };
   refuses(R"("json_schema")", R"("poem")", "sampling.form.kind must be one of json_object, json_schema, regex, choice");
   refuses(R"("kind":"json_schema")", R"("kind":"json_schema","more":1)", "sampling.form.more is no field");
+  proof.form = std::make_shared<const actors::AnswerForm>(forms[5], "tools");
+  const std::string of_calls = receipt_file(std::vector{proof});
+  for (const auto& [from, to, why] : {std::tuple(R"("single":true)", R"("single":2)", "calls.single must be"),
+                                      std::tuple(R"("calls":{)", R"("calls":{"x":1,)", "calls.x is no field"),
+                                      std::tuple(R"("calls":{)", R"("cells":{)", "calls")}) {
+    const auto wrong = read_receipts(with(of_calls, from, to));
+    REQUIRE_FALSE(wrong);
+    CHECK_THAT(wrong.error().message, Contains(why));
+  }
   refuses(R"("compact_json":false)", R"("compact_json":0)", "sampling.form.compact_json must be true or false");
 }
 

@@ -10,6 +10,7 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
+#include "actors/requests/call_form.h"
 #include "engine/chat/tools/tool_format.h"
 #include "ipc/http/api/answer.h"
 #include "ipc/http/api/custom_input.h"
@@ -73,6 +74,28 @@ TEST_CASE("a choice of tools is none, any, one of them, or a single call") {
                   ->may_call_several);
 }
 
+TEST_CASE("what a request wants of its calls is taken with its tools: strict ones by the names that the model knows") {
+  const auto wish_of = [](const ApiCall& call) { return call.request.tools->form->constraint().calls; };
+  const engine::constraints::CallWish any = wish_of(taken(
+      Endpoint::responses,
+      R"({"input":"x","tools":[{"type":"function","name":"f","strict":true},{"type":"function","name":"g","strict":false},)"
+      R"({"type":"namespace","name":"n","description":"d","tools":[{"type":"function","name":"h","strict":true}]}]})"));
+  CHECK(any.strict == std::vector<std::string>{"f", "n__h"});
+  CHECK_FALSE(any.must_call);
+  CHECK(any.may_call_several);
+  const engine::constraints::CallWish one =
+      wish_of(taken(Endpoint::chat_completions,
+                    body_with_tools(Endpoint::chat_completions, R"(,"parallel_tool_calls":false,"tool_choice":)"
+                                                                R"({"type":"function","function":{"name":"g"}})")));
+  CHECK(one.strict.empty());
+  CHECK(one.must_call);
+  CHECK(one.name == "g");
+  CHECK_FALSE(one.may_call_several);
+  CHECK(wish_of(taken(Endpoint::messages, R"({"max_tokens":9,"messages":[{"role":"user","content":"x"}],"tools":)"
+                                          R"([{"name":"f","input_schema":{"type":"object"},"strict":true}]})"))
+            .strict == std::vector<std::string>{"f"});
+}
+
 TEST_CASE("tools that cannot be served are refused by name, and tools that no client runs are left out") {
   const auto message_of = [](Endpoint endpoint, const std::string& more, const std::string& param) {
     const ApiError error = refused(endpoint, body_with_tools(endpoint, more));
@@ -87,9 +110,6 @@ TEST_CASE("tools that cannot be served are refused by name, and tools that no cl
             .message == "tool_choice demands a call, and there are no tools");
   CHECK(refused(Endpoint::responses, R"({"input":"x","tools":[{"type":"function","name":"a b"}]})")
             .message.find("tools[0].name 'a b' is no name of a tool") == 0);
-  CHECK(refused(Endpoint::responses, R"({"input":"x","tools":[{"type":"function","name":"f","strict":true}],)"
-                                     R"("tool_choice":"required"})")
-            .param == "tools");
   const ApiCall call = taken(Endpoint::responses, R"({"input":"x","tools":[{"type":"web_search","external":1},)"
                                                   R"({"type":"function","name":"f"}]})");
   CHECK(call.request.tools->set->size() == 1);
