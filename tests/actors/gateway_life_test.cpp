@@ -575,6 +575,42 @@ TEST_CASE("gateway: each of several answers with held calls is the one that its 
   }
 }
 
+TEST_CASE("gateway: a proof of held calls says what they had to be, and its request gives the same answer") {
+  const auto gateway = start(with_tools());
+  for (const Request& request : held_calls()) {
+    const Answered plain = run(*gateway, request);
+    Request asking = request;
+    asking.wants_proof = true;
+    const Answered answered = run(*gateway, asking);
+    INFO(answered.text);
+    CHECK(answered.ids == plain.ids);
+    REQUIRE(answered.end.proof);
+    const Proof& proof = *answered.end.proof;
+    REQUIRE(proof.form);
+    Constraint expected = request.tools->form->constraint();
+    expected.calls.format = "hermes";
+    CHECK(proof.form->constraint() == expected);
+    CHECK(proof.begins_with == request.begins_with);
+    Request again;
+    again.prompt = *proof.prompt;
+    again.sampling = proof.sampling;
+    again.has_seed = true;
+    again.begins_with = proof.begins_with;
+    again.shown_ids = proof.shown_ids;
+    again.form = std::make_shared<AnswerForm>(proof.form->constraint(), "form");
+    again.proposal = proof.ids;
+    again.credit = request.credit;
+    const Answered proved = run(*gateway, again);
+    INFO(proved.end.message << proved.text);
+    REQUIRE(proved.ids.size() >= proof.ids.size());
+    CHECK(std::equal(proof.ids.begin(), proof.ids.end(), proved.ids.begin()));
+    // Without the form other tokens come, or it could not be told apart.
+    again.form = nullptr;
+    again.proposal.clear();
+    if (request.begins_with.empty()) CHECK(run(*gateway, again).ids != proved.ids);
+  }
+}
+
 TEST_CASE("gateway: demanded calls that do not fit, and strict tools that cannot be had, are refused with the reason") {
   const auto gateway = start(with_tools());
   const Answered tight = run(*gateway, with_held_tools({.must_call = true, .name = "get_weather"}, 1, 10));

@@ -3,6 +3,7 @@
 
     tests/fuzz/make_corpus.py
 """
+import json
 import pathlib
 import random
 import struct
@@ -530,6 +531,28 @@ def schema_corpus():
         write("schema", name, schema.encode() + b"\0" + bytes(range(7, 250, 9)) + b'"a":1,[{}]')
 
 
+def call_grammar_corpus():
+    """A format, a wish, tools, a zero byte, and bytes that choose a text of their calls."""
+    def tool(name, parameters=None):
+        function = {"name": name} if parameters is None else {"name": name, "parameters": parameters}
+        return {"type": "function", "function": function}
+    typed = {"type": "object", "properties": {
+        "s": {"type": "string", "maxLength": 9}, "n": {"type": "integer", "minimum": 1},
+        "e": {"enum": ["a", "</s>", 3, None]}, "a": {"type": "array", "items": {"type": "boolean"}, "maxItems": 2},
+        "o": {"type": "object", "properties": {"x": {"type": ["string", "number"]}}, "required": ["x"]}},
+        "required": ["s", "e"], "additionalProperties": False}
+    lists = {
+        "typed": [tool("f", typed), tool("g", {"type": "object"}), tool("f2")],
+        "free": [tool("f", {}), tool("fine", {"type": "object", "properties": {"input": {"type": "string"}}})],
+        "odd": [tool("f", {"unevaluatedItems": False}), tool("g", {"type": "string"}), tool("h", False)],
+        "recursive": [tool("f", {"type": "object", "properties": {"c": {"$ref": "#"}}, "maxProperties": 2})],
+    }
+    for index in range(32):
+        name = list(lists)[index * 7 % 4] if index % 3 else "typed"
+        write("call_grammar", f"{name}_{index}", bytes([index, index * 5 % 16]) + json.dumps(lists[name]).encode() +
+              b"\0" + bytes(range(index, 250, 11)) + b'{"s": 1}</s>')
+
+
 def gbnf_corpus():
     """A grammar, a zero byte, and bytes that choose a text of it."""
     for name, grammar in (
@@ -576,6 +599,7 @@ def pattern_corpus():
 
 if __name__ == "__main__":
     api_corpus()
+    call_grammar_corpus()
     gbnf_corpus()
     pattern_corpus()
     schema_corpus()

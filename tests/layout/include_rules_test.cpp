@@ -215,7 +215,6 @@ TEST_CASE("ipc knows of the actors only what the gateway shows") {
   const std::set<std::string> shown = {"actors/gateway.h",
                                        "actors/gateway_options.h",
                                        "actors/requests/answer_form.h",
-                                       "actors/requests/call_form.h",
                                        "actors/requests/ended_request.h",
                                        "actors/requests/latency.h",
                                        "actors/requests/proof.h",

@@ -128,7 +128,7 @@ TEST_CASE("receipts: the form that an answer had to have is read as it was writt
   const std::string of_calls = receipt_file(std::vector{proof});
   for (const auto& [from, to, why] : {std::tuple(R"("single":true)", R"("single":2)", "calls.single must be"),
                                       std::tuple(R"("calls":{)", R"("calls":{"x":1,)", "calls.x is no field"),
-                                      std::tuple(R"("calls":{)", R"("cells":{)", "calls")}) {
+                                      std::tuple(R"("calls":{)", R"("cells":{)", "cells is no field")}) {
     const auto wrong = read_receipts(with(of_calls, from, to));
     REQUIRE_FALSE(wrong);
     CHECK_THAT(wrong.error().message, Contains(why));

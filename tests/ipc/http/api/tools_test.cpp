@@ -10,7 +10,7 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
-#include "actors/requests/call_form.h"
+#include "actors/requests/answer_form.h"
 #include "engine/chat/tools/tool_format.h"
 #include "ipc/http/api/answer.h"
 #include "ipc/http/api/custom_input.h"
