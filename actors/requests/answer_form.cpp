@@ -83,7 +83,7 @@ std::size_t AnswerForm::least_tokens() const {
 std::shared_ptr<const AnswerForm> AnswerForm::proved(const engine::chat::ToolFormat* tool_format) const {
   if (!rule()) return nullptr;
   Constraint form = constraint_;
-  if (form.kind == Constraint::Kind::calls) form.calls.format = tool_format->name;
+  if (form.kind == Constraint::Kind::calls && form.calls.format.empty()) form.calls.format = tool_format->name;
   return std::make_shared<const AnswerForm>(std::move(form), field_);
 }
 

@@ -10,7 +10,7 @@
 #include "cache/ids.h"
 #include "config/result.h"
 #include "engine/constraints/constraint.h"
-#include "engine/constraints/form_rule.h"
+#include "engine/constraints/forms/form_rule.h"
 
 namespace troupe::actors {
 

@@ -11,7 +11,7 @@
 
 #include "cache/ids.h"
 #include "engine/constraints/constraint.h"
-#include "engine/constraints/form_rule.h"
+#include "engine/constraints/forms/form_rule.h"
 
 namespace troupe::actors {
 

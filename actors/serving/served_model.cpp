@@ -174,8 +174,8 @@ std::uint64_t ServedModel::weight_bytes() const {
 std::shared_ptr<const engine::constraints::TokenTrie> ServedModel::token_trie() const {
   std::call_once(trie_->made, [this] {
     if (tokenizer() != nullptr)
-      trie_->trie = std::make_shared<const engine::constraints::TokenTrie>(engine::constraints::TokenTrie::of(
-          *tokenizer(), engine::constraints::call_marks(*tool_form_.format, *tokenizer())));
+      trie_->trie = std::make_shared<const engine::constraints::TokenTrie>(
+          engine::constraints::TokenTrie::of(*tokenizer(), engine::constraints::call_marks(*tokenizer())));
   });
   return trie_->trie;
 }

@@ -92,7 +92,7 @@ class ServedModel {
   // A template of the model's own that cannot be used is no error, as the model serves texts without it. interrupt: as
   // of the constructor.
   Status choose_chat_template(const ChatTemplateChoice& choice, const std::atomic<bool>* interrupt = nullptr);
-  // Its vocabulary as masks need it, with the marks of its calls; made when it is first asked for, some 100 ms. Any
+  // Its vocabulary as masks need it, with the marks of calls; made when it is first asked for, some 100 ms. Any
   // thread. Null: it has none.
   std::shared_ptr<const engine::constraints::TokenTrie> token_trie() const;
   // Forms of answers that were compiled for requests to it.

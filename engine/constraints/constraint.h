@@ -47,8 +47,9 @@ struct Constraint {
 inline constexpr std::array<std::string_view, 6> kConstraintKinds = {"json_object", "json_schema", "regex",
                                                                      "choice",      "grammar",     "calls"};
 
-// The grammar of a constraint that is none of calls (compile_form() has those, too). Errors: invalid_argument (what is asked for is none), unsupported (it cannot be
-// enforced: says what, and where). Bounded: kMaxMakingWork, kMaxGrammarNodes.
+// The grammar of a constraint that is none of calls (compile_form() has those, too). Errors: invalid_argument (what is
+// asked for is none), unsupported (it cannot be enforced: says what, and where). Bounded: kMaxMakingWork,
+// kMaxGrammarNodes.
 [[nodiscard]] Result<Grammar> grammar_of(const Constraint& constraint);
 
 // The bytes that it takes in a request. O(choices)

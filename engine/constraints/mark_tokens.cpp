@@ -20,6 +20,12 @@ MarkTokens::MarkTokens(const Tokenizer& tokenizer, std::span<const TokenId> ids)
     marks_[at].bytes = {kFirstByte, static_cast<char>(static_cast<unsigned char>(at + 1))};
 }
 
+MarkTokens MarkTokens::among(std::span<const TokenId> ids) const {
+  MarkTokens some = *this;
+  std::erase_if(some.marks_, [&](const Mark& each) { return std::ranges::find(ids, each.id) == ids.end(); });
+  return some;
+}
+
 std::string MarkTokens::written(std::string_view text) const {
   std::string out;
   while (!text.empty()) {

@@ -23,6 +23,8 @@ class MarkTokens {
   // ids: control tokens of the vocabulary; those that end an answer are told apart (ends_answer).
   MarkTokens(const Tokenizer& tokenizer, std::span<const TokenId> ids);
 
+  // Those of them that are among `ids`, with the same bytes.
+  [[nodiscard]] MarkTokens among(std::span<const TokenId> ids) const;
   // `text` with the marks in it as their bytes.
   [[nodiscard]] std::string written(std::string_view text) const;
   // Whether `text` is a token that ends an answer, so that a grammar does not write it.

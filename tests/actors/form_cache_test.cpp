@@ -24,7 +24,7 @@ std::shared_ptr<const engine::constraints::CompiledForm> compiled_form(const Con
 
 // Keeps the form; all with names of one length take the same bytes.
 std::shared_ptr<const engine::constraints::CompiledForm> keep_form(FormCache& cache, TenantId tenant,
-                                                              const std::string& text) {
+                                                                   const std::string& text) {
   const Constraint form = regex_form(text);
   auto grammar = compiled_form(form);
   cache.keep(tenant, form, grammar);

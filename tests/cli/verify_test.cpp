@@ -251,7 +251,7 @@ TEST_CASE("verify: the receipts of answers of a form are proved, and not those o
   CHECK(server.call({"verify", folder.write("cut.json", cut.dump())}).code == 1);
 }
 
-TEST_CASE("verify: the receipts of demanded calls are proved, and not those of another beginning") {
+TEST_CASE("verify: the receipts of calls are proved, and not those of other tools") {
   const TempFolder folder;
   const std::string chat_template = folder.write(
       "calls.jinja",
@@ -276,18 +276,20 @@ TEST_CASE("verify: the receipts of demanded calls are proved, and not those of a
       for (const json& each : answered["troupe"]["choices"]) {
         const json& receipt = each["proof"];
         const std::string text = receipt["answer"]["text"];
-        CHECK(receipt["sampling"].contains("begins_with") == (choice != "auto"));
-        if (choice != "auto") CHECK(text.starts_with(receipt["sampling"]["begins_with"].get<std::string>()));
+        CHECK(receipt["sampling"]["form"]["kind"] == "calls");
+        CHECK(receipt["sampling"]["form"]["calls"]["must_call"] == (choice != "auto"));
+        if (choice != "auto") CHECK(text.starts_with("<tool_call>"));
         const std::string path = folder.write("call.json", receipt.dump());
         const Finished proved = server.call({"verify", path});
         INFO(proved.out << proved.err);
         CHECK(proved.code == 0);
         if (choice == "auto") continue;
-        CHECK_THAT(proved.out, Contains("begins_with \"<tool_call>"));
+        CHECK_THAT(proved.out, Contains("the form calls of "));
         json other = receipt;
-        other["sampling"]["begins_with"] = "<tool_call>\n{\"nome\"";
+        other["sampling"]["form"]["text"] = R"([{"type":"function","function":{"name":"get_time"}}])";
+        other["sampling"]["form"]["calls"]["name"] = "";
         CHECK(server.call({"verify", folder.write("other.json", other.dump())}).code == 1);
-        other["sampling"].erase("begins_with");
+        other["sampling"].erase("form");
         CHECK(server.call({"verify", folder.write("other.json", other.dump())}).code == 1);
         if (temperature == 1) continue;
         const Finished alone = invoke({"verify", "-m", kModel, path});

@@ -97,8 +97,9 @@ class ServerTest(WithServer):
             self.assertEqual(demanded.calls[0].name, "note")
             proof = (await client.generate(messages, tools=tools, tool_choice="required", proof=True,
                                            max_tokens=40)).receipt.proof
-            self.assertTrue(proof.text.startswith(proof.begins_with))
-            self.assertIn("tool_call", proof.begins_with)
+            self.assertTrue(proof.text.startswith("<tool_call>"))
+            self.assertTrue(proof.form.calls.must_call)
+            self.assertEqual(proof.form.calls.format, "generic")
 
     async def test_what_is_wrong_with_tools_is_said(self):
         messages = [{"role": "user", "content": "Hello"}]

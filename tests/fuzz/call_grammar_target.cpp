@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/chat/tools/tool_call_parser.h"
-#include "engine/constraints/form_rule.h"
+#include "engine/constraints/forms/form_rule.h"
 #include "engine/constraints/grammar/machine.h"
 #include "tests/engine/constraints/marked_vocabulary.h"
 #include "tests/fuzz/fuzz_target.h"

@@ -62,6 +62,7 @@ const std::map<std::string, Floors> kFloors = {
        "chat",
        "chat/tools",
        "constraints/tools",
+       "constraints/forms",
        "memory",
        "machine",
        "weights",

@@ -284,8 +284,16 @@ std::optional<Error> strict_error(const std::vector<OfferedTool>& tools) {
 
 }  // namespace
 
+MarkTokens call_marks(const Tokenizer& vocabulary) {
+  std::vector<TokenId> ids;
+  for (const ToolFormat& format : chat::tool_formats())
+    for (const TokenId id : chat::marker_ids(format, vocabulary))
+      if (std::ranges::find(ids, id) == ids.end()) ids.push_back(id);
+  return {vocabulary, ids};
+}
+
 MarkTokens call_marks(const ToolFormat& format, const Tokenizer& vocabulary) {
-  return {vocabulary, chat::marker_ids(format, vocabulary)};
+  return call_marks(vocabulary).among(chat::marker_ids(format, vocabulary));
 }
 
 Result<CallGrammar> grammar_of_calls(const Json& tools, const chat::ToolSet& set, const ToolFormat& format,

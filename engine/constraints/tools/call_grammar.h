@@ -22,7 +22,8 @@ namespace troupe::engine::constraints {
 // Expressions that are derived for the schemas of all tools of a request; each may take kMaxMakingWork of them.
 inline constexpr std::size_t kMaxToolsWork = 120'000;
 
-// The control tokens of a format's marks.
+// The control tokens of the marks of all formats, with which a vocabulary's TokenTrie is made; and of those of one.
+[[nodiscard]] MarkTokens call_marks(const Tokenizer& vocabulary);
 [[nodiscard]] MarkTokens call_marks(const chat::ToolFormat& format, const Tokenizer& vocabulary);
 
 struct CallGrammar {

@@ -5,8 +5,8 @@
 
 #include <catch2/catch.hpp>
 
-#include "engine/constraints/form_rule.h"
 #include "engine/constraints/constraint.h"
+#include "engine/constraints/forms/form_rule.h"
 #include "engine/formats/model_file.h"
 #include "tests/engine/constraints/grammar_cases.h"
 #include "tests/support/shared_data.h"

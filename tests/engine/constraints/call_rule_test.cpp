@@ -10,9 +10,9 @@
 #include <catch2/catch.hpp>
 
 #include "engine/chat/tools/tool_call_parser.h"
+#include "engine/constraints/forms/form_rule.h"
 #include "engine/constraints/schema/schema_document.h"
 #include "engine/constraints/schema/schema_values.h"
-#include "engine/constraints/form_rule.h"
 #include "tests/engine/constraints/grammar_cases.h"
 #include "tests/engine/constraints/marked_vocabulary.h"
 
@@ -81,7 +81,7 @@ struct CallRule : FormRule {
 };
 Result<CallRule> try_call_rule(const ToolList& tools, const ToolFormat& format, const CallWish& wish,
                                const std::shared_ptr<const MarkedVocabulary>& vocabulary) {
-  const auto trie = std::make_shared<const TokenTrie>(TokenTrie::of(*vocabulary, call_marks(format, *vocabulary)));
+  const auto trie = std::make_shared<const TokenTrie>(TokenTrie::of(*vocabulary, call_marks(*vocabulary)));
   const Constraint form{.kind = Constraint::Kind::calls, .text = tools.text, .calls = wish};
   const auto compiled = compile_form(form, *vocabulary, &format);
   if (!compiled) return compiled.error();
@@ -445,8 +445,10 @@ TEST_CASE("calls of a form that does not fit the model are refused: another form
   };
   CHECK_THAT(message_of(form, nullptr), Catch::Contains("knows no calls"));
   Constraint other = form;
-  other.calls.format = "lfm2";
-  CHECK_THAT(message_of(other, &format), Catch::Contains("in the format lfm2, and those of this model in hermes"));
+  other.calls.format = "none";
+  CHECK_THAT(message_of(other, &format), Catch::Contains("'none' is no format of calls"));
+  other.calls.format = "lfm2";  // which a form may name, whatever the model's is
+  CHECK(compile_form(other, *vocabulary, &format)->calls.format == chat::find_tool_format("lfm2"));
   other = form;
   other.calls.name = "other";
   CHECK_THAT(message_of(other, &format), Catch::Contains("'other' is none of the tools"));

@@ -8,6 +8,7 @@ namespace {
 
 using namespace test;
 using client::Completion;
+using client::FormKind;
 using client::Request;
 using client::ToolCall;
 using client::ToolChoice;
@@ -100,7 +101,12 @@ TEST_CASE("a tool_choice that demands a call gets one, of the tool that it names
   Request request = weather(40);
   request.tool_choice = ToolChoice::required;
   request.proof = true;
-  CHECK(complete(*client, request).ended.receipt->proof->text.find("<tool_call>\n{\"name\": \"") == 0);
+  const auto proof = complete(*client, request).ended.receipt->proof;
+  CHECK(proof->text.starts_with("<tool_call>"));
+  REQUIRE(proof->form);
+  CHECK(proof->form->kind == FormKind::calls);
+  CHECK(proof->form->calls.must_call);
+  CHECK(proof->form->calls.format == "hermes");
   request.proof = false;
   request.called_tool = "note";
   request.n = 2;

@@ -90,19 +90,16 @@ TEST_CASE("receipts: one that does not say how its answer had to begin means tha
 TEST_CASE("receipts: the form that an answer had to have is read as it was written") {
   using engine::constraints::Constraint;
   using Kind = Constraint::Kind;
-  const Constraint forms[] = {{.kind = Kind::json_object},
-                              {.kind = Kind::json_object, .spaces = true},
-                              {.kind = Kind::json_schema, .text = R"({"type":"array"})", .spaces = true},
-                              {.kind = Kind::regex, .text = "a\"\\\\d+"},
-                              {.kind = Kind::choice, .choices = {"yes", "n\no"}},
-                              {.kind = Kind::calls,
-                               .text = R"([{"type":"function"}])",
-                               .calls = {.must_call = true,
-                                         .name = "f",
-                                         .may_call_several = false,
-                                         .strict = {"f", "g"},
-                                         .format = "hermes"}},
-                              {.kind = Kind::calls, .text = "[]", .calls = {.format = "lfm2"}}};
+  const Constraint forms[] = {
+      {.kind = Kind::json_object},
+      {.kind = Kind::json_object, .spaces = true},
+      {.kind = Kind::json_schema, .text = R"({"type":"array"})", .spaces = true},
+      {.kind = Kind::regex, .text = "a\"\\\\d+"},
+      {.kind = Kind::choice, .choices = {"yes", "n\no"}},
+      {.kind = Kind::calls,
+       .text = R"([{"type":"function"}])",
+       .calls = {.must_call = true, .name = "f", .may_call_several = false, .strict = {"f", "g"}, .format = "hermes"}},
+      {.kind = Kind::calls, .text = "[]", .calls = {.format = "lfm2"}}};
   for (const Constraint& form : forms) {
     Proof proof = some_proof();
     proof.form = std::make_shared<const actors::AnswerForm>(form, "response_format");

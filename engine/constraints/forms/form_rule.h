@@ -26,7 +26,7 @@ struct CompiledForm {
     const chat::ToolFormat* format = nullptr;  // null: it is no form of calls
     bool must_call = false;
     std::shared_ptr<const chat::ToolSet> tools{};
-    std::vector<std::string> beginnings{};            // as of CallGrammar
+    std::vector<std::string> beginnings{};        // as of CallGrammar
     std::vector<CallGrammar::LooseTool> loose{};  // the same
   };
 
@@ -38,9 +38,9 @@ struct CompiledForm {
   [[nodiscard]] std::size_t bytes_used() const;
 };
 
-// format: in which the model writes calls; null: it does not. It outlives what is made. Errors: those of grammar_of(),
-// and of calls those of ToolSet::make() and grammar_of_calls(); invalid_argument (the tool that is to be called is none
-// of them), unsupported (another format than the model's).
+// format: in which the model writes calls, if the constraint names no other; null: it does not. Errors: those of
+// grammar_of(), and of calls those of ToolSet::make() and grammar_of_calls(); invalid_argument (no format of the name,
+// the tool that is to be called is none of them), unsupported (no format).
 [[nodiscard]] Result<CompiledForm> compile_form(const Constraint& constraint, const Tokenizer& tokenizer,
                                                 const chat::ToolFormat* format);
 
@@ -50,7 +50,7 @@ struct FormRule {
   std::shared_ptr<const GrammarTokens> tokens{};  // with which it reads, for their memory
 };
 
-// Reads with a copy of what was compiled. trie: of the tokenizer's vocabulary, with the marks of the model's format.
+// Reads with a copy of what was compiled. trie: of the tokenizer's vocabulary, with call_marks().
 // Errors: unsupported (a vocabulary that cannot write every byte, a beginning that takes too much work).
 [[nodiscard]] Result<FormRule> make_rule(const CompiledForm& form, std::shared_ptr<const TokenTrie> trie,
                                          std::shared_ptr<const Tokenizer> tokenizer);

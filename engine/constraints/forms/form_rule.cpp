@@ -1,4 +1,4 @@
-#include "engine/constraints/form_rule.h"
+#include "engine/constraints/forms/form_rule.h"
 
 #include <fmt/format.h>
 
@@ -15,22 +15,22 @@ namespace {
 Result<CompiledForm> compile_calls(const Constraint& constraint, const Tokenizer& tokenizer,
                                    const chat::ToolFormat* format) {
   const CallWish& wish = constraint.calls;
+  if (!wish.format.empty()) {
+    format = chat::find_tool_format(wish.format);
+    if (format == nullptr)
+      return Error{ErrorCode::invalid_argument,
+                   fmt::format("'{}' is no format of calls", Printable(wish.format).text())};
+  }
   if (format == nullptr) return Error{ErrorCode::unsupported, "the model's template knows no calls of tools"};
-  if (!wish.format.empty() && wish.format != format->name)
-    return Error{ErrorCode::unsupported,
-                 fmt::format("its calls are in the format {}, and those of this model in {} (--tool-format)",
-                             Printable(wish.format).text(), format->name)};
   if (bytes_of(constraint) > kMaxConstraintBytes)
-    return Error{ErrorCode::unsupported,
-                 fmt::format("the tools have {} bytes; at most {} can be enforced", bytes_of(constraint),
-                             kMaxConstraintBytes)};
+    return Error{ErrorCode::unsupported, fmt::format("the tools have {} bytes; at most {} can be enforced",
+                                                     bytes_of(constraint), kMaxConstraintBytes)};
   const auto list = chat::parse_json(constraint.text);
   if (!list) return Error{ErrorCode::invalid_argument, "the tools are no JSON: " + list.error().message};
   auto set = chat::ToolSet::make(*list);
   if (!set) return set.error();
   if (!wish.name.empty() && !set->has(wish.name))
-    return Error{ErrorCode::invalid_argument,
-                 fmt::format("'{}' is none of the tools", Printable(wish.name).text())};
+    return Error{ErrorCode::invalid_argument, fmt::format("'{}' is none of the tools", Printable(wish.name).text())};
   MarkTokens marks = call_marks(*format, tokenizer);
   auto made = grammar_of_calls(*list, *set, *format, marks, wish);
   if (!made) return made.error();
