@@ -2,10 +2,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iostream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 
 #include "actors/models/memory_budget.h"
 #include "cache/ids.h"
@@ -18,7 +20,10 @@
 #include "engine/chat/builtin_templates.h"
 #include "engine/chat/template.h"
 #include "engine/chat/tools/tool_format.h"
+#include "engine/compute/team.h"
+#include "engine/evaluation/limits.h"
 #include "engine/formats/model_file.h"
+#include "engine/machine/probe_file.h"
 #include "engine/model.h"
 #include "engine/model/encoder.h"
 #include "engine/model/file_verdict.h"
@@ -94,6 +99,14 @@ struct StateCost {
   std::uint64_t num_snapshots = 0;
 };
 
+// The most tokens per second that this machine allows, by its probe.
+struct SpeedLimit {
+  double decode = 0;  // of one stream
+  double prefill = 0;
+  double read_bytes = 0;  // of weights, for each token of one stream
+};
+constexpr std::uint64_t kPromptRows = 512;  // in a step
+
 struct Cost {
   std::uint64_t memory = 0;            // the budget, in bytes
   std::uint64_t weights = 0;           // in memory, packed
@@ -109,7 +122,24 @@ struct Cost {
   StateCost state;
   std::uint64_t max_sequences = 0;  // --parallel
   std::string unknown;              // why the memory of sequences is not known
+  std::optional<SpeedLimit> speed;  // nothing: this machine was not probed, or the file is of no family
 };
+
+// Of the products with weights: what bench compares its results with.
+std::optional<SpeedLimit> speed_limit(std::span<const engine::MatrixWork> matrices,
+                                      const kernels::KernelTable& kernels) {
+  const auto probe = engine::kept_probe();
+  if (!probe) return std::nullopt;
+  const auto seconds = [&](const engine::StepWork& step) {
+    engine::RunLimits limits(&*probe, engine::default_num_threads());
+    limits.add(step);
+    return std::max(limits.read_seconds().value_or(0), limits.compute_seconds().value_or(0));
+  };
+  const engine::StepWork decode = engine::step_work(matrices, kernels, 1, 1);
+  const double of_token = seconds(decode), of_prompt = seconds(engine::step_work(matrices, kernels, kPromptRows, 1));
+  if (of_token <= 0 || of_prompt <= 0) return std::nullopt;
+  return SpeedLimit{.decode = 1 / of_token, .prefill = kPromptRows / of_prompt, .read_bytes = decode.bytes};
+}
 
 // Plans the cache from the metadata as the loader does, so that the figures are those of serve with this model alone.
 class Planner {
@@ -172,6 +202,9 @@ Cost cost_of(const engine::ModelFile& file, const engine::LoadOptions& options, 
   cost.max_sequences = options.max_sequences;
   const auto family = engine::find_family(file);
   if (!family) return cost;  // an encoder keeps nothing between texts
+  if (const auto outline = (*family)->outline(file, options))
+    cost.speed = speed_limit(
+        engine::packed_matrices(file, kernels, outline->info.num_experts, outline->info.num_experts_used), kernels);
   const Planner planner(file, **family, options, cost.memory - std::min(cost.memory, cost.weights + cost.vocabulary));
   for (const kernels::KvType type : {kernels::KvType::f16, kernels::KvType::f32, kernels::KvType::i8}) {
     const auto outline = planner.outline(type, options.context);
@@ -294,11 +327,16 @@ void print_json(const engine::ModelFile& file, const Cost& cost, const Verdict& 
                       {"num_experts_used", cost.num_experts_used},
                       {"tool_format", verdict.tool_format.empty() ? ordered_json() : ordered_json(verdict.tool_format)},
                       {"vocabulary_bytes", cost.vocabulary},
+                      {"speed_limit", ordered_json()},
                       {"kv_bytes_per_token", ordered_json::object()},
                       {"longest_context", ordered_json::object()},
                       {"num_sequences", ordered_json::object()},
                       {"metadata", ordered_json::object()},
                       {"tensors", ordered_json::array()}};
+  if (cost.speed)
+    object["speed_limit"] = {{"decode_tokens_per_second", cost.speed->decode},
+                             {"prefill_tokens_per_second", cost.speed->prefill},
+                             {"bytes_read_per_token", std::llround(cost.speed->read_bytes)}};
   for (const NamedTemplate& each : chat_templates(file))
     object["chat_templates"].push_back(
         {{"name", each.name},
@@ -348,6 +386,14 @@ void print_summary(const engine::ModelFile& file, const Cost& cost, const Verdic
                        fmt::format("{} in a layer, of which a token uses {}; {} of the weights in memory ({:.0f} %)",
                                    cost.num_experts, cost.num_experts_used, human_bytes(cost.experts),
                                    100 * static_cast<double>(cost.experts) / static_cast<double>(cost.weights)));
+  if (cost.speed)
+    lines.emplace_back("speed", fmt::format("at most {:.4g} tokens/s of one stream, each of which reads {} of weights, "
+                                            "and {:.4g} of a prompt on this machine (`troupe bench` measures it)",
+                                            cost.speed->decode,
+                                            human_bytes(static_cast<std::uint64_t>(cost.speed->read_bytes)),
+                                            cost.speed->prefill));
+  else if (!verdict.refusal)
+    lines.emplace_back("speed", "not known here; `troupe probe` measures what this machine allows");
   for (const NamedTemplate& each : chat_templates(file)) lines.emplace_back("chat template", summary_of(each));
   if (!verdict.tool_format.empty()) lines.emplace_back("tool format", std::string(verdict.tool_format));
   lines.emplace_back("memory budget", human_bytes(cost.memory));

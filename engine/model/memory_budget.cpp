@@ -64,37 +64,68 @@ bool is_of_experts(std::string_view name) {
   return false;
 }
 
-// Of the tensors for which `counts` is true.
-template <class Counts>
-std::uint64_t packed_bytes_of(const ModelFile& file, const kernels::KernelTable& kernels, const Counts& counts) {
+// Matrices as they are packed: `count` of this shape in one tensor, such as experts. Layout::file: only looked up.
+struct PackedTensor {
+  const TensorInfo* tensor = nullptr;
+  kernels::Layout layout = kernels::Layout::file;
+  std::uint64_t count = 0;  // 0: a vector, or several in one, which are kept as float32
+
+  std::uint64_t bytes() const {
+    return count == 0 ? tensor->columns() * tensor->rows() * sizeof(float)
+                      : count * kernels::packed_bytes(tensor->type, layout, tensor->shape[1], tensor->columns());
+  }
+};
+
+// Those that the model computes with.
+std::vector<PackedTensor> packed_tensors(const ModelFile& file, const kernels::KernelTable& kernels) {
   const bool has_head = file.find_tensor("output.weight") != nullptr;
   const std::uint64_t num_layers = num_layers_of(file);
-  std::uint64_t bytes = 0;
+  std::vector<PackedTensor> all;
   for (const TensorInfo& tensor : file.tensors()) {
-    if (!may_be_computed(tensor.name, num_layers) || !counts(tensor)) continue;
-    if (tensor.shape.size() < 2 || (tensor.shape.size() > 2 && tensor.shape[1] == 1)) {
-      bytes += tensor.columns() * tensor.rows() * sizeof(float);  // vectors, or several in one, are kept as float32
-      continue;
-    }
+    if (!may_be_computed(tensor.name, num_layers)) continue;
+    PackedTensor& packed = all.emplace_back(PackedTensor{.tensor = &tensor});
+    if (tensor.shape.size() < 2 || (tensor.shape.size() > 2 && tensor.shape[1] == 1)) continue;
+    packed.count = tensor.rows() / tensor.shape[1];
     // An embedding that is not also the head is only looked up, and stays in the file's layout.
-    const bool looked_up = has_head && tensor.name == "token_embd.weight";
-    const kernels::Layout layout = looked_up ? kernels::Layout::file : kernels.layout(tensor.type);
-    // Several matrices in one tensor, such as experts, are packed separately.
-    const std::uint64_t num_matrices = tensor.rows() / tensor.shape[1];
-    bytes += num_matrices *
-             (kPackedHeaderBytes + kernels::packed_bytes(tensor.type, layout, tensor.shape[1], tensor.columns()));
+    if (!has_head || tensor.name != "token_embd.weight") packed.layout = kernels.layout(tensor.type);
   }
-  return bytes;
+  return all;
 }
+
+std::uint64_t with_headers(const PackedTensor& packed) { return packed.bytes() + packed.count * kPackedHeaderBytes; }
 
 }  // namespace
 
 std::uint64_t packed_weight_bytes(const ModelFile& file, const kernels::KernelTable& kernels) {
-  return packed_bytes_of(file, kernels, [](const TensorInfo&) { return true; });
+  std::uint64_t bytes = 0;
+  for (const PackedTensor& each : packed_tensors(file, kernels)) bytes += with_headers(each);
+  return bytes;
 }
 
 std::uint64_t packed_expert_bytes(const ModelFile& file, const kernels::KernelTable& kernels) {
-  return packed_bytes_of(file, kernels, [](const TensorInfo& tensor) { return is_of_experts(tensor.name); });
+  std::uint64_t bytes = 0;
+  for (const PackedTensor& each : packed_tensors(file, kernels))
+    if (is_of_experts(each.tensor->name)) bytes += with_headers(each);
+  return bytes;
+}
+
+std::vector<MatrixWork> packed_matrices(const ModelFile& file, const kernels::KernelTable& kernels,
+                                        std::uint32_t num_experts, std::uint32_t num_experts_used) {
+  const bool has_head = file.find_tensor("output.weight") != nullptr;
+  std::vector<MatrixWork> all;
+  for (const PackedTensor& each : packed_tensors(file, kernels)) {
+    const bool is_embedding = each.tensor->name == "token_embd.weight";
+    if (each.count == 0 || (is_embedding && has_head)) continue;
+    const bool is_expert = num_experts != 0 && is_of_experts(each.tensor->name);
+    all.push_back({.type = each.tensor->type,
+                   .layout = each.layout,
+                   .outputs_only = is_embedding || each.tensor->name == "output.weight",
+                   .num_experts = is_expert ? num_experts : 1,
+                   .num_experts_used = is_expert ? num_experts_used : 1,
+                   .multiply_adds = each.tensor->rows() * each.tensor->columns(),
+                   .bytes = each.bytes()});
+  }
+  return all;
 }
 
 std::uint64_t expected_vocabulary_bytes(const ModelFile& file) {

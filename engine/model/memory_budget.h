@@ -25,6 +25,11 @@ namespace troupe::engine {
 // The part of it for experts of which a token uses some: without routers and experts that all tokens share. 0: none.
 [[nodiscard]] std::uint64_t packed_expert_bytes(const ModelFile& file, const kernels::KernelTable& kernels);
 
+// The matrices with which a step multiplies, packed for `kernels`, as far as the names of tensors say. num_experts,
+// num_experts_used: of a layer; 0: none. Reads the directory of tensors only.
+[[nodiscard]] std::vector<MatrixWork> packed_matrices(const ModelFile& file, const kernels::KernelTable& kernels,
+                                                      std::uint32_t num_experts, std::uint32_t num_experts_used);
+
 // Upper bound of the bytes that the tokenizer of `file` takes, during and after its construction; at most three times
 // the true size. 0 without a vocabulary. Reads metadata only; O(tokens).
 [[nodiscard]] std::uint64_t expected_vocabulary_bytes(const ModelFile& file);

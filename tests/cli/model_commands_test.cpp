@@ -285,6 +285,26 @@ TEST_CASE("inspect counts the parameters as the server does: without the factors
   CHECK(num_parameters(true) == num_parameters(false));
 }
 
+TEST_CASE("inspect says what speed a probed machine allows, and where none is known how to learn it") {
+  const TempFolder folder;
+  const auto here = [&](std::vector<std::string> arguments) {
+    return test::run({.arguments = std::move(arguments), .environment = {{"XDG_CACHE_HOME", folder.path()}}}).out;
+  };
+  CHECK_THAT(here({"inspect"}), Contains("`troupe probe`"));
+  CHECK(json::parse(here({"inspect", "--json"}))["speed_limit"].is_null());
+  const json probe = json::parse(here({"probe", "--quick", "--json"}));
+  double fastest = 0;
+  for (const json& read : probe["reads"]) fastest = std::max(fastest, read["rate"]["per_second"].get<double>());
+  const json speed = json::parse(here({"inspect", "--json"}))["speed_limit"];
+  INFO(probe << speed);
+  CHECK(speed["bytes_read_per_token"] > 0);
+  CHECK(speed["decode_tokens_per_second"].get<double>() > 0);
+  CHECK(speed["decode_tokens_per_second"].get<double>() * speed["bytes_read_per_token"].get<double>() <=
+        fastest * (1 + 1e-6));
+  CHECK(speed["prefill_tokens_per_second"].get<double>() > speed["decode_tokens_per_second"].get<double>());
+  CHECK_THAT(here({"inspect"}), Contains("tokens/s of one stream"));
+}
+
 TEST_CASE("inspect says how much of the weights are experts, without routers and what all tokens share") {
   const auto path_of = [](const std::string& name) {
     return std::string(TROUPE_TEST_DATA "/golden/") + name + ".gguf";

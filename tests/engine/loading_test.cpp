@@ -8,6 +8,7 @@
 
 #include "engine/compute/team.h"
 #include "engine/engine.h"
+#include "engine/evaluation/limits.h"
 #include "engine/formats/finite_weights.h"
 #include "engine/memory/process_memory.h"
 #include "engine/model.h"
@@ -330,6 +331,30 @@ TEST_CASE("experts are counted in one tensor for each and in one for all; router
   CHECK(bytes_of({{"blk.0.ffn_gate.0.weight", {16, 24}}, {"blk.1.ffn_down.11.weight", {24, 16}}}) == 2 * one);
   CHECK(bytes_of({{"blk.0.ffn_up_exps.weight", {16, 24, 3}}}) == 3 * one);
   CHECK(bytes_of({{"blk.7.ffn_up_exps.weight", {16, 24, 3}}}) == 0);  // of no layer that is computed
+}
+
+TEST_CASE("the matrices of a step are known from a file's directory as from the loaded model") {
+  const auto& kernels = *kernels::find_table("reference");
+  for (const char* const name : {"llama-Q4_K", "gemma3", "qwen2", "llama-moe", "olmoe", "qwen2moe"}) {
+    INFO(name);
+    const std::string path = std::string(TROUPE_TEST_DATA "/golden/") + name + ".gguf";
+    const auto file = engine::open_gguf(path);
+    REQUIRE(file);
+    LoadOptions options = small_options();
+    options.kernels = "reference";
+    const auto model = LoadedModel::load(path, options);
+    if (!model) FAIL(model.error().message);
+    const ModelInfo& info = (*model)->info();
+    const auto found = engine::packed_matrices(**file, kernels, info.num_experts, info.num_experts_used);
+    for (const std::uint64_t rows : {1, 20}) {
+      const auto known = engine::step_work(info.matrices, kernels, rows, 1);
+      const auto expected = engine::step_work(found, kernels, rows, 1);
+      CHECK(expected.bytes == Approx(known.bytes).epsilon(1e-9));
+      // The end of the last layer counts for output rows only, which a directory does not say.
+      CHECK(expected.total_ops() >= known.total_ops() * (1 - 1e-9));
+      if (rows == 1) CHECK(expected.total_ops() == Approx(known.total_ops()).epsilon(1e-9));
+    }
+  }
 }
 
 TEST_CASE("vectors of texts are pooled as the file says, else the last token is taken") {
