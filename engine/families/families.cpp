@@ -10,18 +10,33 @@
 
 namespace troupe::engine {
 
-// Every family, in the order in which they are asked. Each stands in the file of its name; mamba2 in mamba.cpp,
-// bitnet25 in bitnet158.cpp.
+// Every family, in the order in which they are asked. Each stands in the file of its name, or of what it shares with
+// others (llama_relatives.cpp, layer_normed.cpp, ...).
 #define TROUPE_FAMILIES(X) \
   X(llama)                 \
   X(qwen2)                 \
   X(qwen2moe)              \
+  X(qwen2vl)               \
   X(qwen3)                 \
   X(qwen3moe)              \
+  X(qwen3vl)               \
+  X(phi2)                  \
   X(phi3)                  \
+  X(gemma)                 \
   X(gemma2)                \
   X(gemma3)                \
+  X(olmo2)                 \
   X(olmoe)                 \
+  X(granite)               \
+  X(minicpm)               \
+  X(command_r)             \
+  X(stablelm)              \
+  X(starcoder2)            \
+  X(internlm2)             \
+  X(ernie4_5)              \
+  X(seed_oss)              \
+  X(mistral3)              \
+  X(hunyuan_dense)         \
   X(bitnet)                \
   X(bitnet158)             \
   X(bitnet25)              \

@@ -45,7 +45,7 @@ void DecoderPass::add_experts(const ExpertWeights& moe) {
                       const FeedForward& expert = moe.experts[run_experts_[run]];
                       input_.multiply_panels({&expert.gate, gate_.data(), ffn_dim}, chunk);
                       input_.multiply_panels({&expert.up, up_.data(), ffn_dim}, chunk);
-                      gate_chunk(chunk, ffn_dim);
+                      gate_chunk(expert, chunk);
                     });
   }
   {
@@ -62,7 +62,7 @@ void DecoderPass::add_experts(const ExpertWeights& moe) {
   });
   sum_experts(scores.data(), stride, parts.data(), shared.data());
   delta_pending_ = true;
-  delta_norm_ = nullptr;
+  delta_bias_ = delta_norm_ = nullptr;
 }
 
 // Chooses the best experts of every row; then lists the rows expert by expert, each expert's from a multiple of

@@ -93,11 +93,44 @@ void DecoderPass::list_block_rows() {
   }
 }
 
-void DecoderPass::norm(const std::vector<float>& norm, std::initializer_list<const PackedMatrix*> consumers) {
+void DecoderPass::norm(const std::vector<float>& norm, std::initializer_list<const PackedMatrix*> consumers,
+                       bool keeps) {
   const OperationScope scope(team_, &norm == &this_layer().attn_norm ? Operation::attn_norm : Operation::ffn_norm,
                              layer_);
   input_.reset(num_rows_, consumers);
-  norm_rows(norm, nullptr);
+  if (keeps) normed_ = workspace_.take<float>(Slot::normed, num_rows_ * info_.dim);
+  norm_rows(norm, keeps ? normed_.data() : nullptr);
+}
+
+void DecoderPass::prepare_normed(std::initializer_list<const PackedMatrix*> consumers) {
+  const OperationScope scope(team_, Operation::ffn_norm, layer_);
+  input_.reset(num_rows_, consumers);
+  for_rows(input_.rows_at_once(), [&](std::size_t first, std::size_t count, std::uint32_t) {
+    input_.set_rows(first, count, normed_.data() + first * info_.dim, info_.dim);
+  });
+}
+
+void DecoderPass::apply_norm(const float* x, const std::vector<float>& norm, float* out) const {
+  const std::size_t dim = info_.dim;
+  if (weights_.traits.layer_norms)
+    kernels_.recurrent->layer_norm(x, norm.data(), norm.data() + dim, out, dim, info_.rms_epsilon);
+  else
+    kernels_.rms_norm(x, norm.data(), out, dim, info_.rms_epsilon);
+}
+
+// Norms q or k, `dim` numbers, as the family does it.
+void DecoderPass::norm_heads(float* x, const std::vector<float>& norm, std::size_t dim) const {
+  const std::size_t head_dim = info_.head_dim;
+  const QkNorm kind = weights_.traits.qk_norm;
+  if (norm.empty()) return;
+  if (kind == QkNorm::rows) return kernels_.rms_norm(x, norm.data(), x, dim, info_.rms_epsilon);
+  for (std::size_t at = 0; at < dim; at += head_dim) {
+    const float* const weights = norm.data() + (kind == QkNorm::own_heads ? at : 0);
+    if (weights_.traits.layer_norms)
+      kernels_.recurrent->layer_norm(x + at, weights, norm.data() + dim, x + at, head_dim, info_.rms_epsilon);
+    else
+      kernels_.rms_norm(x + at, weights, x + at, head_dim, info_.rms_epsilon);
+  }
 }
 
 void DecoderPass::norm(const std::vector<float>& norm, const ExpertWeights& consumer) {
@@ -110,7 +143,8 @@ void DecoderPass::norm(const std::vector<float>& norm, const ExpertWeights& cons
 void DecoderPass::add_pending(float* x, std::size_t row) {
   if (!delta_pending_) return;
   float* delta = delta_.data() + row * info_.dim;
-  if (delta_norm_) kernels_.rms_norm(delta, delta_norm_->data(), delta, info_.dim, info_.rms_epsilon);
+  if (delta_bias_) kernels_.add(delta, delta_bias_->data(), info_.dim);
+  if (delta_norm_) apply_norm(delta, *delta_norm_, delta);
   kernels_.add(x, delta, info_.dim);
 }
 
@@ -122,9 +156,12 @@ void DecoderPass::norm_rows(const std::vector<float>& norm, float* keep) {
     for (std::size_t i = 0; i < count; ++i) {
       float* x = residual_.data() + (first + i) * info_.dim;
       add_pending(x, first + i);
-      kernels_.rms_norm(x, norm.data(), normed + i * stride, info_.dim, info_.rms_epsilon);
+      if (!norm.empty()) apply_norm(x, norm, normed + i * stride);
     }
-    input_.set_rows(first, count, normed, stride);
+    if (norm.empty())
+      input_.set_rows(first, count, residual_.data() + first * info_.dim, info_.dim);
+    else
+      input_.set_rows(first, count, normed, stride);
   });
   delta_pending_ = false;
 }
@@ -157,16 +194,17 @@ void DecoderPass::store_rows(const BlockRows& rows) {
     float* q = qkv_.data() + (sequence.first_row + i) * qkv_stride_;
     float* k = q + q_dim_;
     if (!layer.qkv_bias.empty()) kernels_.add(q, layer.qkv_bias.data(), layer.qkv_bias.size());
-    if (weights_.traits.qk_norm == QkNorm::rows) {
-      kernels_.rms_norm(q, layer.q_norm.data(), q, q_dim_, info_.rms_epsilon);
-      kernels_.rms_norm(k, layer.k_norm.data(), k, kv_dim_, info_.rms_epsilon);
-    }
-    for (std::size_t at = 0; at < q_dim_ + kv_dim_; at += head_dim) {
-      if (weights_.traits.qk_norm == QkNorm::heads) {
-        const std::vector<float>& norm = at < q_dim_ ? layer.q_norm : layer.k_norm;
-        kernels_.rms_norm(q + at, norm.data(), q + at, head_dim, info_.rms_epsilon);
-      }
+    const auto norm_both = [&] {
+      norm_heads(q, layer.q_norm, q_dim_);
+      norm_heads(k, layer.k_norm, kv_dim_);
+    };
+    if (!weights_.traits.norms_rotated) norm_both();
+    for (std::size_t at = 0; at < q_dim_ + kv_dim_; at += head_dim)
       kernels_.rope(q + at, rope.cos(position), rope.sin(position), rope.rotated());
+    if (weights_.traits.norms_rotated) norm_both();
+    if (!weights_.query_scales.empty()) {
+      const float scale = weights_.query_scales[position / weights_.temperature_step];
+      for (std::size_t j = 0; j < q_dim_; ++j) q[j] *= scale;
     }
     // Writing is safe: these blocks belong to the sequence, and these positions are read only after the join.
     auto* block = const_cast<std::byte*>(this_group().blocks[sequence.first_block + position / kBlockSize]);
@@ -178,8 +216,10 @@ bool DecoderPass::drop_rows_without_output() {
   const std::size_t before = num_rows_;
   const Kept queries{.x = qkv_.data(), .stride = qkv_stride_, .width = q_dim_};
   const Kept mixed{.x = mixer_.data(), .stride = mixer_stride_, .width = weights_.mamba.inner};
-  const bool any = mixer_.empty() ? LayerPass::drop_rows_without_output({queries})
-                                  : LayerPass::drop_rows_without_output({queries, mixed});
+  const Kept normed{.x = normed_.data(), .stride = info_.dim, .width = info_.dim};
+  const bool any = this_layer().is_parallel ? LayerPass::drop_rows_without_output({queries, normed})
+                   : mixer_.empty()         ? LayerPass::drop_rows_without_output({queries})
+                                            : LayerPass::drop_rows_without_output({queries, mixed});
   if (any && num_rows_ != before) this_group().plan.make(places_, this_group().blocks);
   return any;
 }
@@ -209,27 +249,37 @@ void DecoderPass::round_attention(const std::vector<float>& sub_norm, const Pack
 
 void DecoderPass::gate_and_up(const FeedForward& ffn, bool rounds) {
   const OperationScope scope(team_, Operation::ffn_gate_up, layer_);
-  gated_is_input_ = rounds && weights_.traits.gate == Gate::silu && input_.advance_gated(ffn.gate, ffn.up, ffn.down);
+  const bool has_biases = !ffn.gate_bias.empty() || !ffn.up_bias.empty();
+  gated_is_input_ = rounds && weights_.traits.gate == Gate::silu && ffn.gate && !has_biases &&
+                    input_.advance_gated(ffn.gate, ffn.up, ffn.down);
   if (gated_is_input_) return;
-  const std::size_t dim = ffn.gate.rows();
+  const std::size_t dim = ffn.up.rows();
   gate_ = workspace_.take<float>(Slot::gate, num_rows_ * dim);
   up_ = workspace_.take<float>(Slot::up, num_rows_ * dim);
   const Product gate{&ffn.gate, gate_.data(), dim};
   const Product up{&ffn.up, up_.data(), dim};
-  input_.for_panels(ffn.gate.view().num_panels(), 2, [&](const PanelChunk& chunk) {
-    input_.multiply_panels(gate, chunk);
+  input_.for_panels(ffn.up.view().num_panels(), ffn.gate ? 2 : 1, [&](const PanelChunk& chunk) {
+    if (ffn.gate) input_.multiply_panels(gate, chunk);
     input_.multiply_panels(up, chunk);
-    gate_chunk(chunk, dim);
+    gate_chunk(ffn, chunk);
   });
 }
 
-// Applies the gate to this chunk's gate and up outputs.
-void DecoderPass::gate_chunk(const PanelChunk& chunk, std::size_t dim) {
+// Adds biases to this chunk's gate and up outputs, and applies the gate, or GELU if there is none.
+void DecoderPass::gate_chunk(const FeedForward& ffn, const PanelChunk& chunk) {
+  const std::size_t dim = ffn.up.rows();
   const std::size_t column = chunk.panel_begin * kernels::kPanelRows;
   const std::size_t count = std::min<std::size_t>(chunk.panel_end * kernels::kPanelRows, dim) - column;
   for (std::size_t row = chunk.first_row; row < chunk.first_row + chunk.num_rows; ++row) {
-    float* out = gate_.data() + row * dim + column;
-    gate_mul_(out, up_.data() + row * dim + column, out, count);
+    float* const out = gate_.data() + row * dim + column;
+    float* const up = up_.data() + row * dim + column;
+    if (!ffn.up_bias.empty()) kernels_.add(up, ffn.up_bias.data() + column, count);
+    if (!ffn.gate) {
+      kernels_.recurrent->map(kernels::Function::gelu, up, out, count);
+      continue;
+    }
+    if (!ffn.gate_bias.empty()) kernels_.add(out, ffn.gate_bias.data() + column, count);
+    gate_mul_(out, up, out, count);
   }
 }
 
@@ -240,11 +290,26 @@ void DecoderPass::round_gated(const std::vector<float>& sub_norm, const PackedMa
   round_rows(gate_.data(), consumer.k(), sub_norm);
 }
 
-void DecoderPass::add_projection(const PackedMatrix& matrix, const std::vector<float>& post_norm) {
+void DecoderPass::add_projection(const PackedMatrix& matrix, const std::vector<float>& bias,
+                                 const std::vector<float>& post_norm) {
   const OperationScope scope(team_, &matrix == &this_layer().o ? Operation::attn_output : Operation::ffn_down, layer_);
+  if (delta_pending_) return add_to_pending(matrix, bias);
   input_.multiply({{&matrix, delta_.data(), info_.dim}});
   delta_pending_ = true;
+  delta_bias_ = bias.empty() ? nullptr : &bias;
   delta_norm_ = post_norm.empty() ? nullptr : &post_norm;
+}
+
+void DecoderPass::add_to_pending(const PackedMatrix& matrix, const std::vector<float>& bias) {
+  TROUPE_ASSERT(delta_pending_ && !delta_norm_);
+  const std::size_t dim = info_.dim;
+  const std::span<float> out = workspace_.take<float>(Slot::mixed, num_rows_ * dim);
+  input_.multiply({{&matrix, out.data(), dim}});
+  for_rows(1, [&](std::size_t first, std::size_t count, std::uint32_t) {
+    float* const delta = delta_.data() + first * dim;
+    kernels_.add(delta, out.data() + first * dim, count * dim);
+    for (std::size_t i = 0; i < count && !bias.empty(); ++i) kernels_.add(delta + i * dim, bias.data(), dim);
+  });
 }
 
 void DecoderPass::run_mixer(const DecoderLayer& layer) {
@@ -262,14 +327,9 @@ void DecoderPass::run_mixer(const DecoderLayer& layer) {
 
 void DecoderPass::add_mixer(const DecoderLayer& layer) {
   const OperationScope scope(team_, Operation::mixer_out, layer_);
-  TROUPE_ASSERT(delta_pending_ && !delta_norm_);
-  const std::span<float> out = workspace_.take<float>(Slot::mixed, num_rows_ * info_.dim);
   input_.reset(num_rows_, {&layer.mixer.out});
   round_rows(mixer_.data(), mixer_stride_, {});
-  input_.multiply({{&layer.mixer.out, out.data(), info_.dim}});
-  for_rows(1, [&](std::size_t first, std::size_t count, std::uint32_t) {
-    kernels_.add(delta_.data() + first * info_.dim, out.data() + first * info_.dim, count * info_.dim);
-  });
+  add_to_pending(layer.mixer.out, {});
 }
 
 void DecoderPass::finish(const std::vector<float>& norm, float* hidden) {
@@ -277,7 +337,7 @@ void DecoderPass::finish(const std::vector<float>& norm, float* hidden) {
   for_each_row([&](std::size_t row) {
     float* x = residual_.data() + row * info_.dim;
     add_pending(x, row);
-    kernels_.rms_norm(x, norm.data(), hidden + row * info_.dim, info_.dim, info_.rms_epsilon);
+    apply_norm(x, norm, hidden + row * info_.dim);
   });
   delta_pending_ = false;
 }

@@ -28,8 +28,11 @@ class DecoderPass : public LayerPass {
   void embed() { LayerPass::embed(weights_.embedding_scale); }
   // Sets the layer of the following operations.
   void begin_layer(std::uint32_t layer) { layer_ = layer; }
-  // input = rms_norm(residual) * norm, rounded for `consumers`. Adds a pending projection first.
-  void norm(const std::vector<float>& norm, std::initializer_list<const PackedMatrix*> consumers);
+  // input = the residual normed with `norm` unless it is empty, rounded for `consumers`. Adds a pending projection first.
+  // `keeps`: prepare_normed() follows in this layer.
+  void norm(const std::vector<float>& norm, std::initializer_list<const PackedMatrix*> consumers, bool keeps = false);
+  // input = the rows that norm() kept, rounded for `consumers`.
+  void prepare_normed(std::initializer_list<const PackedMatrix*> consumers);
   // The same with a mixture of experts as consumer: its router, shared expert and experts.
   void norm(const std::vector<float>& norm, const ExpertWeights& consumer);
   // q, k, v = input times the three matrices.
@@ -50,17 +53,19 @@ class DecoderPass : public LayerPass {
   void add_mixer(const DecoderLayer& layer);
   // input = attention, normed with `sub_norm` unless it is empty, rounded for `consumer`.
   void round_attention(const std::vector<float>& sub_norm, const PackedMatrix& consumer);
-  // gated = gate(W_gate input) * (W_up input). `rounds`: no norm follows, so kernels that can do it round the result
+  // gated = gate(W_gate input) * (W_up input), or gelu(W_up input) without a gate. `rounds`: no norm follows, so kernels that can do it round the result
   // for W_down directly.
   void gate_and_up(const FeedForward& ffn, bool rounds);
   // input = gated, normed with `sub_norm` unless it is empty, rounded for `consumer`.
   void round_gated(const std::vector<float>& sub_norm, const PackedMatrix& consumer);
-  // residual += matrix times input, normed with `post_norm` unless it is empty; the next norm() does the addition.
-  void add_projection(const PackedMatrix& matrix, const std::vector<float>& post_norm = {});
+  // residual += matrix times input, plus `bias`, normed with `post_norm` unless it is empty; the next norm() does the
+  // addition. If another projection is pending, both are added.
+  void add_projection(const PackedMatrix& matrix, const std::vector<float>& bias = {},
+                      const std::vector<float>& post_norm = {});
   // residual += the weighted sum of a row's best experts; the next norm() does the addition. Rows of the same expert
   // are multiplied together; a row's sum does not depend on the other rows.
   void add_experts(const ExpertWeights& moe);
-  // hidden = rms_norm(residual) * norm, for the remaining rows.
+  // hidden = the residual normed with `norm`, for the remaining rows.
   void finish(const std::vector<float>& norm, float* hidden);
   // Bytes of K and V that attention has read so far.
   std::uint64_t kv_bytes_read() const;
@@ -89,9 +94,12 @@ class DecoderPass : public LayerPass {
   void list_blocks(const KvArenas& arenas);
   void list_block_rows();
   void store_rows(const BlockRows& run);
+  void apply_norm(const float* x, const std::vector<float>& norm, float* out) const;
+  void norm_heads(float* x, const std::vector<float>& norm, std::size_t dim) const;
   void norm_rows(const std::vector<float>& norm, float* keep);
   void add_pending(float* x, std::size_t row);
-  void gate_chunk(const PanelChunk& chunk, std::size_t dim);
+  void add_to_pending(const PackedMatrix& matrix, const std::vector<float>& bias);
+  void gate_chunk(const FeedForward& ffn, const PanelChunk& chunk);
   // decoder_experts.cpp
   std::span<RowRun> choose_experts(const ExpertWeights& moe, float* scores, std::size_t stride);
   void choose_for_row(float* scores, std::size_t num_experts, std::span<Choice> choices) const;
@@ -114,7 +122,8 @@ class DecoderPass : public LayerPass {
   std::size_t kv_dim_;
   std::size_t qkv_stride_;
   kernels::SiluMul* gate_mul_;                      // or gelu_mul, relu2_mul
-  const std::vector<float>* delta_norm_ = nullptr;  // of the pending projection
+  const std::vector<float>* delta_norm_ = nullptr;  // of the pending projection; null: none
+  const std::vector<float>* delta_bias_ = nullptr;
   bool gated_is_input_ = false;                     // gate_and_up has already rounded its result
 
   std::span<BlockRows> block_rows_;
@@ -123,7 +132,7 @@ class DecoderPass : public LayerPass {
   std::array<std::optional<LayerGroup>, cache::kMaxGroups> groups_;  // those that layers are in
   std::span<float> mixer_;                                           // output of the mixer, rows of mixer_stride_
   std::size_t mixer_stride_ = 0;
-  std::span<float> normed_;               // input of the experts
+  std::span<float> normed_;               // input of the experts, or of a parallel feed-forward part
   std::span<Choice> choices_;             // [rows][experts used], best first
   std::span<std::uint32_t> expert_rows_;  // the row at each index of the experts' rows
   std::span<std::uint32_t> run_experts_;  // the expert of each range of rows

@@ -19,21 +19,23 @@ class LayerReader {
         info_(shape.info),
         traits_(traits),
         q_dim_(std::uint64_t{info_.num_heads} * info_.head_dim),
-        kv_dim_(std::uint64_t{info_.num_kv_heads} * info_.head_dim) {}
+        kv_dim_(std::uint64_t{info_.num_kv_heads} * info_.head_dim) {
+    scaled_.scale = shape_.residual_scale;
+  }
 
   DecoderLayer read(std::uint32_t index) {
     prefix_ = fmt::format("blk.{}.", index);
     DecoderLayer layer;
     layer.is_local = shape_.local[index];
     layer.group = shape_.group_of(index);
-    layer.attn_norm = in_.vector(prefix_ + "attn_norm.weight", info_.dim);
+    if (!traits_.no_pre_norms) layer.attn_norm = norm("attn_norm", info_.dim);
     read_qkv(layer);
+    read_qk_norms(layer);
     if (traits_.sub_norms) layer.attn_sub_norm = in_.vector(prefix_ + "attn_sub_norm.weight", q_dim_);
-    layer.o = in_.matrix(prefix_ + "attn_output.weight", info_.dim, q_dim_);
+    layer.o = in_.matrix(prefix_ + "attn_output.weight", info_.dim, q_dim_, scaled_);
+    layer.o_bias = bias("attn_output", info_.dim, shape_.residual_scale);
     if (traits_.post_norms) layer.attn_post_norm = in_.vector(prefix_ + "post_attention_norm.weight", info_.dim);
-    // Falcon-H1's converter omits the suffix.
-    const bool bare = traits_.mamba2 && in_.has(prefix_ + "ffn_norm");
-    layer.ffn_norm = in_.vector(prefix_ + (bare ? "ffn_norm" : "ffn_norm.weight"), info_.dim);
+    read_ffn_norm(layer);
     if (traits_.mamba2) layer.mixer = Mamba2Mixer::read(in_, prefix_, shape_.mamba, info_.dim);
     if (info_.num_experts != 0)
       read_experts(layer.moe);
@@ -45,18 +47,51 @@ class LayerReader {
   }
 
  private:
+  // A norm's weights and, of a layer norm, its biases.
+  std::vector<float> norm(const std::string& name, std::uint64_t dim) {
+    std::vector<float> out = in_.vector(prefix_ + name + ".weight", dim);
+    if (!traits_.layer_norms) return out;
+    const std::vector<float> biases =
+        traits_.norm_biases ? in_.vector(prefix_ + name + ".bias", dim) : std::vector<float>(dim);
+    out.insert(out.end(), biases.begin(), biases.end());
+    return out;
+  }
+
+  // A matrix's biases, times `scale`, if the family and the file have any.
+  std::vector<float> bias(const std::string& name, std::uint64_t count, float scale = 1) {
+    if (!traits_.biases) return {};
+    std::vector<float> out = in_.optional_vector(prefix_ + name + ".bias", count);
+    for (float& x : out) x *= scale;
+    return out;
+  }
+
+  void read_ffn_norm(DecoderLayer& layer) {
+    // Falcon-H1's converter omits the suffix.
+    const bool bare = traits_.mamba2 && in_.has(prefix_ + "ffn_norm");
+    const bool has_norm = traits_.ffn_input != FfnInput::optional || in_.has(prefix_ + "ffn_norm.weight");
+    layer.is_parallel = traits_.ffn_input == FfnInput::attn_normed || !has_norm;
+    if (bare)
+      layer.ffn_norm = in_.vector(prefix_ + "ffn_norm", info_.dim);
+    else if (!layer.is_parallel && !traits_.no_pre_norms)
+      layer.ffn_norm = norm(traits_.ffn_input == FfnInput::post_normed ? "post_attention_norm" : "ffn_norm", info_.dim);
+  }
+
   void read_qkv(DecoderLayer& layer) {
     MatrixReading rotated{.interleave_head = traits_.half_rope ? info_.head_dim : 0,
                           .interleave_rotated = shape_.rope.rotated,
                           .part = {}};
-    if (traits_.fused) {
-      const std::string name = prefix_ + "attn_qkv.weight";
+    const std::string name = prefix_ + "attn_qkv.weight";
+    if (traits_.fused || in_.has(name)) {
       const std::uint64_t all = q_dim_ + 2 * kv_dim_;
       rotated.part = TensorPart{.first = 0, .of = all};
       layer.q = in_.matrix(name, q_dim_, info_.dim, rotated);
       rotated.part->first = q_dim_;
       layer.k = in_.matrix(name, kv_dim_, info_.dim, rotated);
       layer.v = in_.matrix(name, kv_dim_, info_.dim, {.part = TensorPart{.first = q_dim_ + kv_dim_, .of = all}});
+      layer.qkv_bias = in_.optional_vector(prefix_ + "attn_qkv.bias", all);
+      const auto of_v = layer.qkv_bias.end() - static_cast<std::ptrdiff_t>(layer.qkv_bias.empty() ? 0 : kv_dim_);
+      const std::vector<float> of_qk = in_order({layer.qkv_bias.begin(), of_v});
+      std::copy(of_qk.begin(), of_qk.end(), layer.qkv_bias.begin());
       return;
     }
     layer.q = in_.matrix(prefix_ + "attn_q.weight", q_dim_, info_.dim, rotated);
@@ -68,10 +103,22 @@ class LayerReader {
            {in_order(in_.vector(prefix_ + "attn_k.bias", kv_dim_)), in_.vector(prefix_ + "attn_v.bias", kv_dim_)})
         layer.qkv_bias.insert(layer.qkv_bias.end(), more.begin(), more.end());
     }
-    if (traits_.qk_norm == QkNorm::none) return;
-    const bool of_heads = traits_.qk_norm == QkNorm::heads;
-    layer.q_norm = in_order(in_.vector(prefix_ + "attn_q_norm.weight", of_heads ? info_.head_dim : q_dim_));
-    layer.k_norm = in_order(in_.vector(prefix_ + "attn_k_norm.weight", of_heads ? info_.head_dim : kv_dim_));
+  }
+
+  void read_qk_norms(DecoderLayer& layer) {
+    const std::string of_q = prefix_ + "attn_q_norm.weight", of_k = prefix_ + "attn_k_norm.weight";
+    const std::uint64_t head_dim = info_.head_dim;
+    if (traits_.qk_norm == QkNorm::none || (traits_.qk_norm == QkNorm::own_heads && !in_.has(of_q))) return;
+    const bool of_heads = traits_.qk_norm == QkNorm::heads, own = traits_.qk_norm == QkNorm::own_heads;
+    const auto read = [&](const std::string& name, std::uint64_t dim) {
+      std::vector<std::uint64_t> dims;
+      if (own) dims = {head_dim, dim / head_dim};
+      std::vector<float> weights = in_order(in_.vector(name, of_heads ? head_dim : dim, dims));
+      if (own) weights.resize(dim + head_dim);
+      return weights;
+    };
+    layer.q_norm = read(of_q, q_dim_);
+    layer.k_norm = read(of_k, kv_dim_);
   }
 
   // Reorders one value per row of q or k into the order in which these rows are packed.
@@ -91,10 +138,13 @@ class LayerReader {
       out.gate = in_.matrix(name, ffn_dim, info_.dim, {.part = TensorPart{.first = 0, .of = 2 * ffn_dim}});
       out.up = in_.matrix(name, ffn_dim, info_.dim, {.part = TensorPart{.first = ffn_dim, .of = 2 * ffn_dim}});
     } else {
-      out.gate = in_.matrix(prefix_ + "ffn_gate.weight", ffn_dim, info_.dim);
+      if (!traits_.ungated) out.gate = in_.matrix(prefix_ + "ffn_gate.weight", ffn_dim, info_.dim);
       out.up = in_.matrix(prefix_ + "ffn_up.weight", ffn_dim, info_.dim);
     }
-    out.down = in_.matrix(prefix_ + "ffn_down.weight", info_.dim, ffn_dim);
+    out.down = in_.matrix(prefix_ + "ffn_down.weight", info_.dim, ffn_dim, scaled_);
+    if (!traits_.ungated) out.gate_bias = bias("ffn_gate", ffn_dim);
+    out.up_bias = bias("ffn_up", ffn_dim);
+    out.down_bias = bias("ffn_down", info_.dim, shape_.residual_scale);
     return out;
   }
 
@@ -125,6 +175,7 @@ class LayerReader {
   const ModelInfo& info_;
   const DecoderTraits& traits_;
   const std::uint64_t q_dim_, kv_dim_;
+  MatrixReading scaled_;  // of matrices whose products are added to the residual
   std::string prefix_;
 };
 
@@ -191,6 +242,17 @@ void read_rope_factors(TensorReader& in, const DecoderShape& shape, RopeParams& 
   }
 }
 
+// The weights of the last norm are followed by its biases, if it is a layer norm; the head may have biases, too.
+void read_output_biases(TensorReader& in, const DecoderTraits& traits, ModelWeights& weights) {
+  const std::uint64_t dim = weights.info.dim;
+  if (traits.layer_norms) {
+    const std::vector<float> biases =
+        traits.norm_biases ? in.vector("output_norm.bias", dim) : std::vector<float>(dim);
+    weights.output_norm.insert(weights.output_norm.end(), biases.begin(), biases.end());
+  }
+  if (traits.biases) weights.head_bias = in.optional_vector("output.bias", weights.info.vocab_size);
+}
+
 // Takes the biases of k and v out of what is added to them: an int8 cache holds K and V without. Biases of zero need no
 // second form.
 void keep_biases_apart(DecoderLayer& layer, const ModelInfo& info, RopeParams rope) {
@@ -237,7 +299,10 @@ Result<DecoderWeights> read_decoder(const ModelFile& file, const DecoderTraits& 
   weights.attention_cap = shape->attention_cap;
   weights.logit_cap = shape->logit_cap;
   ModelInfo& info = weights.info;
-  if (traits.scaled_embedding) weights.embedding_scale = std::sqrt(static_cast<float>(info.dim));
+  weights.embedding_scale = traits.scaled_embedding ? std::sqrt(static_cast<float>(info.dim)) : shape->embedding_scale;
+  weights.logit_scale = shape->logit_scale;
+  weights.query_scales = shape->query_scales();
+  weights.temperature_step = shape->original_context;
   weights.mamba = shape->mamba;
   weights.states = states_of(*shape, traits);
   weights.cache = cache_spec_of(*shape, weights.states, options);
@@ -251,6 +316,7 @@ Result<DecoderWeights> read_decoder(const ModelFile& file, const DecoderTraits& 
   RopeParams rope = shape->rope;
   read_rope_factors(in, *shape, rope, weights);
   in.read_embedding_and_head(info.vocab_size, info.dim);
+  read_output_biases(in, traits, weights);
   LayerReader layers(in, *shape, traits);
   for (std::uint32_t i = 0; i < info.num_layers && !in.failed(); ++i) weights.layers.push_back(layers.read(i));
   in.refuse_unknown_tensors();

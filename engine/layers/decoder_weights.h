@@ -22,9 +22,21 @@ enum class Gate : std::uint8_t { silu, gelu, squared_relu };
 
 enum class QkNorm : std::uint8_t {
   none,
-  heads,  // q and k of each head are normed separately, with the same weights
-  rows,   // q of all heads is normed as one row, and k of all heads
+  heads,      // q and k of each head are normed separately, with the same weights
+  own_heads,  // the same with weights of its own for each head; only if the file has them (StableLM 2, Command R+)
+  rows,       // q of all heads is normed as one row, and k of all heads
 };
+
+// What the feed-forward part of a layer reads.
+enum class FfnInput : std::uint8_t {
+  normed,       // the residual, normed by ffn_norm
+  post_normed,  // the same; the file calls the norm post_attention_norm (Seed-OSS)
+  attn_normed,  // what attention reads: both halves are parallel (Command R, Phi-2)
+  optional,     // attn_normed if the file has no ffn_norm (StableLM 2)
+};
+
+// What a file's logit_scale does to the logits.
+enum class LogitScale : std::uint8_t { none, multiplies, divides };
 
 enum class Experts : std::uint8_t { none, some, all };  // whether the family's models are mixtures of experts
 
@@ -33,17 +45,30 @@ struct DecoderTraits {
   std::string family;       // prefix of its metadata keys
   bool sub_norms = false;   // norms before both output projections (BitNet b1.58)
   bool post_norms = false;  // norms after both halves of a layer (Gemma 2)
+  bool no_pre_norms = false;  // none before them (OLMo 2)
+  bool layer_norms = false;   // LayerNorm instead of RMSNorm
+  bool norm_biases = false;   // of layer norms: they must have biases; else they have none
+  FfnInput ffn_input = FfnInput::normed;
   QkNorm qk_norm = QkNorm::none;
+  bool norms_rotated = false;  // q and k are normed after the rotation (Hunyuan)
   bool qkv_biases = false;     // q, k and v must have biases; else they are optional
+  bool biases = false;         // the output projection and the feed-forward matrices may have biases, too
   bool half_rope = false;      // rotates (i, i + rotated/2) instead of (2i, 2i+1)
   bool scale_tensors = false;  // optional "NAME.scale" of one element per matrix
   bool fused = false;          // attn_qkv holds q, k and v, ffn_up the gate and then up (Phi-3)
   Gate gate = Gate::silu;
+  bool ungated = false;  // gelu(W_up n), without a gate
   Experts experts = Experts::none;
   bool normalised_experts = false;  // the weights of a token's experts add up to 1
   bool divided_experts = false;     // if the file has no expert length, experts divide that of a dense layer
   bool shared_expert = false;       // one more expert for all tokens, with its own gate
   bool scaled_embedding = false;    // times sqrt(dim)
+  // The file may have embedding_scale, residual_scale (of what each half of a layer adds) and attention.scale.
+  bool scales = false;
+  LogitScale logit_scale = LogitScale::none;
+  bool minicpm_scales = false;  // those of MiniCPM 1B and 2B if the file has none
+  bool mrope = false;           // rope.dimension_sections: alike for text, where all sections have one position
+  bool query_temperature = false;  // queries grow with their position if the file has attention.temperature_scale
   bool mamba2 = false;              // each layer has a Mamba-2 mixer beside its attention (Falcon-H1)
   float attention_cap = 0;          // default if the metadata have none; 0: none
   float logit_cap = 0;
@@ -57,7 +82,8 @@ struct DecoderTraits {
 };
 
 struct FeedForward {
-  PackedMatrix gate, up, down;
+  PackedMatrix gate, up, down;                      // gate: empty if the family has none
+  std::vector<float> gate_bias{}, up_bias{}, down_bias{};  // empty: none
 };
 
 // Experts (Shazeer et al., 2017): a router chooses some for each token.
@@ -68,19 +94,23 @@ struct ExpertWeights {
   FeedForward shared;
 };
 
+// Norms: [dim], or empty for none; of layer norms the weights, then the biases (zeros if there are none).
 struct DecoderLayer {
   bool is_local = false;         // a sliding-window layer by architecture
   GroupId group = 0;             // of its K and V
+  bool is_parallel = false;      // the feed-forward part reads attn_norm's output
   std::vector<float> attn_norm;  // [dim]
   PackedMatrix q, k, v, o;
+  std::vector<float> o_bias;  // empty: none
   // What is added to q, k and v: [(num_heads + 2 * num_kv_heads) * head_dim], or empty; with an int8 cache only to q,
   // [num_heads * head_dim], as the others are in KvBiases' form then.
   std::vector<float> qkv_bias;
   std::vector<float> key_bias, value_bias;  // KvBiases::keys and values; empty: none
-  std::vector<float> q_norm, k_norm;        // sizes as in QkNorm
+  // Sizes as in QkNorm, or empty; with own_heads head_dim zeros follow, the biases of a layer norm.
+  std::vector<float> q_norm, k_norm;
   std::vector<float> attn_sub_norm;         // [num_heads * head_dim], or empty
   std::vector<float> attn_post_norm;        // [dim], or empty
-  std::vector<float> ffn_norm;              // [dim]
+  std::vector<float> ffn_norm;              // [dim], or empty if is_parallel
   FeedForward ffn;
   std::vector<float> ffn_sub_norm;   // [ffn_dim], or empty
   std::vector<float> ffn_post_norm;  // [dim], or empty
@@ -98,6 +128,9 @@ struct DecoderWeights : ModelWeights {
   RopeTable local_turns;
   MambaShape mamba;  // of mixers; `states` has the offsets of their states
   StateLayout states;
+  // What queries at positions from i * temperature_step on are multiplied with; empty: nothing.
+  std::vector<float> query_scales;
+  std::uint32_t temperature_step = 0;
   float embedding_scale = 1;
   float attention_scale = 1;
   float attention_cap = 0;
@@ -136,6 +169,10 @@ struct DecoderShape {
   float attention_scale = 1;
   float attention_cap = 0;
   float logit_cap = 0;
+  float embedding_scale = 1;
+  float residual_scale = 1;
+  float logit_scale = 1;
+  double temperature = 0;  // queries are multiplied with 1 + temperature * ln(1 + floor(position / original_context))
   MambaShape mamba;
   std::uint32_t layers_with_key_bias = 0;  // those whose KvBiases are apart
 
@@ -148,6 +185,8 @@ struct DecoderShape {
     return RopeTable::bytes_for(rope, num_positions) +
            (local_rope ? RopeTable::bytes_for(*local_rope, num_positions) : 0);
   }
+  // DecoderWeights::query_scales.
+  std::vector<float> query_scales() const;
   bool has_local() const { return std::find(local.begin(), local.end(), true) != local.end(); }
   // The cache group of a layer: that of the window if the layer is local and the context longer than the window.
   GroupId group_of(std::uint32_t layer) const { return info.window != 0 && local[layer] ? 1 : 0; }

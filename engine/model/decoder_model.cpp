@@ -6,14 +6,14 @@ namespace {
 // Adds attention, and a mixer beside it, to the residual. False if no output row is left.
 bool run_attention(DecoderPass& pass, const DecoderLayer& layer, bool last) {
   const bool has_mixer = static_cast<bool>(layer.mixer.in);
-  pass.norm(layer.attn_norm, {&layer.q, &layer.k, &layer.v, &layer.mixer.in});
+  pass.norm(layer.attn_norm, {&layer.q, &layer.k, &layer.v, &layer.mixer.in}, layer.is_parallel);
   pass.project_qkv(layer);
   if (has_mixer) pass.run_mixer(layer);
   pass.rotate_and_store();
   if (last && !pass.drop_rows_without_output()) return false;
   pass.attend();
   pass.round_attention(layer.attn_sub_norm, layer.o);
-  pass.add_projection(layer.o, layer.attn_post_norm);
+  pass.add_projection(layer.o, layer.o_bias, layer.attn_post_norm);
   if (has_mixer) pass.add_mixer(layer);
   return true;
 }
@@ -24,10 +24,13 @@ void run_feed_forward(DecoderPass& pass, const DecoderLayer& layer) {
     pass.add_experts(layer.moe);
     return;
   }
-  pass.norm(layer.ffn_norm, {&layer.ffn.gate, &layer.ffn.up});
+  if (layer.is_parallel)
+    pass.prepare_normed({&layer.ffn.up, &layer.ffn.gate});
+  else
+    pass.norm(layer.ffn_norm, {&layer.ffn.up, &layer.ffn.gate});
   pass.gate_and_up(layer.ffn, layer.ffn_sub_norm.empty());
   pass.round_gated(layer.ffn_sub_norm, layer.ffn.down);
-  pass.add_projection(layer.ffn.down, layer.ffn_post_norm);
+  pass.add_projection(layer.ffn.down, layer.ffn.down_bias, layer.ffn_post_norm);
 }
 
 }  // namespace

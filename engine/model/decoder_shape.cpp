@@ -110,6 +110,7 @@ void read_rope(Metadata& meta, const DecoderTraits& traits, DecoderShape& shape)
     }
   }
   rope.magnitude *= meta.positive("rope.scaling.attn_factor", 1.0);
+  meta.refuse_unless("rope.scaling.alpha", {0}, "a base that grows with the context must be in rope.freq_base");
   read_local_rope(meta, traits, shape, local_base);
 }
 
@@ -207,7 +208,53 @@ void read_heads(Metadata& meta, ModelInfo& info) {
   }
 }
 
+// Factors of embeddings, of what a layer adds, of scores and of logits. Those of other families are refused: they would
+// be ignored.
+void read_scales(Metadata& meta, const DecoderTraits& traits, DecoderShape& shape) {
+  const double dim = shape.info.dim, layers = shape.info.num_layers;
+  if (traits.scales) {
+    // The first files of MiniCPM 1B and 2B have none of these keys; their configuration is scale_emb 12, scale_depth
+    // 1.4 and dim_model_base 256.
+    const bool old = traits.minicpm_scales;
+    shape.embedding_scale = static_cast<float>(meta.positive("embedding_scale", old ? 12.0 : 1.0));
+    shape.residual_scale = static_cast<float>(meta.positive("residual_scale", old ? 1.4 / std::sqrt(layers) : 1.0));
+    if (meta.has("attention.scale")) shape.attention_scale = static_cast<float>(meta.positive("attention.scale"));
+  } else {
+    for (const char* const key : {"embedding_scale", "residual_scale"})
+      meta.refuse_unless(key, {0, 1}, "this family has no such factor");
+    meta.refuse_unless("attention.scale", {0}, "scores of this family are divided by the root of a head's length");
+  }
+  if (traits.logit_scale == LogitScale::none) {
+    meta.refuse_unless("logit_scale", {0, 1}, "logits of this family are not scaled");
+  } else {
+    const double scale = meta.positive("logit_scale", traits.minicpm_scales ? std::max(1.0, dim / 256) : 1.0);
+    shape.logit_scale = static_cast<float>(traits.logit_scale == LogitScale::divides ? 1 / scale : scale);
+  }
+  if (traits.query_temperature)
+    shape.temperature = meta.not_negative("attention.temperature_scale", 0);
+  else
+    meta.refuse_unless("attention.temperature_scale", {0}, "queries of this family do not grow with their position");
+}
+
+// For text all sections have the same position, so rotation is as without sections. A fourth one would have another.
+void read_sections(Metadata& meta, const DecoderTraits& traits) {
+  const std::string key = "rope.dimension_sections";
+  if (!traits.mrope) return;
+  const auto sections = meta.integers(key);
+  if (!sections || sections->size() < 3 || sections->size() > 4)
+    return meta.fail_key(ErrorCode::bad_model, key, "must be a list of three or four numbers: pairs of each head");
+  if (sections->size() == 4 && sections->back() != 0)
+    meta.fail_key(ErrorCode::unsupported, key, "has a fourth section, which text has no positions for");
+}
+
 }  // namespace
+
+std::vector<float> DecoderShape::query_scales() const {
+  std::vector<float> scales;
+  for (std::uint32_t i = 0; temperature != 0 && std::uint64_t{i} * original_context < info.context; ++i)
+    scales.push_back(static_cast<float>(1 + temperature * std::log1p(i)));
+  return scales;
+}
 
 Result<DecoderShape> read_decoder_shape(const ModelFile& file, const DecoderTraits& traits,
                                         const LoadOptions& options) {
@@ -217,7 +264,8 @@ Result<DecoderShape> read_decoder_shape(const ModelFile& file, const DecoderTrai
   ModelInfo& info = shape.info;
   info.ffn_dim = meta.count("feed_forward_length", kMaxFfnDim);
   read_heads(meta, info);
-  info.rms_epsilon = static_cast<float>(meta.positive("attention.layer_norm_rms_epsilon"));
+  info.rms_epsilon = static_cast<float>(
+      meta.positive(traits.layer_norms ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon"));
   read_window(meta, traits, shape);
   read_rope(meta, traits, shape);
   info.rope_base = static_cast<float>(shape.rope.base);
@@ -225,6 +273,8 @@ Result<DecoderShape> read_decoder_shape(const ModelFile& file, const DecoderTrai
   const std::uint32_t scaled_by =
       info.num_layers == traits.layers_of_wide_heads ? info.dim / info.num_heads : info.head_dim;
   shape.attention_scale = 1.0f / std::sqrt(static_cast<float>(scaled_by));
+  read_scales(meta, traits, shape);
+  read_sections(meta, traits);
   if (traits.attention_cap != 0)
     shape.attention_cap = static_cast<float>(meta.positive("attn_logit_softcapping", traits.attention_cap));
   else
@@ -238,7 +288,9 @@ Result<DecoderShape> read_decoder_shape(const ModelFile& file, const DecoderTrai
   // Where q and k are normed after their biases, K has none that could be kept apart.
   if (options.kv_type == kernels::KvType::i8 && traits.qk_norm == QkNorm::none) {
     for (std::uint32_t i = 0; i < info.num_layers; ++i)
-      if (file.find_tensor(fmt::format("blk.{}.attn_q.bias", i))) ++shape.layers_with_key_bias;
+      if (file.find_tensor(fmt::format("blk.{}.attn_q.bias", i)) ||
+          file.find_tensor(fmt::format("blk.{}.attn_qkv.bias", i)))
+        ++shape.layers_with_key_bias;
   }
   return shape;
 }

@@ -105,7 +105,7 @@ std::vector<float> TensorReader::optional_vector(const std::string& name, std::u
 
 PackedMatrix TensorReader::matrix(const std::string& name, std::uint64_t rows, std::uint64_t k,
                                   const MatrixReading& how) {
-  float scale = scale_of(name);
+  float scale = scale_of(name) * how.scale;
   const TensorPart part = how.part.value_or(TensorPart{.first = 0, .of = rows});
   std::vector<std::uint64_t> shape = {k, part.of};
   if (part.num_experts != 0) shape = {k, part.of / part.num_experts, part.num_experts};

@@ -41,6 +41,7 @@ struct MatrixReading {
   std::uint32_t interleave_head = 0;     // head size: rows are reordered by interleaved_row; 0: file order
   std::uint32_t interleave_rotated = 0;  // rotated elements of a head
   std::optional<TensorPart> part;
+  float scale = 1.0f;  // multiplied with every output
 };
 
 // The first error is kept and later calls do nothing. Errors: bad_model, unsupported, out_of_memory. Sizes and hashes

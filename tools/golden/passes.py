@@ -97,6 +97,21 @@ TRAITS = {
     "bitnet-b1.58": {"gate": squared_relu},
     "bitnet-25": {"gate": squared_relu},
     "falcon-h1": {},
+    "gemma": {"gate": gelu, "scaled_embedding": True},
+    "internlm2": {"rope": "pairs"},
+    "ernie4_5": {"rope": "pairs"},
+    "seed_oss": {"ffn_norm": "post_attention_norm"},
+    "mistral3": {"rope": "pairs"},
+    "granite": {"rope": "pairs", "logits": "divided"},
+    "minicpm": {"rope": "pairs", "logits": "divided"},
+    "olmo2": {"qk_norm": "rows"},
+    "command-r": {"rope": "pairs", "layer_norm": True, "parallel": True, "logits": "multiplied", "qk_norm": "heads"},
+    "hunyuan-dense": {"qk_norm": "heads", "norms_rotated": True},
+    "qwen2vl": {},
+    "qwen3vl": {"qk_norm": "heads"},
+    "starcoder2": {"layer_norm": True},
+    "phi2": {"layer_norm": True, "parallel": True},
+    "stablelm": {"layer_norm": True, "qk_norm": "heads"},
 }
 
 
@@ -106,26 +121,52 @@ class Decoder:
         self.dim, self.heads = model.get("embedding_length"), model.get("attention.head_count")
         self.kv_heads = model.get("attention.head_count_kv", self.heads)
         self.head_dim = model.get("attention.key_length", self.dim // self.heads)
-        self.epsilon = model.get("attention.layer_norm_rms_epsilon")
+        self.layer_norm = self.traits.get("layer_norm", False)
+        self.epsilon = model.get("attention.layer_norm_epsilon" if self.layer_norm else "attention.layer_norm_rms_epsilon")
 
     def norm(self, name, x):
+        """A file without this norm has none there. Weights may be one vector, or one for each head."""
         if not self.model.has(name):
             return x
-        return rms_normed(x, self.model.vector(name), self.epsilon)
+        weight = self.model.values(name)
+        if not self.layer_norm:
+            return rms_normed(x, weight, self.epsilon)
+        bias = name.removesuffix("weight") + "bias"
+        return layer_normed(x, weight, self.model.vector(bias) if self.model.has(bias) else 0, self.epsilon)
+
+    def times(self, name, x):
+        """With the matrix's biases, if it has any."""
+        out, bias = self.model.times(name + ".weight", x), name + ".bias"
+        return out + self.model.vector(bias) if self.model.has(bias) else out
 
     def is_local(self, layer):
         every = self.traits.get("full_every")
         return every is not None and (layer + 1) % every != 0
+
+    def frequencies(self, count, base):
+        """Of pairs of a head, and what cosines and sines are multiplied with: YaRN (Peng et al., 2023)."""
+        pairs = numpy.arange(count // 2)
+        frequencies = base ** (-2 * pairs / count)
+        if self.model.get("rope.scaling.type", "none") != "yarn":
+            return frequencies, 1.0
+        factor, original = (self.model.get("rope.scaling." + key) for key in ("factor", "original_context_length"))
+        low, high = (count * numpy.log(original / (turns * 2 * numpy.pi)) / (2 * numpy.log(base)) for turns in (32, 1))
+        low, high = max(0.0, numpy.floor(low)), min(count - 1.0, numpy.ceil(high))
+        scaled = numpy.clip((pairs - low) / max(0.001, high - low), 0, 1)
+        magnitude = 1 + 0.1 * numpy.log(factor)
+        magnitude /= 1 + 0.1 * self.model.get("rope.scaling.yarn_log_multiplier", 0.0) * numpy.log(factor)
+        return frequencies * (1 - scaled + scaled / factor), magnitude
 
     def rotated(self, x, layer):  # [tokens, heads, head_dim]
         count = self.model.get("rope.dimension_count", self.head_dim)
         base = self.model.get("rope.freq_base", 10000.0)
         if self.is_local(layer) and "local_base" in self.traits:
             base = self.traits["local_base"]
-        angles = numpy.arange(len(x))[:, None] * base ** (-2 * numpy.arange(count // 2) / count)
+        frequencies, magnitude = self.frequencies(count, base)
+        angles = numpy.arange(len(x))[:, None] * frequencies
         if self.model.has("rope_freqs.weight"):
             angles = angles / self.model.vector("rope_freqs.weight")
-        cos, sin = numpy.cos(angles)[:, None, :], numpy.sin(angles)[:, None, :]
+        cos, sin = (magnitude * f(angles)[:, None, :] for f in (numpy.cos, numpy.sin))
         if self.traits.get("rope") == "pairs":
             first, second = slice(0, count, 2), slice(1, count, 2)
         else:
@@ -138,7 +179,7 @@ class Decoder:
     def qkv(self, blk, x):
         sizes = [self.heads * self.head_dim] + [self.kv_heads * self.head_dim] * 2
         if self.model.has(blk + "attn_qkv.weight"):
-            parts = numpy.split(self.model.times(blk + "attn_qkv.weight", x), numpy.cumsum(sizes)[:2], axis=1)
+            parts = numpy.split(self.times(blk + "attn_qkv", x), numpy.cumsum(sizes)[:2], axis=1)
         else:
             parts = [self.model.times(blk + "attn_%s.weight" % which, x) for which in "qkv"]
         for i, which in enumerate("qkv"):
@@ -147,15 +188,24 @@ class Decoder:
         if self.traits.get("qk_norm") == "rows":
             parts[:2] = [self.norm(blk + "attn_%s_norm.weight" % which, part) for which, part in zip("qk", parts)]
         parts = [part.reshape(len(x), -1, self.head_dim) for part in parts]
-        if self.traits.get("qk_norm") == "heads":
-            parts[:2] = [self.norm(blk + "attn_%s_norm.weight" % which, part) for which, part in zip("qk", parts)]
         return parts
+
+    def heads_normed(self, blk, parts):
+        if self.traits.get("qk_norm") != "heads":
+            return parts
+        return [self.norm(blk + "attn_%s_norm.weight" % which, part) for which, part in zip("qk", parts)]
 
     def attention(self, blk, layer, x):
         q, k, v = self.qkv(blk, x)
-        q, k = self.rotated(q, layer), self.rotated(k, layer)
+        steps = [lambda parts: self.heads_normed(blk, parts), lambda parts: [self.rotated(part, layer) for part in parts]]
+        for step in reversed(steps) if self.traits.get("norms_rotated") else steps:
+            q, k = step([q, k])
+        growth = self.model.get("attention.temperature_scale", 0.0)  # Ministral: queries grow with their position
+        if growth:
+            original = self.model.get("rope.scaling.original_context_length")
+            q = q * (1 + growth * numpy.log1p(numpy.arange(len(x)) // original))[:, None, None]
         k, v = (numpy.repeat(each, self.heads // self.kv_heads, axis=1) for each in (k, v))
-        scores = numpy.einsum("phd,shd->hps", q, k) / numpy.sqrt(self.head_dim)
+        scores = numpy.einsum("phd,shd->hps", q, k) * self.model.get("attention.scale", self.head_dim ** -0.5)
         if "caps" in self.traits:
             cap = self.model.get("attn_logit_softcapping", self.traits["caps"][0])
             scores = cap * numpy.tanh(scores / cap)
@@ -167,18 +217,19 @@ class Decoder:
         weights = numpy.exp(scores - scores.max(axis=-1, keepdims=True))
         weights /= weights.sum(axis=-1, keepdims=True)
         out = numpy.einsum("hps,shd->phd", weights, v).reshape(len(x), -1)
-        return self.model.times(blk + "attn_output.weight", self.norm(blk + "attn_sub_norm.weight", out))
+        return self.times(blk + "attn_output", self.norm(blk + "attn_sub_norm.weight", out))
 
     def gated(self, gate, up):
         return self.traits.get("gate", silu)(gate) * up
 
     def dense(self, blk, x):
         if self.model.has(blk + "ffn_gate.weight"):
-            hidden = self.gated(self.model.times(blk + "ffn_gate.weight", x),
-                                self.model.times(blk + "ffn_up.weight", x))
+            hidden = self.gated(self.times(blk + "ffn_gate", x), self.times(blk + "ffn_up", x))
+        elif self.layer_norm:  # StarCoder 2 and Phi-2 have no gate
+            hidden = gelu(self.times(blk + "ffn_up", x))
         else:
             hidden = self.gated(*numpy.split(self.model.times(blk + "ffn_up.weight", x), 2, axis=1))
-        return self.model.times(blk + "ffn_down.weight", self.norm(blk + "ffn_sub_norm.weight", hidden))
+        return self.times(blk + "ffn_down", self.norm(blk + "ffn_sub_norm.weight", hidden))
 
     def experts(self, blk, x):
         scores = self.model.times(blk + "ffn_gate_inp.weight", x)
@@ -204,18 +255,30 @@ class Decoder:
         x = model.values("token_embd.weight")[tokens]
         if self.traits.get("scaled_embedding"):
             x = x * numpy.sqrt(self.dim)
+        x = x * model.get("embedding_scale", 1.0)
+        share = model.get("residual_scale", 1.0)
         for layer in range(model.get("block_count")):
             blk = "blk.%d." % layer
             normed = self.norm(blk + "attn_norm.weight", x)
-            delta = self.norm(blk + "post_attention_norm.weight", self.attention(blk, layer, normed))
+            delta = self.attention(blk, layer, normed)
+            ffn_norm = self.traits.get("ffn_norm", "ffn_norm")
+            if ffn_norm != "post_attention_norm":
+                delta = self.norm(blk + "post_attention_norm.weight", delta)
+            if self.traits.get("parallel") or (self.layer_norm and not model.has(blk + "ffn_norm.weight")):
+                x = x + delta + self.dense(blk, normed)
+                continue
             if model.has(blk + "ssm_in.weight"):  # Falcon-H1: both halves read the same norm
                 delta = delta + mamba2_mixer(model, blk, normed)
-            x = x + delta
+            x = x + share * delta
             # Falcon-H1's converter leaves the suffix away.
-            normed = self.norm(blk + ("ffn_norm" if model.has(blk + "ffn_norm") else "ffn_norm.weight"), x)
+            normed = self.norm(blk + (ffn_norm if model.has(blk + ffn_norm) else ffn_norm + ".weight"), x)
             delta = self.experts(blk, normed) if model.has(blk + "ffn_gate_inp.weight") else self.dense(blk, normed)
-            x = x + self.norm(blk + "post_ffw_norm.weight", delta)
+            x = x + share * self.norm(blk + "post_ffw_norm.weight", delta)
         out = model.head(self.norm("output_norm.weight", x))
+        scale = model.get("logit_scale", 1.0)
+        out = out / scale if self.traits.get("logits") == "divided" else out * scale
+        if model.has("output.bias"):
+            out = out + model.vector("output.bias")
         if "caps" in self.traits:
             cap = model.get("final_logit_softcapping", self.traits["caps"][1])
             out = cap * numpy.tanh(out / cap)
