@@ -288,7 +288,7 @@ def small_families():
         return decoder(name or family, family, ffn=16, **how)
 
     scales = dict(embedding_scale=6.0, residual_scale=0.4, logit_scale=1.5)
-    sections = [4, 2, 2, 0]
+    sections = [3, 3, 2, 0]
     yield small("gemma", tied=True, head_dim=24)
     yield small("internlm2")
     yield small("ernie4_5", tied=True, head_dim=24)
