@@ -27,11 +27,14 @@ namespace troupe::engine {
   X(gemma3)                \
   X(olmo2)                 \
   X(olmoe)                 \
+  X(exaone4)               \
   X(granite)               \
   X(minicpm)               \
   X(command_r)             \
+  X(cohere2)               \
   X(stablelm)              \
   X(starcoder2)            \
+  X(smollm3)               \
   X(internlm2)             \
   X(ernie4_5)              \
   X(seed_oss)              \

@@ -5,7 +5,7 @@
 //   x += r * W_down (silu(W_gate n) * W_up n), n = norm(x)
 //   logits = W norm(x) / l
 //
-//   Granite 3 and 4 (IBM, 2024), dense: all four are in the file
+//   Granite 3 and 4 (IBM, 2024), dense: all four are in the file; some have no rotary positions
 //   MiniCPM 1B and 2B (Hu et al., 2024): the first files have none of them
 #include "engine/model/decoder_model.h"
 
@@ -13,7 +13,11 @@ namespace troupe::engine {
 namespace {
 
 DecoderTraits granite_traits() {
-  return {.family = "granite", .biases = true, .scales = true, .logit_scale = LogitScale::divides};
+  return {.family = "granite",
+          .biases = true,
+          .scales = true,
+          .logit_scale = LogitScale::divides,
+          .rope_switch = true};
 }
 
 DecoderTraits minicpm_traits() {

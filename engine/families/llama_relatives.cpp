@@ -3,6 +3,7 @@
 //   x += W_o attention(rope(W_q n), rope(W_k n), W_v n), n = norm(x)
 //   x += W_down (silu(W_gate n) * W_up n), n = norm(x)
 //
+//   SmolLM3 (Hugging Face, 2025): every fourth layer without rotary positions
 //   InternLM 2 (Cai et al., 2024)
 //   ERNIE 4.5 (Baidu, 2025), dense
 //   Seed-OSS (ByteDance, 2025): biases of q, k and v; rotary positions on halves of a head
@@ -11,6 +12,8 @@
 
 namespace troupe::engine {
 namespace {
+
+DecoderTraits smollm3_traits() { return {.family = "smollm3", .biases = true, .no_rope_every = 4}; }
 
 DecoderTraits internlm2_traits() { return {.family = "internlm2", .biases = true}; }
 
@@ -24,6 +27,7 @@ DecoderTraits mistral3_traits() { return {.family = "mistral3", .biases = true, 
 
 }  // namespace
 
+Family smollm3_family() { return decoder_family<smollm3_traits>(); }
 Family internlm2_family() { return decoder_family<internlm2_traits>(); }
 Family ernie4_5_family() { return decoder_family<ernie4_5_traits>(); }
 Family seed_oss_family() { return decoder_family<seed_oss_traits>(); }

@@ -77,7 +77,7 @@ void AttentionPlan::make(std::span<const SequencePlace> sequences, std::span<con
     if (sequence.num_rows > kMaxMemberTokens) whole_rows += std::size_t{sequence.num_rows} * group_;
     max_items += sequence.num_rows <= kMaxMemberTokens ? num_splits(i) - first_split(i) : sequence.num_rows;
   }
-  items_ = workspace_.take<Item>(Slot::attention_items, max_items * shape_.num_kv_heads, rule_.group);
+  items_ = workspace_.take<Item>(Slot::attention_items, max_items * shape_.num_kv_heads, rule_.plan);
   const std::size_t num_threads = team_.num_threads();
   plan_members(divide_up(total * shape_.num_kv_heads, num_threads * kChunksPerThread));
 
@@ -91,7 +91,7 @@ void AttentionPlan::make(std::span<const SequencePlace> sequences, std::span<con
 
 // Lists the sequences with few rows, sorted so that those that share blocks are neighbours.
 void AttentionPlan::gather_members() {
-  members_ = workspace_.take<Member>(Slot::attention_members, sequences_.size(), rule_.group);
+  members_ = workspace_.take<Member>(Slot::attention_members, sequences_.size(), rule_.plan);
   std::size_t count = 0;
   for (std::uint32_t i = 0; i < sequences_.size(); ++i) {
     const SequencePlace& sequence = sequences_[i];
@@ -153,7 +153,7 @@ void AttentionPlan::plan_members(std::size_t cost_per_item) {
     floats += rows * splits * partial_floats_;
     num_partials_ += rows * splits;
   }
-  all_partials_ = workspace_.take<float>(Slot::attention_partials, floats, rule_.group);
+  all_partials_ = workspace_.take<float>(Slot::attention_partials, floats, rule_.plan);
   for (std::uint32_t begin = 0; begin < kept;) {
     std::uint32_t end = begin + 1;
     while (end < kept && members_[end].common_before > 0) ++end;
@@ -244,7 +244,7 @@ void AttentionPlan::take_buffers() {
   max_rows_ = std::max(max_rows_, max_whole_rows_);
   const std::size_t bytes = AttentionBuffers::bytes(max_rows_, max_whole_rows_, shape_.head_dim, rule_.key_biases);
   buffer_bytes_ = divide_up(bytes, 64) * 64;
-  all_buffers_ = workspace_.take<std::byte>(Slot::attention_buffers, team_.num_threads() * buffer_bytes_, rule_.group);
+  all_buffers_ = workspace_.take<std::byte>(Slot::attention_buffers, team_.num_threads() * buffer_bytes_, rule_.plan);
 }
 
 void AttentionPlan::attend(const float* q, float* out, std::size_t stride, const KvBiases& biases) {

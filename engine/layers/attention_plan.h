@@ -34,7 +34,7 @@ struct AttentionRule {
   float scale = 1.0f;        // of scores
   float soft_cap = 0.0f;     // of scaled scores; 0: none
   std::uint32_t window = 0;  // a row at position p attends to p - window + 1 to p; 0: all up to p
-  GroupId group = 0;         // of the layers: a step has a plan, with its own buffers, for each
+  std::uint32_t plan = 0;    // among the plans of a step, each with its own buffers
   bool key_biases = false;   // whether a layer has KvBiases::keys
 
   // The first position that a row at `position` attends to.

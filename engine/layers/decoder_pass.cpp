@@ -23,15 +23,15 @@ DecoderPass::DecoderPass(const DecoderWeights& weights, Team& team, std::span<co
     : LayerPass(weights, team, batch, workspace),
       weights_(weights),
       info_(weights.info),
-      kv_shape_{.type = weights.cache.kv_type, .num_kv_heads = info_.num_kv_heads, .head_dim = info_.head_dim},
-      q_dim_(std::size_t{info_.num_heads} * info_.head_dim),
-      kv_dim_(std::size_t{info_.num_kv_heads} * info_.head_dim),
-      qkv_stride_(q_dim_ + 2 * kv_dim_),
       gate_mul_(weights.traits.gate == Gate::silu   ? kernels_.silu_mul
                 : weights.traits.gate == Gate::gelu ? kernels_.gelu_mul
                                                     : kernels_.relu2_mul) {
   const OperationScope scope(team, Operation::prepare);
+  for (const DecoderLayer& layer : weights.layers)
+    qkv_stride_ =
+        std::max(qkv_stride_, std::size_t{layer.shape.attention.q_dim()} + 2 * layer.shape.attention.kv_dim());
   list_blocks(arenas);
+  plan_attention();
   list_block_rows();
   qkv_ = workspace.take<float>(Slot::qkv, num_rows_ * qkv_stride_);
   attention_ = workspace.take<float>(Slot::attention, num_rows_ * qkv_stride_);
@@ -41,7 +41,7 @@ DecoderPass::DecoderPass(const DecoderWeights& weights, Team& team, std::span<co
 
 std::uint64_t DecoderPass::kv_bytes_read() const {
   std::uint64_t bytes = 0;
-  for (const auto& group : groups_) bytes += group ? group->plan.kv_bytes_read() : 0;
+  for (const auto& plan : plans_) bytes += plan ? plan->kv_bytes_read() : 0;
   return bytes;
 }
 
@@ -55,25 +55,40 @@ void DecoderPass::list_blocks(const KvArenas& arenas) {
   const std::vector<CacheGroup>& groups = weights_.cache.groups;
   TROUPE_ASSERT(groups.size() <= groups_.size() && groups.size() == arenas.size());
   for (GroupId group = 0; group < groups.size(); ++group) {
-    if (groups[group].num_layers == 0) continue;
-    const AttentionRule rule{.scale = weights_.attention_scale,
-                             .soft_cap = weights_.attention_cap,
-                             .window = groups[group].window,
-                             .group = group,
-                             .key_biases = weights_.turns.rotated() != 0};
-    const AttentionPlan plan(kernels_, kv_shape_, info_.num_heads, rule, team_, workspace_);
-    LayerGroup& layers = groups_[group].emplace(plan);
-    layers.blocks = workspace_.take<const std::byte*>(Slot::blocks, num_blocks, group);
+    if (groups[group].layers.empty()) continue;
+    const auto parts = workspace_.take<const std::byte*>(Slot::blocks, num_blocks, group);
+    groups_[group].parts = parts;
     for (std::size_t i = 0; i < places_.size(); ++i) {
       const BlockTable& table = batch_[i].tables[group];
       const std::uint32_t used = num_used_blocks(places_[i]);
       TROUPE_ASSERT(used <= table.size());
       for (std::uint32_t block = 0; block < used; ++block)
-        layers.blocks[places_[i].first_block + block] =
-            table[block] == kNoBlock ? nullptr : arenas[group]->block(table[block]);
+        parts[places_[i].first_block + block] = table[block] == kNoBlock ? nullptr : arenas[group]->block(table[block]);
     }
-    layers.plan.make(places_, layers.blocks);
   }
+}
+
+void DecoderPass::plan_attention() {
+  for (std::uint32_t i = 0; i < weights_.plans.size(); ++i) {
+    const AttentionShape& shape = weights_.plans[i];
+    const AttentionRule rule{.scale = weights_.attention_scale,
+                             .soft_cap = weights_.attention_cap,
+                             .window = weights_.cache.groups[shape.group].window,
+                             .plan = i,
+                             .key_biases = !weights_.turns.empty()};
+    const AttentionPlan plan(kernels_, shape.kv(weights_.cache.kv_type), shape.num_heads, rule, team_, workspace_);
+    plans_[i].emplace(plan).make(places_, groups_[shape.group].parts);
+  }
+}
+
+// Moves the addresses of the group's blocks to the parts of this layer.
+void DecoderPass::go_to_layers_blocks() {
+  const LayerShape& shape = this_layer().shape;
+  GroupBlocks& group = groups_[shape.attention.group];
+  if (group.offset == shape.kv_offset) return;
+  for (const std::byte*& part : group.parts)
+    if (part) part = part - group.offset + shape.kv_offset;
+  group.offset = shape.kv_offset;
 }
 
 void DecoderPass::list_block_rows() {
@@ -120,7 +135,7 @@ void DecoderPass::apply_norm(const float* x, const std::vector<float>& norm, flo
 
 // Norms q or k, `dim` numbers, as the family does it.
 void DecoderPass::norm_heads(float* x, const std::vector<float>& norm, std::size_t dim) const {
-  const std::size_t head_dim = info_.head_dim;
+  const std::size_t head_dim = this_layer().shape.attention.head_dim;
   const QkNorm kind = weights_.traits.qk_norm;
   if (norm.empty()) return;
   if (kind == QkNorm::rows) return kernels_.rms_norm(x, norm.data(), x, dim, info_.rms_epsilon);
@@ -168,14 +183,16 @@ void DecoderPass::norm_rows(const std::vector<float>& norm, float* keep) {
 
 void DecoderPass::project_qkv(const DecoderLayer& layer) {
   const OperationScope scope(team_, Operation::attn_qkv, layer_);
-  float* out = qkv_.data();
-  input_.multiply({{&layer.q, out, qkv_stride_},
-                   {&layer.k, out + q_dim_, qkv_stride_},
-                   {&layer.v, out + q_dim_ + kv_dim_, qkv_stride_}});
+  float* const q = qkv_.data();
+  float* const k = q + layer.shape.attention.q_dim();
+  input_.multiply({{&layer.q, q, qkv_stride_},
+                   {&layer.k, k, qkv_stride_},
+                   {&layer.v, k + layer.shape.attention.kv_dim(), qkv_stride_}});
 }
 
 void DecoderPass::rotate_and_store() {
   const OperationScope scope(team_, Operation::rope_store, layer_);
+  go_to_layers_blocks();
   // One thread per block: neighbouring positions share cache lines.
   const std::size_t blocks_per_chunk = divide_up(kMinRowsPerStore * block_rows_.size(), num_rows_);
   team_.parallel_for(divide_up(block_rows_.size(), blocks_per_chunk), [&](std::size_t chunk, std::uint32_t) {
@@ -187,49 +204,49 @@ void DecoderPass::rotate_and_store() {
 void DecoderPass::store_rows(const BlockRows& rows) {
   const SequencePlace& sequence = places_[rows.sequence];
   const DecoderLayer& layer = this_layer();
-  const RopeTable& rope = weights_.rope_of(layer);
-  const std::size_t head_dim = info_.head_dim;
+  const RopeTable& rope = weights_.ropes[layer.shape.rope];
+  const AttentionShape& shape = layer.shape.attention;
+  const kernels::KvShape kv = shape.kv(weights_.cache.kv_type);
+  const std::span<const std::byte* const> blocks = this_layers_blocks();
+  const std::size_t head_dim = shape.head_dim, q_dim = shape.q_dim(), kv_dim = shape.kv_dim();
   for (std::uint32_t i = rows.first; i < rows.first + rows.count; ++i) {
     const std::uint32_t position = sequence.first_position + i;
     float* q = qkv_.data() + (sequence.first_row + i) * qkv_stride_;
-    float* k = q + q_dim_;
+    float* k = q + q_dim;
     if (!layer.qkv_bias.empty()) kernels_.add(q, layer.qkv_bias.data(), layer.qkv_bias.size());
     const auto norm_both = [&] {
-      norm_heads(q, layer.q_norm, q_dim_);
-      norm_heads(k, layer.k_norm, kv_dim_);
+      norm_heads(q, layer.q_norm, q_dim);
+      norm_heads(k, layer.k_norm, kv_dim);
     };
     if (!weights_.traits.norms_rotated) norm_both();
-    for (std::size_t at = 0; at < q_dim_ + kv_dim_; at += head_dim)
+    for (std::size_t at = 0; at < q_dim + kv_dim && rope.rotated() != 0; at += head_dim)
       kernels_.rope(q + at, rope.cos(position), rope.sin(position), rope.rotated());
     if (weights_.traits.norms_rotated) norm_both();
     if (!weights_.query_scales.empty()) {
       const float scale = weights_.query_scales[position / weights_.temperature_step];
-      for (std::size_t j = 0; j < q_dim_; ++j) q[j] *= scale;
+      for (std::size_t j = 0; j < q_dim; ++j) q[j] *= scale;
     }
     // Writing is safe: these blocks belong to the sequence, and these positions are read only after the join.
-    auto* block = const_cast<std::byte*>(this_group().blocks[sequence.first_block + position / kBlockSize]);
-    kernels_.store_kv(kv_shape_, block, position % kBlockSize, k, k + kv_dim_);
+    auto* block = const_cast<std::byte*>(blocks[sequence.first_block + position / kBlockSize]);
+    kernels_.store_kv(kv, block, position % kBlockSize, k, k + kv_dim);
   }
 }
 
 bool DecoderPass::drop_rows_without_output() {
   const std::size_t before = num_rows_;
-  const Kept queries{.x = qkv_.data(), .stride = qkv_stride_, .width = q_dim_};
+  const Kept queries{.x = qkv_.data(), .stride = qkv_stride_, .width = this_layer().shape.attention.q_dim()};
   const Kept mixed{.x = mixer_.data(), .stride = mixer_stride_, .width = weights_.mamba.inner};
   const Kept normed{.x = normed_.data(), .stride = info_.dim, .width = info_.dim};
   const bool any = this_layer().is_parallel ? LayerPass::drop_rows_without_output({queries, normed})
                    : mixer_.empty()         ? LayerPass::drop_rows_without_output({queries})
                                             : LayerPass::drop_rows_without_output({queries, mixed});
-  if (any && num_rows_ != before) this_group().plan.make(places_, this_group().blocks);
+  if (any && num_rows_ != before) this_plan().make(places_, this_layers_blocks());
   return any;
 }
 
 void DecoderPass::attend() {
   const OperationScope scope(team_, Operation::attention, layer_);
-  LayerGroup& group = this_group();
-  group.plan.attend(qkv_.data(), attention_.data(), qkv_stride_, weights_.biases_of(this_layer()));
-  for (const std::byte*& block : group.blocks)
-    if (block) block += kv_shape_.layer_bytes();
+  this_plan().attend(qkv_.data(), attention_.data(), qkv_stride_, weights_.biases_of(this_layer()));
 }
 
 void DecoderPass::round_rows(float* rows, std::size_t stride, const std::vector<float>& sub_norm) {
@@ -322,7 +339,7 @@ void DecoderPass::run_mixer(const DecoderLayer& layer) {
   const RecurrentRows rows{
       .places = places_, .batch = batch_, .num_rows = num_rows_, .round_every = round_every(weights_.cache)};
   Mamba2Mixer(weights_.mamba, weights_.states, kernels_, info_.rms_epsilon)
-      .run(team_, workspace_, rows, layer.mixer, layer_, mixer_.data());
+      .run(team_, workspace_, rows, layer.mixer, layer_, layer.shape.state, mixer_.data());
 }
 
 void DecoderPass::add_mixer(const DecoderLayer& layer) {

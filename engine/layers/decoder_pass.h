@@ -44,7 +44,7 @@ class DecoderPass : public LayerPass {
   // operation reads the other rows.
   [[nodiscard]] bool drop_rows_without_output();
   // attention = softmax(scaled q k, capped if the model has a cap) v over the blocks, in a layer with a window over the
-  // last ones. Then moves on to the next layer's part of the blocks.
+  // last ones.
   void attend();
   // Runs the recurrent mixer beside attention on the input, which norm() also rounded for the mixer's `in`: between
   // project_qkv and drop_rows_without_output.
@@ -77,11 +77,10 @@ class DecoderPass : public LayerPass {
     std::uint32_t count = 0;
   };
 
-  // Layers with K and V in the same cache group.
-  struct LayerGroup {
-    explicit LayerGroup(const AttentionPlan& attention_plan) : plan(attention_plan) {}
-    std::span<const std::byte*> blocks;  // each block's part for the next of these layers; null before a window
-    AttentionPlan plan;
+  // The blocks of a cache group.
+  struct GroupBlocks {
+    std::span<const std::byte*> parts;  // each block's part for one layer; null before a window
+    std::uint64_t offset = 0;           // of that part
   };
   struct Choice {  // one of a row's experts
     std::uint32_t expert = 0;
@@ -90,8 +89,13 @@ class DecoderPass : public LayerPass {
   };
 
   const DecoderLayer& this_layer() const { return weights_.layers[layer_]; }
-  LayerGroup& this_group() { return *groups_[this_layer().group]; }
+  AttentionPlan& this_plan() { return *plans_[this_layer().shape.plan]; }
+  std::span<const std::byte* const> this_layers_blocks() const {
+    return groups_[this_layer().shape.attention.group].parts;
+  }
   void list_blocks(const KvArenas& arenas);
+  void plan_attention();
+  void go_to_layers_blocks();
   void list_block_rows();
   void store_rows(const BlockRows& run);
   void apply_norm(const float* x, const std::vector<float>& norm, float* out) const;
@@ -116,11 +120,8 @@ class DecoderPass : public LayerPass {
 
   const DecoderWeights& weights_;
   const ModelInfo& info_;
-  kernels::KvShape kv_shape_;
   std::uint32_t layer_ = 0;
-  std::size_t q_dim_;
-  std::size_t kv_dim_;
-  std::size_t qkv_stride_;
+  std::size_t qkv_stride_ = 0;                      // of the widest layer
   kernels::SiluMul* gate_mul_;                      // or gelu_mul, relu2_mul
   const std::vector<float>* delta_norm_ = nullptr;  // of the pending projection; null: none
   const std::vector<float>* delta_bias_ = nullptr;
@@ -129,8 +130,9 @@ class DecoderPass : public LayerPass {
   std::span<BlockRows> block_rows_;
   std::span<float> qkv_, attention_, gate_, up_, scratch_;
   std::size_t scratch_stride_ = 0;
-  std::array<std::optional<LayerGroup>, cache::kMaxGroups> groups_;  // those that layers are in
-  std::span<float> mixer_;                                           // output of the mixer, rows of mixer_stride_
+  std::array<GroupBlocks, cache::kMaxGroups> groups_;
+  std::array<std::optional<AttentionPlan>, kMaxPlans> plans_;
+  std::span<float> mixer_;  // output of the mixer, rows of mixer_stride_
   std::size_t mixer_stride_ = 0;
   std::span<float> normed_;               // input of the experts, or of a parallel feed-forward part
   std::span<Choice> choices_;             // [rows][experts used], best first

@@ -14,20 +14,18 @@ namespace {
 class LayerReader {
  public:
   LayerReader(TensorReader& in, const DecoderShape& shape, const DecoderTraits& traits)
-      : in_(in),
-        shape_(shape),
-        info_(shape.info),
-        traits_(traits),
-        q_dim_(std::uint64_t{info_.num_heads} * info_.head_dim),
-        kv_dim_(std::uint64_t{info_.num_kv_heads} * info_.head_dim) {
+      : in_(in), shape_(shape), info_(shape.info), traits_(traits) {
     scaled_.scale = shape_.residual_scale;
   }
 
   DecoderLayer read(std::uint32_t index) {
     prefix_ = fmt::format("blk.{}.", index);
+    at_ = shape_.layers[index];
+    q_dim_ = at_.attention.q_dim();
+    kv_dim_ = at_.attention.kv_dim();
+    rotated_ = traits_.half_rope ? shape_.ropes[at_.rope].rotated : 0;
     DecoderLayer layer;
-    layer.is_local = shape_.local[index];
-    layer.group = shape_.group_of(index);
+    layer.shape = at_;
     if (!traits_.no_pre_norms) layer.attn_norm = norm("attn_norm", info_.dim);
     read_qkv(layer);
     read_qk_norms(layer);
@@ -35,14 +33,8 @@ class LayerReader {
     layer.o = in_.matrix(prefix_ + "attn_output.weight", info_.dim, q_dim_, scaled_);
     layer.o_bias = bias("attn_output", info_.dim, shape_.residual_scale);
     if (traits_.post_norms) layer.attn_post_norm = in_.vector(prefix_ + "post_attention_norm.weight", info_.dim);
-    read_ffn_norm(layer);
-    if (traits_.mamba2) layer.mixer = Mamba2Mixer::read(in_, prefix_, shape_.mamba, info_.dim);
-    if (info_.num_experts != 0)
-      read_experts(layer.moe);
-    else
-      layer.ffn = read_dense();
-    if (traits_.sub_norms) layer.ffn_sub_norm = in_.vector(prefix_ + "ffn_sub_norm.weight", info_.ffn_dim);
-    if (traits_.post_norms) layer.ffn_post_norm = in_.vector(prefix_ + "post_ffw_norm.weight", info_.dim);
+    if (at_.recurrence == Recurrence::mamba2) layer.mixer = Mamba2Mixer::read(in_, prefix_, shape_.mamba, info_.dim);
+    read_feed_forward(layer);
     return layer;
   }
 
@@ -76,10 +68,17 @@ class LayerReader {
       layer.ffn_norm = norm(traits_.ffn_input == FfnInput::post_normed ? "post_attention_norm" : "ffn_norm", info_.dim);
   }
 
+  void read_feed_forward(DecoderLayer& layer) {
+    read_ffn_norm(layer);
+    if (at_.expert_ffn_dim != 0) read_experts(layer.moe);
+    if (at_.ffn_dim != 0) layer.ffn = read_dense();
+    if (traits_.sub_norms) layer.ffn_sub_norm = in_.vector(prefix_ + "ffn_sub_norm.weight", at_.ffn_dim);
+    if (traits_.post_norms) layer.ffn_post_norm = in_.vector(prefix_ + "post_ffw_norm.weight", info_.dim);
+  }
+
   void read_qkv(DecoderLayer& layer) {
-    MatrixReading rotated{.interleave_head = traits_.half_rope ? info_.head_dim : 0,
-                          .interleave_rotated = shape_.rope.rotated,
-                          .part = {}};
+    MatrixReading rotated{
+        .interleave_head = rotated_ != 0 ? at_.attention.head_dim : 0, .interleave_rotated = rotated_, .part = {}};
     const std::string name = prefix_ + "attn_qkv.weight";
     if (traits_.fused || in_.has(name)) {
       const std::uint64_t all = q_dim_ + 2 * kv_dim_;
@@ -107,7 +106,7 @@ class LayerReader {
 
   void read_qk_norms(DecoderLayer& layer) {
     const std::string of_q = prefix_ + "attn_q_norm.weight", of_k = prefix_ + "attn_k_norm.weight";
-    const std::uint64_t head_dim = info_.head_dim;
+    const std::uint64_t head_dim = at_.attention.head_dim;
     if (traits_.qk_norm == QkNorm::none || (traits_.qk_norm == QkNorm::own_heads && !in_.has(of_q))) return;
     const bool of_heads = traits_.qk_norm == QkNorm::heads, own = traits_.qk_norm == QkNorm::own_heads;
     const auto read = [&](const std::string& name, std::uint64_t dim) {
@@ -123,15 +122,15 @@ class LayerReader {
 
   // Reorders one value per row of q or k into the order in which these rows are packed.
   std::vector<float> in_order(const std::vector<float>& values) const {
-    if (!traits_.half_rope) return values;
+    if (rotated_ == 0) return values;
     std::vector<float> out(values.size());
     for (std::size_t i = 0; i < values.size(); ++i)
-      out[i] = values[interleaved_row(i, info_.head_dim, shape_.rope.rotated)];
+      out[i] = values[interleaved_row(i, at_.attention.head_dim, rotated_)];
     return out;
   }
 
   FeedForward read_dense() {
-    const std::uint64_t ffn_dim = info_.ffn_dim;
+    const std::uint64_t ffn_dim = at_.ffn_dim;
     FeedForward out;
     if (traits_.fused) {
       const std::string name = prefix_ + "ffn_up.weight";
@@ -157,7 +156,7 @@ class LayerReader {
   }
 
   void read_experts(ExpertWeights& moe) {
-    const std::uint64_t dim = info_.dim, ffn_dim = shape_.expert_ffn_dim;
+    const std::uint64_t dim = info_.dim, ffn_dim = at_.expert_ffn_dim;
     moe.router = in_.matrix(prefix_ + "ffn_gate_inp.weight", info_.num_experts, dim);
     for (std::uint32_t e = 0; e < info_.num_experts && !in_.failed(); ++e)
       moe.experts.push_back({.gate = read_expert("ffn_gate", e, ffn_dim, dim),
@@ -174,9 +173,11 @@ class LayerReader {
   const DecoderShape& shape_;
   const ModelInfo& info_;
   const DecoderTraits& traits_;
-  const std::uint64_t q_dim_, kv_dim_;
   MatrixReading scaled_;  // of matrices whose products are added to the residual
-  std::string prefix_;
+  std::string prefix_;    // of the layer that is read
+  LayerShape at_;
+  std::uint64_t q_dim_ = 0, kv_dim_ = 0;
+  std::uint32_t rotated_ = 0;  // of a head whose rows are interleaved; 0: they are not
 };
 
 // Lists the matrices of a step. The last layer drops rows without output once their k and v are stored, so its later
@@ -201,21 +202,21 @@ std::vector<MatrixWork> matrix_work(const DecoderWeights& weights) {
 }
 
 // Empty if layers have attention only.
-StateLayout states_of(const DecoderShape& shape, const DecoderTraits& traits) {
-  return traits.mamba2 ? shape.mamba.state_layout(shape.info.num_layers) : StateLayout{};
+StateLayout states_of(const DecoderShape& shape) {
+  const std::uint32_t num_states = shape.num_states();
+  return num_states != 0 ? shape.mamba.state_layout(num_states) : StateLayout{};
 }
 
 CacheSpec cache_spec_of(const DecoderShape& shape, const StateLayout& states, const LoadOptions& options) {
-  const ModelInfo& info = shape.info;
-  const kernels::KvShape kv{.type = options.kv_type, .num_kv_heads = info.num_kv_heads, .head_dim = info.head_dim};
   CacheSpec spec;
   spec.kv_type = options.kv_type;
-  spec.groups.resize(info.window != 0 ? 2 : 1);
-  spec.groups.back().window = info.window;
-  for (std::uint32_t i = 0; i < info.num_layers; ++i) {
-    CacheGroup& group = spec.groups[shape.group_of(i)];
-    ++group.num_layers;
-    group.bytes_per_block += kv.layer_bytes();
+  spec.groups.resize(shape.info.window != 0 ? 2 : 1);
+  spec.groups.back().window = shape.info.window;
+  for (const LayerShape& layer : shape.layers) {
+    if (!layer.has_attention()) continue;
+    CacheGroup& group = spec.groups[layer.attention.group];
+    group.layers.push_back(layer.attention.kv(options.kv_type));
+    group.bytes_per_block += group.layers.back().layer_bytes();
   }
   if (states.num_layers != 0) {
     spec.state_type = options.state_type;
@@ -255,9 +256,10 @@ void read_output_biases(TensorReader& in, const DecoderTraits& traits, ModelWeig
 
 // Takes the biases of k and v out of what is added to them: an int8 cache holds K and V without. Biases of zero need no
 // second form.
-void keep_biases_apart(DecoderLayer& layer, const ModelInfo& info, RopeParams rope) {
-  const std::size_t head_dim = info.head_dim, kv_dim = info.num_kv_heads * head_dim;
-  const float* const keys = layer.qkv_bias.data() + info.num_heads * head_dim;
+void keep_biases_apart(DecoderLayer& layer, RopeParams rope) {
+  const AttentionShape& shape = layer.shape.attention;
+  const std::size_t head_dim = shape.head_dim, q_dim = shape.q_dim(), kv_dim = shape.kv_dim();
+  const float* const keys = layer.qkv_bias.data() + q_dim;
   const float* const values = keys + kv_dim;
   const auto any = [](const float* begin, const float* end) {
     return std::any_of(begin, end, [](float x) { return x != 0.0f; });
@@ -268,7 +270,7 @@ void keep_biases_apart(DecoderLayer& layer, const ModelInfo& info, RopeParams ro
     const RopeTable table(rope, kBlockSize);
     layer.key_bias.resize(kv_dim * kBlockSize);
     std::vector<float> row(head_dim);
-    for (std::size_t head = 0; head < info.num_kv_heads; ++head) {
+    for (std::size_t head = 0; head < shape.num_kv_heads; ++head) {
       for (std::uint32_t slot = 0; slot < kBlockSize; ++slot) {
         std::copy_n(keys + head * head_dim, head_dim, row.begin());
         for (std::size_t i = 0; i < table.rotated() / 2; ++i) {
@@ -280,7 +282,7 @@ void keep_biases_apart(DecoderLayer& layer, const ModelInfo& info, RopeParams ro
       }
     }
   }
-  layer.qkv_bias.resize(info.num_heads * head_dim);
+  layer.qkv_bias.resize(q_dim);
 }
 
 // Packs the weights, or reads them from the cache if it has the model.
@@ -303,8 +305,9 @@ Result<DecoderWeights> read_decoder(const ModelFile& file, const DecoderTraits& 
   weights.logit_scale = shape->logit_scale;
   weights.query_scales = shape->query_scales();
   weights.temperature_step = shape->original_context;
+  weights.plans = shape->plans;
   weights.mamba = shape->mamba;
-  weights.states = states_of(*shape, traits);
+  weights.states = states_of(*shape);
   weights.cache = cache_spec_of(*shape, weights.states, options);
   weights.content_hash = file.content_hash();
 
@@ -313,8 +316,7 @@ Result<DecoderWeights> read_decoder(const ModelFile& file, const DecoderTraits& 
   info.vocab_size = *vocab_size;
 
   TensorReader in(file, traits.family, traits.scale_tensors, options, ternary, cache, weights);
-  RopeParams rope = shape->rope;
-  read_rope_factors(in, *shape, rope, weights);
+  read_rope_factors(in, *shape, shape->ropes.front(), weights);
   in.read_embedding_and_head(info.vocab_size, info.dim);
   read_output_biases(in, traits, weights);
   LayerReader layers(in, *shape, traits);
@@ -324,21 +326,18 @@ Result<DecoderWeights> read_decoder(const ModelFile& file, const DecoderTraits& 
   if (options.names_only) return weights;
   info.matrices = matrix_work(weights);
   in.finish();
-  weights.rope = RopeTable(rope, info.context);
-  if (shape->local_rope) weights.local_rope = RopeTable(*shape->local_rope, info.context);
-  if (shape->layers_with_key_bias != 0) {
-    const std::uint32_t num_blocks = blocks_for(info.context);
-    weights.turns = RopeTable(rope, num_blocks, -double{kBlockSize});
-    if (shape->local_rope) weights.local_turns = RopeTable(*shape->local_rope, num_blocks, -double{kBlockSize});
+  for (const RopeParams& rope : shape->ropes) weights.ropes.emplace_back(rope, info.context);
+  if (shape->num_key_biases != 0) {
+    for (const RopeParams& rope : shape->ropes)
+      weights.turns.emplace_back(rope, blocks_for(info.context), -double{kBlockSize});
     for (DecoderLayer& layer : weights.layers) {
       if (layer.qkv_bias.empty()) continue;
-      const bool local = layer.is_local && shape->local_rope;
-      keep_biases_apart(layer, info, local ? *shape->local_rope : rope);
+      keep_biases_apart(layer, shape->ropes[layer.shape.rope]);
       weights.bytes += layer.key_bias.size() * sizeof(float);
     }
   }
-  weights.bytes += weights.rope.bytes() + weights.local_rope.bytes();
-  weights.bytes += weights.turns.bytes() + weights.local_turns.bytes();
+  for (const std::vector<RopeTable>* tables : {&weights.ropes, &weights.turns})
+    for (const RopeTable& table : *tables) weights.bytes += table.bytes();
   return weights;
 }
 
@@ -348,7 +347,7 @@ Result<ModelOutline> outline_decoder(const ModelFile& file, const DecoderTraits&
   const auto shape = read_decoder_shape(file, traits, options);
   if (!shape) return shape.error();
   return ModelOutline{.info = shape->info,
-                      .cache = cache_spec_of(*shape, states_of(*shape, traits), options),
+                      .cache = cache_spec_of(*shape, states_of(*shape), options),
                       .table_bytes = shape->table_bytes()};
 }
 

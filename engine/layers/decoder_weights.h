@@ -76,9 +76,50 @@ struct DecoderTraits {
   // metadata have none.
   std::optional<std::uint32_t> full_every{};
   std::uint32_t window = 0;
-  double local_rope_base = 0;  // of local layers; 0: as in the other layers
+  double local_rope_base = 0;     // of local layers; 0: as in the other layers
+  bool plain_local_rope = false;  // in local layers the base is the same, but positions are not scaled (OLMo 3)
+  // Layers without RoPE: every n-th (SmolLM3); where some layers are local, all others (Command R7B, EXAONE 4).
+  std::uint32_t no_rope_every = 0;
+  bool rope_in_local_only = false;
+  bool rope_switch = false;  // where rope.scaling.finetuned is false, all of them (Granite 4)
   // Models with this number of layers scale scores by dim / num_heads instead of head_dim.
   std::uint32_t layers_of_wide_heads = 0;
+};
+
+// The recurrence that a layer has beside its attention, or in its place.
+enum class Recurrence : std::uint8_t { none, mamba2 };
+
+// The sizes of attention. A step plans it once for all layers that have the same ones.
+struct AttentionShape {
+  std::uint32_t num_heads = 0;
+  std::uint32_t num_kv_heads = 0;
+  std::uint32_t head_dim = 0;  // of keys and of values
+  GroupId group = 0;           // of K and V
+
+  bool operator==(const AttentionShape&) const = default;
+  std::uint32_t q_dim() const { return num_heads * head_dim; }
+  std::uint32_t kv_dim() const { return num_kv_heads * head_dim; }
+  kernels::KvShape kv(kernels::KvType type) const {
+    return {.type = type, .num_kv_heads = num_kv_heads, .head_dim = head_dim};
+  }
+};
+
+// The most different ones in a model.
+inline constexpr std::size_t kMaxPlans = Workspace::kMaxOfOneSlot;
+
+// What one layer consists of, and its sizes.
+struct LayerShape {
+  AttentionShape attention{};   // without heads there is none
+  bool is_local = false;        // a sliding-window layer by architecture, also if the window masks nothing
+  std::uint64_t kv_offset = 0;  // of its K and V in a block of the group
+  std::uint32_t rope = 0;       // of DecoderShape::ropes
+  std::uint32_t plan = 0;       // of DecoderShape::plans
+  Recurrence recurrence = Recurrence::none;
+  std::uint32_t state = 0;           // the layer's place among those with a recurrence
+  std::uint32_t ffn_dim = 0;         // of the dense feed-forward part; 0: none
+  std::uint32_t expert_ffn_dim = 0;  // of an expert; 0: no experts
+
+  bool has_attention() const { return attention.num_heads != 0; }
 };
 
 struct FeedForward {
@@ -96,8 +137,7 @@ struct ExpertWeights {
 
 // Norms: [dim], or empty for none; of layer norms the weights, then the biases (zeros if there are none).
 struct DecoderLayer {
-  bool is_local = false;         // a sliding-window layer by architecture
-  GroupId group = 0;             // of its K and V
+  LayerShape shape;
   bool is_parallel = false;      // the feed-forward part reads attn_norm's output
   std::vector<float> attn_norm;  // [dim]
   PackedMatrix q, k, v, o;
@@ -121,12 +161,10 @@ struct DecoderLayer {
 struct DecoderWeights : ModelWeights {
   DecoderTraits traits;
   std::vector<DecoderLayer> layers;
-  RopeTable rope;
-  RopeTable local_rope;  // of local layers; empty: as in the other layers
-  // KvBiases::turns for either; empty if no layer has a key_bias.
-  RopeTable turns;
-  RopeTable local_turns;
-  MambaShape mamba;  // of mixers; `states` has the offsets of their states
+  std::vector<AttentionShape> plans;  // those of all layers
+  std::vector<RopeTable> ropes;
+  std::vector<RopeTable> turns;  // KvBiases::turns for each of `ropes`; none if no layer has a key_bias
+  MambaShape mamba;              // of mixers; `states` has the offsets of their states
   StateLayout states;
   // What queries at positions from i * temperature_step on are multiplied with; empty: nothing.
   std::vector<float> query_scales;
@@ -135,12 +173,9 @@ struct DecoderWeights : ModelWeights {
   float attention_scale = 1;
   float attention_cap = 0;
 
-  const RopeTable& rope_of(const DecoderLayer& layer) const {
-    return layer.is_local && local_rope.rotated() != 0 ? local_rope : rope;
-  }
   KvBiases biases_of(const DecoderLayer& layer) const {
     return {.keys = layer.key_bias.empty() ? nullptr : layer.key_bias.data(),
-            .turns = &rope_of(layer) == &local_rope ? &local_turns : &turns,
+            .turns = turns.empty() ? nullptr : &turns[layer.shape.rope],
             .values = layer.value_bias.empty() ? nullptr : layer.value_bias.data()};
   }
 };
@@ -160,12 +195,11 @@ struct DecoderWeights : ModelWeights {
 // Sizes from the metadata, checked against each other but not yet against tensors.
 struct DecoderShape {
   ModelInfo info;
-  RopeParams rope;                       // without factors
-  std::uint32_t original_context = 0;    // for longer contexts LongRoPE has other factors
-  std::optional<RopeParams> local_rope;  // if local layers have their own
-  std::uint32_t expert_ffn_dim = 0;
+  std::vector<LayerShape> layers;
+  std::vector<AttentionShape> plans;   // those of all layers
+  std::vector<RopeParams> ropes;       // the first is the model's, without factors
+  std::uint32_t original_context = 0;  // for longer contexts LongRoPE has other factors
   std::uint32_t shared_ffn_dim = 0;
-  std::vector<bool> local;  // of each layer: whether it is a local one (by architecture)
   float attention_scale = 1;
   float attention_cap = 0;
   float logit_cap = 0;
@@ -174,22 +208,28 @@ struct DecoderShape {
   float logit_scale = 1;
   double temperature = 0;  // queries are multiplied with 1 + temperature * ln(1 + floor(position / original_context))
   MambaShape mamba;
-  std::uint32_t layers_with_key_bias = 0;  // those whose KvBiases are apart
+  std::uint64_t num_key_biases = 0;  // of layers whose KvBiases are apart
 
   // Bytes of the RoPE tables, and of K's biases where these are apart.
   std::uint64_t table_bytes() const {
-    return rope_bytes(info.context) + (layers_with_key_bias != 0 ? rope_bytes(blocks_for(info.context)) : 0) +
-           std::uint64_t{layers_with_key_bias} * info.num_kv_heads * info.head_dim * kBlockSize * sizeof(float);
+    return rope_bytes(info.context) + (num_key_biases != 0 ? rope_bytes(blocks_for(info.context)) : 0) +
+           num_key_biases * kBlockSize * sizeof(float);
   }
   std::uint64_t rope_bytes(std::uint32_t num_positions) const {
-    return RopeTable::bytes_for(rope, num_positions) +
-           (local_rope ? RopeTable::bytes_for(*local_rope, num_positions) : 0);
+    std::uint64_t bytes = 0;
+    for (const RopeParams& rope : ropes) bytes += RopeTable::bytes_for(rope, num_positions);
+    return bytes;
+  }
+  bool has_local() const {
+    return std::any_of(layers.begin(), layers.end(), [](const LayerShape& layer) { return layer.is_local; });
+  }
+  // The number of layers with a recurrent state.
+  std::uint32_t num_states() const {
+    return static_cast<std::uint32_t>(std::count_if(
+        layers.begin(), layers.end(), [](const LayerShape& layer) { return layer.recurrence != Recurrence::none; }));
   }
   // DecoderWeights::query_scales.
   std::vector<float> query_scales() const;
-  bool has_local() const { return std::find(local.begin(), local.end(), true) != local.end(); }
-  // The cache group of a layer: that of the window if the layer is local and the context longer than the window.
-  GroupId group_of(std::uint32_t layer) const { return info.window != 0 && local[layer] ? 1 : 0; }
 };
 [[nodiscard]] Result<DecoderShape> read_decoder_shape(const ModelFile& file, const DecoderTraits& traits,
                                                       const LoadOptions& options);

@@ -227,7 +227,7 @@ Mamba2Layer Mamba2Mixer::read(TensorReader& in, const std::string& prefix, const
 }
 
 void Mamba2Mixer::run(Team& team, Workspace& workspace, const RecurrentRows& rows, const Mamba2Layer& layer,
-                      std::uint32_t index, float* projected) const {
+                      std::uint32_t index, std::uint32_t state_index, float* projected) const {
   const OperationScope scope(team, Operation::scan, index);
   const std::size_t inner = shape_.inner, head_dim = shape_.head_dim(), state = shape_.state_size;
   const std::size_t channels = shape_.num_convolved(), stride = inner + channels + shape_.num_heads;
@@ -240,8 +240,8 @@ void Mamba2Mixer::run(Team& team, Workspace& workspace, const RecurrentRows& row
             .weight = layer.conv,
             .bias = layer.conv_bias,
             .width = shape_.conv_width},
-           [&](float* of) { return states_.exact(of, index); });
-  const auto large = [&](float* of) { return states_.large(of, index); };
+           [&](float* of) { return states_.exact(of, state_index); });
+  const auto large = [&](float* of) { return states_.large(of, state_index); };
   const std::size_t heads_per_group = shape_.num_heads / shape_.num_groups;
   // y overwrites z at the beginning of each row of `projected`.
   for_units(team, rows, {.count = shape_.num_heads, .min_per_chunk = 4, .floats_per_unit = head_dim * state}, large,

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <string>
 
@@ -36,10 +37,10 @@ void read_yarn(Metadata& meta, double factor, std::uint32_t original_context, Ro
 
 // Of a list with a value for each layer: that of all local layers, or of all others; `absent` if there are none.
 double value_of(Metadata& meta, const std::string& key, const std::vector<double>& values,
-                const std::vector<bool>& local, bool of_local, double absent) {
+                const std::vector<LayerShape>& layers, bool of_local, double absent) {
   std::optional<std::size_t> first;
   for (std::size_t layer = 0; layer < values.size(); ++layer) {
-    if (local[layer] != of_local) continue;
+    if (layers[layer].is_local != of_local) continue;
     if (!first) first = layer;
     if (values[layer] == values[*first]) continue;
     meta.fail_key(ErrorCode::unsupported, key,
@@ -54,25 +55,44 @@ double value_of(Metadata& meta, const std::string& key, const std::vector<double
 // another base.
 void read_local_rope(Metadata& meta, const DecoderTraits& traits, DecoderShape& shape,
                      std::optional<double> listed_base) {
-  meta.refuse_unless("rope.dimension_count_swa", {std::int64_t{shape.rope.rotated}},
+  const RopeParams rope = shape.ropes.front();
+  meta.refuse_unless("rope.dimension_count_swa", {std::int64_t{rope.rotated}},
                      "local layers rotate as much as the others");
   if (!shape.has_local()) return;
   const std::string key = "rope.freq_base_swa";
-  if (traits.local_rope_base != 0) {
-    shape.local_rope = RopeParams{};
-    shape.local_rope->rotated = shape.rope.rotated;
-    shape.local_rope->base = meta.positive(key, listed_base.value_or(traits.local_rope_base));
+  RopeParams local;
+  if (traits.local_rope_base != 0 || traits.plain_local_rope) {
+    local.rotated = rope.rotated;
+    local.base = meta.positive(key, listed_base.value_or(traits.plain_local_rope ? rope.base : traits.local_rope_base));
   } else if (traits.full_every.value_or(0) != 0 && (listed_base || meta.has(key))) {
-    shape.local_rope = shape.rope;
-    shape.local_rope->base = meta.positive(key, listed_base);
+    local = rope;
+    local.base = meta.positive(key, listed_base);
   } else {
-    meta.refuse_unless(key, {shape.rope.base}, "all layers of this family rotate alike");
+    meta.refuse_unless(key, {rope.base}, "all layers of this family rotate alike");
+    return;
   }
+  for (LayerShape& layer : shape.layers)
+    if (layer.is_local) layer.rope = 1;
+  shape.ropes.push_back(local);
+}
+
+// Layers without RoPE get an empty one.
+void leave_out_rope(Metadata& meta, const DecoderTraits& traits, DecoderShape& shape) {
+  const bool in_none = traits.rope_switch && !meta.boolean("rope.scaling.finetuned", true);
+  const bool in_local_only = traits.rope_in_local_only && shape.has_local();
+  const auto none = static_cast<std::uint32_t>(shape.ropes.size());
+  for (std::uint32_t i = 0; i < shape.layers.size(); ++i) {
+    LayerShape& layer = shape.layers[i];
+    const bool is_turn = traits.no_rope_every != 0 && (i + 1) % traits.no_rope_every == 0;
+    if (in_none || is_turn || (in_local_only && !layer.is_local)) layer.rope = none;
+  }
+  if (std::any_of(shape.layers.begin(), shape.layers.end(), [&](const LayerShape& each) { return each.rope == none; }))
+    shape.ropes.emplace_back();
 }
 
 void read_rope(Metadata& meta, const DecoderTraits& traits, DecoderShape& shape) {
   const std::uint32_t head_dim = shape.info.head_dim;
-  RopeParams& rope = shape.rope;
+  RopeParams& rope = shape.ropes.emplace_back();
   rope.rotated = meta.count("rope.dimension_count", kMaxHeadDim, head_dim);
   if (rope.rotated > head_dim || rope.rotated % 2 != 0) {
     meta.fail(ErrorCode::bad_model, fmt::format("rope.dimension_count is {}; it must be even and at most the head's {}",
@@ -86,7 +106,7 @@ void read_rope(Metadata& meta, const DecoderTraits& traits, DecoderShape& shape)
                          : std::nullopt;
   if (bases) {
     const auto base_of = [&](bool local) {
-      return meta.require_positive(base_key, value_of(meta, base_key, *bases, shape.local, local, bases->front()));
+      return meta.require_positive(base_key, value_of(meta, base_key, *bases, shape.layers, local, bases->front()));
     };
     rope.base = base_of(false);
     local_base = base_of(true);
@@ -112,17 +132,16 @@ void read_rope(Metadata& meta, const DecoderTraits& traits, DecoderShape& shape)
   rope.magnitude *= meta.positive("rope.scaling.attn_factor", 1.0);
   meta.refuse_unless("rope.scaling.alpha", {0}, "a base that grows with the context must be in rope.freq_base");
   read_local_rope(meta, traits, shape, local_base);
+  leave_out_rope(meta, traits, shape);
 }
 
 // Which layers are local: a flag for each, or a number n for all but every n-th (0: all).
-std::vector<bool> read_local_layers(Metadata& meta, std::uint32_t num_layers, std::uint32_t full_every) {
+void read_local_layers(Metadata& meta, std::uint32_t full_every, std::vector<LayerShape>& layers) {
   const std::string key = "attention.sliding_window_pattern";
-  if (auto flags = meta.flags_by_layer(key, num_layers)) return *flags;
-  if (meta.has(key)) full_every = meta.integer(key) == std::int64_t{0} ? 0 : meta.count(key, kMaxLayers);
-  std::vector<bool> local(num_layers);
-  for (std::uint32_t layer = 0; layer < num_layers; ++layer)
-    local[layer] = full_every == 0 || (layer + 1) % full_every != 0;
-  return local;
+  const auto flags = meta.flags_by_layer(key, static_cast<std::uint32_t>(layers.size()));
+  if (!flags && meta.has(key)) full_every = meta.integer(key) == std::int64_t{0} ? 0 : meta.count(key, kMaxLayers);
+  for (std::size_t layer = 0; layer < layers.size(); ++layer)
+    layers[layer].is_local = flags ? (*flags)[layer] : full_every == 0 || (layer + 1) % full_every != 0;
 }
 
 // The window of a list with one for each layer. Those that see everything have 0 there, or all of the context.
@@ -130,11 +149,11 @@ std::uint32_t read_windows(Metadata& meta, const std::string& key, const std::ve
                            const DecoderShape& shape) {
   const double context = shape.info.trained_context;
   for (std::size_t layer = 0; layer < windows.size(); ++layer)
-    if (!shape.local[layer] && windows[layer] != 0 && windows[layer] < context)
+    if (!shape.layers[layer].is_local && windows[layer] != 0 && windows[layer] < context)
       meta.fail_key(ErrorCode::unsupported, key,
                     fmt::format("is {:g} for layer {}, which sees everything in this family (or by {}_pattern)",
                                 windows[layer], layer, key));
-  const double window = value_of(meta, key, windows, shape.local, true, context);
+  const double window = value_of(meta, key, windows, shape.layers, true, context);
   if (window >= 1 && window <= kMaxContext && window == std::floor(window)) return static_cast<std::uint32_t>(window);
   meta.fail_key(ErrorCode::bad_model, key,
                 fmt::format("is {:g} for layers with a window; it must be from 1 to {}", window, kMaxContext));
@@ -144,7 +163,6 @@ std::uint32_t read_windows(Metadata& meta, const std::string& key, const std::ve
 void read_window(Metadata& meta, const DecoderTraits& traits, DecoderShape& shape) {
   const std::string key = "attention.sliding_window";
   ModelInfo& info = shape.info;
-  shape.local.assign(info.num_layers, false);
   if (!traits.full_every) {
     meta.refuse_unless(key, {0}, "layers of this family see everything");
     return;
@@ -153,11 +171,13 @@ void read_window(Metadata& meta, const DecoderTraits& traits, DecoderShape& shap
   // Files of families with windows have 0 or no key if the model has none.
   const bool says_none = meta.has(key) ? !windows && meta.integer(key) == std::int64_t{0} : traits.window == 0;
   if (says_none && traits.window == 0) return;
-  shape.local = read_local_layers(meta, info.num_layers, *traits.full_every);
+  read_local_layers(meta, *traits.full_every, shape.layers);
   const std::uint32_t window =
       windows ? read_windows(meta, key, *windows, shape) : meta.count(key, kMaxContext, traits.window);
   // A window as long as the context masks nothing.
-  if (window < info.context && shape.has_local()) info.window = window;
+  if (window >= info.context || !shape.has_local()) return;
+  info.window = window;
+  for (LayerShape& layer : shape.layers) layer.attention.group = layer.is_local ? 1 : 0;
 }
 
 void read_experts(Metadata& meta, const DecoderTraits& traits, DecoderShape& shape) {
@@ -179,14 +199,20 @@ void read_experts(Metadata& meta, const DecoderTraits& traits, DecoderShape& sha
   }
   const std::uint32_t share = std::max(1u, info.ffn_dim / info.num_experts_used);
   // Qwen's files have the length of a dense layer, and a separate key for that of an expert.
-  shape.expert_ffn_dim = meta.count("expert_feed_forward_length", kMaxFfnDim,
-                                    traits.experts == Experts::all && traits.divided_experts ? share : info.ffn_dim);
+  const std::uint32_t expert_ffn_dim =
+      meta.count("expert_feed_forward_length", kMaxFfnDim,
+                 traits.experts == Experts::all && traits.divided_experts ? share : info.ffn_dim);
+  for (LayerShape& layer : shape.layers) {
+    layer.ffn_dim = 0;
+    layer.expert_ffn_dim = expert_ffn_dim;
+  }
   if (traits.shared_expert) {
     shape.shared_ffn_dim = meta.count("expert_shared_feed_forward_length", kMaxFfnDim, info.ffn_dim);
   }
 }
 
-void read_heads(Metadata& meta, ModelInfo& info) {
+void read_heads(Metadata& meta, DecoderShape& shape) {
+  ModelInfo& info = shape.info;
   info.num_heads = meta.count("attention.head_count", kMaxHeads);
   info.num_kv_heads = meta.count("attention.head_count_kv", kMaxHeads, info.num_heads);
   if (info.num_heads % info.num_kv_heads != 0) {
@@ -206,6 +232,31 @@ void read_heads(Metadata& meta, ModelInfo& info) {
   if (info.head_dim % 2 != 0) {
     meta.fail(ErrorCode::bad_model, fmt::format("heads of {} elements cannot be rotated in pairs", info.head_dim));
   }
+  for (LayerShape& layer : shape.layers) {
+    layer.attention.num_heads = info.num_heads;
+    layer.attention.num_kv_heads = info.num_kv_heads;
+    layer.attention.head_dim = info.head_dim;
+  }
+}
+
+// Gives each layer its place: of its K and V in the blocks of their group, of its state, and in the plans of a step.
+void place_layers(Metadata& meta, kernels::KvType kv_type, DecoderShape& shape) {
+  std::array<std::uint64_t, cache::kMaxGroups> block_bytes{};
+  std::uint32_t num_states = 0;
+  for (LayerShape& layer : shape.layers) {
+    if (layer.recurrence != Recurrence::none) layer.state = num_states++;
+    if (!layer.has_attention()) continue;
+    const AttentionShape& attention = layer.attention;
+    layer.kv_offset = block_bytes[attention.group];
+    block_bytes[attention.group] += attention.kv(kv_type).layer_bytes();
+    const auto same = std::find(shape.plans.begin(), shape.plans.end(), attention);
+    layer.plan = static_cast<std::uint32_t>(same - shape.plans.begin());
+    if (same == shape.plans.end()) shape.plans.push_back(attention);
+  }
+  if (shape.plans.size() > kMaxPlans)
+    meta.fail(ErrorCode::unsupported,
+              fmt::format("layers differ in the sizes of attention in {} ways; {} are supported", shape.plans.size(),
+                          kMaxPlans));
 }
 
 // Factors of embeddings, of what a layer adds, of scores and of logits. Those of other families are refused: they would
@@ -263,12 +314,13 @@ Result<DecoderShape> read_decoder_shape(const ModelFile& file, const DecoderTrai
   shape.info = read_model_info(file, traits.family, meta, options);
   ModelInfo& info = shape.info;
   info.ffn_dim = meta.count("feed_forward_length", kMaxFfnDim);
-  read_heads(meta, info);
+  shape.layers.resize(info.num_layers, {.ffn_dim = info.ffn_dim});
+  read_heads(meta, shape);
   info.rms_epsilon = static_cast<float>(
       meta.positive(traits.layer_norms ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon"));
   read_window(meta, traits, shape);
   read_rope(meta, traits, shape);
-  info.rope_base = static_cast<float>(shape.rope.base);
+  info.rope_base = static_cast<float>(shape.ropes.front().base);
   read_experts(meta, traits, shape);
   const std::uint32_t scaled_by =
       info.num_layers == traits.layers_of_wide_heads ? info.dim / info.num_heads : info.head_dim;
@@ -282,15 +334,20 @@ Result<DecoderShape> read_decoder_shape(const ModelFile& file, const DecoderTrai
   shape.logit_cap =
       static_cast<float>(traits.logit_cap != 0 ? meta.positive("final_logit_softcapping", traits.logit_cap)
                                                : meta.not_negative("final_logit_softcapping", 0));
+  meta.refuse_unless("nextn_predict_layers", {0}, "a model has no layers that predict further tokens");
   meta.refuse_unless("attention.causal", {true}, "a token sees those before it, as a model that continues texts must");
-  if (traits.mamba2) shape.mamba = read_mamba_shape(meta, true);
+  if (traits.mamba2) {
+    shape.mamba = read_mamba_shape(meta, true);
+    for (LayerShape& layer : shape.layers) layer.recurrence = Recurrence::mamba2;
+  }
+  place_layers(meta, options.kv_type, shape);
   if (meta.failed()) return meta.error();
   // Where q and k are normed after their biases, K has none that could be kept apart.
   if (options.kv_type == kernels::KvType::i8 && traits.qk_norm == QkNorm::none) {
     for (std::uint32_t i = 0; i < info.num_layers; ++i)
       if (file.find_tensor(fmt::format("blk.{}.attn_q.bias", i)) ||
           file.find_tensor(fmt::format("blk.{}.attn_qkv.bias", i)))
-        ++shape.layers_with_key_bias;
+        shape.num_key_biases += shape.layers[i].attention.kv_dim();
   }
   return shape;
 }

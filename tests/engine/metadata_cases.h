@@ -238,7 +238,7 @@ inline std::string metadata_verdict(const engine::ModelFile& file) {
                         info.num_experts, info.num_experts_used, info.window, info.pooling.has_value(),
                         info.rms_epsilon, info.rope_base, outline->cache.state.num_floats());
     for (const engine::CacheGroup& group : outline->cache.groups)
-      text += fmt::format(" ({} {} {})", group.num_layers, group.window, group.bytes_per_block);
+      text += fmt::format(" ({} {} {})", group.layers.size(), group.window, group.bytes_per_block);
   }
   const auto ends = engine::find_end_ids(file, tokenizer->get(), 1000);
   if (!ends) return refused(ends.error());

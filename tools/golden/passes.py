@@ -104,7 +104,11 @@ TRAITS = {
     "mistral3": {"rope": "pairs"},
     "granite": {"rope": "pairs", "logits": "divided"},
     "minicpm": {"rope": "pairs", "logits": "divided"},
-    "olmo2": {"qk_norm": "rows"},
+    "olmo2": {"qk_norm": "rows", "full_every": 4, "plain_local": True},
+    "exaone4": {"qk_norm": "heads", "full_every": 4, "rope_in_local_only": True},
+    "smollm3": {"rope": "pairs", "no_rope_every": 4},
+    "cohere2": {"rope": "pairs", "layer_norm": True, "parallel": True, "logits": "multiplied", "full_every": 4,
+                "rope_in_local_only": True},
     "command-r": {"rope": "pairs", "layer_norm": True, "parallel": True, "logits": "multiplied", "qk_norm": "heads"},
     "hunyuan-dense": {"qk_norm": "heads", "norms_rotated": True},
     "qwen2vl": {},
@@ -121,6 +125,7 @@ class Decoder:
         self.dim, self.heads = model.get("embedding_length"), model.get("attention.head_count")
         self.kv_heads = model.get("attention.head_count_kv", self.heads)
         self.head_dim = model.get("attention.key_length", self.dim // self.heads)
+        self.keys = {key.removeprefix(model.family + ".") for key in model.metadata}
         self.layer_norm = self.traits.get("layer_norm", False)
         self.epsilon = model.get("attention.layer_norm_epsilon" if self.layer_norm else "attention.layer_norm_rms_epsilon")
 
@@ -141,13 +146,20 @@ class Decoder:
 
     def is_local(self, layer):
         every = self.traits.get("full_every")
-        return every is not None and (layer + 1) % every != 0
+        return every is not None and "attention.sliding_window" in self.keys and (layer + 1) % every != 0
 
-    def frequencies(self, count, base):
+    def has_rope(self, layer):
+        every = self.traits.get("no_rope_every")
+        if not self.model.get("rope.scaling.finetuned", True) or (every and (layer + 1) % every == 0):
+            return False
+        only = self.traits.get("rope_in_local_only") and "attention.sliding_window" in self.keys
+        return not only or self.is_local(layer)
+
+    def frequencies(self, count, base, plain):
         """Of pairs of a head, and what cosines and sines are multiplied with: YaRN (Peng et al., 2023)."""
         pairs = numpy.arange(count // 2)
         frequencies = base ** (-2 * pairs / count)
-        if self.model.get("rope.scaling.type", "none") != "yarn":
+        if plain or self.model.get("rope.scaling.type", "none") != "yarn":
             return frequencies, 1.0
         factor, original = (self.model.get("rope.scaling." + key) for key in ("factor", "original_context_length"))
         low, high = (count * numpy.log(original / (turns * 2 * numpy.pi)) / (2 * numpy.log(base)) for turns in (32, 1))
@@ -158,11 +170,14 @@ class Decoder:
         return frequencies * (1 - scaled + scaled / factor), magnitude
 
     def rotated(self, x, layer):  # [tokens, heads, head_dim]
+        if not self.has_rope(layer):
+            return x
         count = self.model.get("rope.dimension_count", self.head_dim)
         base = self.model.get("rope.freq_base", 10000.0)
         if self.is_local(layer) and "local_base" in self.traits:
             base = self.traits["local_base"]
-        frequencies, magnitude = self.frequencies(count, base)
+        plain = self.is_local(layer) and self.traits.get("plain_local", False)
+        frequencies, magnitude = self.frequencies(count, base, plain)
         angles = numpy.arange(len(x))[:, None] * frequencies
         if self.model.has("rope_freqs.weight"):
             angles = angles / self.model.vector("rope_freqs.weight")
