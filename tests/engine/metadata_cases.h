@@ -123,6 +123,8 @@ inline MetadataFile metadata_alone(const std::string& name) {
         }()));
   else if (name == "qwen2moe" || name == "qwen3moe")
     put(file, name, decoder_with({{"expert_count", whole(4)}, {"expert_used_count", whole(2)}}));
+  else if (name == "qwen2vl")
+    put(file, name, decoder_with({{"rope.dimension_sections", std::vector<std::int64_t>{3, 3, 2, 0}}}));
   else if (name == "gemma3" || name == "gemma2")
     put(file, name, decoder_with({{"attention.sliding_window", whole(16)}}));
   else
@@ -139,7 +141,8 @@ inline MetadataFile metadata_model(const std::string& name) {
 
 inline std::vector<std::string> metadata_model_names() {
   return {"llama", "gpt2",  "no vocabulary", "nomic-bert", "mamba",    "mamba2", "falcon-h1",
-          "rwkv6", "rwkv7", "qwen2",         "qwen2moe",   "qwen3moe", "gemma2", "gemma3"};
+          "rwkv6", "rwkv7", "qwen2",         "qwen2moe",   "qwen3moe", "gemma2", "gemma3",
+          "granite", "mistral3", "qwen2vl"};
 }
 
 inline std::vector<MetadataCase> metadata_cases() {
@@ -181,6 +184,15 @@ inline std::vector<MetadataCase> metadata_cases() {
       {"ARCH.rope.scaling.factor", "llama", 2.0},
       {"ARCH.rope.scaling.attn_factor", "llama", 2.0},
       {"ARCH.rope.scaling.original_context_length", "llama", whole(32)},
+      {"ARCH.rope.scaling.alpha", "llama", 0.0},
+      {"ARCH.rope.scaling.finetuned", "granite", true},
+      {"ARCH.rope.dimension_sections", "qwen2vl", std::vector<std::int64_t>{3, 3, 2, 0}},
+      {"ARCH.embedding_scale", "granite", 6.0},
+      {"ARCH.residual_scale", "granite", 0.25},
+      {"ARCH.logit_scale", "granite", 2.0},
+      {"ARCH.attention.scale", "granite", 0.25},
+      {"ARCH.attention.temperature_scale", "mistral3", 0.25},
+      {"ARCH.nextn_predict_layers", "llama", whole(0)},
       {"ARCH.rescale_every_n_layers", "rwkv6", whole(6)},
       {"ARCH.token_shift_count", "rwkv7", whole(2)},
       {"ARCH.ssm.group_count", "mamba2", whole(1)},
