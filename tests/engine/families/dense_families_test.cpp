@@ -165,13 +165,38 @@ TEST_CASE("an int8 cache holds K and V of the dense families, in chunks of any s
     const std::vector<float> exact = logits_of(path, "scalar");
     for (const kernels::KernelTable* table : variants_to_try()) {
       const std::vector<float> whole = logits_of(path, std::string(table->name), 0, kernels::KvType::i8);
-      // Measured: at most 0.084, where logits deviate by 1.4 to 3.3.
+      // Measured: at most 0.036, where logits deviate by 1.4 to 3.3.
       const Difference actual = difference(whole, exact);
       INFO(name << ", " << table->name << ": RMS " << actual.rms);
-      CHECK(actual.rms <= 0.12);
+      CHECK(actual.rms <= 0.05);
       for (const std::uint32_t chunk : {1u, 7u, 33u})
         CHECK(same_bits(logits_of(path, std::string(table->name), chunk, kernels::KvType::i8), whole));
     }
+  }
+}
+
+TEST_CASE("large biases of K cost an int8 cache no digits in layers without rotary positions either") {
+  const GgufWriter out = fixture_and("smollm3", [](GgufWriter& w) {
+    for (int layer = 0; layer < 4; ++layer)
+      for (const auto& [part, rows] : {std::pair{"q", 16u}, {"k", 8u}, {"v", 8u}}) {
+        std::string values;
+        for (std::uint32_t i = 0; i < rows; ++i) {
+          const float value = *part == 'k' ? 12.0f * static_cast<float>(i % 3) - 12.0f : 0.0f;
+          values.append(reinterpret_cast<const char*>(&value), sizeof value);
+        }
+        w.add_tensor("blk." + std::to_string(layer) + ".attn_" + part + ".bias", {rows}, 0, values);
+      }
+  });
+  const TemporaryFile file(out.bytes());
+  for (const kernels::KernelTable* table : variants_to_try()) {
+    const std::vector<float> exact = logits_of(file.path(), std::string(table->name));
+    const Difference actual =
+        difference(logits_of(file.path(), std::string(table->name), 0, kernels::KvType::i8), exact);
+    // Measured: 0.040; 0.20 with the biases in the cache.
+    INFO(table->name << ": RMS " << actual.rms);
+    CHECK(actual.rms <= 0.06);
+    CHECK(same_bits(logits_of(file.path(), std::string(table->name), 7, kernels::KvType::i8),
+                    logits_of(file.path(), std::string(table->name), 0, kernels::KvType::i8)));
   }
 }
 
