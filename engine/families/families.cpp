@@ -67,10 +67,11 @@ Result<const Family*> find_family(const ModelFile& file) {
   const auto architecture = read_architecture(file);
   if (!architecture) return architecture.error();
   if (*architecture == "clip")
-    return Error{ErrorCode::unsupported,
-                 fmt::format("{}: this is the encoder of pictures (or sounds) of a model, and only texts are supported; "
-                             "use the file of the language model",
-                             file.path())};
+    return Error{
+        ErrorCode::unsupported,
+        fmt::format("{}: this is the encoder of pictures (or sounds) of a model, and only texts are supported; "
+                    "use the file of the language model",
+                    file.path())};
   return Error{ErrorCode::unsupported, fmt::format("{}: architecture '{}' is not supported; supported are {}",
                                                    file.path(), Printable(*architecture).text(), known)};
 }

@@ -13,19 +13,12 @@ namespace troupe::engine {
 namespace {
 
 DecoderTraits granite_traits() {
-  return {.family = "granite",
-          .biases = true,
-          .scales = true,
-          .logit_scale = LogitScale::divides,
-          .rope_switch = true};
+  return {.family = "granite", .biases = true, .scales = true, .logit_scale = LogitScale::divides, .rope_switch = true};
 }
 
 DecoderTraits minicpm_traits() {
-  return {.family = "minicpm",
-          .biases = true,
-          .scales = true,
-          .logit_scale = LogitScale::divides,
-          .minicpm_scales = true};
+  return {
+      .family = "minicpm", .biases = true, .scales = true, .logit_scale = LogitScale::divides, .minicpm_scales = true};
 }
 
 }  // namespace

@@ -5,8 +5,8 @@
 //
 //   OLMo 2 (OLMo Team, 2024): q and k normed over all heads at once. OLMo 3 (2025): the same, with a sliding window in
 //   three of four layers, whose positions YaRN does not scale
-//   EXAONE 4 (LG AI Research, 2025): q and k normed head by head. In the 32B three of four layers have a sliding window,
-//   and the others see everything and have no rotary positions
+//   EXAONE 4 (LG AI Research, 2025): q and k normed head by head. In the 32B three of four layers have a sliding
+//   window, and the others see everything and have no rotary positions
 #include "engine/model/decoder_model.h"
 
 namespace troupe::engine {

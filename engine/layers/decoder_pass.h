@@ -28,8 +28,8 @@ class DecoderPass : public LayerPass {
   void embed() { LayerPass::embed(weights_.embedding_scale); }
   // Sets the layer of the following operations.
   void begin_layer(std::uint32_t layer) { layer_ = layer; }
-  // input = the residual normed with `norm` unless it is empty, rounded for `consumers`. Adds a pending projection first.
-  // `keeps`: prepare_normed() follows in this layer.
+  // input = the residual normed with `norm` unless it is empty, rounded for `consumers`. Adds a pending projection
+  // first. `keeps`: prepare_normed() follows in this layer.
   void norm(const std::vector<float>& norm, std::initializer_list<const PackedMatrix*> consumers, bool keeps = false);
   // input = the rows that norm() kept, rounded for `consumers`.
   void prepare_normed(std::initializer_list<const PackedMatrix*> consumers);
@@ -53,8 +53,8 @@ class DecoderPass : public LayerPass {
   void add_mixer(const DecoderLayer& layer);
   // input = attention, normed with `sub_norm` unless it is empty, rounded for `consumer`.
   void round_attention(const std::vector<float>& sub_norm, const PackedMatrix& consumer);
-  // gated = gate(W_gate input) * (W_up input), or gelu(W_up input) without a gate. `rounds`: no norm follows, so kernels that can do it round the result
-  // for W_down directly.
+  // gated = gate(W_gate input) * (W_up input), or gelu(W_up input) without a gate. `rounds`: no norm follows, so
+  // kernels that can do it round the result for W_down directly.
   void gate_and_up(const FeedForward& ffn, bool rounds);
   // input = gated, normed with `sub_norm` unless it is empty, rounded for `consumer`.
   void round_gated(const std::vector<float>& sub_norm, const PackedMatrix& consumer);
@@ -125,7 +125,7 @@ class DecoderPass : public LayerPass {
   kernels::SiluMul* gate_mul_;                      // or gelu_mul, relu2_mul
   const std::vector<float>* delta_norm_ = nullptr;  // of the pending projection; null: none
   const std::vector<float>* delta_bias_ = nullptr;
-  bool gated_is_input_ = false;                     // gate_and_up has already rounded its result
+  bool gated_is_input_ = false;  // gate_and_up has already rounded its result
 
   std::span<BlockRows> block_rows_;
   std::span<float> qkv_, attention_, gate_, up_, scratch_;

@@ -247,8 +247,7 @@ void read_rope_factors(TensorReader& in, const DecoderShape& shape, RopeParams& 
 void read_output_biases(TensorReader& in, const DecoderTraits& traits, ModelWeights& weights) {
   const std::uint64_t dim = weights.info.dim;
   if (traits.layer_norms) {
-    const std::vector<float> biases =
-        traits.norm_biases ? in.vector("output_norm.bias", dim) : std::vector<float>(dim);
+    const std::vector<float> biases = traits.norm_biases ? in.vector("output_norm.bias", dim) : std::vector<float>(dim);
     weights.output_norm.insert(weights.output_norm.end(), biases.begin(), biases.end());
   }
   if (traits.biases) weights.head_bias = in.optional_vector("output.bias", weights.info.vocab_size);

@@ -42,9 +42,9 @@ enum class Experts : std::uint8_t { none, some, all };  // whether the family's 
 
 // The differences between the families with this shape.
 struct DecoderTraits {
-  std::string family;       // prefix of its metadata keys
-  bool sub_norms = false;   // norms before both output projections (BitNet b1.58)
-  bool post_norms = false;  // norms after both halves of a layer (Gemma 2)
+  std::string family;         // prefix of its metadata keys
+  bool sub_norms = false;     // norms before both output projections (BitNet b1.58)
+  bool post_norms = false;    // norms after both halves of a layer (Gemma 2)
   bool no_pre_norms = false;  // none before them (OLMo 2)
   bool layer_norms = false;   // LayerNorm instead of RMSNorm
   bool norm_biases = false;   // of layer norms: they must have biases; else they have none
@@ -66,11 +66,11 @@ struct DecoderTraits {
   // The file may have embedding_scale, residual_scale (of what each half of a layer adds) and attention.scale.
   bool scales = false;
   LogitScale logit_scale = LogitScale::none;
-  bool minicpm_scales = false;  // those of MiniCPM 1B and 2B if the file has none
-  bool mrope = false;           // rope.dimension_sections: alike for text, where all sections have one position
+  bool minicpm_scales = false;     // those of MiniCPM 1B and 2B if the file has none
+  bool mrope = false;              // rope.dimension_sections: alike for text, where all sections have one position
   bool query_temperature = false;  // queries grow with their position if the file has attention.temperature_scale
-  bool mamba2 = false;              // each layer has a Mamba-2 mixer beside its attention (Falcon-H1)
-  float attention_cap = 0;          // default if the metadata have none; 0: none
+  bool mamba2 = false;             // each layer has a Mamba-2 mixer beside its attention (Falcon-H1)
+  float attention_cap = 0;         // default if the metadata have none; 0: none
   float logit_cap = 0;
   // Local (sliding-window) layers. No value: none; 0: all; n: all but every n-th. `window` is the default if the
   // metadata have none.
@@ -123,7 +123,7 @@ struct LayerShape {
 };
 
 struct FeedForward {
-  PackedMatrix gate, up, down;                      // gate: empty if the family has none
+  PackedMatrix gate, up, down;                             // gate: empty if the family has none
   std::vector<float> gate_bias{}, up_bias{}, down_bias{};  // empty: none
 };
 
@@ -148,9 +148,9 @@ struct DecoderLayer {
   std::vector<float> key_bias, value_bias;  // KvBiases::keys and values; empty: none
   // Sizes as in QkNorm, or empty; with own_heads head_dim zeros follow, the biases of a layer norm.
   std::vector<float> q_norm, k_norm;
-  std::vector<float> attn_sub_norm;         // [num_heads * head_dim], or empty
-  std::vector<float> attn_post_norm;        // [dim], or empty
-  std::vector<float> ffn_norm;              // [dim], or empty if is_parallel
+  std::vector<float> attn_sub_norm;   // [num_heads * head_dim], or empty
+  std::vector<float> attn_post_norm;  // [dim], or empty
+  std::vector<float> ffn_norm;        // [dim], or empty if is_parallel
   FeedForward ffn;
   std::vector<float> ffn_sub_norm;   // [ffn_dim], or empty
   std::vector<float> ffn_post_norm;  // [dim], or empty

@@ -12,8 +12,8 @@
 namespace troupe::test {
 namespace {
 
-using engine::Team;
 using Catch::Matchers::Contains;
+using engine::Team;
 
 std::shared_ptr<const engine::ModelFile> fixture(const std::string& name) {
   auto file = engine::open_gguf(TROUPE_TEST_DATA "/golden/" + name + ".gguf");
@@ -79,8 +79,7 @@ TEST_CASE("a tensor in a layer that a family does not use is refused by name") {
   for (const auto& [name, parts] : unused) {
     CHECK(refusal_of(fixture_and(name, [](GgufWriter&) {})) == "loaded");
     for (const std::string& part : parts) {
-      const GgufWriter out =
-          fixture_and(name, [&](GgufWriter& w) { w.add_floats("blk.1." + part, {32}, 5); });
+      const GgufWriter out = fixture_and(name, [&](GgufWriter& w) { w.add_floats("blk.1." + part, {32}, 5); });
       CHECK_THAT(refusal_of(out), Contains("tensor 'blk.1." + part + "' is not part of a '" + name + "' model"));
     }
   }
@@ -145,7 +144,8 @@ TEST_CASE("q, k and v may be one tensor in a file of any family, with biases or 
           rows += file->find_tensor(layer + each + suffix)->shape.back();
         std::vector<std::uint64_t> shape = tensor.shape;
         shape.back() = rows;
-        out.add_tensor(layer + "attn_qkv" + suffix, shape, tensor.file_type().gguf_number, joined(*file, layer, suffix));
+        out.add_tensor(layer + "attn_qkv" + suffix, shape, tensor.file_type().gguf_number,
+                       joined(*file, layer, suffix));
       } else if (part != "attn_k.weight" && part != "attn_v.weight" && part != "attn_k.bias" && part != "attn_v.bias") {
         copy_tensor(tensor, out);
       }
@@ -159,8 +159,8 @@ TEST_CASE("q, k and v may be one tensor in a file of any family, with biases or 
 }
 
 TEST_CASE("an int8 cache holds K and V of the dense families, in chunks of any size") {
-  for (const std::string name : {"phi2", "starcoder2", "stablelm", "stablelm-12b", "seed_oss", "smollm3", "cohere2", "olmo3",
-                                 "exaone4-32b", "hunyuan-dense", "mistral3", "granite-nope", "command-r"}) {
+  for (const std::string name : {"phi2", "starcoder2", "stablelm", "stablelm-12b", "seed_oss", "smollm3", "cohere2",
+                                 "olmo3", "exaone4-32b", "hunyuan-dense", "mistral3", "granite-nope", "command-r"}) {
     const std::string path = fixture(name)->path();
     const std::vector<float> exact = logits_of(path, "scalar");
     for (const kernels::KernelTable* table : variants_to_try()) {
