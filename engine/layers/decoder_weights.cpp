@@ -304,6 +304,7 @@ Result<DecoderWeights> read_decoder(const ModelFile& file, const DecoderTraits& 
   weights.logit_scale = shape->logit_scale;
   weights.query_scales = shape->query_scales();
   weights.temperature_step = shape->original_context;
+  weights.bytes += weights.query_scales.size() * sizeof(float);
   weights.plans = shape->plans;
   weights.mamba = shape->mamba;
   weights.states = states_of(*shape);

@@ -210,10 +210,10 @@ struct DecoderShape {
   MambaShape mamba;
   std::uint64_t num_key_biases = 0;  // of layers whose KvBiases are apart
 
-  // Bytes of the RoPE tables, and of K's biases where these are apart.
+  // Bytes of the RoPE tables, of queries' factors, and of K's biases where these are apart.
   std::uint64_t table_bytes() const {
     return rope_bytes(info.context) + (num_key_biases != 0 ? rope_bytes(blocks_for(info.context)) : 0) +
-           num_key_biases * kBlockSize * sizeof(float);
+           (num_query_scales() + num_key_biases * kBlockSize) * sizeof(float);
   }
   std::uint64_t rope_bytes(std::uint32_t num_positions) const {
     std::uint64_t bytes = 0;
@@ -230,6 +230,9 @@ struct DecoderShape {
   }
   // DecoderWeights::query_scales.
   std::vector<float> query_scales() const;
+  std::uint64_t num_query_scales() const {
+    return temperature == 0 ? 0 : (std::uint64_t{info.context} + original_context - 1) / original_context;
+  }
 };
 [[nodiscard]] Result<DecoderShape> read_decoder_shape(const ModelFile& file, const DecoderTraits& traits,
                                                       const LoadOptions& options);

@@ -302,8 +302,8 @@ void read_sections(Metadata& meta, const DecoderTraits& traits) {
 
 std::vector<float> DecoderShape::query_scales() const {
   std::vector<float> scales;
-  for (std::uint32_t i = 0; temperature != 0 && std::uint64_t{i} * original_context < info.context; ++i)
-    scales.push_back(static_cast<float>(1 + temperature * std::log1p(i)));
+  for (std::uint64_t i = 0; i < num_query_scales(); ++i)
+    scales.push_back(static_cast<float>(1 + temperature * std::log1p(static_cast<double>(i))));
   return scales;
 }
 

@@ -1,5 +1,6 @@
 // What the dense families have in common: which tensors and keys they take, and other forms of the same file. Their
 // logits are in golden_fixtures_test.cpp.
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -154,6 +155,30 @@ TEST_CASE("q, k and v may be one tensor in a file of any family, with biases or 
     for (const kernels::KvType type : {kernels::KvType::f32, kernels::KvType::i8}) {
       INFO(name);
       CHECK(same_bits(logits_of(fused.path(), "scalar", 0, type), logits_of(file->path(), "scalar", 0, type)));
+    }
+  }
+}
+
+// A prompt in one step, of which one row has logits, then token by token, without logits that leave the step.
+TEST_CASE("greedy choices of the dense families are the largest of all logits") {
+  for (const std::string name :
+       {"gemma", "internlm2", "ernie4_5", "seed_oss", "mistral3", "granite", "minicpm", "olmo2", "olmo3", "smollm3",
+        "cohere2", "exaone4", "exaone4-32b", "command-r", "hunyuan-dense", "qwen2vl", "qwen3vl", "starcoder2", "phi2",
+        "stablelm", "stablelm-12b", "granite-biases", "granite-nope"}) {
+    INFO(name);
+    Team team(2);
+    const auto model = load_model(fixture(name)->path(), "scalar");
+    std::vector<TokenId> tokens = random_tokens(40, model->info().vocab_size, 11);
+    const auto chosen = engine::greedy(*model, team, tokens, 8, /*ignore_eos=*/true);
+    REQUIRE(chosen);
+    REQUIRE(chosen->size() == 8);
+    tokens.insert(tokens.end(), chosen->begin(), chosen->end());
+    const auto logits = engine::evaluate(*model, team, tokens);
+    REQUIRE(logits);
+    const auto vocab = static_cast<std::ptrdiff_t>(model->info().vocab_size);
+    for (std::ptrdiff_t i = 0; i < 8; ++i) {
+      const auto row = logits->begin() + (39 + i) * vocab;
+      CHECK(std::max_element(row, row + vocab) - row == (*chosen)[static_cast<std::size_t>(i)]);
     }
   }
 }
