@@ -28,6 +28,7 @@ namespace troupe::engine {
   X(olmo2)                 \
   X(olmoe)                 \
   X(exaone4)               \
+  X(gpt_oss)               \
   X(granite)               \
   X(minicpm)               \
   X(command_r)             \

@@ -247,7 +247,9 @@ void AttentionPlan::take_buffers() {
   all_buffers_ = workspace_.take<std::byte>(Slot::attention_buffers, team_.num_threads() * buffer_bytes_, rule_.plan);
 }
 
-void AttentionPlan::attend(const float* q, float* out, std::size_t stride, const KvBiases& biases) {
+void AttentionPlan::attend(const float* q, float* out, std::size_t stride, const KvBiases& biases,
+                           std::span<const float> sinks) {
+  sinks_ = sinks;
   TROUPE_ASSERT(!biases.keys || rule_.key_biases);
   biases_ = biases;
   q_ = q;
@@ -318,8 +320,12 @@ void AttentionPlan::set_offsets(const Item& item, std::uint32_t split, std::size
   }
 }
 
-void AttentionPlan::finish(const float* total, std::uint32_t row, std::uint32_t head) const {
+void AttentionPlan::finish(float* total, std::uint32_t row, std::uint32_t head) const {
   float* const out = out_of(row, head);
+  if (!sinks_.empty()) {
+    float share = 0;
+    total[1] += kernels_.exp_tile(&sinks_[head], total[0], 1.0f, &share, 1);
+  }
   kernels_.finish_attention(total, shape_.head_dim, out);
   if (biases_.values) kernels_.add(out, biases_.values + head / group_ * shape_.head_dim, shape_.head_dim);
 }

@@ -82,7 +82,7 @@ class AttentionPlan {
   void make(std::span<const SequencePlace> sequences, std::span<const std::byte* const> blocks);
 
   // Computes one layer: q and out of row r begin at r * stride, heads side by side.
-  void attend(const float* q, float* out, std::size_t stride, const KvBiases& biases = {});
+  void attend(const float* q, float* out, std::size_t stride, const KvBiases& biases, std::span<const float> sinks = {});
 
   // Bytes of K and V read by all attend() calls so far.
   std::uint64_t kv_bytes_read() const { return kv_bytes_read_; }
@@ -123,7 +123,7 @@ class AttentionPlan {
   // Sets the offsets of an item's rows for one split: their products with K's bias.
   void set_offsets(const Item& item, std::uint32_t split, std::size_t num_rows, const AttentionBuffers& buffers) const;
   // Writes the result of one row and head.
-  void finish(const float* total, std::uint32_t row, std::uint32_t head) const;
+  void finish(float* total, std::uint32_t row, std::uint32_t head) const;
   std::uint32_t num_splits(std::uint32_t sequence) const {
     return static_cast<std::uint32_t>(divide_up(end_position(sequence), kernels::kSplitPositions));
   }
@@ -175,6 +175,7 @@ class AttentionPlan {
   std::size_t max_whole_rows_ = 0;  // per whole item
 
   KvBiases biases_;
+  std::span<const float> sinks_;
   const float* q_ = nullptr;
   float* out_ = nullptr;
   std::size_t stride_ = 0;

@@ -24,6 +24,10 @@ void DecoderPass::add_experts(const ExpertWeights& moe) {
   {
     const OperationScope scope(team_, Operation::ffn_gate_up, layer_);
     input_.multiply({{&moe.router, scores.data(), stride}, {&moe.shared_gate, scores.data() + num_experts, stride}});
+    if (!moe.router_bias.empty())
+      for_each_row([&](std::size_t row) {
+        kernels_.add(scores.data() + row * stride, moe.router_bias.data(), num_experts);
+      });
     runs = choose_experts(moe, scores.data(), stride);
   }
   if (moe.shared_gate) {
@@ -60,7 +64,7 @@ void DecoderPass::add_experts(const ExpertWeights& moe) {
   input_.for_runs(runs, moe.experts.front().down.view().num_panels(), 1, [&](std::size_t run, const PanelChunk& chunk) {
     input_.multiply_panels({&moe.experts[run_experts_[run]].down, parts.data(), dim}, chunk);
   });
-  sum_experts(scores.data(), stride, parts.data(), shared.data());
+  sum_experts(moe, scores.data(), stride, parts.data(), shared.data());
   delta_pending_ = true;
   delta_bias_ = delta_norm_ = nullptr;
 }
@@ -150,13 +154,16 @@ void DecoderPass::gather_expert_rows() {
 }
 
 // Sums experts best first, the shared expert last: a row's order of summation does not depend on the other rows.
-void DecoderPass::sum_experts(const float* scores, std::size_t stride, const float* parts, const float* shared) {
+void DecoderPass::sum_experts(const ExpertWeights& moe, const float* scores, std::size_t stride, float* parts,
+                              const float* shared) {
   const std::size_t used = info_.num_experts_used, dim = info_.dim;
   for_each_row([&](std::size_t row) {
     float* const out = delta_.data() + row * dim;
     for (std::size_t rank = 0; rank < used; ++rank) {
       const Choice& choice = choices_[row * used + rank];
-      const float* const part = parts + std::size_t{choice.position} * dim;
+      float* const part = parts + std::size_t{choice.position} * dim;
+      const std::vector<float>& bias = moe.experts[choice.expert].down_bias;
+      if (!bias.empty()) kernels_.add(part, bias.data(), dim);
       for (std::size_t i = 0; i < dim; ++i) out[i] = (rank == 0 ? 0.0f : out[i]) + choice.weight * part[i];
     }
     if (!shared) return;

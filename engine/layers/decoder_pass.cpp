@@ -13,6 +13,17 @@ using Slot = Workspace::Slot;
 // Rotating and storing eight decode rows or fewer does not pay for a join.
 constexpr std::size_t kMinRowsPerStore = 8;
 
+// Of Gate::clamped.
+constexpr float kGateLimit = 7.0f, kGateSlope = 1.702f;
+
+// Makes gate and up such that silu(gate) * up is the clamped gate's: g sigmoid(a g) (u + 1) = silu(a g) (u + 1) / a.
+void clamp_for_silu(float* gate, float* up, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    gate[i] = kGateSlope * std::min(gate[i], kGateLimit);
+    up[i] = (std::clamp(up[i], -kGateLimit, kGateLimit) + 1.0f) / kGateSlope;
+  }
+}
+
 // The blocks of a sequence up to its last row.
 std::uint32_t num_used_blocks(const SequencePlace& place) { return blocks_for(place.first_position + place.num_rows); }
 
@@ -23,9 +34,9 @@ DecoderPass::DecoderPass(const DecoderWeights& weights, Team& team, std::span<co
     : LayerPass(weights, team, batch, workspace),
       weights_(weights),
       info_(weights.info),
-      gate_mul_(weights.traits.gate == Gate::silu   ? kernels_.silu_mul
-                : weights.traits.gate == Gate::gelu ? kernels_.gelu_mul
-                                                    : kernels_.relu2_mul) {
+      gate_mul_(weights.traits.gate == Gate::gelu           ? kernels_.gelu_mul
+                : weights.traits.gate == Gate::squared_relu ? kernels_.relu2_mul
+                                                            : kernels_.silu_mul) {
   const OperationScope scope(team, Operation::prepare);
   for (const DecoderLayer& layer : weights.layers)
     qkv_stride_ =
@@ -246,7 +257,7 @@ bool DecoderPass::drop_rows_without_output() {
 
 void DecoderPass::attend() {
   const OperationScope scope(team_, Operation::attention, layer_);
-  this_plan().attend(qkv_.data(), attention_.data(), qkv_stride_, weights_.biases_of(this_layer()));
+  this_plan().attend(qkv_.data(), attention_.data(), qkv_stride_, weights_.biases_of(this_layer()), this_layer().sinks);
 }
 
 void DecoderPass::round_rows(float* rows, std::size_t stride, const std::vector<float>& sub_norm) {
@@ -296,6 +307,7 @@ void DecoderPass::gate_chunk(const FeedForward& ffn, const PanelChunk& chunk) {
       continue;
     }
     if (!ffn.gate_bias.empty()) kernels_.add(out, ffn.gate_bias.data() + column, count);
+    if (weights_.traits.gate == Gate::clamped) clamp_for_silu(out, up, count);
     gate_mul_(out, up, out, count);
   }
 }

@@ -29,6 +29,7 @@ class LayerReader {
     if (!traits_.no_pre_norms) layer.attn_norm = norm("attn_norm", info_.dim);
     read_qkv(layer);
     read_qk_norms(layer);
+    if (traits_.sinks) layer.sinks = in_.vector(prefix_ + "attn_sinks.weight", at_.attention.num_heads);
     if (traits_.sub_norms) layer.attn_sub_norm = in_.vector(prefix_ + "attn_sub_norm.weight", q_dim_);
     layer.o = in_.matrix(prefix_ + "attn_output.weight", info_.dim, q_dim_, scaled_);
     layer.o_bias = bias("attn_output", info_.dim, shape_.residual_scale);
@@ -155,13 +156,31 @@ class LayerReader {
     return in_.matrix(prefix_ + kind + "_exps.weight", rows, k, {.part = part});
   }
 
+  // Of all experts, [num_experts, rows].
+  std::vector<float> expert_biases(const std::string& kind, std::uint64_t rows) {
+    const std::string name = prefix_ + kind + "_exps.bias";
+    if (!traits_.biases || !in_.has(name)) return {};
+    return in_.vector(name, info_.num_experts * rows, {rows, info_.num_experts});
+  }
+
   void read_experts(ExpertWeights& moe) {
     const std::uint64_t dim = info_.dim, ffn_dim = at_.expert_ffn_dim;
     moe.router = in_.matrix(prefix_ + "ffn_gate_inp.weight", info_.num_experts, dim);
+    moe.router_bias = bias("ffn_gate_inp", info_.num_experts);
+    const std::vector<float> gate_biases = expert_biases("ffn_gate", ffn_dim), up_biases = expert_biases("ffn_up", ffn_dim),
+                             down_biases = expert_biases("ffn_down", dim);
+    const auto of = [](const std::vector<float>& all, std::uint32_t expert, std::uint64_t rows) {
+      if (all.empty()) return all;
+      const auto begin = all.begin() + static_cast<std::ptrdiff_t>(expert * rows);
+      return std::vector<float>(begin, begin + static_cast<std::ptrdiff_t>(rows));
+    };
     for (std::uint32_t e = 0; e < info_.num_experts && !in_.failed(); ++e)
       moe.experts.push_back({.gate = read_expert("ffn_gate", e, ffn_dim, dim),
                              .up = read_expert("ffn_up", e, ffn_dim, dim),
-                             .down = read_expert("ffn_down", e, dim, ffn_dim)});
+                             .down = read_expert("ffn_down", e, dim, ffn_dim),
+                             .gate_bias = of(gate_biases, e, ffn_dim),
+                             .up_bias = of(up_biases, e, ffn_dim),
+                             .down_bias = of(down_biases, e, dim)});
     if (!traits_.shared_expert) return;
     moe.shared_gate = in_.matrix(prefix_ + "ffn_gate_inp_shexp.weight", 1, dim);
     moe.shared.gate = in_.matrix(prefix_ + "ffn_gate_shexp.weight", shape_.shared_ffn_dim, dim);

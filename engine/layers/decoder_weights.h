@@ -17,8 +17,9 @@
 
 namespace troupe::engine {
 
-// The gate function of a feed-forward layer: gate(W_gate n) * W_up n.
-enum class Gate : std::uint8_t { silu, gelu, squared_relu };
+// The gate function of a feed-forward layer: gate(W_gate n) * W_up n. clamped: with g = min(W_gate n, 7) and u = W_up n
+// within [-7, 7] it is g sigmoid(1.702 g) (u + 1) (gpt-oss).
+enum class Gate : std::uint8_t { silu, gelu, squared_relu, clamped };
 
 enum class QkNorm : std::uint8_t {
   none,
@@ -69,6 +70,7 @@ struct DecoderTraits {
   bool minicpm_scales = false;     // those of MiniCPM 1B and 2B if the file has none
   bool mrope = false;              // rope.dimension_sections: alike for text, where all sections have one position
   bool query_temperature = false;  // queries grow with their position if the file has attention.temperature_scale
+  bool sinks = false;   // each head has a score without a value, which takes its share of the softmax (gpt-oss)
   bool mamba2 = false;             // each layer has a Mamba-2 mixer beside its attention (Falcon-H1)
   float attention_cap = 0;         // default if the metadata have none; 0: none
   float logit_cap = 0;
@@ -77,6 +79,7 @@ struct DecoderTraits {
   std::optional<std::uint32_t> full_every{};
   std::uint32_t window = 0;
   double local_rope_base = 0;     // of local layers; 0: as in the other layers
+  bool exact_yarn = false;        // RopeParams::Yarn::is_exact (gpt-oss; llama.cpp rounds for it, too)
   bool plain_local_rope = false;  // in local layers the base is the same, but positions are not scaled (OLMo 3)
   // Layers without RoPE: every n-th (SmolLM3); where some layers are local, all others (Command R7B, EXAONE 4).
   std::uint32_t no_rope_every = 0;
@@ -129,7 +132,8 @@ struct FeedForward {
 
 // Experts (Shazeer et al., 2017): a router chooses some for each token.
 struct ExpertWeights {
-  PackedMatrix router;  // [num_experts, dim]; empty: the layer is dense
+  PackedMatrix router;             // [num_experts, dim]; empty: the layer is dense
+  std::vector<float> router_bias;  // empty: none
   std::vector<FeedForward> experts;
   PackedMatrix shared_gate;  // [1, dim]; empty: no shared expert
   FeedForward shared;
@@ -148,6 +152,7 @@ struct DecoderLayer {
   std::vector<float> key_bias, value_bias;  // KvBiases::keys and values; empty: none
   // Sizes as in QkNorm, or empty; with own_heads head_dim zeros follow, the biases of a layer norm.
   std::vector<float> q_norm, k_norm;
+  std::vector<float> sinks;           // [num_heads], as scaled scores; empty: none
   std::vector<float> attn_sub_norm;   // [num_heads * head_dim], or empty
   std::vector<float> attn_post_norm;  // [dim], or empty
   std::vector<float> ffn_norm;        // [dim], or empty if is_parallel

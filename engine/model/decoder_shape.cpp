@@ -21,9 +21,10 @@ static_assert(kMaxExperts <= kernels::kSoftmaxTile);
 // Reads YaRN's RoPE parameters. Its attention factor goes into the magnitude of cos and sin: 1 + 0.1 ln of the scaling
 // factor, as in the paper. llama.cpp uses the same for these families even if a file has rope.scaling.yarn_attn_factor:
 // its converter writes that key for many families, but it reads the key for none of these.
-void read_yarn(Metadata& meta, double factor, std::uint32_t original_context, RopeParams& rope) {
+void read_yarn(Metadata& meta, bool is_exact, double factor, std::uint32_t original_context, RopeParams& rope) {
   RopeParams::Yarn yarn;
   yarn.original_context = original_context;
+  yarn.is_exact = is_exact;
   yarn.beta_fast = meta.positive("rope.scaling.yarn_beta_fast", yarn.beta_fast);
   yarn.beta_slow = meta.positive("rope.scaling.yarn_beta_slow", yarn.beta_slow);
   yarn.share = meta.not_negative("rope.scaling.yarn_ext_factor", yarn.share);
@@ -122,7 +123,7 @@ void read_rope(Metadata& meta, const DecoderTraits& traits, DecoderShape& shape)
     const double factor = meta.positive(factor_key, 1.0);
     rope.position_scale = 1.0 / factor;
     if (scaling == "yarn") {
-      read_yarn(meta, factor, shape.original_context, rope);
+      read_yarn(meta, traits.exact_yarn, factor, shape.original_context, rope);
     } else if (!scaling.empty() && scaling != "linear" && scaling != "longrope") {
       meta.fail(ErrorCode::unsupported, "rope scaling of type '" + Printable(scaling) +
                                             "' is not supported; 'none', 'linear', 'yarn', 'longrope' and "

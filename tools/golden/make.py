@@ -82,7 +82,7 @@ class Builder:
 def decoder(name, family, kind="F32", layers=2, dim=32, heads=2, kv_heads=1, head_dim=16, ffn=32, tied=False,
             biases=False, qk_norm=None, sub_norms=False, post_norms=False, fused=False, experts=None, mixer=False,
             base=10000.0, ends_kind=None, rotated=None, pre_norms=True, norm="rms", ffn_norm="ffn_norm", ungated=False,
-            all_biases=False, **metadata):
+            all_biases=False, sinks=False, **metadata):
     """norm: rms, layer (without biases) or biased; all_biases: of the output projection and the feed-forward part, too."""
     epsilon = "attention__layer_norm_rms_epsilon" if norm == "rms" else "attention__layer_norm_epsilon"
     b = Builder(name, family, kind, block_count=layers, embedding_length=dim, feed_forward_length=ffn,
@@ -116,6 +116,8 @@ def decoder(name, family, kind="F32", layers=2, dim=32, heads=2, kv_heads=1, hea
                 b.norm(blk + "attn_%s_norm.weight" % which, *shape)
         if sub_norms:
             b.norm(blk + "attn_sub_norm.weight", q)
+        if sinks:
+            b.vector(blk + "attn_sinks.weight", heads, mean=1.0)
         b.matrix(blk + "attn_output.weight", dim, q)
         if all_biases:
             b.vector(blk + "attn_output.bias", dim, deviation=0.5)
@@ -146,12 +148,16 @@ def decoder(name, family, kind="F32", layers=2, dim=32, heads=2, kv_heads=1, hea
     return b
 
 
-def feed_forward_of_experts(b, blk, dim, count, used, ffn, shared=0):
+def feed_forward_of_experts(b, blk, dim, count, used, ffn, shared=0, biases=False, gain=1.0):
     b.set(expert_count=count, expert_used_count=used, expert_feed_forward_length=ffn)
     b.matrix(blk + "ffn_gate_inp.weight", count, dim, gain=2.0)
-    b.matrix(blk + "ffn_gate_exps.weight", count, ffn, dim)
-    b.matrix(blk + "ffn_up_exps.weight", count, ffn, dim)
+    b.matrix(blk + "ffn_gate_exps.weight", count, ffn, dim, gain=gain)
+    b.matrix(blk + "ffn_up_exps.weight", count, ffn, dim, gain=gain)
     b.matrix(blk + "ffn_down_exps.weight", count, dim, ffn)
+    if biases:
+        b.vector(blk + "ffn_gate_inp.bias", count)
+        for which, rows in (("gate", ffn), ("up", ffn), ("down", dim)):
+            b.vector(blk + "ffn_%s_exps.bias" % which, count, rows, deviation=0.5)
     if shared:
         b.set(expert_shared_feed_forward_length=shared)
         b.vector(blk + "ffn_gate_inp_shexp.weight", dim, deviation=dim**-0.5)
@@ -318,6 +324,12 @@ def small_families():
     phi2.vector("output.bias", VOCABULARY, deviation=0.5)
     yield phi2
     yield small("stablelm", norm="biased", biases=True, rotated=4)
+    # Gates and ups of a deviation of 5: some are beyond the limits of 7.
+    gpt_oss = dict(biases=True, all_biases=True, ffn_norm="post_attention_norm", sinks=True, dim=16, head_dim=8,
+                   experts=dict(count=4, used=2, ffn=16, biases=True, gain=5.0), **window)
+    yield small("gpt-oss", **gpt_oss)
+    yield small("gpt-oss", "gpt-oss-yarn", **gpt_oss, rope__scaling__type="yarn", rope__scaling__factor=4.0,
+                rope__scaling__original_context_length=150)
     yield small("stablelm", "stablelm-12b", norm="biased", ffn_norm=None, qk_norm="own heads", rotated=4)
 
 

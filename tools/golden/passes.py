@@ -116,6 +116,8 @@ TRAITS = {
     "starcoder2": {"layer_norm": True},
     "phi2": {"layer_norm": True, "parallel": True},
     "stablelm": {"layer_norm": True, "qk_norm": "heads"},
+    "gpt-oss": {"ffn_norm": "post_attention_norm", "full_every": 2, "normalised_experts": True, "clamped": True,
+                "exact_yarn": True},
 }
 
 
@@ -163,7 +165,9 @@ class Decoder:
             return frequencies, 1.0
         factor, original = (self.model.get("rope.scaling." + key) for key in ("factor", "original_context_length"))
         low, high = (count * numpy.log(original / (turns * 2 * numpy.pi)) / (2 * numpy.log(base)) for turns in (32, 1))
-        low, high = max(0.0, numpy.floor(low)), min(count - 1.0, numpy.ceil(high))
+        if not self.traits.get("exact_yarn"):
+            low, high = numpy.floor(low), numpy.ceil(high)
+        low, high = max(0.0, low), min(count - 1.0, high)
         scaled = numpy.clip((pairs - low) / max(0.001, high - low), 0, 1)
         magnitude = 1 + 0.1 * numpy.log(factor)
         magnitude /= 1 + 0.1 * self.model.get("rope.scaling.yarn_log_multiplier", 0.0) * numpy.log(factor)
@@ -229,12 +233,19 @@ class Decoder:
         if self.is_local(layer):
             hidden |= distance >= self.model.get("attention.sliding_window")
         scores = numpy.where(hidden, -numpy.inf, scores)
-        weights = numpy.exp(scores - scores.max(axis=-1, keepdims=True))
-        weights /= weights.sum(axis=-1, keepdims=True)
+        largest = scores.max(axis=-1, keepdims=True)
+        weights = numpy.exp(scores - largest)
+        total = weights.sum(axis=-1, keepdims=True)
+        if self.model.has(blk + "attn_sinks.weight"):  # scores without values
+            total = total + numpy.exp(self.model.vector(blk + "attn_sinks.weight")[:, None, None] - largest)
+        weights /= total
         out = numpy.einsum("hps,shd->phd", weights, v).reshape(len(x), -1)
         return self.times(blk + "attn_output", self.norm(blk + "attn_sub_norm.weight", out))
 
     def gated(self, gate, up):
+        if self.traits.get("clamped"):
+            gate = numpy.minimum(gate, 7.0)
+            return gate * sigmoid(1.702 * gate) * (numpy.clip(up, -7.0, 7.0) + 1)
         return self.traits.get("gate", silu)(gate) * up
 
     def dense(self, blk, x):
@@ -247,7 +258,12 @@ class Decoder:
         return self.times(blk + "ffn_down", self.norm(blk + "ffn_sub_norm.weight", hidden))
 
     def experts(self, blk, x):
-        scores = self.model.times(blk + "ffn_gate_inp.weight", x)
+        def times(kind, x, e):
+            out = self.model.times(blk + "ffn_%s_exps.weight" % kind, x, e)
+            biases = blk + "ffn_%s_exps.bias" % kind
+            return out + self.model.values(biases)[e] if self.model.has(biases) else out
+
+        scores = self.times(blk + "ffn_gate_inp", x)
         shares = numpy.exp(scores - scores.max(axis=1, keepdims=True))
         shares /= shares.sum(axis=1, keepdims=True)
         out = numpy.zeros_like(x)
@@ -255,9 +271,8 @@ class Decoder:
             best = numpy.argsort(-share, kind="stable")[:self.model.get("expert_used_count")]
             total = share[best].sum() if self.traits.get("normalised_experts") else 1.0
             for e in best:
-                hidden = self.gated(self.model.times(blk + "ffn_gate_exps.weight", x[row], e),
-                                    self.model.times(blk + "ffn_up_exps.weight", x[row], e))
-                out[row] += share[e] / total * self.model.times(blk + "ffn_down_exps.weight", hidden, e)
+                hidden = self.gated(times("gate", x[row], e), times("up", x[row], e))
+                out[row] += share[e] / total * times("down", hidden, e)
         if self.model.has(blk + "ffn_gate_inp_shexp.weight"):  # one that all tokens have, behind a gate
             hidden = self.gated(self.model.times(blk + "ffn_gate_shexp.weight", x),
                                 self.model.times(blk + "ffn_up_shexp.weight", x))

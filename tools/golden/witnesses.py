@@ -23,7 +23,8 @@ ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tes
 GOLDEN, INDEX, LOGITS = (os.path.join(ROOT, name) for name in ("golden", "witnesses.json", "witnesses.f32"))
 STEP = 3
 # What llama.cpp computes otherwise than the original, or does not load.
-NOT_LLAMA = {"qwen2vl": "reads no epsilon of its norms", "exaone4-32b": "reads a window in models of 64 layers only"}
+NOT_LLAMA = {"qwen2vl": "reads no epsilon of its norms", "exaone4-32b": "reads a window in models of 64 layers only",
+             "gpt-oss-yarn": "begins and ends the mixture of positions at whole pairs"}
 GELU_TABLE = 8e-3  # llama.cpp looks GELU up by float16: allowed of families with it
 EXACT = 1e-4
 
@@ -62,6 +63,7 @@ NAMES = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm",
          "attn_output": "self_attn.o_proj", "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm",
          "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
 OTHER_NAMES = {
+    "gpt-oss": {"attn_sinks": "self_attn.sinks", "ffn_gate_inp": "mlp.router"},
     "hunyuan-dense": {"attn_q_norm": "self_attn.query_layernorm", "attn_k_norm": "self_attn.key_layernorm"},
     "starcoder2": {"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
     "phi2": {"attn_output": "self_attn.dense", "ffn_up": "mlp.fc1", "ffn_down": "mlp.fc2",
@@ -70,7 +72,7 @@ OTHER_NAMES = {
 CLASSES = {"gemma": "Gemma", "ernie4_5": "Ernie4_5", "seed_oss": "SeedOss", "mistral3": "Ministral3", "granite": "Granite",
            "olmo2": "Olmo2", "olmo3": "Olmo3", "smollm3": "SmolLM3", "cohere2": "Cohere2", "exaone4": "Exaone4",
            "command-r": "Cohere", "hunyuan-dense": "HunYuanDenseV1", "qwen2vl": "Qwen2VLText", "qwen3vl": "Qwen3VLText",
-           "starcoder2": "Starcoder2", "phi2": "Phi", "stablelm": "StableLm"}
+           "gpt-oss": "GptOss", "starcoder2": "Starcoder2", "phi2": "Phi", "stablelm": "StableLm"}
 PERMUTED = {"smollm3", "granite", "mistral3"}
 
 
@@ -97,7 +99,8 @@ def configuration(name, family, get, has):
     window = get("attention.sliding_window", None)
     if window:
         values["sliding_window"] = window
-        values["layer_types"] = ["sliding_attention" if (i + 1) % 4 else "full_attention" for i in range(layers)]
+        every = 2 if family == "gpt-oss" else 4
+        values["layer_types"] = ["sliding_attention" if (i + 1) % every else "full_attention" for i in range(layers)]
     if get("rope.dimension_count") != head_dim:
         rope["partial_rotary_factor"] = get("rope.dimension_count") / head_dim
         values["partial_rotary_factor"] = rope["partial_rotary_factor"]
@@ -114,6 +117,10 @@ def configuration(name, family, get, has):
                       qk_layernorm=has("blk.0.attn_q_norm.weight"))
     if family in ("qwen2vl", "qwen3vl"):
         rope.update(mrope_section=get("rope.dimension_sections")[:3], mrope_interleaved=family == "qwen3vl")
+    if family == "gpt-oss":
+        values.update(intermediate_size=get("expert_feed_forward_length"), num_local_experts=get("expert_count"),
+                      num_experts_per_tok=get("expert_used_count"))
+        rope["truncate"] = False
     if family == "gemma":
         values["hidden_activation"] = values["hidden_act"] = "gelu_pytorch_tanh"
     values["attention_bias"] = has("blk.0.attn_q.bias")
@@ -130,7 +137,7 @@ def state_of(name, family, metadata, tensors):
     """The tensors by transformers' names."""
     heads, kv_heads = (metadata[family + ".attention." + key] for key in ("head_count", "head_count_kv"))
     head_dim = metadata[family + ".attention.key_length"]
-    state = {}
+    state, experts = {}, {}
     for tensor_name, tensor in tensors.items():
         values = tensor.values
         if family == "gemma" and "norm" in tensor_name:
@@ -156,7 +163,16 @@ def state_of(name, family, metadata, tensors):
         if part in ("attn_q", "attn_k") and family in PERMUTED:
             count = heads if part == "attn_q" else kv_heads
             values = values.reshape(count, head_dim // 2, 2, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)
-        state[prefix + names[part] + "." + kind] = values
+        if part.endswith("_exps"):
+            experts.setdefault((prefix, kind), {})[part] = values
+            continue
+        state[prefix + names[part] + ("" if part == "attn_sinks" else "." + kind)] = values
+    for (prefix, kind), parts in experts.items():  # rows of gate and up take turns; matrices have inputs first
+        suffix = "" if kind == "weight" else "_bias"
+        both = numpy.stack([parts["ffn_gate_exps"], parts["ffn_up_exps"]], axis=2)
+        both = both.reshape(both.shape[0], -1, *both.shape[3:])
+        for name, values in (("gate_up_proj", both), ("down_proj", parts["ffn_down_exps"])):
+            state[prefix + "mlp.experts." + name + suffix] = values.swapaxes(1, 2) if kind == "weight" else values
     return state
 
 
@@ -174,7 +190,7 @@ def ask_transformers(name, tokens):
     if not found:
         return None
     kind, config = found
-    config._attn_implementation = "eager"
+    config._attn_implementation = config._experts_implementation = "eager"
     state = {key: torch.tensor(value, dtype=torch.float64) for key, value in state_of(name, family, metadata, tensors).items()}
     if kind.endswith("Text"):
         model = getattr(transformers, kind + "Model")(config)
