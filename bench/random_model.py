@@ -237,6 +237,36 @@ def dense(model, g):
         matrix("output", vocab, d, model.arch == "phi2")
 
 
+def gpt_oss(model, g):
+    d, heads, kv, hd, ff, vocab = g["d"], g["heads"], g["kv"], g["head_dim"], g["ff"], g["vocab"]
+    experts = g["experts"]
+    model.integers(block_count=g["layers"], context_length=g["context"], embedding_length=d, feed_forward_length=ff,
+                   attention__head_count=heads, attention__head_count_kv=kv, attention__key_length=hd,
+                   attention__value_length=hd, attention__sliding_window=g["window"], rope__dimension_count=hd,
+                   expert_count=experts, expert_used_count=min(g["experts_used"], experts), expert_feed_forward_length=ff,
+                   rope__scaling__original_context_length=g["original"], vocab_size=vocab)
+    model.floats(attention__layer_norm_rms_epsilon=1e-5, rope__freq_base=g["rope"], rope__scaling__factor=g["factor"])
+    model.put("gpt-oss.rope.scaling.type", STRING, "yarn")
+    model.matrix("token_embd", vocab, d)
+    for i in range(g["layers"]):
+        b = f"blk.{i}."
+        model.single(b + "attn_norm.weight", d)
+        for name, count in (("attn_q", heads), ("attn_k", kv), ("attn_v", kv)):
+            model.matrix(b + name, count * hd, d)
+            model.bias(b + name, count * hd)
+        model.single(b + "attn_sinks.weight", heads, values=normal(1.0))
+        model.matrix(b + "attn_output", d, heads * hd)
+        model.bias(b + "attn_output", d)
+        model.single(b + "post_attention_norm.weight", d)
+        model.single(b + "ffn_gate_inp.weight", experts, d, values=projection())
+        model.bias(b + "ffn_gate_inp", experts)
+        for name, rows, k in (("ffn_gate_exps", ff, d), ("ffn_up_exps", ff, d), ("ffn_down_exps", d, ff)):
+            model.matrix(b + name, experts, rows, k)
+            model.single(b + name + ".bias", experts, rows, values=normal(0.1))
+    model.single("output_norm.weight", d)
+    model.matrix("output", vocab, d)
+
+
 def mamba(model, g):
     d, inner, state, conv, rank = g["d"], g["inner"], g["state"], g["conv"], g["dt_rank"]
     model.integers(context_length=RECURRENT_CONTEXT, embedding_length=d, feed_forward_length=0,
@@ -463,6 +493,9 @@ GEOMETRIES |= {
                       biases="all", gated=False, rotated=32),
     "stablelm-2-1.6b": geometry("stablelm", 24, 2048, 5632, 32, 32, 64, 100352, 4096, 1e4, tied=False, norms="biased",
                                 biases="qkv", rotated=16),
+    "gpt-oss-20b": (gpt_oss, "gpt-oss", dict(layers=24, d=2880, ff=2880, heads=64, kv=8, head_dim=64, vocab=201088,
+                                             context=131072, rope=150000.0, factor=32.0, original=4096, window=128,
+                                             experts=32, experts_used=4, tied=False)),
     "ministral-3-3b": geometry("mistral3", 26, 3072, 9216, 32, 8, 128, 131072, 262144, 1e6, yarn=(16.0, 16384),
                                floats=dict(attention__temperature_scale=0.1, rope__scaling__yarn_log_multiplier=1.0)),
 }

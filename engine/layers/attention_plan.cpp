@@ -322,12 +322,18 @@ void AttentionPlan::set_offsets(const Item& item, std::uint32_t split, std::size
 
 void AttentionPlan::finish(float* total, std::uint32_t row, std::uint32_t head) const {
   float* const out = out_of(row, head);
+  float kept = 1;  // the part of the softmax that has values
   if (!sinks_.empty()) {
-    float share = 0;
-    total[1] += kernels_.exp_tile(&sinks_[head], total[0], 1.0f, &share, 1);
+    float of_sink = 0;
+    const float of_values = total[1];
+    total[1] += kernels_.exp_tile(&sinks_[head], total[0], 1.0f, &of_sink, 1);
+    kept = of_values / total[1];
   }
   kernels_.finish_attention(total, shape_.head_dim, out);
-  if (biases_.values) kernels_.add(out, biases_.values + head / group_ * shape_.head_dim, shape_.head_dim);
+  if (!biases_.values) return;
+  const float* const bias = biases_.values + head / group_ * shape_.head_dim;
+  if (sinks_.empty()) return kernels_.add(out, bias, shape_.head_dim);
+  for (std::uint32_t i = 0; i < shape_.head_dim; ++i) out[i] += kept * bias[i];
 }
 
 // Tokens that see nothing of a split are the first ones (the split begins after them) or the last ones (it lies before

@@ -82,6 +82,7 @@ class AttentionPlan {
   void make(std::span<const SequencePlace> sequences, std::span<const std::byte* const> blocks);
 
   // Computes one layer: q and out of row r begin at r * stride, heads side by side.
+  // sinks: a scaled score of each head that takes its share of the softmax and has no value; empty: none.
   void attend(const float* q, float* out, std::size_t stride, const KvBiases& biases, std::span<const float> sinks = {});
 
   // Bytes of K and V read by all attend() calls so far.
@@ -122,7 +123,7 @@ class AttentionPlan {
                     const AttentionBuffers& buffers) const;
   // Sets the offsets of an item's rows for one split: their products with K's bias.
   void set_offsets(const Item& item, std::uint32_t split, std::size_t num_rows, const AttentionBuffers& buffers) const;
-  // Writes the result of one row and head.
+  // Writes the result of one row and head: V's bias counts as much as V, which is less than 1 where there are sinks.
   void finish(float* total, std::uint32_t row, std::uint32_t head) const;
   std::uint32_t num_splits(std::uint32_t sequence) const {
     return static_cast<std::uint32_t>(divide_up(end_position(sequence), kernels::kSplitPositions));

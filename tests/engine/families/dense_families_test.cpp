@@ -72,7 +72,8 @@ TEST_CASE("a tensor in a layer that a family does not use is refused by name") {
       {"stablelm", {"attn_output.bias", "ffn_up.bias"}},
       {"smollm3", {"attn_q_norm.weight"}},
       {"seed_oss", {"ffn_norm.weight"}},
-      {"ernie4_5", {"ffn_gate_inp.weight"}},
+      {"ernie4_5", {"ffn_gate_inp.weight", "attn_sinks.weight"}},
+      {"gpt-oss", {"ffn_norm.weight", "attn_q_norm.weight", "ffn_up.weight"}},
       {"granite", {"attn_norm.bias"}},
       {"minicpm", {"post_ffw_norm.weight"}},
       {"internlm2", {"attn_sub_norm.weight"}},
@@ -164,7 +165,7 @@ TEST_CASE("greedy choices of the dense families are the largest of all logits") 
   for (const std::string name :
        {"gemma", "internlm2", "ernie4_5", "seed_oss", "mistral3", "granite", "minicpm", "olmo2", "olmo3", "smollm3",
         "cohere2", "exaone4", "exaone4-32b", "command-r", "hunyuan-dense", "qwen2vl", "qwen3vl", "starcoder2", "phi2",
-        "stablelm", "stablelm-12b", "granite-biases", "granite-nope"}) {
+        "stablelm", "stablelm-12b", "granite-biases", "granite-nope", "gpt-oss-yarn"}) {
     INFO(name);
     Team team(2);
     const auto model = load_model(fixture(name)->path(), "scalar");
@@ -185,7 +186,7 @@ TEST_CASE("greedy choices of the dense families are the largest of all logits") 
 
 TEST_CASE("an int8 cache holds K and V of the dense families, in chunks of any size") {
   for (const std::string name : {"phi2", "starcoder2", "stablelm", "stablelm-12b", "seed_oss", "smollm3", "cohere2",
-                                 "olmo3", "exaone4-32b", "hunyuan-dense", "mistral3", "granite-nope", "command-r"}) {
+                                 "olmo3", "exaone4-32b", "hunyuan-dense", "mistral3", "granite-nope", "command-r", "gpt-oss"}) {
     const std::string path = fixture(name)->path();
     const std::vector<float> exact = logits_of(path, "scalar");
     for (const kernels::KernelTable* table : variants_to_try()) {
