@@ -22,6 +22,7 @@ namespace troupe::engine {
   X(gemma2)                \
   X(gemma3)                \
   X(olmoe)                 \
+  X(deci)                  \
   X(bitnet)                \
   X(bitnet158)             \
   X(bitnet25)              \

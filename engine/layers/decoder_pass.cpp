@@ -196,11 +196,12 @@ void DecoderPass::store_rows(const BlockRows& rows) {
 
 bool DecoderPass::drop_rows_without_output() {
   const std::size_t before = num_rows_;
-  const Kept queries{.x = qkv_.data(), .stride = qkv_stride_, .width = this_layer().shape.attention.q_dim()};
-  const Kept mixed{.x = mixer_.data(), .stride = mixer_stride_, .width = weights_.mamba.inner};
-  const bool any = mixer_.empty() ? LayerPass::drop_rows_without_output({queries})
-                                  : LayerPass::drop_rows_without_output({queries, mixed});
-  if (any && num_rows_ != before) this_plan().make(places_, this_layers_blocks());
+  const LayerShape& shape = this_layer().shape;
+  const std::size_t mixed_width = shape.recurrence == Recurrence::none ? 0 : weights_.mamba.inner;
+  const Kept queries{.x = qkv_.data(), .stride = qkv_stride_, .width = shape.attention.q_dim()};
+  const Kept mixed{.x = mixer_.data(), .stride = mixer_stride_, .width = mixed_width};
+  const bool any = LayerPass::drop_rows_without_output({queries, mixed});
+  if (any && num_rows_ != before && shape.has_attention()) this_plan().make(places_, this_layers_blocks());
   return any;
 }
 

@@ -37,8 +37,8 @@ class DecoderPass : public LayerPass {
   // Adds biases to q, k and v and norms q and k if the layer has them; rotates q and k by their positions, and stores k
   // and v in the sequences' blocks.
   void rotate_and_store();
-  // Keeps only output rows; false if there are none. For the last layer, between rotate_and_store and attend: no later
-  // operation reads the other rows.
+  // Keeps only output rows; false if there are none. For the last layer, once K and V are stored and states updated: no
+  // later operation reads the other rows.
   [[nodiscard]] bool drop_rows_without_output();
   // attention = softmax(scaled q k, capped if the model has a cap) v over the blocks, in a layer with a window over the
   // last ones.

@@ -24,17 +24,22 @@ class LayerReader {
     rotated_ = traits_.half_rope ? shape_.ropes[at_.rope].rotated : 0;
     DecoderLayer layer;
     layer.shape = at_;
-    layer.attn_norm = in_.vector(prefix_ + "attn_norm.weight", info_.dim);
-    read_qkv(layer);
-    if (traits_.sub_norms) layer.attn_sub_norm = in_.vector(prefix_ + "attn_sub_norm.weight", q_dim_);
-    layer.o = in_.matrix(prefix_ + "attn_output.weight", info_.dim, q_dim_);
-    if (traits_.post_norms) layer.attn_post_norm = in_.vector(prefix_ + "post_attention_norm.weight", info_.dim);
+    if (at_.mixes()) layer.attn_norm = in_.vector(prefix_ + "attn_norm.weight", info_.dim);
+    if (at_.has_attention()) read_attention(layer);
+    if (at_.is_linear) layer.o = in_.matrix(prefix_ + "attn_output.weight", info_.dim, info_.dim);
     if (at_.recurrence == Recurrence::mamba2) layer.mixer = Mamba2Mixer::read(in_, prefix_, shape_.mamba, info_.dim);
-    read_feed_forward(layer);
+    if (at_.has_feed_forward()) read_feed_forward(layer);
     return layer;
   }
 
  private:
+  void read_attention(DecoderLayer& layer) {
+    read_qkv(layer);
+    if (traits_.sub_norms) layer.attn_sub_norm = in_.vector(prefix_ + "attn_sub_norm.weight", q_dim_);
+    layer.o = in_.matrix(prefix_ + "attn_output.weight", info_.dim, q_dim_);
+    if (traits_.post_norms) layer.attn_post_norm = in_.vector(prefix_ + "post_attention_norm.weight", info_.dim);
+  }
+
   void read_feed_forward(DecoderLayer& layer) {
     // Falcon-H1's converter omits the suffix.
     const bool bare = traits_.mamba2 && in_.has(prefix_ + "ffn_norm");

@@ -55,6 +55,7 @@ struct DecoderTraits {
   // Layers without RoPE: every n-th (SmolLM3); where some layers are local, all others (Command R7B, EXAONE 4).
   std::uint32_t no_rope_every = 0;
   bool rope_in_local_only = false;
+  bool linear_without_kv = false;  // layers without K/V heads are W_o norm(x) instead of attention (Nemotron)
   // Models with this number of layers scale scores by dim / num_heads instead of head_dim.
   std::uint32_t layers_of_wide_heads = 0;
 };
@@ -83,6 +84,7 @@ inline constexpr std::size_t kMaxPlans = Workspace::kMaxOfOneSlot;
 // What one layer consists of, and its sizes.
 struct LayerShape {
   AttentionShape attention{};   // without heads there is none
+  bool is_linear = false;       // `o` alone stands in the place of attention
   bool is_local = false;        // a sliding-window layer by architecture, also if the window masks nothing
   std::uint64_t kv_offset = 0;  // of its K and V in a block of the group
   std::uint32_t rope = 0;       // of DecoderShape::ropes
@@ -93,6 +95,9 @@ struct LayerShape {
   std::uint32_t expert_ffn_dim = 0;  // of an expert; 0: no experts
 
   bool has_attention() const { return attention.num_heads != 0; }
+  bool has_feed_forward() const { return ffn_dim != 0 || expert_ffn_dim != 0; }
+  // Whether anything stands before the feed-forward part.
+  bool mixes() const { return has_attention() || is_linear || recurrence != Recurrence::none; }
 };
 
 struct FeedForward {
