@@ -10,7 +10,7 @@
 namespace troupe::engine {
 namespace {
 
-DecoderTraits deci_traits() { return {.family = "deci", .linear_without_kv = true}; }
+DecoderTraits deci_traits() { return {.family = "deci", .without_kv = WithoutKv::linear}; }
 
 }  // namespace
 

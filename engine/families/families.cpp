@@ -11,7 +11,7 @@
 namespace troupe::engine {
 
 // Every family, in the order in which they are asked. Each stands in the file of its name; mamba2 in mamba.cpp,
-// bitnet25 in bitnet158.cpp.
+// bitnet25 in bitnet158.cpp, lfm2moe in lfm2.cpp.
 #define TROUPE_FAMILIES(X) \
   X(llama)                 \
   X(qwen2)                 \
@@ -23,6 +23,8 @@ namespace troupe::engine {
   X(gemma3)                \
   X(olmoe)                 \
   X(deci)                  \
+  X(lfm2)                  \
+  X(lfm2moe)               \
   X(bitnet)                \
   X(bitnet158)             \
   X(bitnet25)              \

@@ -197,7 +197,9 @@ void DecoderPass::store_rows(const BlockRows& rows) {
 bool DecoderPass::drop_rows_without_output() {
   const std::size_t before = num_rows_;
   const LayerShape& shape = this_layer().shape;
-  const std::size_t mixed_width = shape.recurrence == Recurrence::none ? 0 : weights_.mamba.inner;
+  const std::size_t mixed_width = shape.recurrence == Recurrence::none     ? 0
+                                  : shape.recurrence == Recurrence::mamba2 ? weights_.mamba.inner
+                                                                           : weights_.convolution.dim;
   const Kept queries{.x = qkv_.data(), .stride = qkv_stride_, .width = shape.attention.q_dim()};
   const Kept mixed{.x = mixer_.data(), .stride = mixer_stride_, .width = mixed_width};
   const bool any = LayerPass::drop_rows_without_output({queries, mixed});
@@ -265,17 +267,36 @@ void DecoderPass::add_projection(const PackedMatrix& matrix, const std::vector<f
   delta_norm_ = post_norm.empty() ? nullptr : &post_norm;
 }
 
-void DecoderPass::run_mixer(const DecoderLayer& layer) {
-  mixer_stride_ = layer.mixer.in.rows();
+RecurrentRows DecoderPass::recurrent_rows() const {
+  return {.places = places_, .batch = batch_, .num_rows = num_rows_, .round_every = round_every(weights_.cache)};
+}
+
+void DecoderPass::project_mixer_input(const PackedMatrix& matrix) {
+  const OperationScope scope(team_, Operation::mixer_in, layer_);
+  mixer_stride_ = matrix.rows();
   mixer_ = workspace_.take<float>(Slot::mixer, num_rows_ * mixer_stride_);
-  {
-    const OperationScope scope(team_, Operation::mixer_in, layer_);
-    input_.multiply({{&layer.mixer.in, mixer_.data(), mixer_stride_}});
-  }
-  const RecurrentRows rows{
-      .places = places_, .batch = batch_, .num_rows = num_rows_, .round_every = round_every(weights_.cache)};
+  input_.multiply({{&matrix, mixer_.data(), mixer_stride_}});
+}
+
+void DecoderPass::run_convolution(const DecoderLayer& layer) {
+  project_mixer_input(layer.convolution.in);
+  ShortConvolution(weights_.convolution, weights_.states, kernels_)
+      .run(team_, recurrent_rows(), layer.convolution, layer_, layer.shape.state, mixer_.data());
+}
+
+void DecoderPass::add_convolution(const DecoderLayer& layer) {
+  const OperationScope scope(team_, Operation::mixer_out, layer_);
+  input_.reset(num_rows_, {&layer.convolution.out});
+  round_rows(mixer_.data(), mixer_stride_, {});
+  input_.multiply({{&layer.convolution.out, delta_.data(), info_.dim}});
+  delta_pending_ = true;
+  delta_norm_ = nullptr;
+}
+
+void DecoderPass::run_mixer(const DecoderLayer& layer) {
+  project_mixer_input(layer.mixer.in);
   Mamba2Mixer(weights_.mamba, weights_.states, kernels_, info_.rms_epsilon)
-      .run(team_, workspace_, rows, layer.mixer, layer_, layer.shape.state, mixer_.data());
+      .run(team_, workspace_, recurrent_rows(), layer.mixer, layer_, layer.shape.state, mixer_.data());
 }
 
 void DecoderPass::add_mixer(const DecoderLayer& layer) {

@@ -48,6 +48,10 @@ class DecoderPass : public LayerPass {
   void run_mixer(const DecoderLayer& layer);
   // residual += the mixer's output projection, in addition to a pending one.
   void add_mixer(const DecoderLayer& layer);
+  // Runs the short convolution on the input, which norm() rounded for its `in`.
+  void run_convolution(const DecoderLayer& layer);
+  // residual += the convolution's output projection.
+  void add_convolution(const DecoderLayer& layer);
   // input = attention, normed with `sub_norm` unless it is empty, rounded for `consumer`.
   void round_attention(const std::vector<float>& sub_norm, const PackedMatrix& consumer);
   // gated = gate(W_gate input) * (W_up input). `rounds`: no norm follows, so kernels that can do it round the result
@@ -96,9 +100,11 @@ class DecoderPass : public LayerPass {
   void norm_rows(const std::vector<float>& norm, float* keep);
   void add_pending(float* x, std::size_t row);
   void gate_chunk(const PanelChunk& chunk, std::size_t dim);
+  void project_mixer_input(const PackedMatrix& matrix);
+  RecurrentRows recurrent_rows() const;
   // decoder_experts.cpp
   std::span<RowRun> choose_experts(const ExpertWeights& moe, float* scores, std::size_t stride);
-  void choose_for_row(float* scores, std::size_t num_experts, std::span<Choice> choices) const;
+  void choose_for_row(const ExpertWeights& moe, float* scores, std::span<Choice> choices) const;
   void reset_for_runs(const ExpertWeights& moe, std::span<const RowRun> runs,
                       std::initializer_list<PackedMatrix FeedForward::*> matrices);
   std::size_t rows_of_tile(std::size_t first_position) const;

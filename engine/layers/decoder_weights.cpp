@@ -28,6 +28,8 @@ class LayerReader {
     if (at_.has_attention()) read_attention(layer);
     if (at_.is_linear) layer.o = in_.matrix(prefix_ + "attn_output.weight", info_.dim, info_.dim);
     if (at_.recurrence == Recurrence::mamba2) layer.mixer = Mamba2Mixer::read(in_, prefix_, shape_.mamba, info_.dim);
+    if (at_.recurrence == Recurrence::short_convolution)
+      layer.convolution = ShortConvolution::read(in_, prefix_, shape_.convolution);
     if (at_.has_feed_forward()) read_feed_forward(layer);
     return layer;
   }
@@ -113,6 +115,7 @@ class LayerReader {
   void read_experts(ExpertWeights& moe) {
     const std::uint64_t dim = info_.dim, ffn_dim = at_.expert_ffn_dim;
     moe.router = in_.matrix(prefix_ + "ffn_gate_inp.weight", info_.num_experts, dim);
+    if (traits_.biased_choice) moe.choice_bias = in_.vector(prefix_ + "exp_probs_b.bias", info_.num_experts);
     for (std::uint32_t e = 0; e < info_.num_experts && !in_.failed(); ++e)
       moe.experts.push_back({.gate = read_expert("ffn_gate", e, ffn_dim, dim),
                              .up = read_expert("ffn_up", e, ffn_dim, dim),
@@ -142,8 +145,9 @@ std::vector<MatrixWork> matrix_work(const DecoderWeights& weights) {
   for (const DecoderLayer& layer : weights.layers) {
     const bool last = &layer == &weights.layers.back();
     for (const PackedMatrix* matrix : {&layer.q, &layer.k, &layer.v}) add_matrix_work(all, *matrix, false);
-    add_matrix_work(all, layer.mixer.in, false);
-    for (const PackedMatrix* matrix : {&layer.o, &layer.mixer.out}) add_matrix_work(all, *matrix, last);
+    for (const PackedMatrix* matrix : {&layer.mixer.in, &layer.convolution.in}) add_matrix_work(all, *matrix, false);
+    for (const PackedMatrix* matrix : {&layer.o, &layer.mixer.out, &layer.convolution.out})
+      add_matrix_work(all, *matrix, last);
     for (const FeedForward* ffn : {&layer.ffn, &layer.moe.shared})
       for (const PackedMatrix* matrix : {&ffn->gate, &ffn->up, &ffn->down}) add_matrix_work(all, *matrix, last);
     for (const PackedMatrix* matrix : {&layer.moe.router, &layer.moe.shared_gate}) add_matrix_work(all, *matrix, last);
@@ -158,7 +162,9 @@ std::vector<MatrixWork> matrix_work(const DecoderWeights& weights) {
 // Empty if layers have attention only.
 StateLayout states_of(const DecoderShape& shape) {
   const std::uint32_t num_states = shape.num_states();
-  return num_states != 0 ? shape.mamba.state_layout(num_states) : StateLayout{};
+  if (num_states == 0) return {};
+  return shape.convolution.width != 0 ? shape.convolution.state_layout(num_states)
+                                      : shape.mamba.state_layout(num_states);
 }
 
 CacheSpec cache_spec_of(const DecoderShape& shape, const StateLayout& states, const LoadOptions& options) {
@@ -247,6 +253,7 @@ Result<DecoderWeights> read_decoder(const ModelFile& file, const DecoderTraits& 
   if (traits.scaled_embedding) weights.embedding_scale = std::sqrt(static_cast<float>(info.dim));
   weights.plans = shape->plans;
   weights.mamba = shape->mamba;
+  weights.convolution = shape->convolution;
   weights.states = states_of(*shape);
   weights.cache = cache_spec_of(*shape, weights.states, options);
   weights.content_hash = file.content_hash();
@@ -257,7 +264,7 @@ Result<DecoderWeights> read_decoder(const ModelFile& file, const DecoderTraits& 
 
   TensorReader in(file, traits.family, traits.scale_tensors, options, ternary, cache, weights);
   read_rope_factors(in, *shape, shape->ropes.front(), weights);
-  in.read_embedding_and_head(info.vocab_size, info.dim);
+  in.read_embedding_and_head(info.vocab_size, info.dim, traits.output_norm);
   LayerReader layers(in, *shape, traits);
   for (std::uint32_t i = 0; i < info.num_layers && !in.failed(); ++i) weights.layers.push_back(layers.read(i));
   in.refuse_unknown_tensors();

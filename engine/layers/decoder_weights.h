@@ -10,6 +10,7 @@
 
 #include "config/result.h"
 #include "engine/layers/attention_plan.h"
+#include "engine/layers/convolution.h"
 #include "engine/layers/mamba_mixer.h"
 #include "engine/layers/rope_table.h"
 #include "engine/weights/language_model.h"
@@ -28,6 +29,16 @@ enum class QkNorm : std::uint8_t {
 
 enum class Experts : std::uint8_t { none, some, all };  // whether the family's models are mixtures of experts
 
+// Of the router's scores: the weights of a token's experts before they are normalised.
+enum class ExpertGate : std::uint8_t { softmax, sigmoid };
+
+// What layers with heads but without K/V heads have in the place of attention.
+enum class WithoutKv : std::uint8_t {
+  refused,
+  linear,             // W_o norm(x) (Nemotron)
+  short_convolution,  // convolution.h (LFM2)
+};
+
 // The differences between the families with this shape.
 struct DecoderTraits {
   std::string family;       // prefix of its metadata keys
@@ -39,13 +50,17 @@ struct DecoderTraits {
   bool scale_tensors = false;  // optional "NAME.scale" of one element per matrix
   bool fused = false;          // attn_qkv holds q, k and v, ffn_up the gate and then up (Phi-3)
   Gate gate = Gate::silu;
+  WithoutKv without_kv = WithoutKv::refused;
   Experts experts = Experts::none;
+  ExpertGate expert_gate = ExpertGate::softmax;
+  bool biased_choice = false;       // experts are chosen by weights plus exp_probs_b
   bool normalised_experts = false;  // the weights of a token's experts add up to 1
   bool divided_experts = false;     // if the file has no expert length, experts divide that of a dense layer
   bool shared_expert = false;       // one more expert for all tokens, with its own gate
   bool scaled_embedding = false;    // times sqrt(dim)
   bool mamba2 = false;              // each layer has a Mamba-2 mixer beside its attention (Falcon-H1)
-  float attention_cap = 0;          // default if the metadata have none; 0: none
+  std::string output_norm = "output_norm.weight";
+  float attention_cap = 0;  // default if the metadata have none; 0: none
   float logit_cap = 0;
   // Local (sliding-window) layers. No value: none; 0: all; n: all but every n-th. `window` is the default if the
   // metadata have none.
@@ -55,13 +70,12 @@ struct DecoderTraits {
   // Layers without RoPE: every n-th (SmolLM3); where some layers are local, all others (Command R7B, EXAONE 4).
   std::uint32_t no_rope_every = 0;
   bool rope_in_local_only = false;
-  bool linear_without_kv = false;  // layers without K/V heads are W_o norm(x) instead of attention (Nemotron)
   // Models with this number of layers scale scores by dim / num_heads instead of head_dim.
   std::uint32_t layers_of_wide_heads = 0;
 };
 
 // The recurrence that a layer has beside its attention, or in its place.
-enum class Recurrence : std::uint8_t { none, mamba2 };
+enum class Recurrence : std::uint8_t { none, mamba2, short_convolution };
 
 // The sizes of attention. A step plans it once for all layers that have the same ones.
 struct AttentionShape {
@@ -106,7 +120,8 @@ struct FeedForward {
 
 // Experts (Shazeer et al., 2017): a router chooses some for each token.
 struct ExpertWeights {
-  PackedMatrix router;  // [num_experts, dim]; empty: the layer is dense
+  PackedMatrix router;             // [num_experts, dim]; empty: the layer is dense
+  std::vector<float> choice_bias;  // [num_experts]; empty: none
   std::vector<FeedForward> experts;
   PackedMatrix shared_gate;  // [1, dim]; empty: no shared expert
   FeedForward shared;
@@ -129,6 +144,7 @@ struct DecoderLayer {
   std::vector<float> ffn_post_norm;  // [dim], or empty
   ExpertWeights moe;
   Mamba2Layer mixer;  // empty: none
+  ShortConvolutionLayer convolution;
 };
 
 struct DecoderWeights : ModelWeights {
@@ -138,6 +154,7 @@ struct DecoderWeights : ModelWeights {
   std::vector<RopeTable> ropes;
   std::vector<RopeTable> turns;  // KvBiases::turns for each of `ropes`; none if no layer has a key_bias
   MambaShape mamba;              // of mixers; `states` has the offsets of their states
+  ShortConvolutionShape convolution;
   StateLayout states;
   float embedding_scale = 1;
   float attention_scale = 1;
@@ -174,6 +191,7 @@ struct DecoderShape {
   float attention_cap = 0;
   float logit_cap = 0;
   MambaShape mamba;
+  ShortConvolutionShape convolution;
   std::uint64_t num_key_biases = 0;  // of layers whose KvBiases are apart
 
   // Bytes of the RoPE tables, and of K's biases where these are apart.

@@ -21,7 +21,13 @@ bool run_attention(DecoderPass& pass, const DecoderLayer& layer, bool last) {
 // Adds to the residual what stands before the feed-forward part. False if no output row is left.
 bool run_mixing(DecoderPass& pass, const DecoderLayer& layer, bool last) {
   if (layer.shape.has_attention()) return run_attention(pass, layer, last);
+  const bool convolves = layer.shape.recurrence == Recurrence::short_convolution;
+  if (convolves) {
+    pass.norm(layer.attn_norm, {&layer.convolution.in});
+    pass.run_convolution(layer);
+  }
   if (last && !pass.drop_rows_without_output()) return false;
+  if (convolves) pass.add_convolution(layer);
   if (layer.shape.is_linear) {
     pass.norm(layer.attn_norm, {&layer.o});
     pass.add_projection(layer.o);

@@ -189,7 +189,10 @@ void read_experts(Metadata& meta, const DecoderTraits& traits, DecoderShape& sha
   }
   if (traits.experts == Experts::none || (traits.experts == Experts::some && !has_experts)) return;
   meta.refuse_unless("expert_group_count", {0, 1}, "a token's experts are the best of all");
-  meta.refuse_unless("expert_gating_func", {0, 1}, "experts are weighted by softmax (1)");
+  if (traits.expert_gate == ExpertGate::softmax)
+    meta.refuse_unless("expert_gating_func", {0, 1}, "experts are weighted by softmax (1)");
+  else
+    meta.refuse_unless("expert_gating_func", {2}, "experts are weighted by sigmoid (2)");
   meta.refuse_unless("expert_weights_scale", {0, 1}, "experts' weights are not scaled");
   info.num_experts = meta.count("expert_count", kMaxExperts);
   info.num_experts_used = meta.count("expert_used_count", kMaxExperts);
@@ -202,9 +205,14 @@ void read_experts(Metadata& meta, const DecoderTraits& traits, DecoderShape& sha
   const std::uint32_t expert_ffn_dim =
       meta.count("expert_feed_forward_length", kMaxFfnDim,
                  traits.experts == Experts::all && traits.divided_experts ? share : info.ffn_dim);
-  for (LayerShape& layer : shape.layers) {
-    layer.ffn_dim = 0;
-    layer.expert_ffn_dim = expert_ffn_dim;
+  const std::int64_t num_dense = meta.integer("leading_dense_block_count").value_or(0);
+  if (num_dense < 0 || num_dense > info.num_layers)
+    meta.fail_key(ErrorCode::bad_model, "leading_dense_block_count",
+                  fmt::format("is {}; it must be from 0 to the {} layers", num_dense, info.num_layers));
+  for (std::size_t i = 0; i < shape.layers.size(); ++i) {
+    if (static_cast<std::int64_t>(i) < num_dense) continue;
+    shape.layers[i].ffn_dim = 0;
+    shape.layers[i].expert_ffn_dim = expert_ffn_dim;
   }
   if (traits.shared_expert) {
     shape.shared_ffn_dim = meta.count("expert_shared_feed_forward_length", kMaxFfnDim, info.ffn_dim);
@@ -221,8 +229,9 @@ void read_head_counts(Metadata& meta, const DecoderTraits& traits, DecoderShape&
     LayerShape& layer = shape.layers[i];
     if (heads[i] == 0) continue;  // some files list K/V heads there
     if (kv_heads[i] == 0) {
-      layer.is_linear = traits.linear_without_kv;
-      if (!traits.linear_without_kv)
+      layer.is_linear = traits.without_kv == WithoutKv::linear;
+      if (traits.without_kv == WithoutKv::short_convolution) layer.recurrence = Recurrence::short_convolution;
+      if (traits.without_kv == WithoutKv::refused)
         meta.fail_key(ErrorCode::unsupported, kv_key,
                       fmt::format("is 0 for layer {}, which has {} heads; layers of this family without K and V are "
                                   "those without heads",
@@ -325,6 +334,7 @@ Result<DecoderShape> read_decoder_shape(const ModelFile& file, const DecoderTrai
       if (!layer.has_attention()) meta.fail(ErrorCode::unsupported, "layers of this family have attention");
     }
   }
+  if (shape.num_states() != 0 && !traits.mamba2) shape.convolution = read_short_convolution_shape(meta, info.dim);
   place_layers(meta, options.kv_type, shape);
   if (meta.failed()) return meta.error();
   // Where q and k are normed after their biases, K has none that could be kept apart.
