@@ -15,7 +15,7 @@ SCRIPT = sys.argv.pop(1)
 # Millions of parameters of the released models.
 PARAMETERS = {"mamba-130m": 129.1, "mamba2-130m": 129.0, "rwkv7-world-0.1b": 191.1, "rwkv6-world-1b6": 1599.9,
               "qwen2.5-0.5b": 494.0, "qwen2.5-3b": 3085.9, "tinyllama-1.1b": 1100.0, "llama-3.2-1b": 1235.8, "gemma-3-1b": 999.9,
-              "falcon-h1-0.5b": 521.4, "olmoe-1b-7b": 6919.2}
+              "falcon-h1-0.5b": 521.4, "lfm2-350m": 354.5, "lfm2-8b-a1b": 8339.9, "olmoe-1b-7b": 6919.2}
 
 
 PYTHON = "/usr/bin/python3"  # the script's own: Debian's numpy belongs to it
