@@ -148,6 +148,7 @@ void DecoderPass::project_qkv(const DecoderLayer& layer) {
   const OperationScope scope(team_, Operation::attn_qkv, layer_);
   float* const q = qkv_.data();
   float* const k = q + layer.shape.attention.q_dim();
+  if (layer.shape.kv_layer != layer_) return input_.multiply({{&layer.q, q, qkv_stride_}});
   input_.multiply({{&layer.q, q, qkv_stride_},
                    {&layer.k, k, qkv_stride_},
                    {&layer.v, k + layer.shape.attention.kv_dim(), qkv_stride_}});
@@ -171,7 +172,8 @@ void DecoderPass::store_rows(const BlockRows& rows) {
   const AttentionShape& shape = layer.shape.attention;
   const kernels::KvShape kv = shape.kv(weights_.cache.kv_type);
   const std::span<const std::byte* const> blocks = this_layers_blocks();
-  const std::size_t head_dim = shape.head_dim, q_dim = shape.q_dim(), kv_dim = shape.kv_dim();
+  const bool has_kv = layer.shape.kv_layer == layer_;
+  const std::size_t head_dim = shape.head_dim, q_dim = shape.q_dim(), kv_dim = has_kv ? shape.kv_dim() : 0;
   for (std::uint32_t i = rows.first; i < rows.first + rows.count; ++i) {
     const std::uint32_t position = sequence.first_position + i;
     float* q = qkv_.data() + (sequence.first_row + i) * qkv_stride_;
@@ -179,7 +181,7 @@ void DecoderPass::store_rows(const BlockRows& rows) {
     if (!layer.qkv_bias.empty()) kernels_.add(q, layer.qkv_bias.data(), layer.qkv_bias.size());
     if (weights_.traits.qk_norm == QkNorm::rows) {
       kernels_.rms_norm(q, layer.q_norm.data(), q, q_dim, info_.rms_epsilon);
-      kernels_.rms_norm(k, layer.k_norm.data(), k, kv_dim, info_.rms_epsilon);
+      if (has_kv) kernels_.rms_norm(k, layer.k_norm.data(), k, kv_dim, info_.rms_epsilon);
     }
     for (std::size_t at = 0; at < q_dim + kv_dim; at += head_dim) {
       if (weights_.traits.qk_norm == QkNorm::heads) {
@@ -188,6 +190,7 @@ void DecoderPass::store_rows(const BlockRows& rows) {
       }
       if (rope.rotated() != 0) kernels_.rope(q + at, rope.cos(position), rope.sin(position), rope.rotated());
     }
+    if (!has_kv) continue;
     // Writing is safe: these blocks belong to the sequence, and these positions are read only after the join.
     auto* block = const_cast<std::byte*>(blocks[sequence.first_block + position / kBlockSize]);
     kernels_.store_kv(kv, block, position % kBlockSize, k, k + kv_dim);

@@ -32,7 +32,7 @@ class DecoderPass : public LayerPass {
   void norm(const std::vector<float>& norm, std::initializer_list<const PackedMatrix*> consumers);
   // The same with a mixture of experts as consumer: its router, shared expert and experts.
   void norm(const std::vector<float>& norm, const ExpertWeights& consumer);
-  // q, k, v = input times the three matrices.
+  // q, k, v = input times the three matrices; q alone in a layer that attends to an earlier one's K and V.
   void project_qkv(const DecoderLayer& layer);
   // Adds biases to q, k and v and norms q and k if the layer has them; rotates q and k by their positions, and stores k
   // and v in the sequences' blocks.

@@ -19,6 +19,7 @@ class LayerReader {
   DecoderLayer read(std::uint32_t index) {
     prefix_ = fmt::format("blk.{}.", index);
     at_ = shape_.layers[index];
+    has_kv_ = at_.kv_layer == index;
     q_dim_ = at_.attention.q_dim();
     kv_dim_ = at_.attention.kv_dim();
     rotated_ = traits_.half_rope ? shape_.ropes[at_.rope].rotated : 0;
@@ -66,18 +67,22 @@ class LayerReader {
       return;
     }
     layer.q = in_.matrix(prefix_ + "attn_q.weight", q_dim_, info_.dim, rotated);
-    layer.k = in_.matrix(prefix_ + "attn_k.weight", kv_dim_, info_.dim, rotated);
-    layer.v = in_.matrix(prefix_ + "attn_v.weight", kv_dim_, info_.dim);
+    if (has_kv_) {
+      layer.k = in_.matrix(prefix_ + "attn_k.weight", kv_dim_, info_.dim, rotated);
+      layer.v = in_.matrix(prefix_ + "attn_v.weight", kv_dim_, info_.dim);
+    }
     if (traits_.qkv_biases || in_.has(prefix_ + "attn_q.bias")) {
       layer.qkv_bias = in_order(in_.vector(prefix_ + "attn_q.bias", q_dim_));
-      for (const auto& more :
-           {in_order(in_.vector(prefix_ + "attn_k.bias", kv_dim_)), in_.vector(prefix_ + "attn_v.bias", kv_dim_)})
-        layer.qkv_bias.insert(layer.qkv_bias.end(), more.begin(), more.end());
+      if (has_kv_)
+        for (const auto& more :
+             {in_order(in_.vector(prefix_ + "attn_k.bias", kv_dim_)), in_.vector(prefix_ + "attn_v.bias", kv_dim_)})
+          layer.qkv_bias.insert(layer.qkv_bias.end(), more.begin(), more.end());
     }
     if (traits_.qk_norm == QkNorm::none) return;
     const bool of_heads = traits_.qk_norm == QkNorm::heads;
     layer.q_norm = in_order(in_.vector(prefix_ + "attn_q_norm.weight", of_heads ? at_.attention.head_dim : q_dim_));
-    layer.k_norm = in_order(in_.vector(prefix_ + "attn_k_norm.weight", of_heads ? at_.attention.head_dim : kv_dim_));
+    if (has_kv_)
+      layer.k_norm = in_order(in_.vector(prefix_ + "attn_k_norm.weight", of_heads ? at_.attention.head_dim : kv_dim_));
   }
 
   // Reorders one value per row of q or k into the order in which these rows are packed.
@@ -134,6 +139,7 @@ class LayerReader {
   std::string prefix_;  // of the layer that is read
   LayerShape at_;
   std::uint64_t q_dim_ = 0, kv_dim_ = 0;
+  bool has_kv_ = true;         // whether it has K and V of its own
   std::uint32_t rotated_ = 0;  // of a head whose rows are interleaved; 0: they are not
 };
 
@@ -172,8 +178,9 @@ CacheSpec cache_spec_of(const DecoderShape& shape, const StateLayout& states, co
   spec.kv_type = options.kv_type;
   spec.groups.resize(shape.info.window != 0 ? 2 : 1);
   spec.groups.back().window = shape.info.window;
-  for (const LayerShape& layer : shape.layers) {
-    if (!layer.has_attention()) continue;
+  for (std::uint32_t i = 0; i < shape.layers.size(); ++i) {
+    const LayerShape& layer = shape.layers[i];
+    if (!layer.has_attention() || layer.kv_layer != i) continue;
     CacheGroup& group = spec.groups[layer.attention.group];
     group.layers.push_back(layer.attention.kv(options.kv_type));
     group.bytes_per_block += group.layers.back().layer_bytes();
@@ -277,7 +284,7 @@ Result<DecoderWeights> read_decoder(const ModelFile& file, const DecoderTraits& 
     for (const RopeParams& rope : shape->ropes)
       weights.turns.emplace_back(rope, blocks_for(info.context), -double{kBlockSize});
     for (DecoderLayer& layer : weights.layers) {
-      if (layer.qkv_bias.empty()) continue;
+      if (layer.qkv_bias.size() <= layer.shape.attention.q_dim()) continue;
       keep_biases_apart(layer, shape->ropes[layer.shape.rope]);
       weights.bytes += layer.key_bias.size() * sizeof(float);
     }

@@ -100,7 +100,8 @@ struct LayerShape {
   AttentionShape attention{};   // without heads there is none
   bool is_linear = false;       // `o` alone stands in the place of attention
   bool is_local = false;        // a sliding-window layer by architecture, also if the window masks nothing
-  std::uint64_t kv_offset = 0;  // of its K and V in a block of the group
+  std::uint32_t kv_layer = 0;   // whose K and V it attends to: its own, or an earlier one's of the same sizes
+  std::uint64_t kv_offset = 0;  // of these in a block of the group
   std::uint32_t rope = 0;       // of DecoderShape::ropes
   std::uint32_t plan = 0;       // of DecoderShape::plans
   Recurrence recurrence = Recurrence::none;
@@ -134,7 +135,7 @@ struct DecoderLayer {
   // What is added to q, k and v: [(num_heads + 2 * num_kv_heads) * head_dim], or empty; with an int8 cache only to q,
   // [num_heads * head_dim], as the others are in KvBiases' form then.
   std::vector<float> qkv_bias;
-  std::vector<float> key_bias, value_bias;  // KvBiases::keys and values; empty: none
+  std::vector<float> key_bias, value_bias;  // KvBiases::keys and values, of its own K and V; empty: none
   std::vector<float> q_norm, k_norm;        // sizes as in QkNorm
   std::vector<float> attn_sub_norm;         // [num_heads * head_dim], or empty
   std::vector<float> attn_post_norm;        // [dim], or empty
@@ -161,9 +162,10 @@ struct DecoderWeights : ModelWeights {
   float attention_cap = 0;
 
   KvBiases biases_of(const DecoderLayer& layer) const {
-    return {.keys = layer.key_bias.empty() ? nullptr : layer.key_bias.data(),
-            .turns = turns.empty() ? nullptr : &turns[layer.shape.rope],
-            .values = layer.value_bias.empty() ? nullptr : layer.value_bias.data()};
+    const DecoderLayer& own = layers[layer.shape.kv_layer];
+    return {.keys = own.key_bias.empty() ? nullptr : own.key_bias.data(),
+            .turns = turns.empty() ? nullptr : &turns[own.shape.rope],
+            .values = own.value_bias.empty() ? nullptr : own.value_bias.data()};
   }
 };
 

@@ -278,16 +278,48 @@ void read_heads(Metadata& meta, const DecoderTraits& traits, DecoderShape& shape
   }
 }
 
+// The last layers may attend to the K and V of an earlier one (Gemma 3n): the last one before them of their own kind,
+// with or without a window.
+void read_shared_kv(Metadata& meta, const DecoderTraits& traits, DecoderShape& shape) {
+  const std::string key = "attention.shared_kv_layers";
+  const std::int64_t num_layers = shape.info.num_layers, num_shared = meta.integer(key).value_or(0);
+  for (std::uint32_t i = 0; i < shape.layers.size(); ++i) shape.layers[i].kv_layer = i;
+  if (num_shared < 0 || num_shared >= num_layers)
+    return meta.fail_key(ErrorCode::bad_model, key,
+                         fmt::format("is {}; it must be from 0 to less than the {} layers", num_shared, num_layers));
+  if (num_shared != 0 && traits.fused)
+    return meta.refuse_unless(key, {0}, "layers of this family have one tensor for q, k and v");
+  for (std::size_t i = static_cast<std::size_t>(num_layers - num_shared); i < shape.layers.size(); ++i) {
+    LayerShape& layer = shape.layers[i];
+    if (!layer.has_attention()) continue;
+    std::size_t of = static_cast<std::size_t>(num_layers - num_shared);
+    const auto is_like = [&](const LayerShape& other) {
+      return other.attention.num_kv_heads == layer.attention.num_kv_heads && other.is_local == layer.is_local;
+    };
+    while (of > 0 && !is_like(shape.layers[of - 1])) --of;
+    if (of == 0)
+      return meta.fail_key(
+          ErrorCode::bad_model, key,
+          fmt::format("is {}, but no layer before those has K and V of layer {}'s kind", num_shared, i));
+    layer.kv_layer = static_cast<std::uint32_t>(of - 1);
+  }
+}
+
 // Gives each layer its place: of its K and V in the blocks of their group, of its state, and in the plans of a step.
 void place_layers(Metadata& meta, kernels::KvType kv_type, DecoderShape& shape) {
   std::array<std::uint64_t, cache::kMaxGroups> block_bytes{};
   std::uint32_t num_states = 0;
-  for (LayerShape& layer : shape.layers) {
+  for (std::uint32_t i = 0; i < shape.layers.size(); ++i) {
+    LayerShape& layer = shape.layers[i];
     if (layer.recurrence != Recurrence::none) layer.state = num_states++;
     if (!layer.has_attention()) continue;
     const AttentionShape& attention = layer.attention;
-    layer.kv_offset = block_bytes[attention.group];
-    block_bytes[attention.group] += attention.kv(kv_type).layer_bytes();
+    if (layer.kv_layer == i) {
+      layer.kv_offset = block_bytes[attention.group];
+      block_bytes[attention.group] += attention.kv(kv_type).layer_bytes();
+    } else {
+      layer.kv_offset = shape.layers[layer.kv_layer].kv_offset;
+    }
     const auto same = std::find(shape.plans.begin(), shape.plans.end(), attention);
     layer.plan = static_cast<std::uint32_t>(same - shape.plans.begin());
     if (same == shape.plans.end()) shape.plans.push_back(attention);
@@ -335,6 +367,7 @@ Result<DecoderShape> read_decoder_shape(const ModelFile& file, const DecoderTrai
     }
   }
   if (shape.num_states() != 0 && !traits.mamba2) shape.convolution = read_short_convolution_shape(meta, info.dim);
+  read_shared_kv(meta, traits, shape);
   place_layers(meta, options.kv_type, shape);
   if (meta.failed()) return meta.error();
   // Where q and k are normed after their biases, K has none that could be kept apart.

@@ -260,6 +260,11 @@ TEST_CASE("a list for each layer is refused by the first layer that the family d
              "2 heads cannot share 3 kv heads evenly (layer 3)"));
   CHECK(refused(with("llama", "feed_forward_length", List{24, 24, 1048577, 48}), "llama.feed_forward_length",
                 "1048577 for layer 2; it must be a whole number from 0 to 1048576"));
+  GgufWriter shared = TinyLlama{.num_layers = 4}.writer();
+  shared.add("llama.attention.shared_kv_layers", 4u);
+  CHECK(refused(shared, "llama.attention.shared_kv_layers", "4; it must be from 0 to less than the 4 layers"));
+  CHECK(refused(with("llama", "attention.head_count", List{0, 2, 2, 2}, std::pair("attention.shared_kv_layers", 3u)),
+                "llama.attention.shared_kv_layers", "3, but no layer before those has K and V of layer 1's kind"));
   CHECK(refused(with("llama", "feed_forward_length", List{0, 0, 0, 0}), "llama.feed_forward_length",
                 "0; it must be from 1 to 1048576"));
   CHECK(refused(with("qwen3", "attention.sliding_window", List{0, 16, 0, 0}), "qwen3.attention.sliding_window",

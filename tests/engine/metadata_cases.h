@@ -171,6 +171,7 @@ inline std::vector<MetadataCase> metadata_cases() {
       {"ARCH.attention.value_length", "llama", whole(16)},
       {"ARCH.attention.key_length_swa", "gemma3", whole(16)},
       {"ARCH.attention.value_length_swa", "gemma3", whole(16)},
+      {"ARCH.attention.shared_kv_layers", "llama", whole(2)},
       {"ARCH.attention.sliding_window", "llama", whole(16)},
       {"ARCH.attention.sliding_window_pattern", "gemma3", whole(3)},
       {"ARCH.attn_logit_softcapping", "gemma2", 50.0},

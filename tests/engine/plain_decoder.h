@@ -24,6 +24,8 @@ struct PlainDecoder {
     std::uint32_t heads, kv_heads, ffn;
   };
   std::vector<Sizes> sizes;
+  // The last layers of which each attends to K and V of the last one before them that has its window.
+  std::uint32_t shared_kv = 0;
   double key_bias = 0.5, value_bias = 0.5;  // deviations
   bool biases = false, fused = false, sub_norms = false, post_norms = false;
   bool halves = false;  // rotates i with i + rotated / 2
@@ -83,6 +85,7 @@ struct PlainDecoder {
     w.add(key("attention.value_length"), head_dim);
     w.add(key("attention.layer_norm_rms_epsilon"), 1e-5f);
     w.add(key("rope.dimension_count"), rotated);
+    if (shared_kv != 0) w.add(key("attention.shared_kv_layers"), shared_kv);
     if (experts != 0) {
       w.add(key("expert_count"), experts);
       w.add(key("expert_used_count"), experts_used);
@@ -102,7 +105,7 @@ struct PlainDecoder {
     };
     put_matrix("token_embd.weight", vocab, dim);
     for (std::uint32_t i = 0; i < layers; ++i)
-      of_layer(i).write_layer("blk." + std::to_string(i) + ".", put, put_matrix, put_norm);
+      of_layer(i).write_layer("blk." + std::to_string(i) + ".", kv_of(i) == i, put, put_matrix, put_norm);
     put_norm("output_norm.weight", dim);
     put("output.weight", {dim, vocab}, head());
     for (const auto& [name, values] : more_vectors) put(name, {values.size()}, values);
@@ -120,7 +123,7 @@ struct PlainDecoder {
         x[i] = embedding_scale * embedding[static_cast<std::size_t>(tokens[position]) * dim + i];
       for (std::uint32_t layer = 0; layer < layers; ++layer) {
         const std::string blk = "blk." + std::to_string(layer) + ".";
-        of_layer(layer).run_layer(blk, layer, position, x, keys[layer], values[layer]);
+        of_layer(layer).run_layer(blk, layer, position, x, keys[kv_of(layer)], values[kv_of(layer)]);
       }
       for (double logit : times(head(), normed(x, "output_norm.weight"), vocab)) {
         if (logit_cap != 0) logit = logit_cap * std::tanh(logit / logit_cap);
@@ -142,6 +145,12 @@ struct PlainDecoder {
       one->ffn = sizes[layer].ffn;
     }
     return *one;
+  }
+  std::uint32_t kv_of(std::uint32_t layer) const {
+    if (layer < layers - shared_kv) return layer;
+    std::uint32_t of = layers - shared_kv - 1;
+    while (window(of) != window(layer)) --of;
+    return of;
   }
   void run_layer(const std::string& blk, std::uint32_t layer, std::uint32_t position, Row& x, std::vector<Row>& keys,
                  std::vector<Row>& values) const {
@@ -235,11 +244,14 @@ struct PlainDecoder {
   Row attention(const std::string& blk, std::uint32_t layer, std::uint32_t position, const Row& x,
                 std::vector<Row>& keys, std::vector<Row>& values) const {
     const std::uint32_t q_dim = heads * head_dim, kv_dim = kv_heads * head_dim;
-    Row q = qk_rows(blk, "q", x, q_dim), k = qk_rows(blk, "k", x, kv_dim);
+    Row q = qk_rows(blk, "q", x, q_dim);
     rotate(q, layer, position);
-    rotate(k, layer, position);
-    keys.push_back(k);
-    values.push_back(qk_rows(blk, "v", x, kv_dim));
+    if (kv_of(layer) == layer) {
+      Row k = qk_rows(blk, "k", x, kv_dim);
+      rotate(k, layer, position);
+      keys.push_back(k);
+      values.push_back(qk_rows(blk, "v", x, kv_dim));
+    }
     const std::uint32_t span = window(layer);
     const std::uint32_t first = span == 0 || position < span ? 0 : position - span + 1;
     Row out(q_dim);
@@ -321,13 +333,14 @@ struct PlainDecoder {
   }
 
   template <class Put, class PutMatrix, class PutNorm>
-  void write_layer(const std::string& blk, const Put& put, const PutMatrix& put_matrix, const PutNorm& put_norm) const {
-    if (heads != 0) write_attention(blk, put, put_matrix, put_norm);
+  void write_layer(const std::string& blk, bool has_kv, const Put& put, const PutMatrix& put_matrix,
+                   const PutNorm& put_norm) const {
+    if (heads != 0) write_attention(blk, has_kv, put, put_matrix, put_norm);
     if (ffn != 0) write_feed_forward(blk, put, put_matrix, put_norm);
   }
 
   template <class Put, class PutMatrix, class PutNorm>
-  void write_attention(const std::string& blk, const Put& put, const PutMatrix& put_matrix,
+  void write_attention(const std::string& blk, bool has_kv, const Put& put, const PutMatrix& put_matrix,
                        const PutNorm& put_norm) const {
     const std::uint64_t q = heads * head_dim, kv = kv_heads * head_dim;
     put_norm(blk + "attn_norm.weight", dim);
@@ -336,13 +349,14 @@ struct PlainDecoder {
       put_matrix(blk + "attn_qkv.weight", q + 2 * kv, dim);
     } else {
       for (const auto& [name, rows] : {std::pair{"attn_q", q}, {"attn_k", kv}, {"attn_v", kv}}) {
+        if (!has_kv && std::string(name) != "attn_q") continue;
         put_matrix(blk + name + ".weight", rows, dim);
         if (biases) put(blk + name + ".bias", {rows}, tensor(blk + name + ".bias", rows, bias_deviation(name)));
       }
     }
     if (qk_norm != Norms::none) {
       put_norm(blk + "attn_q_norm.weight", qk_norm == Norms::heads ? head_dim : q);
-      put_norm(blk + "attn_k_norm.weight", qk_norm == Norms::heads ? head_dim : kv);
+      if (has_kv) put_norm(blk + "attn_k_norm.weight", qk_norm == Norms::heads ? head_dim : kv);
     }
     if (sub_norms) put_norm(blk + "attn_sub_norm.weight", q);
     put_matrix(blk + "attn_output.weight", dim, q);

@@ -258,6 +258,35 @@ TEST_CASE("int8 K and V without their biases lie apart in layers of several size
   }
 }
 
+TEST_CASE("the last layers may attend to K and V of an earlier layer of their kind") {
+  for (const bool windows : {false, true}) {
+    PlainDecoder plain = of_family("llama");
+    plain.layers = 6;
+    plain.biases = windows;
+    plain.shared_kv = 3;
+    if (windows) plain.window = [](std::uint32_t layer) { return layer % 2 == 0 ? 20u : 0u; };
+    plain.more_metadata = [=](GgufWriter& w, const std::string& prefix) {
+      if (!windows) return;
+      w.add(prefix + "attention.sliding_window", 20u);
+      w.add(prefix + "attention.sliding_window_pattern", 2u);
+    };
+    require_logits(plain, 70);
+    const TemporaryFile file(plain.bytes());
+    const auto model = load_model(file.path(), "scalar", kernels::KvType::i8);
+    std::size_t stored = 0;
+    for (const engine::CacheGroup& group : model->cache_spec().groups) stored += group.layers.size();
+    CHECK(stored == 3);
+    Team team(2);
+    CHECK(int8_error(plain, *model, team, 100) <= 0.02);
+  }
+  PlainDecoder plain = of_family("qwen3");  // norms of heads
+  plain.halves = true;
+  plain.qk_norm = PlainDecoder::Norms::heads;
+  plain.layers = 3;
+  plain.shared_kv = 2;
+  require_logits(plain, 40);
+}
+
 TEST_CASE("deci: one matrix may stand in the place of attention, in any layer") {
   require_logits(of_sizes("deci", {{4, 0, 96}, {4, 2, 32}, {4, 0, 64}, {0, 0, 96}, {4, 1, 0}, {4, 0, 48}}), 40);
   require_logits(of_sizes("deci", {{4, 1, 96}, {4, 2, 32}}), 40);
