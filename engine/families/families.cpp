@@ -41,6 +41,9 @@ namespace troupe::engine {
   X(seed_oss)              \
   X(mistral3)              \
   X(hunyuan_dense)         \
+  X(deci)                  \
+  X(lfm2)                  \
+  X(lfm2moe)               \
   X(bitnet)                \
   X(bitnet158)             \
   X(bitnet25)              \
