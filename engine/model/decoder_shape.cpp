@@ -272,6 +272,10 @@ void read_heads(Metadata& meta, const DecoderTraits& traits, DecoderShape& shape
   }
   for (std::size_t i = 0; i < shape.layers.size(); ++i) {
     LayerShape& layer = shape.layers[i];
+    const bool may_be_parallel = traits.ffn_input == FfnInput::attn_normed || traits.ffn_input == FfnInput::optional;
+    if (!layer.has_attention() && may_be_parallel)
+      meta.fail_key(ErrorCode::unsupported, "attention.head_count",
+                    fmt::format("leaves layer {} without attention, whose input its feed-forward part reads, too", i));
     if (!layer.has_attention()) continue;
     if (!meta.has(key) && layer.attention.num_heads != info.num_heads)
       meta.fail_key(ErrorCode::bad_model, key,

@@ -101,14 +101,19 @@ TEST_CASE("factors and positions that a family does not have are refused by thei
   CHECK_THAT(with("exaone4", "exaone4.nextn_predict_layers", 1u), Contains("'exaone4.nextn_predict_layers' is 1"));
   CHECK_THAT(with("qwen2vl", "qwen2vl.rope.scaling.alpha", 2.0f), Contains("'qwen2vl.rope.scaling.alpha' is 2"));
 
-  const auto sections = [](const std::vector<std::uint32_t>& values) {
-    const auto file = fixture("qwen2vl");
+  const auto with_list = [](const std::string& name, const std::string& list, const std::vector<std::uint32_t>& values) {
+    const auto file = fixture(name);
     GgufWriter out;
     for (const auto& [key, value] : file->metadata())
-      if (key != "qwen2vl.rope.dimension_sections") std::visit(MetadataCopy(out, key), value);
-    if (!values.empty()) out.add("qwen2vl.rope.dimension_sections", values);
+      if (key != list) std::visit(MetadataCopy(out, key), value);
+    if (!values.empty()) out.add(list, values);
     for (const engine::TensorInfo& tensor : file->tensors()) copy_tensor(tensor, out);
     return refusal_of(out);
+  };
+  CHECK_THAT(with_list("command-r", "command-r.attention.head_count", {2, 0}),
+             Contains("leaves layer 1 without attention, whose input its feed-forward part reads, too"));
+  const auto sections = [&](const std::vector<std::uint32_t>& values) {
+    return with_list("qwen2vl", "qwen2vl.rope.dimension_sections", values);
   };
   CHECK(sections({3, 3, 2}) == "loaded");
   CHECK_THAT(sections({2, 2, 2, 2}), Contains("'qwen2vl.rope.dimension_sections' has a fourth section"));
