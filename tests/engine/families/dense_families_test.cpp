@@ -162,9 +162,9 @@ TEST_CASE("q, k and v may be one tensor in a file of any family, with biases or 
 // A prompt in one step, of which one row has logits, then token by token, without logits that leave the step.
 TEST_CASE("greedy choices of the dense families are the largest of all logits") {
   for (const std::string name :
-       {"gemma", "internlm2", "ernie4_5", "seed_oss", "mistral3", "granite", "minicpm", "olmo2", "olmo3", "smollm3",
-        "cohere2", "exaone4", "exaone4-32b", "command-r", "hunyuan-dense", "qwen2vl", "qwen3vl", "starcoder2", "phi2",
-        "stablelm", "stablelm-12b", "granite-biases", "granite-nope"}) {
+       {"gemma",   "internlm2",  "ernie4_5", "seed_oss", "mistral3",     "granite",        "minicpm",       "olmo2",
+        "olmo3",   "smollm3",    "cohere2",  "exaone4",  "exaone4-32b",  "command-r",      "hunyuan-dense", "qwen2vl",
+        "qwen3vl", "starcoder2", "phi2",     "stablelm", "stablelm-12b", "granite-biases", "granite-nope"}) {
     INFO(name);
     Team team(2);
     const auto model = load_model(fixture(name)->path(), "scalar");
