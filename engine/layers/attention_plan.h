@@ -83,7 +83,8 @@ class AttentionPlan {
 
   // Computes one layer: q and out of row r begin at r * stride, heads side by side.
   // sinks: a scaled score of each head that takes its share of the softmax and has no value; empty: none.
-  void attend(const float* q, float* out, std::size_t stride, const KvBiases& biases, std::span<const float> sinks = {});
+  void attend(const float* q, float* out, std::size_t stride, const KvBiases& biases,
+              std::span<const float> sinks = {});
 
   // Bytes of K and V read by all attend() calls so far.
   std::uint64_t kv_bytes_read() const { return kv_bytes_read_; }

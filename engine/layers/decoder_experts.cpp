@@ -25,9 +25,8 @@ void DecoderPass::add_experts(const ExpertWeights& moe) {
     const OperationScope scope(team_, Operation::ffn_gate_up, layer_);
     input_.multiply({{&moe.router, scores.data(), stride}, {&moe.shared_gate, scores.data() + num_experts, stride}});
     if (!moe.router_bias.empty())
-      for_each_row([&](std::size_t row) {
-        kernels_.add(scores.data() + row * stride, moe.router_bias.data(), num_experts);
-      });
+      for_each_row(
+          [&](std::size_t row) { kernels_.add(scores.data() + row * stride, moe.router_bias.data(), num_experts); });
     runs = choose_experts(moe, scores.data(), stride);
   }
   if (moe.shared_gate) {

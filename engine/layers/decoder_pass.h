@@ -117,7 +117,8 @@ class DecoderPass : public LayerPass {
                       std::initializer_list<PackedMatrix FeedForward::*> matrices);
   std::size_t rows_of_tile(std::size_t first_position) const;
   void gather_expert_rows();
-  void sum_experts(const ExpertWeights& moe, const float* scores, std::size_t stride, float* parts, const float* shared);
+  void sum_experts(const ExpertWeights& moe, const float* scores, std::size_t stride, float* parts,
+                   const float* shared);
 
   // input = rows of x[r * stride + i], normed in place with `sub_norm` unless it is empty.
   void round_rows(float* x, std::size_t stride, const std::vector<float>& sub_norm);

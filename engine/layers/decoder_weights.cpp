@@ -178,8 +178,8 @@ class LayerReader {
     const std::uint64_t dim = info_.dim, ffn_dim = at_.expert_ffn_dim;
     moe.router = in_.matrix(prefix_ + "ffn_gate_inp.weight", info_.num_experts, dim);
     moe.router_bias = bias("ffn_gate_inp", info_.num_experts);
-    const std::vector<float> gate_biases = expert_biases("ffn_gate", ffn_dim), up_biases = expert_biases("ffn_up", ffn_dim),
-                             down_biases = expert_biases("ffn_down", dim);
+    const std::vector<float> gate_biases = expert_biases("ffn_gate", ffn_dim),
+                             up_biases = expert_biases("ffn_up", ffn_dim), down_biases = expert_biases("ffn_down", dim);
     const auto of = [](const std::vector<float>& all, std::uint32_t expert, std::uint64_t rows) {
       if (all.empty()) return all;
       const auto begin = all.begin() + static_cast<std::ptrdiff_t>(expert * rows);

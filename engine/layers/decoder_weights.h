@@ -85,7 +85,7 @@ struct DecoderTraits {
   bool mrope = false;              // rope.dimension_sections: alike for text, where all sections have one position
   bool query_temperature = false;  // queries grow with their position if the file has attention.temperature_scale
   bool sinks = false;   // each head has a score without a value, which takes its share of the softmax (gpt-oss)
-  bool mamba2 = false;              // each layer has a Mamba-2 mixer beside its attention (Falcon-H1)
+  bool mamba2 = false;  // each layer has a Mamba-2 mixer beside its attention (Falcon-H1)
   std::string output_norm = "output_norm.weight";
   float attention_cap = 0;  // default if the metadata have none; 0: none
   float logit_cap = 0;

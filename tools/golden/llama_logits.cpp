@@ -1,8 +1,6 @@
 // Prints what llama.cpp computes of a model: llama_logits MODEL.gguf OUT.f32 ID... writes its logits of all positions,
-// [tokens, vocabulary] in float32. For tools/golden/witnesses.py; built outside the tree, against llama.cpp's library:
-//
-//   g++ -std=c++17 -I LLAMA/include -I LLAMA/ggml/include tools/golden/llama_logits.cpp -o llama_logits
-//       -L LLAMA/build/bin -lllama -lggml -lggml-base -Wl,-rpath,LLAMA/build/bin
+// [tokens, vocabulary] in float32. For tools/golden/witnesses.py; built outside the tree,
+// against the library and the headers that the tool is to ask.
 //
 // As the fixtures are made for: one thread, K and V in float32, no flash attention, weights in the file's layout.
 #include <llama.h>

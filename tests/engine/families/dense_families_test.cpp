@@ -101,7 +101,8 @@ TEST_CASE("factors and positions that a family does not have are refused by thei
   CHECK_THAT(with("exaone4", "exaone4.nextn_predict_layers", 1u), Contains("'exaone4.nextn_predict_layers' is 1"));
   CHECK_THAT(with("qwen2vl", "qwen2vl.rope.scaling.alpha", 2.0f), Contains("'qwen2vl.rope.scaling.alpha' is 2"));
 
-  const auto with_list = [](const std::string& name, const std::string& list, const std::vector<std::uint32_t>& values) {
+  const auto with_list = [](const std::string& name, const std::string& list,
+                            const std::vector<std::uint32_t>& values) {
     const auto file = fixture(name);
     GgufWriter out;
     for (const auto& [key, value] : file->metadata())
@@ -168,9 +169,10 @@ TEST_CASE("q, k and v may be one tensor in a file of any family, with biases or 
 // A prompt in one step, of which one row has logits, then token by token, without logits that leave the step.
 TEST_CASE("greedy choices of the dense families are the largest of all logits") {
   for (const std::string name :
-       {"gemma", "internlm2", "ernie4_5", "seed_oss", "mistral3", "granite", "minicpm", "olmo2", "olmo3", "smollm3",
-        "cohere2", "exaone4", "exaone4-32b", "command-r", "hunyuan-dense", "qwen2vl", "qwen3vl", "starcoder2", "phi2",
-        "stablelm", "stablelm-12b", "granite-biases", "granite-nope", "gpt-oss-yarn"}) {
+       {"gemma",       "internlm2", "ernie4_5",      "seed_oss",       "mistral3",     "granite",
+        "minicpm",     "olmo2",     "olmo3",         "smollm3",        "cohere2",      "exaone4",
+        "exaone4-32b", "command-r", "hunyuan-dense", "qwen2vl",        "qwen3vl",      "starcoder2",
+        "phi2",        "stablelm",  "stablelm-12b",  "granite-biases", "granite-nope", "gpt-oss-yarn"}) {
     INFO(name);
     Team team(2);
     const auto model = load_model(fixture(name)->path(), "scalar");
@@ -190,8 +192,9 @@ TEST_CASE("greedy choices of the dense families are the largest of all logits") 
 }
 
 TEST_CASE("an int8 cache holds K and V of the dense families, in chunks of any size") {
-  for (const std::string name : {"phi2", "starcoder2", "stablelm", "stablelm-12b", "seed_oss", "smollm3", "cohere2",
-                                 "olmo3", "exaone4-32b", "hunyuan-dense", "mistral3", "granite-nope", "command-r", "gpt-oss"}) {
+  for (const std::string name :
+       {"phi2", "starcoder2", "stablelm", "stablelm-12b", "seed_oss", "smollm3", "cohere2", "olmo3", "exaone4-32b",
+        "hunyuan-dense", "mistral3", "granite-nope", "command-r", "gpt-oss"}) {
     const std::string path = fixture(name)->path();
     const std::vector<float> exact = logits_of(path, "scalar");
     for (const kernels::KernelTable* table : variants_to_try()) {
