@@ -187,6 +187,86 @@ def llama3_factors(head_dim, base, factor, low, high, original):
     return factors
 
 
+def dense(model, g):
+    """Later relatives of llama, which differ in their norms, biases, factors and gates."""
+    d, heads, kv, hd, ff, vocab = g["d"], g["heads"], g["kv"], g["head_dim"], g["ff"], g["vocab"]
+    norms, after = g.get("norms", "rms"), g.get("after", False)  # rms, layer or biased; after both halves, not before
+    ffn_norm, gated, biases = g.get("ffn_norm", "ffn_norm"), g.get("gated", True), g.get("biases", "")  # "", qkv or all
+    model.integers(block_count=g["layers"], context_length=g["context"], embedding_length=d, feed_forward_length=ff,
+                   attention__head_count=heads, attention__head_count_kv=kv, attention__key_length=hd,
+                   attention__value_length=hd, rope__dimension_count=g.get("rotated", hd), vocab_size=vocab,
+                   **g.get("integers", {}))
+    epsilon = "attention__layer_norm_rms_epsilon" if norms == "rms" else "attention__layer_norm_epsilon"
+    model.floats(**{epsilon: g["eps"]}, rope__freq_base=g["rope"], **g.get("floats", {}))
+    if "sections" in g:
+        model.put(model.arch + ".rope.dimension_sections", ARRAY, (INT32, g["sections"]))
+    if "yarn" in g:
+        factor, original = g["yarn"]
+        model.put(model.arch + ".rope.scaling.type", STRING, "yarn")
+        model.floats(rope__scaling__factor=factor)
+        model.integers(rope__scaling__original_context_length=original)
+
+    def norm(name):
+        model.layer_norm(name, d) if norms == "biased" else model.single(name + ".weight", d)
+
+    def matrix(name, rows, k, with_bias):
+        model.matrix(name, rows, k)
+        if with_bias:
+            model.bias(name, rows)
+
+    model.matrix("token_embd", vocab, d)
+    for i in range(g["layers"]):
+        b = f"blk.{i}."
+        if not after:
+            norm(b + "attn_norm")
+        for name, count in (("attn_q", heads), ("attn_k", kv), ("attn_v", kv)):
+            matrix(b + name, count * hd, d, biases != "")
+            if "qk_norm" in g and name != "attn_v":
+                model.single(b + name + "_norm.weight", count * hd if g["qk_norm"] == "rows" else hd)
+        matrix(b + "attn_output", d, heads * hd, biases == "all")
+        if after:
+            model.single(b + "post_attention_norm.weight", d)
+            model.single(b + "post_ffw_norm.weight", d)
+        elif ffn_norm:
+            norm(b + ffn_norm)
+        for name in ("ffn_gate", "ffn_up") if gated else ("ffn_up",):
+            matrix(b + name, ff, d, biases == "all")
+        matrix(b + "ffn_down", d, ff, biases == "all")
+    norm("output_norm")
+    if not g["tied"]:
+        matrix("output", vocab, d, model.arch == "phi2")
+
+
+def gpt_oss(model, g):
+    d, heads, kv, hd, ff, vocab = g["d"], g["heads"], g["kv"], g["head_dim"], g["ff"], g["vocab"]
+    experts = g["experts"]
+    model.integers(block_count=g["layers"], context_length=g["context"], embedding_length=d, feed_forward_length=ff,
+                   attention__head_count=heads, attention__head_count_kv=kv, attention__key_length=hd,
+                   attention__value_length=hd, attention__sliding_window=g["window"], rope__dimension_count=hd,
+                   expert_count=experts, expert_used_count=min(g["experts_used"], experts), expert_feed_forward_length=ff,
+                   rope__scaling__original_context_length=g["original"], vocab_size=vocab)
+    model.floats(attention__layer_norm_rms_epsilon=1e-5, rope__freq_base=g["rope"], rope__scaling__factor=g["factor"])
+    model.put("gpt-oss.rope.scaling.type", STRING, "yarn")
+    model.matrix("token_embd", vocab, d)
+    for i in range(g["layers"]):
+        b = f"blk.{i}."
+        model.single(b + "attn_norm.weight", d)
+        for name, count in (("attn_q", heads), ("attn_k", kv), ("attn_v", kv)):
+            model.matrix(b + name, count * hd, d)
+            model.bias(b + name, count * hd)
+        model.single(b + "attn_sinks.weight", heads, values=normal(1.0))
+        model.matrix(b + "attn_output", d, heads * hd)
+        model.bias(b + "attn_output", d)
+        model.single(b + "post_attention_norm.weight", d)
+        model.single(b + "ffn_gate_inp.weight", experts, d, values=projection())
+        model.bias(b + "ffn_gate_inp", experts)
+        for name, rows, k in (("ffn_gate_exps", ff, d), ("ffn_up_exps", ff, d), ("ffn_down_exps", d, ff)):
+            model.matrix(b + name, experts, rows, k)
+            model.single(b + name + ".bias", experts, rows, values=normal(0.1))
+    model.single("output_norm.weight", d)
+    model.matrix("output", vocab, d)
+
+
 def mamba(model, g):
     d, inner, state, conv, rank = g["d"], g["inner"], g["state"], g["conv"], g["dt_rank"]
     model.integers(context_length=RECURRENT_CONTEXT, embedding_length=d, feed_forward_length=0,
@@ -265,6 +345,47 @@ def falcon_h1(model, g):
     model.single("output_norm.weight", d)
     if not g["tied"]:
         model.matrix("output", g["vocab"], d)
+
+
+def lfm2(model, g):
+    """Gated short convolutions, and attention in some layers; LFM2-MoE: experts behind the first layers."""
+    d, heads, kv, hd, ff, experts = g["d"], g["heads"], g["kv"], g["head_dim"], g["ff"], g.get("experts", 0)
+    attention = [i in g["attention"] for i in range(g["layers"])]
+    model.integers(context_length=g["context"], embedding_length=d, feed_forward_length=ff, block_count=g["layers"],
+                   attention__head_count=heads, vocab_size=g["vocab"], shortconv__l_cache=g["conv"])
+    model.put(f"{model.arch}.attention.head_count_kv", ARRAY, (INT32, [kv if each else 0 for each in attention]))
+    if experts:
+        model.integers(expert_count=experts, expert_used_count=min(g["experts_used"], experts),
+                       expert_feed_forward_length=g["expert_ff"],
+                       leading_dense_block_count=g["dense"], expert_gating_func=2)
+    model.floats(attention__layer_norm_rms_epsilon=1e-5, rope__freq_base=g["rope"])
+    model.matrix("token_embd", g["vocab"], d)
+    for i in range(g["layers"]):
+        b = f"blk.{i}."
+        model.single(b + "attn_norm.weight", d)
+        if attention[i]:
+            model.matrix(b + "attn_q", heads * hd, d)
+            model.matrix(b + "attn_k", kv * hd, d)
+            model.matrix(b + "attn_v", kv * hd, d)
+            model.single(b + "attn_q_norm.weight", hd)
+            model.single(b + "attn_k_norm.weight", hd)
+            model.matrix(b + "attn_output", d, heads * hd)
+        else:
+            model.matrix(b + "shortconv.in_proj", 3 * d, d)
+            model.single(b + "shortconv.conv.weight", d, g["conv"], values=projection())
+            model.matrix(b + "shortconv.out_proj", d, d)
+        model.single(b + "ffn_norm.weight", d)
+        if experts and i >= g["dense"]:
+            model.single(b + "ffn_gate_inp.weight", experts, d, values=projection())
+            model.single(b + "exp_probs_b.bias", experts, values=normal(0.1))
+            model.matrix(b + "ffn_gate_exps", experts, g["expert_ff"], d)
+            model.matrix(b + "ffn_up_exps", experts, g["expert_ff"], d)
+            model.matrix(b + "ffn_down_exps", experts, d, g["expert_ff"])
+        else:
+            model.matrix(b + "ffn_gate", ff, d)
+            model.matrix(b + "ffn_up", ff, d)
+            model.matrix(b + "ffn_down", d, ff)
+    model.single("token_embd_norm.weight", d)  # so the output norm is called in this family
 
 
 def rwkv_frame(model, g):
@@ -370,8 +491,59 @@ GEOMETRIES = {
     "falcon-h1-0.5b": (falcon_h1, "falcon-h1", dict(layers=36, d=1024, ff=2048, heads=8, kv=2, head_dim=64, inner=1536,
                                                     state=128, conv=4, ssm_heads=24, groups=1, ssm_norm=False,
                                                     vocab=32784, context=16384, rope=1e11, tied=False)),
+    "lfm2-350m": (lfm2, "lfm2", dict(layers=16, d=1024, ff=4608, heads=16, kv=8, head_dim=64, conv=3, vocab=65536,
+                                     context=128000, rope=1e6, attention=(2, 5, 8, 10, 12, 14))),
+    "lfm2-8b-a1b": (lfm2, "lfm2moe", dict(layers=24, d=2048, ff=7168, heads=32, kv=8, head_dim=64, conv=3, vocab=65536,
+                                          context=128000, rope=1e6, attention=(2, 6, 10, 14, 18, 21), experts=32,
+                                          experts_used=4, expert_ff=1792, dense=2)),
     "olmoe-1b-7b": (decoder, "olmoe", dict(layers=16, d=2048, ff=1024, heads=16, kv=16, head_dim=128, vocab=50304,
                                            context=4096, rope=1e4, eps=1e-5, tied=False, experts=64, experts_used=8)),
+}
+
+
+def geometry(arch, layers, d, ff, heads, kv, head_dim, vocab, context, rope, eps=1e-5, tied=True, **how):
+    return dense, arch, dict(layers=layers, d=d, ff=ff, heads=heads, kv=kv, head_dim=head_dim, vocab=vocab, context=context,
+                             rope=rope, eps=eps, tied=tied, **how)
+
+
+GEOMETRIES |= {
+    "smollm3-3b": geometry("smollm3", 36, 2048, 11008, 16, 4, 128, 128256, 65536, 5e6, 1e-6),
+    "olmo2-1b": geometry("olmo2", 16, 2048, 8192, 16, 16, 128, 100352, 4096, 5e5, 1e-6, False, after=True, qk_norm="rows"),
+    "olmo3-7b": geometry("olmo2", 32, 4096, 11008, 32, 32, 128, 100278, 65536, 5e5, 1e-6, False, after=True, qk_norm="rows",
+                         integers=dict(attention__sliding_window=4096), yarn=(8.0, 8192)),
+    "granite-3.3-2b": geometry("granite", 40, 2048, 8192, 32, 8, 64, 49159, 131072, 1e7,
+                               floats=dict(embedding_scale=12.0, residual_scale=0.22, logit_scale=8.0,
+                                           attention__scale=0.015625)),
+    "gemma-2b": geometry("gemma", 18, 2048, 16384, 8, 1, 256, 256000, 8192, 1e4, 1e-6),
+    "command-r-35b": geometry("command-r", 40, 8192, 22528, 64, 64, 128, 256000, 131072, 8e6, norms="layer", ffn_norm=None,
+                              floats=dict(logit_scale=0.0625)),
+    "command-r7b": geometry("cohere2", 32, 4096, 14336, 32, 8, 128, 256000, 131072, 5e4, norms="layer", ffn_norm=None,
+                            integers=dict(attention__sliding_window=4096), floats=dict(logit_scale=0.25)),
+    "exaone4-1.2b": geometry("exaone4", 30, 2048, 4096, 32, 8, 64, 102400, 65536, 1e6, after=True, qk_norm="heads"),
+    "exaone4-32b": geometry("exaone4", 64, 5120, 27392, 40, 8, 128, 102400, 131072, 1e6, tied=False, after=True,
+                            qk_norm="heads", integers=dict(attention__sliding_window=4096)),
+    "ernie4.5-0.3b": geometry("ernie4_5", 18, 1024, 3072, 16, 2, 128, 103424, 131072, 5e5),
+    "seed-oss-36b": geometry("seed_oss", 64, 5120, 27648, 80, 8, 128, 155136, 524288, 1e7, 1e-6, False, biases="qkv",
+                             ffn_norm="post_attention_norm"),
+    "hunyuan-0.5b": geometry("hunyuan-dense", 24, 1024, 3584, 16, 8, 128, 120818, 262144, 11158840.0, qk_norm="heads"),
+    "qwen2-vl-2b": geometry("qwen2vl", 28, 1536, 8960, 12, 2, 128, 151936, 32768, 1e6, 1e-6, biases="qkv",
+                            sections=[16, 24, 24, 0]),
+    "qwen3-vl-4b": geometry("qwen3vl", 36, 2560, 9728, 32, 8, 128, 151936, 262144, 5e6, 1e-6, qk_norm="heads",
+                            sections=[24, 20, 20, 0]),
+    "minicpm-2b": geometry("minicpm", 40, 2304, 5760, 36, 36, 64, 122753, 4096, 1e4,
+                           floats=dict(embedding_scale=12.0, residual_scale=0.2214, logit_scale=9.0)),
+    "internlm2.5-1.8b": geometry("internlm2", 24, 2048, 8192, 16, 8, 128, 92544, 32768, 1e6, tied=False),
+    "starcoder2-3b": geometry("starcoder2", 30, 3072, 12288, 24, 2, 128, 49152, 16384, 999999.4, norms="biased",
+                              biases="all", gated=False),
+    "phi-2": geometry("phi2", 32, 2560, 10240, 32, 32, 80, 51200, 2048, 1e4, tied=False, norms="biased", ffn_norm=None,
+                      biases="all", gated=False, rotated=32),
+    "stablelm-2-1.6b": geometry("stablelm", 24, 2048, 5632, 32, 32, 64, 100352, 4096, 1e4, tied=False, norms="biased",
+                                biases="qkv", rotated=16),
+    "gpt-oss-20b": (gpt_oss, "gpt-oss", dict(layers=24, d=2880, ff=2880, heads=64, kv=8, head_dim=64, vocab=201088,
+                                             context=131072, rope=150000.0, factor=32.0, original=4096, window=128,
+                                             experts=32, experts_used=4, tied=False)),
+    "ministral-3-3b": geometry("mistral3", 26, 3072, 9216, 32, 8, 128, 131072, 262144, 1e6, yarn=(16.0, 16384),
+                               floats=dict(attention__temperature_scale=0.1, rope__scaling__yarn_log_multiplier=1.0)),
 }
 
 # ------------------------------------------------------------------------------------------------ the file
@@ -439,13 +611,21 @@ def add_vocabulary(model, path, size):
     model.metadata.update(found)
 
 
-def describe(name, layers=0, experts=0, vocab=0, key_bias=0, later_layers=1.0, sharpness=1.0, context=0):
+def describe(name, layers=0, experts=0, vocab=0, key_bias=0, later_layers=1.0, sharpness=1.0, context=0, heads=0,
+             kv_heads=0):
     family, arch, geometry = GEOMETRIES[name]
     geometry = dict(geometry, later_layers=later_layers, sharpness=sharpness)
     for key, value in (("layers", layers), ("experts", experts), ("vocab", vocab),
                        ("key_bias", key_bias), ("context", context)):
         if value and key in geometry:
             geometry[key] = value
+    if heads and "kv" in geometry:
+        if geometry["d"] == geometry["heads"] * geometry["head_dim"]:
+            geometry["d"] = heads * geometry["head_dim"]
+        geometry["kv"] = heads if geometry["kv"] == geometry["heads"] else math.gcd(heads, geometry["kv"])
+        geometry["heads"] = heads
+    if kv_heads and "kv" in geometry:
+        geometry["kv"] = kv_heads
     model = Model(arch, name)
     family(model, geometry)
     return model, geometry["vocab"]
@@ -509,6 +689,9 @@ def main():
                         help="take the vocabulary of this file; none: no vocabulary")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--layers", type=int, default=0, help="fewer or more layers than the real model")
+    parser.add_argument("--heads", type=int, default=0,
+                        help="other heads of attention; the width follows where it is that of all heads together")
+    parser.add_argument("--kv-heads", type=int, default=0, help="other heads of K and V, which must divide the heads")
     parser.add_argument("--experts", type=int, default=0, help="fewer experts, where there are any")
     parser.add_argument("--vocab-size", type=int, default=0, help="a smaller vocabulary")
     parser.add_argument("--key-bias", type=float, default=0, metavar="NORM",
@@ -532,7 +715,8 @@ def main():
 
     def describe_with(layers):
         return describe(arguments.geometry, layers, arguments.experts, arguments.vocab_size, arguments.key_bias,
-                        arguments.later_layers, arguments.sharpness, arguments.context)
+                        arguments.later_layers, arguments.sharpness, arguments.context, arguments.heads,
+                        arguments.kv_heads)
 
     model, vocab = describe_with(arguments.layers)
     parameters = sum(math.prod(shape) for _, shape, _, _ in model.tensors)

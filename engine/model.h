@@ -46,6 +46,7 @@ struct ModelInfo {
   std::uint64_t num_parameters = 0;
   std::uint32_t num_layers = 0;
   std::uint32_t dim = 0;
+  // Of the layer with the most; docs/models.md says in which models layers differ.
   std::uint32_t ffn_dim = 0;
   std::uint32_t num_heads = 0;
   std::uint32_t num_kv_heads = 0;
@@ -64,9 +65,9 @@ struct ModelInfo {
 
 // The cache layout of a cache group (cache/group.h).
 struct CacheGroup {
-  std::uint32_t num_layers = 0;
-  std::uint32_t window = 0;           // a row at position p attends to p - window + 1 to p; 0: to all up to p
-  std::uint64_t bytes_per_block = 0;  // K and V of all layers of the group for kBlockSize positions
+  std::vector<kernels::KvShape> layers{};  // that store K and V, in the order of a block's parts
+  std::uint32_t window = 0;                // a row at position p attends to p - window + 1 to p; 0: to all up to p
+  std::uint64_t bytes_per_block = 0;       // K and V of all layers of the group for kBlockSize positions
 };
 // Group 0 has no window; if no layer attends to all positions its bytes_per_block is 0 and its blocks only count
 // positions. At most cache::kMaxGroups groups.

@@ -104,7 +104,7 @@ class Mamba2 : public MambaFamily<Mamba2Mixer> {
       const OperationScope scope(pass.team(), Operation::mixer_in, index);
       pass.multiply(normed(pass, layer), weights_.info.dim, {{&layer.mixer.in, projected, stride}});
     }
-    mixer_.run(pass.team(), pass.workspace(), pass.rows(), layer.mixer, index, projected);
+    mixer_.run(pass.team(), pass.workspace(), pass.rows(), layer.mixer, index, index, projected);
     return add_output(pass, index, projected, stride);
   }
 };

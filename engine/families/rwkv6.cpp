@@ -9,7 +9,7 @@ using Slot = Workspace::Slot;
 
 constexpr std::size_t kMixes = 5;  // of decay, key, value, receptance and gate, in this order
 
-struct Layer : RwkvLayer {
+struct Layer6 : RwkvLayer {
   std::vector<float> mix_all;             // for the input of mix_down
   std::vector<float> mix[kMixes];         // the constant part of each mix
   PackedMatrix mix_down, mix_up[kMixes];  // low-rank
@@ -20,15 +20,15 @@ struct Layer : RwkvLayer {
   PackedMatrix channel_receptance;
 };
 
-struct Weights : RwkvWeights<Layer> {
+struct Weights6 : RwkvWeights<Layer6> {
   std::uint32_t mix_rank = 0, decay_rank = 0;
   std::uint32_t rescale_every = 0;  // layers after which the residual is halved; 0: never
 };
 
-class Rwkv6 : public RwkvFamily<Weights> {
+class Rwkv6 : public RwkvFamily<Weights6> {
  public:
   static constexpr const char* kName = "rwkv6";
-  static void read_shape(Metadata& meta, Weights& w) {
+  static void read_shape(Metadata& meta, Weights6& w) {
     read_rwkv_shape(meta, w);
     w.mix_rank = meta.count("time_mix_extra_dim", kMaxRank);
     w.decay_rank = meta.count("time_decay_extra_dim", kMaxRank);
@@ -37,10 +37,10 @@ class Rwkv6 : public RwkvFamily<Weights> {
     w.rescale_every = never ? 0 : meta.count("rescale_every_n_layers", 1 << 16);
   }
 
-  static Layer read_layer(TensorReader& in, const std::string& prefix, std::uint32_t, const Weights& w) {
+  static Layer6 read_layer(TensorReader& in, const std::string& prefix, std::uint32_t, const Weights6& w) {
     const std::uint32_t dim = w.shape.dim;
     const std::uint64_t rank = w.mix_rank;
-    Layer layer;
+    Layer6 layer;
     read_norms(in, prefix, dim, layer);
     layer.mix_all = in.vector(prefix + "time_mix_lerp_x.weight", dim, {dim, 1, 1});
     if (in.has(prefix + "time_mix_lerp_fused.weight")) {
@@ -75,14 +75,14 @@ class Rwkv6 : public RwkvFamily<Weights> {
     return layer;
   }
   template <class Add>
-  static void add_matrices(const Layer& l, const Add& add) {
+  static void add_matrices(const Layer6& l, const Add& add) {
     for (const PackedMatrix* matrix : {&l.mix_down, &l.decay_down, &l.decay_up, &l.r, &l.k, &l.v, &l.g, &l.o})
       add(*matrix);
     for (const PackedMatrix* matrix : {&l.channel_key, &l.channel_value, &l.channel_receptance}) add(*matrix, true);
     for (const PackedMatrix& matrix : l.mix_up) add(matrix);
   }
 
-  explicit Rwkv6(const Weights& weights) : RwkvFamily(weights) {}
+  explicit Rwkv6(const Weights6& weights) : RwkvFamily(weights) {}
   bool run_layer(RecurrentPass& pass, std::uint32_t index) const {
     mix_time(pass, index);
     if (!mix_channels(pass, index)) return false;
@@ -96,7 +96,7 @@ class Rwkv6 : public RwkvFamily<Weights> {
  private:
   // x += W_o wkv6(...) of x' = norm(x), each input mixed with the row before by a factor that depends on the data
   void mix_time(RecurrentPass& pass, std::uint32_t index) const {
-    const Layer& layer = weights_.layers[index];
+    const Layer6& layer = weights_.layers[index];
     const std::size_t dim = weights_.shape.dim, rank = weights_.mix_rank;
     float* w = pass.take(Slot::decays, dim).data();
     float* k = pass.take(Slot::keys, dim).data();
@@ -153,7 +153,7 @@ class Rwkv6 : public RwkvFamily<Weights> {
 
   // x += sigmoid(W_r mixed) * (W_v max(W_k mixed, 0)^2); false if no row is left after the last layer's states.
   bool mix_channels(RecurrentPass& pass, std::uint32_t index) const {
-    const Layer& layer = weights_.layers[index];
+    const Layer6& layer = weights_.layers[index];
     const OperationScope scope(pass.team(), Operation::channel_mix, index);
     const std::size_t dim = weights_.shape.dim;
     float* mixed_k = pass.take(Slot::mixed, dim).data();

@@ -13,13 +13,13 @@ struct LowRank {
   std::vector<float> offset;
 };
 
-struct Layer : RwkvLayer {
+struct Layer7 : RwkvLayer {
   std::vector<float> mix_r, mix_w, mix_k, mix_v, mix_a, mix_g;
   LowRank w, a, v_mix, g;
   std::vector<float> k_k, k_a, r_k;
 };
 
-struct Weights : RwkvWeights<Layer> {
+struct Weights7 : RwkvWeights<Layer7> {
   std::uint32_t decay_rank = 0, rate_rank = 0, value_rank = 0, gate_rank = 0;
 };
 
@@ -31,10 +31,10 @@ LowRank read_thin(TensorReader& in, const std::string& name, std::uint32_t rank,
   return thin;
 }
 
-class Rwkv7 : public RwkvFamily<Weights> {
+class Rwkv7 : public RwkvFamily<Weights7> {
  public:
   static constexpr const char* kName = "rwkv7";
-  static void read_shape(Metadata& meta, Weights& w) {
+  static void read_shape(Metadata& meta, Weights7& w) {
     read_rwkv_shape(meta, w);
     w.decay_rank = meta.count("attention.decay_lora_rank", kMaxRank);
     w.rate_rank = meta.count("attention.iclr_lora_rank", kMaxRank);
@@ -42,9 +42,9 @@ class Rwkv7 : public RwkvFamily<Weights> {
     w.gate_rank = meta.has("attention.gate_lora_rank") ? meta.count("attention.gate_lora_rank", kMaxRank) : 0;
   }
 
-  static Layer read_layer(TensorReader& in, const std::string& prefix, std::uint32_t index, const Weights& w) {
+  static Layer7 read_layer(TensorReader& in, const std::string& prefix, std::uint32_t index, const Weights7& w) {
     const std::uint32_t dim = w.shape.dim;
-    Layer layer;
+    Layer7 layer;
     read_norms(in, prefix, dim, layer);
     const bool has_gate = in.has(prefix + "time_mix_g1.weight");
     const std::uint64_t num_mixes = has_gate ? 6 : 5;
@@ -77,14 +77,14 @@ class Rwkv7 : public RwkvFamily<Weights> {
     return layer;
   }
   template <class Add>
-  static void add_matrices(const Layer& l, const Add& add) {
+  static void add_matrices(const Layer7& l, const Add& add) {
     for (const PackedMatrix* matrix : {&l.r, &l.k, &l.v, &l.o, &l.w.down, &l.w.up, &l.a.down, &l.a.up, &l.v_mix.down,
                                        &l.v_mix.up, &l.g.down, &l.g.up})
       add(*matrix);
     for (const PackedMatrix* matrix : {&l.channel_key, &l.channel_value}) add(*matrix, true);
   }
 
-  explicit Rwkv7(const Weights& weights) : RwkvFamily(weights) {}
+  explicit Rwkv7(const Weights7& weights) : RwkvFamily(weights) {}
   bool run_layer(RecurrentPass& pass, std::uint32_t index) const {
     mix_time(pass, index);
     return mix_channels(pass, index);
@@ -93,7 +93,7 @@ class Rwkv7 : public RwkvFamily<Weights> {
  private:
   // x += W_o wkv7(...) of x' = norm(x), each input mixed with the row before
   void mix_time(RecurrentPass& pass, std::uint32_t index) const {
-    const Layer& layer = weights_.layers[index];
+    const Layer7& layer = weights_.layers[index];
     const std::size_t dim = weights_.shape.dim;
     float* r = pass.take(Slot::mixer, dim).data();
     float* w = pass.take(Slot::decays, dim).data();
@@ -164,7 +164,7 @@ class Rwkv7 : public RwkvFamily<Weights> {
 
   // x += W_v max(W_k mixed norm(x), 0)^2; false if no row is left after the last layer's states.
   bool mix_channels(RecurrentPass& pass, std::uint32_t index) const {
-    const Layer& layer = weights_.layers[index];
+    const Layer7& layer = weights_.layers[index];
     const OperationScope scope(pass.team(), Operation::channel_mix, index);
     const std::size_t dim = weights_.shape.dim;
     float* mixed = pass.take(Slot::mixed, dim).data();

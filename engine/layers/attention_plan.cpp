@@ -77,7 +77,7 @@ void AttentionPlan::make(std::span<const SequencePlace> sequences, std::span<con
     if (sequence.num_rows > kMaxMemberTokens) whole_rows += std::size_t{sequence.num_rows} * group_;
     max_items += sequence.num_rows <= kMaxMemberTokens ? num_splits(i) - first_split(i) : sequence.num_rows;
   }
-  items_ = workspace_.take<Item>(Slot::attention_items, max_items * shape_.num_kv_heads, rule_.group);
+  items_ = workspace_.take<Item>(Slot::attention_items, max_items * shape_.num_kv_heads, rule_.plan);
   const std::size_t num_threads = team_.num_threads();
   plan_members(divide_up(total * shape_.num_kv_heads, num_threads * kChunksPerThread));
 
@@ -91,7 +91,7 @@ void AttentionPlan::make(std::span<const SequencePlace> sequences, std::span<con
 
 // Lists the sequences with few rows, sorted so that those that share blocks are neighbours.
 void AttentionPlan::gather_members() {
-  members_ = workspace_.take<Member>(Slot::attention_members, sequences_.size(), rule_.group);
+  members_ = workspace_.take<Member>(Slot::attention_members, sequences_.size(), rule_.plan);
   std::size_t count = 0;
   for (std::uint32_t i = 0; i < sequences_.size(); ++i) {
     const SequencePlace& sequence = sequences_[i];
@@ -153,7 +153,7 @@ void AttentionPlan::plan_members(std::size_t cost_per_item) {
     floats += rows * splits * partial_floats_;
     num_partials_ += rows * splits;
   }
-  all_partials_ = workspace_.take<float>(Slot::attention_partials, floats, rule_.group);
+  all_partials_ = workspace_.take<float>(Slot::attention_partials, floats, rule_.plan);
   for (std::uint32_t begin = 0; begin < kept;) {
     std::uint32_t end = begin + 1;
     while (end < kept && members_[end].common_before > 0) ++end;
@@ -244,10 +244,12 @@ void AttentionPlan::take_buffers() {
   max_rows_ = std::max(max_rows_, max_whole_rows_);
   const std::size_t bytes = AttentionBuffers::bytes(max_rows_, max_whole_rows_, shape_.head_dim, rule_.key_biases);
   buffer_bytes_ = divide_up(bytes, 64) * 64;
-  all_buffers_ = workspace_.take<std::byte>(Slot::attention_buffers, team_.num_threads() * buffer_bytes_, rule_.group);
+  all_buffers_ = workspace_.take<std::byte>(Slot::attention_buffers, team_.num_threads() * buffer_bytes_, rule_.plan);
 }
 
-void AttentionPlan::attend(const float* q, float* out, std::size_t stride, const KvBiases& biases) {
+void AttentionPlan::attend(const float* q, float* out, std::size_t stride, const KvBiases& biases,
+                           std::span<const float> sinks) {
+  sinks_ = sinks;
   TROUPE_ASSERT(!biases.keys || rule_.key_biases);
   biases_ = biases;
   q_ = q;
@@ -318,10 +320,20 @@ void AttentionPlan::set_offsets(const Item& item, std::uint32_t split, std::size
   }
 }
 
-void AttentionPlan::finish(const float* total, std::uint32_t row, std::uint32_t head) const {
+void AttentionPlan::finish(float* total, std::uint32_t row, std::uint32_t head) const {
   float* const out = out_of(row, head);
+  float kept = 1;  // the part of the softmax that has values
+  if (!sinks_.empty()) {
+    float of_sink = 0;
+    const float of_values = total[1];
+    total[1] += kernels_.exp_tile(&sinks_[head], total[0], 1.0f, &of_sink, 1);
+    kept = of_values / total[1];
+  }
   kernels_.finish_attention(total, shape_.head_dim, out);
-  if (biases_.values) kernels_.add(out, biases_.values + head / group_ * shape_.head_dim, shape_.head_dim);
+  if (!biases_.values) return;
+  const float* const bias = biases_.values + head / group_ * shape_.head_dim;
+  if (sinks_.empty()) return kernels_.add(out, bias, shape_.head_dim);
+  for (std::uint32_t i = 0; i < shape_.head_dim; ++i) out[i] += kept * bias[i];
 }
 
 // Tokens that see nothing of a split are the first ones (the split begins after them) or the last ones (it lies before

@@ -34,7 +34,7 @@ struct AttentionRule {
   float scale = 1.0f;        // of scores
   float soft_cap = 0.0f;     // of scaled scores; 0: none
   std::uint32_t window = 0;  // a row at position p attends to p - window + 1 to p; 0: all up to p
-  GroupId group = 0;         // of the layers: a step has a plan, with its own buffers, for each
+  std::uint32_t plan = 0;    // among the plans of a step, each with its own buffers
   bool key_biases = false;   // whether a layer has KvBiases::keys
 
   // The first position that a row at `position` attends to.
@@ -82,7 +82,9 @@ class AttentionPlan {
   void make(std::span<const SequencePlace> sequences, std::span<const std::byte* const> blocks);
 
   // Computes one layer: q and out of row r begin at r * stride, heads side by side.
-  void attend(const float* q, float* out, std::size_t stride, const KvBiases& biases = {});
+  // sinks: a scaled score of each head that takes its share of the softmax and has no value; empty: none.
+  void attend(const float* q, float* out, std::size_t stride, const KvBiases& biases,
+              std::span<const float> sinks = {});
 
   // Bytes of K and V read by all attend() calls so far.
   std::uint64_t kv_bytes_read() const { return kv_bytes_read_; }
@@ -122,8 +124,8 @@ class AttentionPlan {
                     const AttentionBuffers& buffers) const;
   // Sets the offsets of an item's rows for one split: their products with K's bias.
   void set_offsets(const Item& item, std::uint32_t split, std::size_t num_rows, const AttentionBuffers& buffers) const;
-  // Writes the result of one row and head.
-  void finish(const float* total, std::uint32_t row, std::uint32_t head) const;
+  // Writes the result of one row and head: V's bias counts as much as V, which is less than 1 where there are sinks.
+  void finish(float* total, std::uint32_t row, std::uint32_t head) const;
   std::uint32_t num_splits(std::uint32_t sequence) const {
     return static_cast<std::uint32_t>(divide_up(end_position(sequence), kernels::kSplitPositions));
   }
@@ -175,6 +177,7 @@ class AttentionPlan {
   std::size_t max_whole_rows_ = 0;  // per whole item
 
   KvBiases biases_;
+  std::span<const float> sinks_;
   const float* q_ = nullptr;
   float* out_ = nullptr;
   std::size_t stride_ = 0;

@@ -24,6 +24,9 @@ void DecoderPass::add_experts(const ExpertWeights& moe) {
   {
     const OperationScope scope(team_, Operation::ffn_gate_up, layer_);
     input_.multiply({{&moe.router, scores.data(), stride}, {&moe.shared_gate, scores.data() + num_experts, stride}});
+    if (!moe.router_bias.empty())
+      for_each_row(
+          [&](std::size_t row) { kernels_.add(scores.data() + row * stride, moe.router_bias.data(), num_experts); });
     runs = choose_experts(moe, scores.data(), stride);
   }
   if (moe.shared_gate) {
@@ -45,7 +48,7 @@ void DecoderPass::add_experts(const ExpertWeights& moe) {
                       const FeedForward& expert = moe.experts[run_experts_[run]];
                       input_.multiply_panels({&expert.gate, gate_.data(), ffn_dim}, chunk);
                       input_.multiply_panels({&expert.up, up_.data(), ffn_dim}, chunk);
-                      gate_chunk(chunk, ffn_dim);
+                      gate_chunk(expert, chunk);
                     });
   }
   {
@@ -60,9 +63,9 @@ void DecoderPass::add_experts(const ExpertWeights& moe) {
   input_.for_runs(runs, moe.experts.front().down.view().num_panels(), 1, [&](std::size_t run, const PanelChunk& chunk) {
     input_.multiply_panels({&moe.experts[run_experts_[run]].down, parts.data(), dim}, chunk);
   });
-  sum_experts(scores.data(), stride, parts.data(), shared.data());
+  sum_experts(moe, scores.data(), stride, parts.data(), shared.data());
   delta_pending_ = true;
-  delta_norm_ = nullptr;
+  delta_bias_ = delta_norm_ = nullptr;
 }
 
 // Chooses the best experts of every row; then lists the rows expert by expert, each expert's from a multiple of
@@ -71,7 +74,7 @@ std::span<RowRun> DecoderPass::choose_experts(const ExpertWeights& moe, float* s
   const std::size_t num_experts = moe.experts.size(), used = info_.num_experts_used;
   choices_ = workspace_.take<Choice>(Slot::expert_choices, num_rows_ * used);
   for_each_row(
-      [&](std::size_t row) { choose_for_row(scores + row * stride, num_experts, choices_.subspan(row * used, used)); });
+      [&](std::size_t row) { choose_for_row(moe, scores + row * stride, choices_.subspan(row * used, used)); });
   std::span<RowRun> all = workspace_.take<RowRun>(Slot::expert_runs, num_experts);
   std::fill(all.begin(), all.end(), RowRun{});
   for (const Choice& choice : choices_) ++all[choice.expert].num_rows;
@@ -99,19 +102,25 @@ std::span<RowRun> DecoderPass::choose_experts(const ExpertWeights& moe, float* s
   return all.first(num_runs);
 }
 
-// Among equal scores the lowest expert wins. Weights are the softmax over all experts; `scores` are overwritten by its
-// numerators.
-void DecoderPass::choose_for_row(float* scores, std::size_t num_experts, std::span<Choice> choices) const {
+// Among equal scores the lowest expert wins. Weights are the softmax over all experts, or the sigmoid of each; `scores`
+// are overwritten by its numerators, or by the sigmoid.
+void DecoderPass::choose_for_row(const ExpertWeights& moe, float* scores, std::span<Choice> choices) const {
+  const std::size_t num_experts = moe.experts.size();
+  const bool is_sigmoid = weights_.traits.expert_gate == ExpertGate::sigmoid;
+  if (is_sigmoid) kernels_.recurrent->map(kernels::Function::sigmoid, scores, scores, num_experts);
+  const auto rank_of = [&](std::uint32_t expert) {
+    return moe.choice_bias.empty() ? scores[expert] : scores[expert] + moe.choice_bias[expert];
+  };
   for (std::size_t rank = 0; rank < choices.size(); ++rank) {
     std::uint32_t best = kNoRow;
     for (std::uint32_t expert = 0; expert < num_experts; ++expert) {
-      if (best != kNoRow && !(scores[expert] > scores[best])) continue;
+      if (best != kNoRow && !(rank_of(expert) > rank_of(best))) continue;
       const auto is_taken = [&](const Choice& choice) { return choice.expert == expert; };
       if (!std::any_of(choices.begin(), choices.begin() + static_cast<std::ptrdiff_t>(rank), is_taken)) best = expert;
     }
     choices[rank] = {.expert = best};
   }
-  float sum = kernels_.exp_tile(scores, scores[choices[0].expert], 1.0f, scores, num_experts);
+  float sum = is_sigmoid ? 1.0f : kernels_.exp_tile(scores, scores[choices[0].expert], 1.0f, scores, num_experts);
   if (weights_.traits.normalised_experts) {
     const float all = sum;
     sum = 0;
@@ -150,13 +159,16 @@ void DecoderPass::gather_expert_rows() {
 }
 
 // Sums experts best first, the shared expert last: a row's order of summation does not depend on the other rows.
-void DecoderPass::sum_experts(const float* scores, std::size_t stride, const float* parts, const float* shared) {
+void DecoderPass::sum_experts(const ExpertWeights& moe, const float* scores, std::size_t stride, float* parts,
+                              const float* shared) {
   const std::size_t used = info_.num_experts_used, dim = info_.dim;
   for_each_row([&](std::size_t row) {
     float* const out = delta_.data() + row * dim;
     for (std::size_t rank = 0; rank < used; ++rank) {
       const Choice& choice = choices_[row * used + rank];
-      const float* const part = parts + std::size_t{choice.position} * dim;
+      float* const part = parts + std::size_t{choice.position} * dim;
+      const std::vector<float>& bias = moe.experts[choice.expert].down_bias;
+      if (!bias.empty()) kernels_.add(part, bias.data(), dim);
       for (std::size_t i = 0; i < dim; ++i) out[i] = (rank == 0 ? 0.0f : out[i]) + choice.weight * part[i];
     }
     if (!shared) return;

@@ -13,6 +13,17 @@ using Slot = Workspace::Slot;
 // Rotating and storing eight decode rows or fewer does not pay for a join.
 constexpr std::size_t kMinRowsPerStore = 8;
 
+// Of Gate::clamped.
+constexpr float kGateLimit = 7.0f, kGateSlope = 1.702f;
+
+// Makes gate and up such that silu(gate) * up is the clamped gate's: g sigmoid(a g) (u + 1) = silu(a g) (u + 1) / a.
+void clamp_for_silu(float* gate, float* up, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    gate[i] = kGateSlope * std::min(gate[i], kGateLimit);
+    up[i] = (std::clamp(up[i], -kGateLimit, kGateLimit) + 1.0f) / kGateSlope;
+  }
+}
+
 // The blocks of a sequence up to its last row.
 std::uint32_t num_used_blocks(const SequencePlace& place) { return blocks_for(place.first_position + place.num_rows); }
 
@@ -23,15 +34,15 @@ DecoderPass::DecoderPass(const DecoderWeights& weights, Team& team, std::span<co
     : LayerPass(weights, team, batch, workspace),
       weights_(weights),
       info_(weights.info),
-      kv_shape_{.type = weights.cache.kv_type, .num_kv_heads = info_.num_kv_heads, .head_dim = info_.head_dim},
-      q_dim_(std::size_t{info_.num_heads} * info_.head_dim),
-      kv_dim_(std::size_t{info_.num_kv_heads} * info_.head_dim),
-      qkv_stride_(q_dim_ + 2 * kv_dim_),
-      gate_mul_(weights.traits.gate == Gate::silu   ? kernels_.silu_mul
-                : weights.traits.gate == Gate::gelu ? kernels_.gelu_mul
-                                                    : kernels_.relu2_mul) {
+      gate_mul_(weights.traits.gate == Gate::gelu           ? kernels_.gelu_mul
+                : weights.traits.gate == Gate::squared_relu ? kernels_.relu2_mul
+                                                            : kernels_.silu_mul) {
   const OperationScope scope(team, Operation::prepare);
+  for (const DecoderLayer& layer : weights.layers)
+    qkv_stride_ =
+        std::max(qkv_stride_, std::size_t{layer.shape.attention.q_dim()} + 2 * layer.shape.attention.kv_dim());
   list_blocks(arenas);
+  plan_attention();
   list_block_rows();
   qkv_ = workspace.take<float>(Slot::qkv, num_rows_ * qkv_stride_);
   attention_ = workspace.take<float>(Slot::attention, num_rows_ * qkv_stride_);
@@ -41,7 +52,7 @@ DecoderPass::DecoderPass(const DecoderWeights& weights, Team& team, std::span<co
 
 std::uint64_t DecoderPass::kv_bytes_read() const {
   std::uint64_t bytes = 0;
-  for (const auto& group : groups_) bytes += group ? group->plan.kv_bytes_read() : 0;
+  for (const auto& plan : plans_) bytes += plan ? plan->kv_bytes_read() : 0;
   return bytes;
 }
 
@@ -55,25 +66,40 @@ void DecoderPass::list_blocks(const KvArenas& arenas) {
   const std::vector<CacheGroup>& groups = weights_.cache.groups;
   TROUPE_ASSERT(groups.size() <= groups_.size() && groups.size() == arenas.size());
   for (GroupId group = 0; group < groups.size(); ++group) {
-    if (groups[group].num_layers == 0) continue;
-    const AttentionRule rule{.scale = weights_.attention_scale,
-                             .soft_cap = weights_.attention_cap,
-                             .window = groups[group].window,
-                             .group = group,
-                             .key_biases = weights_.turns.rotated() != 0};
-    const AttentionPlan plan(kernels_, kv_shape_, info_.num_heads, rule, team_, workspace_);
-    LayerGroup& layers = groups_[group].emplace(plan);
-    layers.blocks = workspace_.take<const std::byte*>(Slot::blocks, num_blocks, group);
+    if (groups[group].layers.empty()) continue;
+    const auto parts = workspace_.take<const std::byte*>(Slot::blocks, num_blocks, group);
+    groups_[group].parts = parts;
     for (std::size_t i = 0; i < places_.size(); ++i) {
       const BlockTable& table = batch_[i].tables[group];
       const std::uint32_t used = num_used_blocks(places_[i]);
       TROUPE_ASSERT(used <= table.size());
       for (std::uint32_t block = 0; block < used; ++block)
-        layers.blocks[places_[i].first_block + block] =
-            table[block] == kNoBlock ? nullptr : arenas[group]->block(table[block]);
+        parts[places_[i].first_block + block] = table[block] == kNoBlock ? nullptr : arenas[group]->block(table[block]);
     }
-    layers.plan.make(places_, layers.blocks);
   }
+}
+
+void DecoderPass::plan_attention() {
+  for (std::uint32_t i = 0; i < weights_.plans.size(); ++i) {
+    const AttentionShape& shape = weights_.plans[i];
+    const AttentionRule rule{.scale = weights_.attention_scale,
+                             .soft_cap = weights_.attention_cap,
+                             .window = weights_.cache.groups[shape.group].window,
+                             .plan = i,
+                             .key_biases = !weights_.turns.empty()};
+    const AttentionPlan plan(kernels_, shape.kv(weights_.cache.kv_type), shape.num_heads, rule, team_, workspace_);
+    plans_[i].emplace(plan).make(places_, groups_[shape.group].parts);
+  }
+}
+
+// Moves the addresses of the group's blocks to the parts of this layer.
+void DecoderPass::go_to_layers_blocks() {
+  const LayerShape& shape = this_layer().shape;
+  GroupBlocks& group = groups_[shape.attention.group];
+  if (group.offset == shape.kv_offset) return;
+  for (const std::byte*& part : group.parts)
+    if (part) part = part - group.offset + shape.kv_offset;
+  group.offset = shape.kv_offset;
 }
 
 void DecoderPass::list_block_rows() {
@@ -93,11 +119,44 @@ void DecoderPass::list_block_rows() {
   }
 }
 
-void DecoderPass::norm(const std::vector<float>& norm, std::initializer_list<const PackedMatrix*> consumers) {
+void DecoderPass::norm(const std::vector<float>& norm, std::initializer_list<const PackedMatrix*> consumers,
+                       bool keeps) {
   const OperationScope scope(team_, &norm == &this_layer().attn_norm ? Operation::attn_norm : Operation::ffn_norm,
                              layer_);
   input_.reset(num_rows_, consumers);
-  norm_rows(norm, nullptr);
+  if (keeps) normed_ = workspace_.take<float>(Slot::normed, num_rows_ * info_.dim);
+  norm_rows(norm, keeps ? normed_.data() : nullptr);
+}
+
+void DecoderPass::prepare_normed(std::initializer_list<const PackedMatrix*> consumers) {
+  const OperationScope scope(team_, Operation::ffn_norm, layer_);
+  input_.reset(num_rows_, consumers);
+  for_rows(input_.rows_at_once(), [&](std::size_t first, std::size_t count, std::uint32_t) {
+    input_.set_rows(first, count, normed_.data() + first * info_.dim, info_.dim);
+  });
+}
+
+void DecoderPass::apply_norm(const float* x, const std::vector<float>& norm, float* out) const {
+  const std::size_t dim = info_.dim;
+  if (weights_.traits.layer_norms)
+    kernels_.recurrent->layer_norm(x, norm.data(), norm.data() + dim, out, dim, info_.rms_epsilon);
+  else
+    kernels_.rms_norm(x, norm.data(), out, dim, info_.rms_epsilon);
+}
+
+// Norms q or k, `dim` numbers, as the family does it.
+void DecoderPass::norm_heads(float* x, const std::vector<float>& norm, std::size_t dim) const {
+  const std::size_t head_dim = this_layer().shape.attention.head_dim;
+  const QkNorm kind = weights_.traits.qk_norm;
+  if (norm.empty()) return;
+  if (kind == QkNorm::rows) return kernels_.rms_norm(x, norm.data(), x, dim, info_.rms_epsilon);
+  for (std::size_t at = 0; at < dim; at += head_dim) {
+    const float* const weights = norm.data() + (kind == QkNorm::own_heads ? at : 0);
+    if (weights_.traits.layer_norms)
+      kernels_.recurrent->layer_norm(x + at, weights, norm.data() + dim, x + at, head_dim, info_.rms_epsilon);
+    else
+      kernels_.rms_norm(x + at, weights, x + at, head_dim, info_.rms_epsilon);
+  }
 }
 
 void DecoderPass::norm(const std::vector<float>& norm, const ExpertWeights& consumer) {
@@ -110,7 +169,8 @@ void DecoderPass::norm(const std::vector<float>& norm, const ExpertWeights& cons
 void DecoderPass::add_pending(float* x, std::size_t row) {
   if (!delta_pending_) return;
   float* delta = delta_.data() + row * info_.dim;
-  if (delta_norm_) kernels_.rms_norm(delta, delta_norm_->data(), delta, info_.dim, info_.rms_epsilon);
+  if (delta_bias_) kernels_.add(delta, delta_bias_->data(), info_.dim);
+  if (delta_norm_) apply_norm(delta, *delta_norm_, delta);
   kernels_.add(x, delta, info_.dim);
 }
 
@@ -122,23 +182,29 @@ void DecoderPass::norm_rows(const std::vector<float>& norm, float* keep) {
     for (std::size_t i = 0; i < count; ++i) {
       float* x = residual_.data() + (first + i) * info_.dim;
       add_pending(x, first + i);
-      kernels_.rms_norm(x, norm.data(), normed + i * stride, info_.dim, info_.rms_epsilon);
+      if (!norm.empty()) apply_norm(x, norm, normed + i * stride);
     }
-    input_.set_rows(first, count, normed, stride);
+    if (norm.empty())
+      input_.set_rows(first, count, residual_.data() + first * info_.dim, info_.dim);
+    else
+      input_.set_rows(first, count, normed, stride);
   });
   delta_pending_ = false;
 }
 
 void DecoderPass::project_qkv(const DecoderLayer& layer) {
   const OperationScope scope(team_, Operation::attn_qkv, layer_);
-  float* out = qkv_.data();
-  input_.multiply({{&layer.q, out, qkv_stride_},
-                   {&layer.k, out + q_dim_, qkv_stride_},
-                   {&layer.v, out + q_dim_ + kv_dim_, qkv_stride_}});
+  float* const q = qkv_.data();
+  float* const k = q + layer.shape.attention.q_dim();
+  if (layer.shape.kv_layer != layer_) return input_.multiply({{&layer.q, q, qkv_stride_}});
+  input_.multiply({{&layer.q, q, qkv_stride_},
+                   {&layer.k, k, qkv_stride_},
+                   {&layer.v, k + layer.shape.attention.kv_dim(), qkv_stride_}});
 }
 
 void DecoderPass::rotate_and_store() {
   const OperationScope scope(team_, Operation::rope_store, layer_);
+  go_to_layers_blocks();
   // One thread per block: neighbouring positions share cache lines.
   const std::size_t blocks_per_chunk = divide_up(kMinRowsPerStore * block_rows_.size(), num_rows_);
   team_.parallel_for(divide_up(block_rows_.size(), blocks_per_chunk), [&](std::size_t chunk, std::uint32_t) {
@@ -150,46 +216,53 @@ void DecoderPass::rotate_and_store() {
 void DecoderPass::store_rows(const BlockRows& rows) {
   const SequencePlace& sequence = places_[rows.sequence];
   const DecoderLayer& layer = this_layer();
-  const RopeTable& rope = weights_.rope_of(layer);
-  const std::size_t head_dim = info_.head_dim;
+  const RopeTable& rope = weights_.ropes[layer.shape.rope];
+  const AttentionShape& shape = layer.shape.attention;
+  const kernels::KvShape kv = shape.kv(weights_.cache.kv_type);
+  const std::span<const std::byte* const> blocks = this_layers_blocks();
+  const bool has_kv = layer.shape.kv_layer == layer_;
+  const std::size_t head_dim = shape.head_dim, q_dim = shape.q_dim(), kv_dim = has_kv ? shape.kv_dim() : 0;
   for (std::uint32_t i = rows.first; i < rows.first + rows.count; ++i) {
     const std::uint32_t position = sequence.first_position + i;
     float* q = qkv_.data() + (sequence.first_row + i) * qkv_stride_;
-    float* k = q + q_dim_;
+    float* k = q + q_dim;
     if (!layer.qkv_bias.empty()) kernels_.add(q, layer.qkv_bias.data(), layer.qkv_bias.size());
-    if (weights_.traits.qk_norm == QkNorm::rows) {
-      kernels_.rms_norm(q, layer.q_norm.data(), q, q_dim_, info_.rms_epsilon);
-      kernels_.rms_norm(k, layer.k_norm.data(), k, kv_dim_, info_.rms_epsilon);
-    }
-    for (std::size_t at = 0; at < q_dim_ + kv_dim_; at += head_dim) {
-      if (weights_.traits.qk_norm == QkNorm::heads) {
-        const std::vector<float>& norm = at < q_dim_ ? layer.q_norm : layer.k_norm;
-        kernels_.rms_norm(q + at, norm.data(), q + at, head_dim, info_.rms_epsilon);
-      }
+    const auto norm_both = [&] {
+      norm_heads(q, layer.q_norm, q_dim);
+      if (has_kv) norm_heads(k, layer.k_norm, kv_dim);
+    };
+    if (!weights_.traits.norms_rotated) norm_both();
+    for (std::size_t at = 0; at < q_dim + kv_dim && rope.rotated() != 0; at += head_dim)
       kernels_.rope(q + at, rope.cos(position), rope.sin(position), rope.rotated());
+    if (weights_.traits.norms_rotated) norm_both();
+    if (!weights_.query_scales.empty()) {
+      const float scale = weights_.query_scales[position / weights_.temperature_step];
+      for (std::size_t j = 0; j < q_dim; ++j) q[j] *= scale;
     }
+    if (!has_kv) continue;
     // Writing is safe: these blocks belong to the sequence, and these positions are read only after the join.
-    auto* block = const_cast<std::byte*>(this_group().blocks[sequence.first_block + position / kBlockSize]);
-    kernels_.store_kv(kv_shape_, block, position % kBlockSize, k, k + kv_dim_);
+    auto* block = const_cast<std::byte*>(blocks[sequence.first_block + position / kBlockSize]);
+    kernels_.store_kv(kv, block, position % kBlockSize, k, k + kv_dim);
   }
 }
 
 bool DecoderPass::drop_rows_without_output() {
   const std::size_t before = num_rows_;
-  const Kept queries{.x = qkv_.data(), .stride = qkv_stride_, .width = q_dim_};
-  const Kept mixed{.x = mixer_.data(), .stride = mixer_stride_, .width = weights_.mamba.inner};
-  const bool any = mixer_.empty() ? LayerPass::drop_rows_without_output({queries})
-                                  : LayerPass::drop_rows_without_output({queries, mixed});
-  if (any && num_rows_ != before) this_group().plan.make(places_, this_group().blocks);
+  const LayerShape& shape = this_layer().shape;
+  const std::size_t mixed_width = shape.recurrence == Recurrence::none     ? 0
+                                  : shape.recurrence == Recurrence::mamba2 ? weights_.mamba.inner
+                                                                           : weights_.convolution.dim;
+  const Kept queries{.x = qkv_.data(), .stride = qkv_stride_, .width = shape.attention.q_dim()};
+  const Kept mixed{.x = mixer_.data(), .stride = mixer_stride_, .width = mixed_width};
+  const Kept normed{.x = normed_.data(), .stride = info_.dim, .width = this_layer().is_parallel ? info_.dim : 0};
+  const bool any = LayerPass::drop_rows_without_output({queries, mixed, normed});
+  if (any && num_rows_ != before && shape.has_attention()) this_plan().make(places_, this_layers_blocks());
   return any;
 }
 
 void DecoderPass::attend() {
   const OperationScope scope(team_, Operation::attention, layer_);
-  LayerGroup& group = this_group();
-  group.plan.attend(qkv_.data(), attention_.data(), qkv_stride_, weights_.biases_of(this_layer()));
-  for (const std::byte*& block : group.blocks)
-    if (block) block += kv_shape_.layer_bytes();
+  this_plan().attend(qkv_.data(), attention_.data(), qkv_stride_, weights_.biases_of(this_layer()), this_layer().sinks);
 }
 
 void DecoderPass::round_rows(float* rows, std::size_t stride, const std::vector<float>& sub_norm) {
@@ -209,27 +282,38 @@ void DecoderPass::round_attention(const std::vector<float>& sub_norm, const Pack
 
 void DecoderPass::gate_and_up(const FeedForward& ffn, bool rounds) {
   const OperationScope scope(team_, Operation::ffn_gate_up, layer_);
-  gated_is_input_ = rounds && weights_.traits.gate == Gate::silu && input_.advance_gated(ffn.gate, ffn.up, ffn.down);
+  const bool has_biases = !ffn.gate_bias.empty() || !ffn.up_bias.empty();
+  gated_is_input_ = rounds && weights_.traits.gate == Gate::silu && ffn.gate && !has_biases &&
+                    input_.advance_gated(ffn.gate, ffn.up, ffn.down);
   if (gated_is_input_) return;
-  const std::size_t dim = ffn.gate.rows();
+  const std::size_t dim = ffn.up.rows();
   gate_ = workspace_.take<float>(Slot::gate, num_rows_ * dim);
   up_ = workspace_.take<float>(Slot::up, num_rows_ * dim);
   const Product gate{&ffn.gate, gate_.data(), dim};
   const Product up{&ffn.up, up_.data(), dim};
-  input_.for_panels(ffn.gate.view().num_panels(), 2, [&](const PanelChunk& chunk) {
-    input_.multiply_panels(gate, chunk);
+  input_.for_panels(ffn.up.view().num_panels(), ffn.gate ? 2 : 1, [&](const PanelChunk& chunk) {
+    if (ffn.gate) input_.multiply_panels(gate, chunk);
     input_.multiply_panels(up, chunk);
-    gate_chunk(chunk, dim);
+    gate_chunk(ffn, chunk);
   });
 }
 
-// Applies the gate to this chunk's gate and up outputs.
-void DecoderPass::gate_chunk(const PanelChunk& chunk, std::size_t dim) {
+// Adds biases to this chunk's gate and up outputs, and applies the gate, or GELU if there is none.
+void DecoderPass::gate_chunk(const FeedForward& ffn, const PanelChunk& chunk) {
+  const std::size_t dim = ffn.up.rows();
   const std::size_t column = chunk.panel_begin * kernels::kPanelRows;
   const std::size_t count = std::min<std::size_t>(chunk.panel_end * kernels::kPanelRows, dim) - column;
   for (std::size_t row = chunk.first_row; row < chunk.first_row + chunk.num_rows; ++row) {
-    float* out = gate_.data() + row * dim + column;
-    gate_mul_(out, up_.data() + row * dim + column, out, count);
+    float* const out = gate_.data() + row * dim + column;
+    float* const up = up_.data() + row * dim + column;
+    if (!ffn.up_bias.empty()) kernels_.add(up, ffn.up_bias.data() + column, count);
+    if (!ffn.gate) {
+      kernels_.recurrent->map(kernels::Function::gelu, up, out, count);
+      continue;
+    }
+    if (!ffn.gate_bias.empty()) kernels_.add(out, ffn.gate_bias.data() + column, count);
+    if (weights_.traits.gate == Gate::clamped) clamp_for_silu(out, up, count);
+    gate_mul_(out, up, out, count);
   }
 }
 
@@ -240,36 +324,65 @@ void DecoderPass::round_gated(const std::vector<float>& sub_norm, const PackedMa
   round_rows(gate_.data(), consumer.k(), sub_norm);
 }
 
-void DecoderPass::add_projection(const PackedMatrix& matrix, const std::vector<float>& post_norm) {
+void DecoderPass::add_projection(const PackedMatrix& matrix, const std::vector<float>& bias,
+                                 const std::vector<float>& post_norm) {
   const OperationScope scope(team_, &matrix == &this_layer().o ? Operation::attn_output : Operation::ffn_down, layer_);
+  if (delta_pending_) return add_to_pending(matrix, bias);
   input_.multiply({{&matrix, delta_.data(), info_.dim}});
   delta_pending_ = true;
+  delta_bias_ = bias.empty() ? nullptr : &bias;
   delta_norm_ = post_norm.empty() ? nullptr : &post_norm;
 }
 
-void DecoderPass::run_mixer(const DecoderLayer& layer) {
-  mixer_stride_ = layer.mixer.in.rows();
+void DecoderPass::add_to_pending(const PackedMatrix& matrix, const std::vector<float>& bias) {
+  TROUPE_ASSERT(delta_pending_ && !delta_norm_);
+  const std::size_t dim = info_.dim;
+  const std::span<float> out = workspace_.take<float>(Slot::mixed, num_rows_ * dim);
+  input_.multiply({{&matrix, out.data(), dim}});
+  for_rows(1, [&](std::size_t first, std::size_t count, std::uint32_t) {
+    float* const delta = delta_.data() + first * dim;
+    kernels_.add(delta, out.data() + first * dim, count * dim);
+    for (std::size_t i = 0; i < count && !bias.empty(); ++i) kernels_.add(delta + i * dim, bias.data(), dim);
+  });
+}
+
+RecurrentRows DecoderPass::recurrent_rows() const {
+  return {.places = places_, .batch = batch_, .num_rows = num_rows_, .round_every = round_every(weights_.cache)};
+}
+
+void DecoderPass::project_mixer_input(const PackedMatrix& matrix) {
+  const OperationScope scope(team_, Operation::mixer_in, layer_);
+  mixer_stride_ = matrix.rows();
   mixer_ = workspace_.take<float>(Slot::mixer, num_rows_ * mixer_stride_);
-  {
-    const OperationScope scope(team_, Operation::mixer_in, layer_);
-    input_.multiply({{&layer.mixer.in, mixer_.data(), mixer_stride_}});
-  }
-  const RecurrentRows rows{
-      .places = places_, .batch = batch_, .num_rows = num_rows_, .round_every = round_every(weights_.cache)};
+  input_.multiply({{&matrix, mixer_.data(), mixer_stride_}});
+}
+
+void DecoderPass::run_convolution(const DecoderLayer& layer) {
+  project_mixer_input(layer.convolution.in);
+  ShortConvolution(weights_.convolution, weights_.states, kernels_)
+      .run(team_, recurrent_rows(), layer.convolution, layer_, layer.shape.state, mixer_.data());
+}
+
+void DecoderPass::add_convolution(const DecoderLayer& layer) {
+  const OperationScope scope(team_, Operation::mixer_out, layer_);
+  input_.reset(num_rows_, {&layer.convolution.out});
+  round_rows(mixer_.data(), mixer_stride_, {});
+  input_.multiply({{&layer.convolution.out, delta_.data(), info_.dim}});
+  delta_pending_ = true;
+  delta_bias_ = delta_norm_ = nullptr;
+}
+
+void DecoderPass::run_mixer(const DecoderLayer& layer) {
+  project_mixer_input(layer.mixer.in);
   Mamba2Mixer(weights_.mamba, weights_.states, kernels_, info_.rms_epsilon)
-      .run(team_, workspace_, rows, layer.mixer, layer_, mixer_.data());
+      .run(team_, workspace_, recurrent_rows(), layer.mixer, layer_, layer.shape.state, mixer_.data());
 }
 
 void DecoderPass::add_mixer(const DecoderLayer& layer) {
   const OperationScope scope(team_, Operation::mixer_out, layer_);
-  TROUPE_ASSERT(delta_pending_ && !delta_norm_);
-  const std::span<float> out = workspace_.take<float>(Slot::mixed, num_rows_ * info_.dim);
   input_.reset(num_rows_, {&layer.mixer.out});
   round_rows(mixer_.data(), mixer_stride_, {});
-  input_.multiply({{&layer.mixer.out, out.data(), info_.dim}});
-  for_rows(1, [&](std::size_t first, std::size_t count, std::uint32_t) {
-    kernels_.add(delta_.data() + first * info_.dim, out.data() + first * info_.dim, count * info_.dim);
-  });
+  add_to_pending(layer.mixer.out, {});
 }
 
 void DecoderPass::finish(const std::vector<float>& norm, float* hidden) {
@@ -277,7 +390,7 @@ void DecoderPass::finish(const std::vector<float>& norm, float* hidden) {
   for_each_row([&](std::size_t row) {
     float* x = residual_.data() + row * info_.dim;
     add_pending(x, row);
-    kernels_.rms_norm(x, norm.data(), hidden + row * info_.dim, info_.dim, info_.rms_epsilon);
+    apply_norm(x, norm, hidden + row * info_.dim);
   });
   delta_pending_ = false;
 }

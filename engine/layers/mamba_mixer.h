@@ -81,9 +81,9 @@ class Mamba2Mixer {
   Mamba2Mixer(const MambaShape& shape, const StateLayout& states, const kernels::KernelTable& kernels, float epsilon)
       : shape_(shape), states_(states), kernels_(kernels), epsilon_(epsilon) {}
   // `projected`: the product of the normed rows with `layer.in`, [rows, in.rows()]; overwritten. The input of
-  // `layer.out` is then the first `inner` numbers of each row.
+  // `layer.out` is then the first `inner` numbers of each row. `index` and `state_index`: the layer's, and its state's.
   void run(Team& team, Workspace& workspace, const RecurrentRows& rows, const Layer& layer, std::uint32_t index,
-           float* projected) const;
+           std::uint32_t state_index, float* projected) const;
 
  private:
   MambaShape shape_;

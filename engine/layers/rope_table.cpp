@@ -24,8 +24,14 @@ std::vector<double> rope_frequencies(const RopeParams& params) {
   TROUPE_ASSERT(params.factors.empty() || params.factors.size() == num_pairs);
   double low = 0, high = 0;
   if (params.yarn) {
-    low = std::max(0.0, std::floor(pair_with(params.yarn->beta_fast, params)));
-    high = std::min(params.rotated - 1.0, std::ceil(pair_with(params.yarn->beta_slow, params)));
+    low = pair_with(params.yarn->beta_fast, params);
+    high = pair_with(params.yarn->beta_slow, params);
+    if (!params.yarn->is_exact) {
+      low = std::floor(low);
+      high = std::ceil(high);
+    }
+    low = std::max(0.0, low);
+    high = std::min(params.rotated - 1.0, high);
   }
   std::vector<double> frequencies(num_pairs);
   for (std::uint32_t i = 0; i < num_pairs; ++i) {

@@ -24,7 +24,8 @@ struct RopeParams {
     double beta_fast = 32.0;
     double beta_slow = 1.0;
     double original_context = 0;
-    double share = 1.0;  // of unscaled positions in the mixture; 0: all positions are scaled
+    double share = 1.0;     // of unscaled positions in the mixture; 0: all positions are scaled
+    bool is_exact = false;  // the mixture begins and ends between pairs, not at whole ones
   };
   std::optional<Yarn> yarn{};
 };

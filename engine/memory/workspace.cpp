@@ -6,8 +6,8 @@
 
 namespace troupe::engine {
 
-std::byte* Workspace::bytes(Slot slot, GroupId group, std::size_t count) {
-  AlignedMemory& buffer = buffers_[group][static_cast<std::size_t>(slot)];
+std::byte* Workspace::bytes(Slot slot, std::size_t index, std::size_t count) {
+  AlignedMemory& buffer = buffers_[index][static_cast<std::size_t>(slot)];
   if (buffer.size() < count) {
     // Grows by at least a quarter, so that a slowly growing batch does not allocate every time.
     const std::size_t size = (std::max(count, buffer.size() + buffer.size() / 4) + 4095) / 4096 * 4096;
@@ -20,8 +20,8 @@ std::byte* Workspace::bytes(Slot slot, GroupId group, std::size_t count) {
 
 std::size_t Workspace::total_bytes() const {
   std::size_t total = 0;
-  for (const auto& of_group : buffers_)
-    for (const AlignedMemory& buffer : of_group) total += buffer.size();
+  for (const auto& of_index : buffers_)
+    for (const AlignedMemory& buffer : of_index) total += buffer.size();
   return total;
 }
 

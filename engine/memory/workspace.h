@@ -75,19 +75,23 @@ class Workspace {
 
   explicit Workspace(std::shared_ptr<MemoryPolicy> policy = system_memory()) : policy_(std::move(policy)) {}
 
-  // `count` elements, 64-byte aligned. Asserts that the system has the memory. Each cache group has buffers of its own.
+  // The most buffers of one purpose: the cache groups, or the attention plans of a step.
+  static constexpr std::size_t kMaxOfOneSlot = 16;
+
+  // `count` elements, 64-byte aligned. Asserts that the system has the memory. Each index has a buffer of its own.
   template <class T>
-  std::span<T> take(Slot slot, std::size_t count, GroupId group = 0) {
+  std::span<T> take(Slot slot, std::size_t count, std::size_t index = 0) {
     static_assert(std::is_trivially_copyable_v<T>);
-    return {reinterpret_cast<T*>(bytes(slot, group, count * sizeof(T))), count};
+    return {reinterpret_cast<T*>(bytes(slot, index, count * sizeof(T))), count};
   }
 
   std::size_t total_bytes() const;
 
  private:
-  std::byte* bytes(Slot slot, GroupId group, std::size_t count);
+  std::byte* bytes(Slot slot, std::size_t index, std::size_t count);
   std::shared_ptr<MemoryPolicy> policy_;
-  std::array<std::array<AlignedMemory, static_cast<std::size_t>(Slot::count)>, cache::kMaxGroups> buffers_;
+  std::array<std::array<AlignedMemory, static_cast<std::size_t>(Slot::count)>, kMaxOfOneSlot> buffers_;
+  static_assert(kMaxOfOneSlot >= cache::kMaxGroups);
 };
 
 }  // namespace troupe::engine

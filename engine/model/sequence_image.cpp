@@ -15,12 +15,12 @@ std::uint32_t first_block_of(const CacheGroup& group, std::uint32_t num_computed
   return std::min(cache::first_window_block(num_computed, group.window), blocks_for(num_computed));
 }
 
-// Zeros in all slots from `used` on of a block of `num_layers` layers.
-void clear_slots(const LoadedModel& model, std::uint32_t num_layers, std::uint32_t used, std::byte* block) {
-  const kernels::KvShape shape{
-      .type = model.cache_spec().kv_type, .num_kv_heads = model.info().num_kv_heads, .head_dim = model.info().head_dim};
-  for (std::uint32_t layer = 0; layer < num_layers; ++layer)
-    kernels::clear_kv(shape, block + layer * shape.layer_bytes(), used);
+// Zeros in all slots of a block from `used` on.
+void clear_slots(const CacheGroup& group, std::uint32_t used, std::byte* block) {
+  for (const kernels::KvShape& layer : group.layers) {
+    kernels::clear_kv(layer, block, used);
+    block += layer.layer_bytes();
+  }
 }
 
 }  // namespace
@@ -38,7 +38,7 @@ std::uint32_t SequenceImage::layout_of(const LoadedModel& model) {
   const CacheSpec& spec = model.cache_spec();
   std::vector<std::uint64_t> numbers = {spec.state.exact_floats, spec.state.large_floats};
   for (const CacheGroup& group : spec.groups)
-    numbers.insert(numbers.end(), {group.num_layers, group.window, group.bytes_per_block});
+    numbers.insert(numbers.end(), {group.layers.size(), group.window, group.bytes_per_block});
   const auto* const bytes = reinterpret_cast<const Bytef*>(numbers.data());
   return static_cast<std::uint32_t>(crc32_z(0, bytes, numbers.size() * sizeof(std::uint64_t)));
 }
@@ -77,7 +77,7 @@ void SequenceImage::save(const LoadedModel& model, const BlockTables& tables, st
     std::byte* const copy = bytes_.get() + offset;
     std::memcpy(copy, arena.block(tables[group][index]), arena.bytes_per_block());
     const bool is_last = index == num_computed_ / kBlockSize;
-    if (is_last) clear_slots(model, model.cache_spec().groups[group].num_layers, num_computed_ % kBlockSize, copy);
+    if (is_last) clear_slots(model.cache_spec().groups[group], num_computed_ % kBlockSize, copy);
   });
 }
 

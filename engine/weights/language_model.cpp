@@ -9,6 +9,17 @@
 #include "engine/weights/prepared_activations.h"
 
 namespace troupe::engine {
+namespace {
+
+// Makes logits of the products of one row with the rows of the head from `column` on.
+void finish_logits(const ModelWeights& weights, float* row, std::size_t column, std::size_t count) {
+  if (weights.logit_scale != 1)
+    for (std::size_t i = 0; i < count; ++i) row[i] *= weights.logit_scale;
+  if (!weights.head_bias.empty()) weights.kernels->add(row, weights.head_bias.data() + column, count);
+  if (weights.logit_cap != 0) weights.kernels->soft_cap(row, weights.logit_cap, count);
+}
+
+}  // namespace
 
 void LanguageModel::head(Team& team, const float* hidden, std::size_t num_rows, Workspace& workspace,
                          float* logits) const {
@@ -20,11 +31,10 @@ void LanguageModel::head(Team& team, const float* hidden, std::size_t num_rows, 
   const Product product{&matrix, logits, matrix.rows()};
   input.for_panels(matrix.view().num_panels(), 1, [&](const PanelChunk& chunk) {
     input.multiply_panels(product, chunk);
-    if (shared().logit_cap == 0) return;
     const std::size_t column = chunk.panel_begin * kernels::kPanelRows;
     const std::size_t count = std::min<std::size_t>(chunk.panel_end * kernels::kPanelRows, matrix.rows()) - column;
     for (std::size_t row = chunk.first_row; row < chunk.first_row + chunk.num_rows; ++row)
-      shared().kernels->soft_cap(logits + row * matrix.rows() + column, shared().logit_cap, count);
+      finish_logits(shared(), logits + row * matrix.rows() + column, column, count);
   });
 }
 
@@ -55,7 +65,7 @@ void LanguageModel::head_greedy(Team& team, const float* hidden, std::size_t num
     input.multiply_chunk(matrix, chunk, logits, count);
     for (std::size_t i = 0; i < chunk.num_rows; ++i) {
       float* row = logits + i * count;
-      if (shared().logit_cap != 0) kernels.soft_cap(row, shared().logit_cap, count);
+      finish_logits(shared(), row, column, count);
       kernels.clamp(row, kMaxLogit, count);
       kernels::MaxAt max = kernels.arg_max(row, count);
       max.index += static_cast<std::uint32_t>(column);

@@ -15,8 +15,10 @@ struct ModelWeights {
   CacheSpec cache;
   const kernels::KernelTable* kernels = nullptr;
   PackedMatrix embedding;          // [vocab, dim]; also the head if `head` is empty
-  std::vector<float> output_norm;  // [dim]
+  std::vector<float> output_norm;  // [dim]; of a layer norm its biases follow
   PackedMatrix head;
+  std::vector<float> head_bias;    // [vocab], or empty
+  float logit_scale = 1;           // of the products with the head, before the bias and the cap
   float logit_cap = 0;             // cap * tanh(logit / cap); 0: none
   std::uint64_t bytes = 0;         // of all weights and tables
   std::uint64_t matrix_bytes = 0;  // of the matrices only

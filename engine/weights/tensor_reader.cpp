@@ -105,7 +105,7 @@ std::vector<float> TensorReader::optional_vector(const std::string& name, std::u
 
 PackedMatrix TensorReader::matrix(const std::string& name, std::uint64_t rows, std::uint64_t k,
                                   const MatrixReading& how) {
-  float scale = scale_of(name);
+  float scale = scale_of(name) * how.scale;
   const TensorPart part = how.part.value_or(TensorPart{.first = 0, .of = rows});
   std::vector<std::uint64_t> shape = {k, part.of};
   if (part.num_experts != 0) shape = {k, part.of / part.num_experts, part.num_experts};
@@ -139,11 +139,12 @@ PackedMatrix TensorReader::matrix(const std::string& name, std::uint64_t rows, s
   return std::move(*packed);
 }
 
-void TensorReader::read_embedding_and_head(std::uint64_t vocab_size, std::uint64_t dim) {
+void TensorReader::read_embedding_and_head(std::uint64_t vocab_size, std::uint64_t dim,
+                                           const std::string& output_norm) {
   const bool tied = !has("output.weight");
   // An untied embedding is only looked up row by row.
   weights_.embedding = matrix("token_embd.weight", vocab_size, dim, {.multiplied = tied, .part = {}});
-  weights_.output_norm = vector("output_norm.weight", dim);
+  weights_.output_norm = vector(output_norm, dim);
   if (!tied) weights_.head = matrix("output.weight", vocab_size, dim);
 }
 

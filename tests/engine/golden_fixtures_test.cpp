@@ -1,5 +1,6 @@
 // Every family and weight type against tests/data/golden: tiny models and their logits, which tools/golden/make.py
 // makes by passes in float64 that share nothing with the engine. (Encoders: model/encoder_test.cpp.)
+#include <algorithm>
 #include <cstring>
 #include <set>
 
@@ -101,6 +102,35 @@ TEST_CASE("golden fixtures: every variant gives the logits of a pass in double, 
         CHECK(std::memcmp(chunked->data(), logits->data(), logits->size() * sizeof(float)) == 0);
       }
     }
+}
+
+// tools/golden/witnesses.py has asked them.
+TEST_CASE("golden fixtures: logits are those of llama.cpp and of transformers") {
+  const Fixtures fixtures = load_fixtures();
+  const std::string folder = TROUPE_TEST_DATA "/";
+  const auto json = nlohmann::json::parse(std::ifstream(folder + "witnesses.json"));
+  const std::vector<float> logits = read_floats(folder + "witnesses.f32");
+  const auto step = json.at("step").get<std::size_t>();
+  const std::size_t num_rows = (fixtures.tokens.size() + step - 1) / step;
+  const std::size_t vocabulary = fixtures.all.front().logits.size() / fixtures.tokens.size();
+  REQUIRE(logits.size() == json.at("logits").size() * num_rows * vocabulary);
+  Team team(2);
+  auto at = logits.begin();
+  for (const auto& witness : json.at("logits")) {
+    INFO(witness.dump());
+    const auto model = load_model(kFolder + witness.at("model").get<std::string>() + ".gguf", "scalar");
+    const auto ours = engine::evaluate(*model, team, fixtures.tokens);
+    REQUIRE(ours);
+    double max = 0;
+    for (std::size_t row = 0; row < num_rows; ++row, at += static_cast<std::ptrdiff_t>(vocabulary)) {
+      const auto begin = ours->begin() + static_cast<std::ptrdiff_t>(row * step * vocabulary);
+      max = std::max(max, difference({begin, begin + static_cast<std::ptrdiff_t>(vocabulary)},
+                                     {at, at + static_cast<std::ptrdiff_t>(vocabulary)})
+                              .max_abs);
+    }
+    INFO("max " << max);
+    CHECK(max <= witness.at("max_abs").get<double>());
+  }
 }
 
 }  // namespace

@@ -123,6 +123,17 @@ inline MetadataFile metadata_alone(const std::string& name) {
         }()));
   else if (name == "qwen2moe" || name == "qwen3moe")
     put(file, name, decoder_with({{"expert_count", whole(4)}, {"expert_used_count", whole(2)}}));
+  else if (name == "qwen2vl")
+    put(file, name, decoder_with({{"rope.dimension_sections", std::vector<std::int64_t>{3, 3, 2, 0}}}));
+  else if (name == "lfm2moe")
+    put(file, name, [&] {
+      Values all = decoder_with({{"expert_count", whole(4)},
+                                 {"expert_used_count", whole(2)},
+                                 {"leading_dense_block_count", whole(2)},
+                                 {"shortconv.l_cache", whole(3)}});
+      all["attention.head_count_kv"] = std::vector<std::int64_t>{0, 0, 1, 0, 1, 1};
+      return all;
+    }());
   else if (name == "gemma3" || name == "gemma2")
     put(file, name, decoder_with({{"attention.sliding_window", whole(16)}}));
   else
@@ -138,8 +149,8 @@ inline MetadataFile metadata_model(const std::string& name) {
 }
 
 inline std::vector<std::string> metadata_model_names() {
-  return {"llama", "gpt2",  "no vocabulary", "nomic-bert", "mamba",    "mamba2", "falcon-h1",
-          "rwkv6", "rwkv7", "qwen2",         "qwen2moe",   "qwen3moe", "gemma2", "gemma3"};
+  return {"llama", "gpt2",     "no vocabulary", "nomic-bert", "mamba",  "mamba2",  "falcon-h1", "rwkv6",   "rwkv7",
+          "qwen2", "qwen2moe", "qwen3moe",      "gemma2",     "gemma3", "granite", "mistral3",  "qwen2vl", "lfm2moe"};
 }
 
 inline std::vector<MetadataCase> metadata_cases() {
@@ -162,6 +173,7 @@ inline std::vector<MetadataCase> metadata_cases() {
       {"ARCH.attention.value_length", "llama", whole(16)},
       {"ARCH.attention.key_length_swa", "gemma3", whole(16)},
       {"ARCH.attention.value_length_swa", "gemma3", whole(16)},
+      {"ARCH.attention.shared_kv_layers", "llama", whole(2)},
       {"ARCH.attention.sliding_window", "llama", whole(16)},
       {"ARCH.attention.sliding_window_pattern", "gemma3", whole(3)},
       {"ARCH.attn_logit_softcapping", "gemma2", 50.0},
@@ -181,6 +193,15 @@ inline std::vector<MetadataCase> metadata_cases() {
       {"ARCH.rope.scaling.factor", "llama", 2.0},
       {"ARCH.rope.scaling.attn_factor", "llama", 2.0},
       {"ARCH.rope.scaling.original_context_length", "llama", whole(32)},
+      {"ARCH.rope.scaling.alpha", "llama", 0.0},
+      {"ARCH.rope.scaling.finetuned", "granite", true},
+      {"ARCH.rope.dimension_sections", "qwen2vl", std::vector<std::int64_t>{3, 3, 2, 0}},
+      {"ARCH.embedding_scale", "granite", 6.0},
+      {"ARCH.residual_scale", "granite", 0.25},
+      {"ARCH.logit_scale", "granite", 2.0},
+      {"ARCH.attention.scale", "granite", 0.25},
+      {"ARCH.attention.temperature_scale", "mistral3", 0.25},
+      {"ARCH.nextn_predict_layers", "llama", whole(0)},
       {"ARCH.rescale_every_n_layers", "rwkv6", whole(6)},
       {"ARCH.token_shift_count", "rwkv7", whole(2)},
       {"ARCH.ssm.group_count", "mamba2", whole(1)},
@@ -202,6 +223,7 @@ inline std::vector<MetadataCase> metadata_cases() {
   of_model("gpt2", {"tokenizer.ggml.merges", "tokenizer.ggml.pre"});
   of_model("nomic-bert", {"tokenizer.ggml.cls_token_id", "tokenizer.ggml.seperator_token_id"});
   of_model("qwen3moe", {"ARCH.expert_count", "ARCH.expert_used_count"});
+  of_model("lfm2moe", {"ARCH.leading_dense_block_count", "ARCH.shortconv.l_cache"});
   of_model("mamba", {"ARCH.ssm.conv_kernel", "ARCH.ssm.inner_size", "ARCH.ssm.state_size", "ARCH.ssm.time_step_rank"});
   of_model("rwkv6", {"ARCH.attention.layer_norm_epsilon", "ARCH.wkv.head_size", "ARCH.time_mix_extra_dim",
                      "ARCH.time_decay_extra_dim"});
@@ -238,7 +260,7 @@ inline std::string metadata_verdict(const engine::ModelFile& file) {
                         info.num_experts, info.num_experts_used, info.window, info.pooling.has_value(),
                         info.rms_epsilon, info.rope_base, outline->cache.state.num_floats());
     for (const engine::CacheGroup& group : outline->cache.groups)
-      text += fmt::format(" ({} {} {})", group.num_layers, group.window, group.bytes_per_block);
+      text += fmt::format(" ({} {} {})", group.layers.size(), group.window, group.bytes_per_block);
   }
   const auto ends = engine::find_end_ids(file, tokenizer->get(), 1000);
   if (!ends) return refused(ends.error());

@@ -7,7 +7,7 @@ import weight_types
 
 _SIMPLE = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
-_NUMBER_OF = {bool: 7, int: 4, float: 6, str: _STRING}
+_NUMBER_OF = {bool: 7, int: 4, float: 6, str: _STRING, list: _ARRAY}
 _ALIGNMENT = 32
 
 
@@ -27,6 +27,8 @@ def _text(value):
 def _value(value):
     if isinstance(value, str):
         return _text(value)
+    if isinstance(value, list):
+        return struct.pack("<IQ", _NUMBER_OF[type(value[0])], len(value)) + b"".join(map(_value, value))
     return struct.pack("<" + _SIMPLE[_NUMBER_OF[type(value)]], value)
 
 
@@ -34,7 +36,11 @@ def write(metadata, tensors):
     """The bytes of a file. `tensors`: name -> Tensor."""
     head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(metadata))
     for key, value in metadata.items():
-        head += _text(key) + struct.pack("<I", _NUMBER_OF[type(value)]) + _value(value)
+        if isinstance(value, list):
+            head += _text(key) + struct.pack("<IIQ", _ARRAY, _NUMBER_OF[type(value[0])], len(value))
+            head += b"".join(map(_value, value))
+        else:
+            head += _text(key) + struct.pack("<I", _NUMBER_OF[type(value)]) + _value(value)
     body = b""
     for name, tensor in tensors.items():
         head += _text(name) + struct.pack("<I", len(tensor.shape))

@@ -72,8 +72,8 @@ class Builder:
         self.vector(name + ".bias", size, deviation=0.2)
 
     # Logits spread by 3, as a trained model's.
-    def ends(self, dim, tied=False, kind=None):
-        self.norm("output_norm.weight", dim)
+    def ends(self, dim, tied=False, kind=None, norm="output_norm.weight"):
+        self.norm(norm, dim)
         self.matrix("token_embd.weight", VOCABULARY, dim, gain=3.0 if tied else dim**0.5, kind=kind)
         if not tied:
             self.matrix("output.weight", VOCABULARY, dim, gain=3.0, kind=kind)
@@ -81,18 +81,30 @@ class Builder:
 
 def decoder(name, family, kind="F32", layers=2, dim=32, heads=2, kv_heads=1, head_dim=16, ffn=32, tied=False,
             biases=False, qk_norm=None, sub_norms=False, post_norms=False, fused=False, experts=None, mixer=False,
-            base=10000.0, ends_kind=None, **metadata):
+            base=10000.0, ends_kind=None, rotated=None, pre_norms=True, norm="rms", ffn_norm="ffn_norm", ungated=False,
+            all_biases=False, sinks=False, **metadata):
+    """norm: rms, layer (without biases) or biased; all_biases: of the output projection and the feed-forward part, too."""
+    epsilon = "attention__layer_norm_rms_epsilon" if norm == "rms" else "attention__layer_norm_epsilon"
     b = Builder(name, family, kind, block_count=layers, embedding_length=dim, feed_forward_length=ffn,
                 attention__head_count=heads, attention__head_count_kv=kv_heads, attention__key_length=head_dim,
-                attention__value_length=head_dim, attention__layer_norm_rms_epsilon=EPSILON,
-                rope__dimension_count=head_dim, rope__freq_base=base, **metadata)
+                attention__value_length=head_dim, **{epsilon: EPSILON}, rope__dimension_count=rotated or head_dim,
+                rope__freq_base=base, **metadata)
     q, kv = heads * head_dim, kv_heads * head_dim
+
+    def put_norm(name):
+        b.layer_norm(name, dim) if norm == "biased" else b.norm(name + ".weight", dim)
+
     b.ends(dim, tied, ends_kind)
+    if norm == "biased":
+        b.vector("output_norm.bias", dim, deviation=0.2)
     for layer in range(layers):
         blk = "blk.%d." % layer
-        b.norm(blk + "attn_norm.weight", dim)
+        if pre_norms:
+            put_norm(blk + "attn_norm")
         if fused:
             b.matrix(blk + "attn_qkv.weight", q + 2 * kv, dim, gain=1.3)
+            if biases:
+                b.vector(blk + "attn_qkv.bias", q + 2 * kv, deviation=0.5)
         else:
             for which, rows in (("q", q), ("k", kv), ("v", kv)):
                 b.matrix(blk + "attn_%s.weight" % which, rows, dim, gain=1.3)
@@ -100,22 +112,35 @@ def decoder(name, family, kind="F32", layers=2, dim=32, heads=2, kv_heads=1, hea
                     b.vector(blk + "attn_%s.bias" % which, rows, deviation=0.5)
         if qk_norm:
             for which, rows in (("q", q), ("k", kv)):
-                b.norm(blk + "attn_%s_norm.weight" % which, head_dim if qk_norm == "heads" else rows)
+                shape = {"heads": (head_dim,), "rows": (rows,), "own heads": (rows // head_dim, head_dim)}[qk_norm]
+                b.norm(blk + "attn_%s_norm.weight" % which, *shape)
         if sub_norms:
             b.norm(blk + "attn_sub_norm.weight", q)
+        if sinks:
+            b.vector(blk + "attn_sinks.weight", heads, mean=1.0)
         b.matrix(blk + "attn_output.weight", dim, q)
+        if all_biases:
+            b.vector(blk + "attn_output.bias", dim, deviation=0.5)
         if post_norms:
             b.norm(blk + "post_attention_norm.weight", dim)
         if mixer:
             mamba2_mixer(b, blk, dim, inner=32, heads=2, groups=1, state=16, norm=True)
-        b.norm(blk + ("ffn_norm" if mixer else "ffn_norm.weight"), dim)
+        if mixer:
+            b.norm(blk + "ffn_norm", dim)
+        elif pre_norms and ffn_norm:
+            put_norm(blk + ffn_norm)
         if experts:
             feed_forward_of_experts(b, blk, dim, **experts)
         else:
-            if not fused:
+            both = family == "phi3"
+            if not both and not ungated:
                 b.matrix(blk + "ffn_gate.weight", ffn, dim)
-            b.matrix(blk + "ffn_up.weight", ffn * (2 if fused else 1), dim)
+            b.matrix(blk + "ffn_up.weight", ffn * (2 if both else 1), dim)
             b.matrix(blk + "ffn_down.weight", dim, ffn)
+            if all_biases:
+                for which, rows in (("gate", ffn), ("up", ffn), ("down", dim)):
+                    if not (ungated and which == "gate"):
+                        b.vector(blk + "ffn_%s.bias" % which, rows, deviation=0.5)
         if sub_norms:
             b.norm(blk + "ffn_sub_norm.weight", ffn)
         if post_norms:
@@ -123,12 +148,57 @@ def decoder(name, family, kind="F32", layers=2, dim=32, heads=2, kv_heads=1, hea
     return b
 
 
-def feed_forward_of_experts(b, blk, dim, count, used, ffn, shared=0):
+def of_layers(name, family, heads, kv_heads, ffn, dim=32, head_dim=16, qk_norm=False, tied=False, dense=0,
+              norm="output_norm.weight", experts=None, **metadata):
+    """A decoder whose layers differ: without heads there is no attention; without K/V heads there is a short convolution
+    (LFM2) or one matrix (deci) in its place; without a width, no feed-forward part."""
+    b = Builder(name, family, block_count=len(heads), embedding_length=dim, feed_forward_length=ffn,
+                attention__head_count=heads, attention__head_count_kv=kv_heads, attention__key_length=head_dim,
+                attention__value_length=head_dim, attention__layer_norm_rms_epsilon=EPSILON,
+                rope__dimension_count=head_dim, rope__freq_base=10000.0, **metadata)
+    b.ends(dim, tied, norm=norm)
+    for layer, (num_heads, num_kv_heads, width) in enumerate(zip(heads, kv_heads, ffn)):
+        blk = "blk.%d." % layer
+        q, kv = num_heads * head_dim, num_kv_heads * head_dim
+        if num_heads:
+            b.norm(blk + "attn_norm.weight", dim)
+        if num_heads and not num_kv_heads and family.startswith("lfm2"):
+            b.set(shortconv__l_cache=3)
+            b.matrix(blk + "shortconv.in_proj.weight", 3 * dim, dim, gain=1.5)
+            b.vector(blk + "shortconv.conv.weight", dim, 3, deviation=0.6)
+            b.matrix(blk + "shortconv.out_proj.weight", dim, dim)
+        elif num_heads and not num_kv_heads:
+            b.matrix(blk + "attn_output.weight", dim, dim)
+        elif num_heads:
+            for which, rows in (("q", q), ("k", kv), ("v", kv)):
+                b.matrix(blk + "attn_%s.weight" % which, rows, dim, gain=1.3)
+            if qk_norm:
+                b.norm(blk + "attn_q_norm.weight", head_dim)
+                b.norm(blk + "attn_k_norm.weight", head_dim)
+            b.matrix(blk + "attn_output.weight", dim, q)
+        if not width:
+            continue
+        b.norm(blk + "ffn_norm.weight", dim)
+        if experts and layer >= dense:
+            feed_forward_of_experts(b, blk, dim, **experts)
+            b.vector(blk + "exp_probs_b.bias", experts["count"], deviation=0.2)
+            continue
+        b.matrix(blk + "ffn_gate.weight", width, dim)
+        b.matrix(blk + "ffn_up.weight", width, dim)
+        b.matrix(blk + "ffn_down.weight", dim, width)
+    return b
+
+
+def feed_forward_of_experts(b, blk, dim, count, used, ffn, shared=0, biases=False, gain=1.0):
     b.set(expert_count=count, expert_used_count=used, expert_feed_forward_length=ffn)
     b.matrix(blk + "ffn_gate_inp.weight", count, dim, gain=2.0)
-    b.matrix(blk + "ffn_gate_exps.weight", count, ffn, dim)
-    b.matrix(blk + "ffn_up_exps.weight", count, ffn, dim)
+    b.matrix(blk + "ffn_gate_exps.weight", count, ffn, dim, gain=gain)
+    b.matrix(blk + "ffn_up_exps.weight", count, ffn, dim, gain=gain)
     b.matrix(blk + "ffn_down_exps.weight", count, dim, ffn)
+    if biases:
+        b.vector(blk + "ffn_gate_inp.bias", count)
+        for which, rows in (("gate", ffn), ("up", ffn), ("down", dim)):
+            b.vector(blk + "ffn_%s_exps.bias" % which, count, rows, deviation=0.5)
     if shared:
         b.set(expert_shared_feed_forward_length=shared)
         b.vector(blk + "ffn_gate_inp_shexp.weight", dim, deviation=dim**-0.5)
@@ -252,10 +322,62 @@ def family_models():
     yield decoder("bitnet-b1.58", "bitnet-b1.58", **bitnet)
     yield decoder("bitnet-25", "bitnet-25", layers=1, **bitnet)
     yield decoder("falcon-h1", "falcon-h1", mixer=True)
+    yield from small_families()
+    yield of_layers("deci", "deci", heads=[4, 4, 0, 2, 0, 4], kv_heads=[2, 0, 0, 1, 0, 1],
+                    ffn=[32, 16, 48, 16, 0, 32])
+    lfm2 = dict(heads=[2] * 4, kv_heads=[0, 0, 1, 0], qk_norm=True, tied=True, norm="token_embd_norm.weight")
+    yield of_layers("lfm2", "lfm2", ffn=[32] * 4, **lfm2)
+    yield of_layers("lfm2moe", "lfm2moe", ffn=[32] * 4, dense=1, experts=dict(count=6, used=3, ffn=16),
+                    leading_dense_block_count=1, expert_gating_func=2, **lfm2)
     yield mamba("mamba", second=False)
     yield mamba("mamba2", second=True)
     yield rwkv("rwkv6", seventh=False)
     yield rwkv("rwkv7", seventh=True)
+
+
+def small_families():
+    """Those that came later, with feed-forward parts half as wide."""
+    def small(family, name=None, **how):
+        return decoder(name or family, family, ffn=16, **how)
+
+    scales = dict(embedding_scale=6.0, residual_scale=0.4, logit_scale=1.5)
+    sections = [3, 3, 2, 0]
+    yarn = dict(rope__scaling__type="yarn", rope__scaling__factor=4.0, rope__scaling__original_context_length=16)
+    yield small("gemma", tied=True, head_dim=24)
+    yield small("internlm2")
+    yield small("ernie4_5", tied=True, head_dim=24)
+    yield small("seed_oss", biases=True, ffn_norm="post_attention_norm", head_dim=24)
+    yield small("mistral3", attention__temperature_scale=0.3, rope__scaling__yarn_log_multiplier=0.7, **yarn)
+    yield small("granite", tied=True, attention__scale=0.2, **scales)
+    yield small("granite", "granite-biases", tied=True, layers=1, biases=True, all_biases=True, **scales)
+    yield small("minicpm", **scales)
+    after = dict(pre_norms=False, post_norms=True)
+    window = dict(attention__sliding_window=16)
+    four = dict(layers=4, dim=16, head_dim=8)
+    yield small("granite", "granite-nope", tied=True, layers=1, rope__scaling__finetuned=False, **scales)
+    yield small("olmo2", kv_heads=2, qk_norm="rows", **after)
+    yield small("olmo2", "olmo3", kv_heads=2, qk_norm="rows", **after, **four, **window, **yarn)
+    yield small("smollm3", tied=True, **four)
+    yield small("cohere2", tied=True, norm="layer", ffn_norm=None, logit_scale=0.5, **four, **window)
+    yield small("exaone4", tied=True, qk_norm="heads", layers=2, **after)
+    yield small("exaone4", "exaone4-32b", tied=True, qk_norm="heads", **after, **four, **window)
+    yield small("command-r", tied=True, norm="layer", ffn_norm=None, logit_scale=0.5)
+    yield small("hunyuan-dense", tied=True, qk_norm="heads", head_dim=24)
+    yield small("qwen2vl", biases=True, rope__dimension_sections=sections)
+    yield small("qwen3vl", tied=True, qk_norm="heads", rope__dimension_sections=sections)
+    yield small("starcoder2", tied=True, norm="biased", biases=True, all_biases=True, ungated=True)
+    phi2 = small("phi2", kv_heads=2, norm="biased", biases=True, all_biases=True, ungated=True, ffn_norm=None, rotated=6,
+                 fused=True)
+    phi2.vector("output.bias", VOCABULARY, deviation=0.5)
+    yield phi2
+    yield small("stablelm", norm="biased", biases=True, rotated=4)
+    # Gates and ups of a deviation of 5: some are beyond the limits of 7.
+    gpt_oss = dict(biases=True, all_biases=True, ffn_norm="post_attention_norm", sinks=True, dim=16, head_dim=8,
+                   experts=dict(count=4, used=2, ffn=16, biases=True, gain=5.0), **window)
+    yield small("gpt-oss", **gpt_oss)
+    yield small("gpt-oss", "gpt-oss-yarn", **gpt_oss, rope__scaling__type="yarn", rope__scaling__factor=4.0,
+                rope__scaling__original_context_length=150)
+    yield small("stablelm", "stablelm-12b", norm="biased", ffn_norm=None, qk_norm="own heads", rotated=4)
 
 
 def weight_type_models():

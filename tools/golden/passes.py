@@ -97,35 +97,107 @@ TRAITS = {
     "bitnet-b1.58": {"gate": squared_relu},
     "bitnet-25": {"gate": squared_relu},
     "falcon-h1": {},
+    "gemma": {"gate": gelu, "scaled_embedding": True},
+    "internlm2": {"rope": "pairs"},
+    "ernie4_5": {"rope": "pairs"},
+    "seed_oss": {"ffn_norm": "post_attention_norm"},
+    "mistral3": {"rope": "pairs"},
+    "granite": {"rope": "pairs", "logits": "divided"},
+    "minicpm": {"rope": "pairs", "logits": "divided"},
+    "olmo2": {"qk_norm": "rows", "full_every": 4, "plain_local": True},
+    "exaone4": {"qk_norm": "heads", "full_every": 4, "rope_in_local_only": True},
+    "smollm3": {"rope": "pairs", "no_rope_every": 4},
+    "cohere2": {"rope": "pairs", "layer_norm": True, "parallel": True, "logits": "multiplied", "full_every": 4,
+                "rope_in_local_only": True},
+    "command-r": {"rope": "pairs", "layer_norm": True, "parallel": True, "logits": "multiplied", "qk_norm": "heads"},
+    "hunyuan-dense": {"qk_norm": "heads", "norms_rotated": True},
+    "qwen2vl": {},
+    "qwen3vl": {"qk_norm": "heads"},
+    "starcoder2": {"layer_norm": True},
+    "phi2": {"layer_norm": True, "parallel": True},
+    "stablelm": {"layer_norm": True, "qk_norm": "heads"},
+    "gpt-oss": {"ffn_norm": "post_attention_norm", "full_every": 2, "normalised_experts": True, "clamped": True,
+                "exact_yarn": True},
+    "deci": {"rope": "pairs"},
+    "lfm2": {"qk_norm": "heads"},
+    "lfm2moe": {"qk_norm": "heads", "normalised_experts": True, "expert_gate": "sigmoid"},
 }
 
 
 class Decoder:
     def __init__(self, model):
         self.model, self.traits = model, TRAITS[model.family]
-        self.dim, self.heads = model.get("embedding_length"), model.get("attention.head_count")
-        self.kv_heads = model.get("attention.head_count_kv", self.heads)
-        self.head_dim = model.get("attention.key_length", self.dim // self.heads)
-        self.epsilon = model.get("attention.layer_norm_rms_epsilon")
+        self.dim = model.get("embedding_length")
+        self.head_dim = model.get("attention.key_length", 0) or self.dim // self.heads(0)
+        self.keys = {key.removeprefix(model.family + ".") for key in model.metadata}
+        self.layer_norm = self.traits.get("layer_norm", False)
+        self.epsilon = model.get("attention.layer_norm_epsilon" if self.layer_norm else "attention.layer_norm_rms_epsilon")
+
+    def of_layer(self, key, layer, default=None):
+        value = self.model.get(key, default)
+        return value[layer] if isinstance(value, (list, tuple)) else value
+
+    def heads(self, layer):
+        return self.of_layer("attention.head_count", layer)
+
+    def kv_heads(self, layer):
+        return self.of_layer("attention.head_count_kv", layer, self.heads(layer))
 
     def norm(self, name, x):
+        """A file without this norm has none there. Weights may be one vector, or one for each head."""
         if not self.model.has(name):
             return x
-        return rms_normed(x, self.model.vector(name), self.epsilon)
+        weight = self.model.values(name)
+        if not self.layer_norm:
+            return rms_normed(x, weight, self.epsilon)
+        bias = name.removesuffix("weight") + "bias"
+        return layer_normed(x, weight, self.model.vector(bias) if self.model.has(bias) else 0, self.epsilon)
+
+    def times(self, name, x):
+        """With the matrix's biases, if it has any."""
+        out, bias = self.model.times(name + ".weight", x), name + ".bias"
+        return out + self.model.vector(bias) if self.model.has(bias) else out
 
     def is_local(self, layer):
         every = self.traits.get("full_every")
-        return every is not None and (layer + 1) % every != 0
+        return every is not None and "attention.sliding_window" in self.keys and (layer + 1) % every != 0
+
+    def has_rope(self, layer):
+        every = self.traits.get("no_rope_every")
+        if not self.model.get("rope.scaling.finetuned", True) or (every and (layer + 1) % every == 0):
+            return False
+        only = self.traits.get("rope_in_local_only") and "attention.sliding_window" in self.keys
+        return not only or self.is_local(layer)
+
+    def frequencies(self, count, base, plain):
+        """Of pairs of a head, and what cosines and sines are multiplied with: YaRN (Peng et al., 2023)."""
+        pairs = numpy.arange(count // 2)
+        frequencies = base ** (-2 * pairs / count)
+        if plain or self.model.get("rope.scaling.type", "none") != "yarn":
+            return frequencies, 1.0
+        factor, original = (self.model.get("rope.scaling." + key) for key in ("factor", "original_context_length"))
+        low, high = (count * numpy.log(original / (turns * 2 * numpy.pi)) / (2 * numpy.log(base)) for turns in (32, 1))
+        if not self.traits.get("exact_yarn"):
+            low, high = numpy.floor(low), numpy.ceil(high)
+        low, high = max(0.0, low), min(count - 1.0, high)
+        scaled = numpy.clip((pairs - low) / max(0.001, high - low), 0, 1)
+        magnitude = 1 + 0.1 * numpy.log(factor)
+        magnitude /= 1 + 0.1 * self.model.get("rope.scaling.yarn_log_multiplier", 0.0) * numpy.log(factor)
+        return frequencies * (1 - scaled + scaled / factor), magnitude
 
     def rotated(self, x, layer):  # [tokens, heads, head_dim]
+        if not self.has_rope(layer):
+            return x
         count = self.model.get("rope.dimension_count", self.head_dim)
         base = self.model.get("rope.freq_base", 10000.0)
         if self.is_local(layer) and "local_base" in self.traits:
             base = self.traits["local_base"]
-        angles = numpy.arange(len(x))[:, None] * base ** (-2 * numpy.arange(count // 2) / count)
+        plain = self.is_local(layer) and self.traits.get("plain_local", False)
+        frequencies, magnitude = self.frequencies(count, base, plain)
+        angles = numpy.arange(len(x))[:, None] * frequencies
         if self.model.has("rope_freqs.weight"):
             angles = angles / self.model.vector("rope_freqs.weight")
-        cos, sin = numpy.cos(angles)[:, None, :], numpy.sin(angles)[:, None, :]
+        cos, sin = (magnitude * f(angles)[:, None, :] for f in (numpy.cos, numpy.sin))
         if self.traits.get("rope") == "pairs":
             first, second = slice(0, count, 2), slice(1, count, 2)
         else:
@@ -135,10 +207,10 @@ class Decoder:
         out[..., second] = x[..., first] * sin + x[..., second] * cos
         return out
 
-    def qkv(self, blk, x):
-        sizes = [self.heads * self.head_dim] + [self.kv_heads * self.head_dim] * 2
+    def qkv(self, blk, layer, x):
+        sizes = [self.heads(layer) * self.head_dim] + [self.kv_heads(layer) * self.head_dim] * 2
         if self.model.has(blk + "attn_qkv.weight"):
-            parts = numpy.split(self.model.times(blk + "attn_qkv.weight", x), numpy.cumsum(sizes)[:2], axis=1)
+            parts = numpy.split(self.times(blk + "attn_qkv", x), numpy.cumsum(sizes)[:2], axis=1)
         else:
             parts = [self.model.times(blk + "attn_%s.weight" % which, x) for which in "qkv"]
         for i, which in enumerate("qkv"):
@@ -147,15 +219,24 @@ class Decoder:
         if self.traits.get("qk_norm") == "rows":
             parts[:2] = [self.norm(blk + "attn_%s_norm.weight" % which, part) for which, part in zip("qk", parts)]
         parts = [part.reshape(len(x), -1, self.head_dim) for part in parts]
-        if self.traits.get("qk_norm") == "heads":
-            parts[:2] = [self.norm(blk + "attn_%s_norm.weight" % which, part) for which, part in zip("qk", parts)]
         return parts
 
+    def heads_normed(self, blk, parts):
+        if self.traits.get("qk_norm") != "heads":
+            return parts
+        return [self.norm(blk + "attn_%s_norm.weight" % which, part) for which, part in zip("qk", parts)]
+
     def attention(self, blk, layer, x):
-        q, k, v = self.qkv(blk, x)
-        q, k = self.rotated(q, layer), self.rotated(k, layer)
-        k, v = (numpy.repeat(each, self.heads // self.kv_heads, axis=1) for each in (k, v))
-        scores = numpy.einsum("phd,shd->hps", q, k) / numpy.sqrt(self.head_dim)
+        q, k, v = self.qkv(blk, layer, x)
+        steps = [lambda parts: self.heads_normed(blk, parts), lambda parts: [self.rotated(part, layer) for part in parts]]
+        for step in reversed(steps) if self.traits.get("norms_rotated") else steps:
+            q, k = step([q, k])
+        growth = self.model.get("attention.temperature_scale", 0.0)  # Ministral: queries grow with their position
+        if growth:
+            original = self.model.get("rope.scaling.original_context_length")
+            q = q * (1 + growth * numpy.log1p(numpy.arange(len(x)) // original))[:, None, None]
+        k, v = (numpy.repeat(each, self.heads(layer) // self.kv_heads(layer), axis=1) for each in (k, v))
+        scores = numpy.einsum("phd,shd->hps", q, k) * self.model.get("attention.scale", self.head_dim ** -0.5)
         if "caps" in self.traits:
             cap = self.model.get("attn_logit_softcapping", self.traits["caps"][0])
             scores = cap * numpy.tanh(scores / cap)
@@ -164,34 +245,50 @@ class Decoder:
         if self.is_local(layer):
             hidden |= distance >= self.model.get("attention.sliding_window")
         scores = numpy.where(hidden, -numpy.inf, scores)
-        weights = numpy.exp(scores - scores.max(axis=-1, keepdims=True))
-        weights /= weights.sum(axis=-1, keepdims=True)
+        largest = scores.max(axis=-1, keepdims=True)
+        weights = numpy.exp(scores - largest)
+        total = weights.sum(axis=-1, keepdims=True)
+        if self.model.has(blk + "attn_sinks.weight"):  # scores without values
+            total = total + numpy.exp(self.model.vector(blk + "attn_sinks.weight")[:, None, None] - largest)
+        weights /= total
         out = numpy.einsum("hps,shd->phd", weights, v).reshape(len(x), -1)
-        return self.model.times(blk + "attn_output.weight", self.norm(blk + "attn_sub_norm.weight", out))
+        return self.times(blk + "attn_output", self.norm(blk + "attn_sub_norm.weight", out))
 
     def gated(self, gate, up):
+        if self.traits.get("clamped"):
+            gate = numpy.minimum(gate, 7.0)
+            return gate * sigmoid(1.702 * gate) * (numpy.clip(up, -7.0, 7.0) + 1)
         return self.traits.get("gate", silu)(gate) * up
 
     def dense(self, blk, x):
         if self.model.has(blk + "ffn_gate.weight"):
-            hidden = self.gated(self.model.times(blk + "ffn_gate.weight", x),
-                                self.model.times(blk + "ffn_up.weight", x))
+            hidden = self.gated(self.times(blk + "ffn_gate", x), self.times(blk + "ffn_up", x))
+        elif self.layer_norm:  # StarCoder 2 and Phi-2 have no gate
+            hidden = gelu(self.times(blk + "ffn_up", x))
         else:
             hidden = self.gated(*numpy.split(self.model.times(blk + "ffn_up.weight", x), 2, axis=1))
-        return self.model.times(blk + "ffn_down.weight", self.norm(blk + "ffn_sub_norm.weight", hidden))
+        return self.times(blk + "ffn_down", self.norm(blk + "ffn_sub_norm.weight", hidden))
 
     def experts(self, blk, x):
-        scores = self.model.times(blk + "ffn_gate_inp.weight", x)
-        shares = numpy.exp(scores - scores.max(axis=1, keepdims=True))
-        shares /= shares.sum(axis=1, keepdims=True)
+        def times(kind, x, e):
+            out = self.model.times(blk + "ffn_%s_exps.weight" % kind, x, e)
+            biases = blk + "ffn_%s_exps.bias" % kind
+            return out + self.model.values(biases)[e] if self.model.has(biases) else out
+
+        scores = self.times(blk + "ffn_gate_inp", x)
+        if self.traits.get("expert_gate") == "sigmoid":
+            shares = sigmoid(scores)
+        else:
+            shares = numpy.exp(scores - scores.max(axis=1, keepdims=True))
+            shares /= shares.sum(axis=1, keepdims=True)
+        bias = self.model.vector(blk + "exp_probs_b.bias") if self.model.has(blk + "exp_probs_b.bias") else 0
         out = numpy.zeros_like(x)
         for row, share in enumerate(shares):
-            best = numpy.argsort(-share, kind="stable")[:self.model.get("expert_used_count")]
+            best = numpy.argsort(-(share + bias), kind="stable")[:self.model.get("expert_used_count")]
             total = share[best].sum() if self.traits.get("normalised_experts") else 1.0
             for e in best:
-                hidden = self.gated(self.model.times(blk + "ffn_gate_exps.weight", x[row], e),
-                                    self.model.times(blk + "ffn_up_exps.weight", x[row], e))
-                out[row] += share[e] / total * self.model.times(blk + "ffn_down_exps.weight", hidden, e)
+                hidden = self.gated(times("gate", x[row], e), times("up", x[row], e))
+                out[row] += share[e] / total * times("down", hidden, e)
         if self.model.has(blk + "ffn_gate_inp_shexp.weight"):  # one that all tokens have, behind a gate
             hidden = self.gated(self.model.times(blk + "ffn_gate_shexp.weight", x),
                                 self.model.times(blk + "ffn_up_shexp.weight", x))
@@ -199,23 +296,53 @@ class Decoder:
             out += opened * self.model.times(blk + "ffn_down_shexp.weight", hidden)
         return out
 
+    def short_convolution(self, blk, x):
+        b, c, u = numpy.split(self.model.times(blk + "shortconv.in_proj.weight", x), 3, axis=1)
+        mixed = over_time(b * u, self.model.values(blk + "shortconv.conv.weight"))
+        return self.model.times(blk + "shortconv.out_proj.weight", c * mixed)
+
+    def mixed(self, blk, layer, x):
+        """What stands before the feed-forward part; zeros if nothing does."""
+        if self.model.has(blk + "shortconv.in_proj.weight"):
+            return self.short_convolution(blk, x)
+        if self.model.has(blk + "attn_q.weight") or self.model.has(blk + "attn_qkv.weight"):
+            return self.attention(blk, layer, x)
+        if self.model.has(blk + "attn_output.weight"):  # one matrix in the place of attention
+            return self.model.times(blk + "attn_output.weight", x)
+        return numpy.zeros_like(x)
+
     def logits(self, tokens):
         model = self.model
         x = model.values("token_embd.weight")[tokens]
         if self.traits.get("scaled_embedding"):
             x = x * numpy.sqrt(self.dim)
+        x = x * model.get("embedding_scale", 1.0)
+        share = model.get("residual_scale", 1.0)
         for layer in range(model.get("block_count")):
             blk = "blk.%d." % layer
             normed = self.norm(blk + "attn_norm.weight", x)
-            delta = self.norm(blk + "post_attention_norm.weight", self.attention(blk, layer, normed))
+            delta = self.mixed(blk, layer, normed)
+            ffn_norm = self.traits.get("ffn_norm", "ffn_norm")
+            if ffn_norm != "post_attention_norm":
+                delta = self.norm(blk + "post_attention_norm.weight", delta)
+            if self.traits.get("parallel") or (self.layer_norm and not model.has(blk + "ffn_norm.weight")):
+                x = x + delta + self.dense(blk, normed)
+                continue
             if model.has(blk + "ssm_in.weight"):  # Falcon-H1: both halves read the same norm
                 delta = delta + mamba2_mixer(model, blk, normed)
-            x = x + delta
+            x = x + share * delta
+            if self.of_layer("feed_forward_length", layer) == 0:
+                continue
             # Falcon-H1's converter leaves the suffix away.
-            normed = self.norm(blk + ("ffn_norm" if model.has(blk + "ffn_norm") else "ffn_norm.weight"), x)
+            normed = self.norm(blk + (ffn_norm if model.has(blk + ffn_norm) else ffn_norm + ".weight"), x)
             delta = self.experts(blk, normed) if model.has(blk + "ffn_gate_inp.weight") else self.dense(blk, normed)
-            x = x + self.norm(blk + "post_ffw_norm.weight", delta)
-        out = model.head(self.norm("output_norm.weight", x))
+            x = x + share * self.norm(blk + "post_ffw_norm.weight", delta)
+        last = "output_norm.weight" if model.has("output_norm.weight") else "token_embd_norm.weight"  # LFM2
+        out = model.head(self.norm(last, x))
+        scale = model.get("logit_scale", 1.0)
+        out = out / scale if self.traits.get("logits") == "divided" else out * scale
+        if model.has("output.bias"):
+            out = out + model.vector("output.bias")
         if "caps" in self.traits:
             cap = model.get("final_logit_softcapping", self.traits["caps"][1])
             out = cap * numpy.tanh(out / cap)
@@ -225,12 +352,16 @@ class Decoder:
 # ---- Mamba -----------------------------------------------------------------------------------------------------------
 
 
-def convolved(model, blk, x):
-    """Each channel with its own kernel over the tokens before it, then SiLU."""
-    weights = model.values(blk + "ssm_conv1d.weight")  # [channels, width]
+def over_time(x, weights):
+    """Each channel with its own kernel over the tokens before it; weights are [channels, width]."""
     width = weights.shape[1]
     padded = numpy.concatenate([numpy.zeros((width - 1, x.shape[1])), x])
-    out = sum(padded[j:j + len(x)] * weights[:, j] for j in range(width))
+    return sum(padded[j:j + len(x)] * weights[:, j] for j in range(width))
+
+
+def convolved(model, blk, x):
+    """The convolution, then SiLU."""
+    out = over_time(x, model.values(blk + "ssm_conv1d.weight"))
     return silu(out + model.vector(blk + "ssm_conv1d.bias"))
 
 

@@ -22,8 +22,7 @@ constexpr std::uint64_t kOfOne = 200 * kFullBlock + 35 * kWindowBlock;
 
 CacheSpec with_window() {
   CacheSpec spec;
-  spec.groups = {{.num_layers = 1, .bytes_per_block = kFullBlock},
-                 {.num_layers = 5, .window = kWindow, .bytes_per_block = kWindowBlock}};
+  spec.groups = {{.bytes_per_block = kFullBlock}, {.window = kWindow, .bytes_per_block = kWindowBlock}};
   return spec;
 }
 
@@ -31,7 +30,7 @@ CacheSpec with_window() {
 CacheSpec with_state(std::uint64_t block_bytes, engine::StateType type = engine::StateType::f32) {
   CacheSpec spec;
   spec.state_type = type;
-  spec.groups = {{.num_layers = 1, .bytes_per_block = block_bytes}};
+  spec.groups = {{.bytes_per_block = block_bytes}};
   spec.state = {.exact_floats = 50, .large_floats = 200};
   return spec;
 }
@@ -58,7 +57,7 @@ TEST_CASE("cache plan: windows and whole contexts get room for as many sequences
 
 TEST_CASE("cache plan: each of three groups gets room for as many sequences") {
   CacheSpec spec = with_window();
-  spec.groups.push_back({.num_layers = 2, .window = 2048, .bytes_per_block = 700});  // 2,047 + 1,024 positions: 97
+  spec.groups.push_back({.window = 2048, .bytes_per_block = 700});  // 2,047 + 1,024 positions: 97
   const std::uint64_t of_one = kOfOne + 97 * 700;
   const auto plan = plan_cache(spec, kContext, options(64), of_one * 2);
   REQUIRE(plan);
@@ -137,7 +136,7 @@ void require_same(const CacheSpec& outlined, const CacheSpec& loaded) {
   REQUIRE(outlined.groups.size() == loaded.groups.size());
   for (std::size_t i = 0; i < loaded.groups.size(); ++i) {
     const CacheGroup &a = outlined.groups[i], &b = loaded.groups[i];
-    CHECK(a.num_layers == b.num_layers);
+    CHECK(a.layers.size() == b.layers.size());
     CHECK(a.window == b.window);
     CHECK(a.bytes_per_block == b.bytes_per_block);
   }
