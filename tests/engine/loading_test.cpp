@@ -359,7 +359,7 @@ TEST_CASE("the matrices of a step are known from a file's directory as from the 
     options.kernels = "reference";
     const auto model = LoadedModel::load(path, options);
     if (!model) FAIL(model.error().message);
-    const ModelInfo& info = (*model)->info();
+    const engine::ModelInfo& info = (*model)->info();
     const auto found = engine::packed_matrices(**file, kernels, info.num_experts, info.num_experts_used);
     for (const std::uint64_t rows : {1, 20}) {
       const auto known = engine::step_work(info.matrices, kernels, rows, 1);
