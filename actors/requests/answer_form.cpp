@@ -1,7 +1,6 @@
 #include "actors/requests/answer_form.h"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <set>
 #include <utility>
@@ -15,25 +14,21 @@ namespace {
 using engine::constraints::CompiledForm;
 using engine::constraints::Constraint;
 
-// Without names, which are the client's.
-void warn_of_loose_tools(const CompiledForm::Calls& calls) {
-  if (calls.loose.empty()) return;
+std::string note_on(const CompiledForm::Calls& calls) {
+  if (calls.loose.empty()) return {};
   std::set<std::string> keywords;
   for (const auto& each : calls.loose) keywords.insert(each.why.keyword.empty() ? "too large" : each.why.keyword);
-  spdlog::warn(
-      "calls of {} of a request's {} tools have any JSON object as arguments, as their schemas cannot be "
-      "enforced ({}); `troupe schema check` says why",
+  return fmt::format(
+      "calls of {} of its {} tools have any JSON object as arguments, as their schemas cannot be enforced ({}); "
+      "`troupe "
+      "schema check` says why",
       calls.loose.size(), calls.tools->size(), fmt::join(keywords, ", "));
-}
-
-// Whether an answer without the form is better than none.
-bool is_optional(const Constraint& form) {
-  return form.kind == Constraint::Kind::calls && form.calls.strict.empty() && form.calls.format.empty();
 }
 
 }  // namespace
 
-Result<AnswerForm::Rule> AnswerForm::made_rule(const FormModel& model, KeptForms& kept, TenantId tenant) const {
+Result<AnswerForm::Rule> AnswerForm::make_rule(const FormModel& model, KeptForms& kept, TenantId tenant,
+                                               std::string& note) const {
   if (!model.trie) return Error{ErrorCode::unsupported, "the model has no vocabulary"};
   std::shared_ptr<const Compiled> compiled;
   {
@@ -43,7 +38,7 @@ Result<AnswerForm::Rule> AnswerForm::made_rule(const FormModel& model, KeptForms
   if (compiled == nullptr) {
     auto made = engine::constraints::compile_form(constraint_, *model.tokenizer, model.tool_format);
     if (!made) return made.error();
-    warn_of_loose_tools(made->calls);
+    note = note_on(made->calls);
     compiled = std::make_shared<const Compiled>(std::move(*made));
     const std::scoped_lock lock(kept.mutex);
     kept.cache.keep(tenant, constraint_, compiled);
@@ -53,11 +48,20 @@ Result<AnswerForm::Rule> AnswerForm::made_rule(const FormModel& model, KeptForms
 
 Status AnswerForm::compile(const FormModel& model, KeptForms& kept, TenantId tenant) {
   if (is_compiled()) return Ok{};
-  auto made = made_rule(model, kept, tenant);
-  if (!made && !is_optional(constraint_)) return made.error();
+  std::string note;
+  auto made = make_rule(model, kept, tenant, note);
+  if (!made && !may_be_left_out_) return made.error();
+  if (!made) note = "its calls are not held to their schemas: " + made.error().message;
   const std::scoped_lock lock(mutex_);
-  if (!std::exchange(is_compiled_, true) && made) rule_ = *std::move(made);
+  if (std::exchange(is_compiled_, true)) return Ok{};
+  if (made) rule_ = *std::move(made);
+  note_ = std::move(note);
   return Ok{};
+}
+
+std::string AnswerForm::note() const {
+  const std::scoped_lock lock(mutex_);
+  return note_;
 }
 
 bool AnswerForm::is_compiled() const {
@@ -67,7 +71,7 @@ bool AnswerForm::is_compiled() const {
 
 std::size_t AnswerForm::bytes() const {
   const std::scoped_lock lock(mutex_);
-  return engine::constraints::bytes_of(constraint_) + (rule_.tokens ? rule_.tokens->bytes_used() : 0);
+  return engine::constraints::bytes_of(constraint_) + rule_.bytes_used();
 }
 
 std::shared_ptr<const engine::AnswerRule> AnswerForm::rule() const {
@@ -80,16 +84,19 @@ std::size_t AnswerForm::least_tokens() const {
   return rule_.least_tokens;
 }
 
-std::shared_ptr<const AnswerForm> AnswerForm::proved(const engine::chat::ToolFormat* tool_format) const {
-  if (!rule()) return nullptr;
-  Constraint form = constraint_;
-  if (form.kind == Constraint::Kind::calls && form.calls.format.empty()) form.calls.format = tool_format->name;
-  return std::make_shared<const AnswerForm>(std::move(form), field_);
-}
-
 std::shared_ptr<AnswerForm> form_of(const Request& request) {
   if (request.form) return request.form;
   return request.tools ? request.tools->form : nullptr;
+}
+
+std::shared_ptr<const AnswerForm> proved_form(const std::shared_ptr<const AnswerForm>& form,
+                                              const engine::chat::ToolFormat* tool_format) {
+  if (!form || !form->rule()) return nullptr;
+  const Constraint& constraint = form->constraint();
+  if (constraint.kind != Constraint::Kind::calls || !constraint.calls.format.empty()) return form;
+  Constraint named = constraint;
+  named.calls.format = tool_format->name;
+  return std::make_shared<const AnswerForm>(std::move(named), form->field());
 }
 
 }  // namespace troupe::actors

@@ -95,8 +95,8 @@ using Prompt = std::variant<std::string, std::vector<TokenId>, ChatPrompt>;
 // Tools that an answer may call. What the model is told of them is in the conversation (ChatPrompt::tools).
 struct ToolUse {
   std::shared_ptr<const engine::chat::ToolSet> set{};
-  bool must_call = false;        // the answer begins with a call
-  std::string name{};            // of that call; empty: any
+  bool must_call = false;        // the answer is calls
+  std::string name{};            // of their tool; empty: any
   bool may_call_several = true;  // false: the answer ends behind its first call
   // What its calls have to be (requests/answer_form.h); null: the format's marks alone decide what is a call.
   std::shared_ptr<AnswerForm> form{};

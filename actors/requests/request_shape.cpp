@@ -101,12 +101,13 @@ std::optional<Refusal> check_beside_form(const Request& request) {
     return invalid(request.form->field(),
                    "a form of the answer beside tools that it may call is not supported; leave out one of "
                    "them, or set tool_choice to none");
-  // As the proofs of such answers ask for them.
+  // Proofs of answers with calls ask for what stood beside their tools.
   const engine::constraints::Constraint& form = request.form->constraint();
-  if (form.kind == engine::constraints::Constraint::Kind::calls && !form.calls.must_call) return std::nullopt;
+  const bool is_calls = form.kind == engine::constraints::Constraint::Kind::calls;
+  if (is_calls && !form.calls.must_call) return std::nullopt;
   if (!request.begins_with.empty())
     return invalid("begins_with", "begins_with beside a form of the answer is not supported; leave out one of them");
-  if (request.sampling.ignore_eos)
+  if (request.sampling.ignore_eos && !is_calls)
     return invalid("ignore_eos",
                    "ignore_eos beside a form of the answer, which says where it ends; leave out one of them");
   return std::nullopt;

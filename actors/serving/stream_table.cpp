@@ -447,7 +447,10 @@ std::uint64_t StreamTable::bytes_of(const Record& record) {
   if (record.prompt) bytes += record.prompt->capacity() * sizeof(TokenId);
   // Ids that the client sent are not copied.
   if (record.inputs && !texts_of(*record.request).empty()) bytes += record.prompt_tokens * sizeof(TokenId);
-  if (record.proof) bytes += sizeof(Proof) + record.proof->text.capacity();
+  if (record.proof) {
+    bytes += sizeof(Proof) + record.proof->text.capacity();
+    if (record.proof->form && record.proof->form != form_of(*record.request)) bytes += record.proof->form->bytes();
+  }
   bytes += record.request->proposal.capacity() * sizeof(TokenId);
   if (const auto form = form_of(*record.request)) bytes += form->bytes();
   bytes += record.request->begins_with.capacity() + record.request->shown_ids.capacity() * sizeof(TokenId);

@@ -77,7 +77,7 @@ struct ServedBy {
   std::string numerics_id{};
   std::string begins_with{};                 // beginning_of()
   std::vector<TokenId> shown_ids{};          // shown_ids_of()
-  std::shared_ptr<const AnswerForm> form{};  // AnswerForm::proved()
+  std::shared_ptr<const AnswerForm> form{};  // proved_form()
 };
 
 // The result of StreamTable::park().

@@ -8,6 +8,8 @@
 #include "actors/requests/answer_form.h"
 #include "actors/serving/encoding.h"
 #include "actors/serving/model_cache.h"
+#include "config/printable.h"
+#include "engine/tokenizers/reasoning_limit.h"
 
 namespace troupe::actors {
 namespace {
@@ -185,6 +187,9 @@ void Intake::encoded(RequestId request, std::shared_ptr<EmbedIds> ids) {
   if (!body || streams_.state(request) != RequestState::encoding) return;
   encoding_.erase(request);
   streams_.clear_faults(request);
+  if (const auto form = form_of(*body))
+    if (const std::string note = form->note(); !note.empty())
+      spdlog::warn("request {}: {}", request, Printable(note, note.size()).text());
   if (!body->embed) return load_session(request, *body, std::move(ids->front()));
   const auto end_token = body->add_special ? wiring_->model->tokenizer()->eos() : std::nullopt;
   const std::uint32_t cut = cut_inputs(*body, *ids, limits_, end_token);
@@ -224,13 +229,19 @@ void Intake::assign(RequestId request, const Request& body, std::vector<TokenId>
   const bool in_reasoning = chat != nullptr && begins_in_reasoning(*chat, *wiring_->model, prompt);
   const ServedModel& model = *wiring_->model;
   const auto form = form_of(body);
+  if (in_reasoning && form && form->least_tokens() > 0 &&
+      !engine::ends_with_opening(*model.tokenizer(), model.reasoning(), prompt))
+    return end(request,
+               refused(scheduler::invalid("continue_final_message",
+                                          "the message to continue leaves its reasoning open, and the answer "
+                                          "has to have a form; close the reasoning, or leave out one of them")));
   ServedBy served_by;
   if (body.wants_proof)
     served_by = {.model = limits_.model,
                  .numerics_id = model.numerics_id(),
                  .begins_with = beginning_of(body, model.tool_format()),
                  .shown_ids = shown_ids_of(body, model.tool_format(), model.tokenizer().get()),
-                 .form = form ? form->proved(model.tool_format()) : nullptr};
+                 .form = proved_form(form, model.tool_format())};
   // Without a batcher nothing is sent: the one that the next msg::Wire brings gets all assigned requests.
   for (auto& task : streams_.assign(request, std::move(prompt), served_by, in_reasoning)) {
     if (wiring_->batcher) send(wiring_->batcher, msg::Enqueue{std::move(task)});

@@ -93,7 +93,7 @@ std::string not_proved(const actors::Proof& proof, std::string_view name) {
     parts.push_back(fmt::format("the end by {} ({}; the answer goes on)", scheduler::info(proof.outcome).name,
                                 proof.outcome == Outcome::tool_call ? "behind the last call that its request allowed"
                                                                     : "it came from outside"));
-  else if (proof.outcome != Outcome::length && proof.sampling.max_tokens != scheduler::kUnlimitedTokens)
+  else if (proof.outcome != Outcome::length && !proof.form && proof.sampling.max_tokens != scheduler::kUnlimitedTokens)
     parts.push_back(fmt::format("max_tokens {} (it was not reached)", proof.sampling.max_tokens));
   if (proof.sampling.is_greedy()) parts.push_back("seed and choice (at temperature 0 nothing is drawn)");
   if (!proof.sampling.logit_bias.empty()) parts.push_back("that each entry of logit_bias changed the answer");

@@ -4,15 +4,10 @@
 #include <cstddef>
 #include <memory>
 #include <span>
-#include <vector>
+#include <utility>
 
-#include "config/result.h"
-#include "engine/constraints/grammar/grammar.h"
 #include "engine/constraints/grammar_tokens.h"
-#include "engine/constraints/mark_tokens.h"
-#include "engine/constraints/token_trie.h"
 #include "engine/sampling/answer_rule.h"
-#include "engine/tokenizers/tokenizer.h"
 
 namespace troupe::engine::constraints {
 

@@ -68,7 +68,7 @@ Result<Grammar> made_grammar(const Constraint& constraint) {
 }  // namespace
 
 std::size_t bytes_of(const Constraint& constraint) {
-  std::size_t bytes = constraint.text.size() + constraint.calls.name.size() + constraint.calls.format.size();
+  std::size_t bytes = constraint.text.size() + constraint.calls.name.size();
   for (const auto* const list : {&constraint.choices, &constraint.calls.strict})
     for (const std::string& each : *list) bytes += each.size() + sizeof(std::string);
   return bytes;

@@ -39,6 +39,7 @@ std::optional<Refusal> take_tools(actors::Request& request, std::string list, To
     return scheduler::invalid("tool_choice", fmt::format("tool_choice names '{}', which is none of the tools",
                                                          Printable(choice.use.name).text()));
   using engine::constraints::Constraint;
+  const bool is_strict = !choice.strict.empty();
   choice.use.set = std::make_shared<const ToolSet>(*std::move(set));
   choice.use.form =
       std::make_shared<actors::AnswerForm>(Constraint{.kind = Constraint::Kind::calls,
@@ -47,7 +48,7 @@ std::optional<Refusal> take_tools(actors::Request& request, std::string list, To
                                                                 .name = choice.use.name,
                                                                 .may_call_several = choice.use.may_call_several,
                                                                 .strict = std::move(choice.strict)}},
-                                           "tools");
+                                           "tools", !is_strict);
   std::get<actors::ChatPrompt>(request.prompt).tools = std::move(list);
   request.tools = std::move(choice.use);
   return std::nullopt;

@@ -487,12 +487,13 @@ Request with_held_tools(
   chat.tools = tools;
   request.prompt = std::move(chat);
   const auto set = engine::chat::ToolSet::make(*engine::chat::parse_json(tools));
-  request.tools = ToolUse{.set = std::make_shared<const engine::chat::ToolSet>(*set),
-                          .must_call = wish.must_call,
-                          .name = wish.name,
-                          .may_call_several = wish.may_call_several,
-                          .form = std::make_shared<AnswerForm>(
-                              Constraint{.kind = Constraint::Kind::calls, .text = tools, .calls = wish}, "tools")};
+  request.tools = ToolUse{
+      .set = std::make_shared<const engine::chat::ToolSet>(*set),
+      .must_call = wish.must_call,
+      .name = wish.name,
+      .may_call_several = wish.may_call_several,
+      .form = std::make_shared<AnswerForm>(Constraint{.kind = Constraint::Kind::calls, .text = tools, .calls = wish},
+                                           "tools", wish.strict.empty())};
   request.sampling.num_logprobs = 0;
   return request;
 }
@@ -628,6 +629,41 @@ TEST_CASE("gateway: demanded calls that do not fit, and strict tools that cannot
   Request loose = with_held_tools({.must_call = true, .name = "find_the_little_dog"}, 1, 90, odd);
   const Answered any = run(*gateway, loose);
   CHECK(num_held(loose, any.text) >= 1);
+}
+
+TEST_CASE("gateway: forms of calls that are none are refused, beside which nothing is proved") {
+  const auto gateway = start(with_tools());
+  const auto refused = [&](Constraint form, const std::string& message) {
+    form.kind = Constraint::Kind::calls;
+    const Answered answered = run(*gateway, of_form(std::move(form), 1, 50));
+    INFO(answered.end.message);
+    CHECK(answered.end.outcome == Outcome::invalid_argument);
+    CHECK(answered.end.field == "response_format");
+    CHECK(answered.end.message.find(message) != std::string::npos);
+  };
+  refused({.text = "this is no list of tools"}, "no JSON");
+  refused({.text = "[]", .calls = {.format = "none"}}, "'none' is no format of calls");
+  refused({.text = R"([{"type":"function","function":{"name":"f"}}])", .calls = {.must_call = true, .name = "g"}},
+          "'g' is none of the tools");
+  // What may stand beside tools may stand beside the form that proves it.
+  Request unending = with_held_tools({.must_call = true, .name = "get_weather"}, 31, 90);
+  unending.sampling.ignore_eos = true;
+  unending.wants_proof = true;
+  const Answered answered = run(*gateway, unending);
+  REQUIRE(answered.end.proof);
+  Request again;
+  again.prompt = *answered.end.proof->prompt;
+  again.sampling = answered.end.proof->sampling;
+  again.has_seed = true;
+  again.credit = unending.credit;
+  again.form = std::make_shared<AnswerForm>(answered.end.proof->form->constraint(), "form");
+  CHECK(run(*gateway, again).ids == answered.ids);
+  // A demanded call cannot begin within the reasoning of a message that is continued.
+  Request open = with_held_tools({.must_call = true, .name = "get_weather"}, 31, 90);
+  auto& chat = std::get<ChatPrompt>(open.prompt);
+  chat.messages.push_back({.role = "assistant", .content = "<think>I wonder"});
+  chat.continue_final_message = true;
+  CHECK(run(*gateway, open).end.field == "continue_final_message");
 }
 
 TEST_CASE("gateway: tools that are not called change no token of an answer that is held to them") {

@@ -288,7 +288,7 @@ TEST_CASE("inspect counts the parameters as the server does: without the factors
 TEST_CASE("inspect says what speed a probed machine allows, and where none is known how to learn it") {
   const TempFolder folder;
   const auto here = [&](std::vector<std::string> arguments) {
-    return test::run({.arguments = std::move(arguments), .environment = {{"XDG_CACHE_HOME", folder.path()}}}).out;
+    return run({.arguments = std::move(arguments), .environment = {{"XDG_CACHE_HOME", folder.path()}}}).out;
   };
   CHECK_THAT(here({"inspect"}), Contains("`troupe probe`"));
   CHECK(json::parse(here({"inspect", "--json"}))["speed_limit"].is_null());

@@ -116,4 +116,14 @@ Result<ToolSet> ToolSet::make(const Json& tools, std::span<const std::string> pl
   return set;
 }
 
+std::size_t ToolSet::bytes_used() const {
+  constexpr std::size_t kEntry = 3 * sizeof(void*);  // of a hash map, with what the allocator adds
+  std::size_t bytes = 0;
+  for (const auto& [name, parameters] : tools_) {
+    bytes += sizeof(*tools_.begin()) + name.capacity() + kEntry;
+    for (const auto& each : parameters) bytes += sizeof(each) + each.first.capacity() + kEntry;
+  }
+  return bytes;
+}
+
 }  // namespace troupe::engine::chat

@@ -41,6 +41,8 @@ class ToolSet {
 
   bool empty() const { return tools_.empty(); }
   std::size_t size() const { return tools_.size(); }
+  // Of memory, estimated. O(parameters)
+  std::size_t bytes_used() const;
   bool has(std::string_view name) const { return tools_.find(std::string(name)) != tools_.end(); }
   // Of a top-level property of a tool's parameters; both of what is not known.
   ValueTypes types_of(std::string_view tool, std::string_view parameter) const;

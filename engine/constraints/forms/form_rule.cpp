@@ -47,7 +47,10 @@ Result<CompiledForm> compile_calls(const Constraint& constraint, const Tokenizer
 
 std::size_t CompiledForm::bytes_used() const {
   std::size_t bytes = grammar.bytes_used();
+  if (calls.tools) bytes += calls.tools->bytes_used();
   for (const std::string& each : calls.beginnings) bytes += sizeof(std::string) + each.size();
+  for (const CallGrammar::LooseTool& each : calls.loose)
+    bytes += sizeof each + each.name.size() + each.why.message.size() + each.why.keyword.size();
   return bytes;
 }
 
@@ -73,7 +76,9 @@ Result<FormRule> make_rule(const CompiledForm& form, std::shared_ptr<const Token
       for (const std::string& beginning : form.calls.beginnings) (void)tokens->after(tokens->begin(), beginning);
     }
     if (form.calls.format != nullptr && !form.calls.must_call)
-      return FormRule{.rule = calls_in_text(tokens, *form.calls.format, form.calls.tools), .tokens = tokens};
+      return FormRule{.rule = calls_in_text(tokens, *form.calls.format, form.calls.tools),
+                      .tokens = tokens,
+                      .tools_bytes = form.calls.tools->bytes_used()};
     const std::size_t least = tokens->tokens_to_end(tokens->begin());
     return FormRule{
         .rule = std::make_shared<const AnswerGrammar>(tokens, least), .least_tokens = least, .tokens = tokens};

@@ -47,7 +47,11 @@ struct CompiledForm {
 struct FormRule {
   std::shared_ptr<const AnswerRule> rule{};
   std::size_t least_tokens = 0;  // of the shortest answer that it lets through; 0 where calls are not demanded
-  std::shared_ptr<const GrammarTokens> tokens{};  // with which it reads, for their memory
+  std::shared_ptr<const GrammarTokens> tokens{};  // with which it reads
+  std::size_t tools_bytes = 0;                    // of memory of CompiledForm::Calls::tools
+
+  // Of memory, which grows while it is read with. Any thread, waits for none.
+  [[nodiscard]] std::size_t bytes_used() const { return tools_bytes + (tokens ? tokens->bytes_used() : 0); }
 };
 
 // Reads with a copy of what was compiled. trie: of the tokenizer's vocabulary, with call_marks().
