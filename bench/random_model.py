@@ -317,6 +317,47 @@ def falcon_h1(model, g):
         model.matrix("output", g["vocab"], d)
 
 
+def lfm2(model, g):
+    """Gated short convolutions, and attention in some layers; LFM2-MoE: experts behind the first layers."""
+    d, heads, kv, hd, ff, experts = g["d"], g["heads"], g["kv"], g["head_dim"], g["ff"], g.get("experts", 0)
+    attention = [i in g["attention"] for i in range(g["layers"])]
+    model.integers(context_length=g["context"], embedding_length=d, feed_forward_length=ff, block_count=g["layers"],
+                   attention__head_count=heads, vocab_size=g["vocab"], shortconv__l_cache=g["conv"])
+    model.put(f"{model.arch}.attention.head_count_kv", ARRAY, (INT32, [kv if each else 0 for each in attention]))
+    if experts:
+        model.integers(expert_count=experts, expert_used_count=min(g["experts_used"], experts),
+                       expert_feed_forward_length=g["expert_ff"],
+                       leading_dense_block_count=g["dense"], expert_gating_func=2)
+    model.floats(attention__layer_norm_rms_epsilon=1e-5, rope__freq_base=g["rope"])
+    model.matrix("token_embd", g["vocab"], d)
+    for i in range(g["layers"]):
+        b = f"blk.{i}."
+        model.single(b + "attn_norm.weight", d)
+        if attention[i]:
+            model.matrix(b + "attn_q", heads * hd, d)
+            model.matrix(b + "attn_k", kv * hd, d)
+            model.matrix(b + "attn_v", kv * hd, d)
+            model.single(b + "attn_q_norm.weight", hd)
+            model.single(b + "attn_k_norm.weight", hd)
+            model.matrix(b + "attn_output", d, heads * hd)
+        else:
+            model.matrix(b + "shortconv.in_proj", 3 * d, d)
+            model.single(b + "shortconv.conv.weight", d, g["conv"], values=projection())
+            model.matrix(b + "shortconv.out_proj", d, d)
+        model.single(b + "ffn_norm.weight", d)
+        if experts and i >= g["dense"]:
+            model.single(b + "ffn_gate_inp.weight", experts, d, values=projection())
+            model.single(b + "exp_probs_b.bias", experts, values=normal(0.1))
+            model.matrix(b + "ffn_gate_exps", experts, g["expert_ff"], d)
+            model.matrix(b + "ffn_up_exps", experts, g["expert_ff"], d)
+            model.matrix(b + "ffn_down_exps", experts, d, g["expert_ff"])
+        else:
+            model.matrix(b + "ffn_gate", ff, d)
+            model.matrix(b + "ffn_up", ff, d)
+            model.matrix(b + "ffn_down", d, ff)
+    model.single("token_embd_norm.weight", d)  # so the output norm is called in this family
+
+
 def rwkv_frame(model, g):
     model.integers(context_length=RECURRENT_CONTEXT, embedding_length=g["d"], block_count=g["layers"],
                    wkv__head_size=g["head_dim"], feed_forward_length=g["ff"], attention__head_count=0,
@@ -420,6 +461,11 @@ GEOMETRIES = {
     "falcon-h1-0.5b": (falcon_h1, "falcon-h1", dict(layers=36, d=1024, ff=2048, heads=8, kv=2, head_dim=64, inner=1536,
                                                     state=128, conv=4, ssm_heads=24, groups=1, ssm_norm=False,
                                                     vocab=32784, context=16384, rope=1e11, tied=False)),
+    "lfm2-350m": (lfm2, "lfm2", dict(layers=16, d=1024, ff=4608, heads=16, kv=8, head_dim=64, conv=3, vocab=65536,
+                                     context=128000, rope=1e6, attention=(2, 5, 8, 10, 12, 14))),
+    "lfm2-8b-a1b": (lfm2, "lfm2moe", dict(layers=24, d=2048, ff=7168, heads=32, kv=8, head_dim=64, conv=3, vocab=65536,
+                                          context=128000, rope=1e6, attention=(2, 6, 10, 14, 18, 21), experts=32,
+                                          experts_used=4, expert_ff=1792, dense=2)),
     "olmoe-1b-7b": (decoder, "olmoe", dict(layers=16, d=2048, ff=1024, heads=16, kv=16, head_dim=128, vocab=50304,
                                            context=4096, rope=1e4, eps=1e-5, tied=False, experts=64, experts_used=8)),
 }

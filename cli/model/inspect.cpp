@@ -95,8 +95,10 @@ struct StateCost {
 };
 
 struct Cost {
-  std::uint64_t memory = 0;            // the budget, in bytes
-  std::uint64_t weights = 0;           // in memory, packed
+  std::uint64_t memory = 0;   // the budget, in bytes
+  std::uint64_t weights = 0;  // in memory, packed
+  std::uint32_t num_layers = 0;
+  std::uint32_t num_attention_layers = 0;
   std::uint64_t experts = 0;           // the part of them for experts; 0: it has none
   std::uint32_t num_experts = 0;       // in a layer
   std::uint32_t num_experts_used = 0;  // by a token
@@ -179,6 +181,10 @@ Cost cost_of(const engine::ModelFile& file, const engine::LoadOptions& options, 
       cost.unknown = outline.error().message;
       return cost;
     }
+    cost.num_layers = outline->info.num_layers;
+    cost.num_attention_layers = 0;
+    for (const engine::CacheGroup& group : outline->cache.groups)
+      cost.num_attention_layers += static_cast<std::uint32_t>(group.layers.size());
     cost.num_experts = outline->info.num_experts;
     cost.num_experts_used = outline->info.num_experts_used;
     if (outline->cache.bytes_per_token() != 0) cost.kv.push_back(kv_cost(planner, *outline, type));
@@ -289,6 +295,8 @@ void print_json(const engine::ModelFile& file, const Cost& cost, const Verdict& 
                       {"notes", verdict.notes},
                       {"memory_budget", cost.memory},
                       {"weight_bytes", cost.weights},
+                      {"num_layers", cost.num_layers},
+                      {"num_attention_layers", cost.num_attention_layers},
                       {"expert_bytes", cost.experts},
                       {"num_experts", cost.num_experts},
                       {"num_experts_used", cost.num_experts_used},
@@ -343,6 +351,9 @@ void print_summary(const engine::ModelFile& file, const Cost& cost, const Verdic
       {"trained context", fmt::format("{} tokens", cost.trained)},
       {"answers end at", ends.empty() ? "no token that is known" : "token " + ends},
   };
+  if (cost.num_attention_layers != 0 && cost.num_attention_layers != cost.num_layers)
+    lines.emplace_back("layers", fmt::format("{}, of which {} have attention, and so K and V", cost.num_layers,
+                                             cost.num_attention_layers));
   if (cost.experts != 0)
     lines.emplace_back("experts",
                        fmt::format("{} in a layer, of which a token uses {}; {} of the weights in memory ({:.0f} %)",

@@ -11,7 +11,7 @@
 namespace troupe::engine {
 
 // Every family, in the order in which they are asked. Each stands in the file of its name, or of what it shares with
-// others (llama_relatives.cpp, layer_normed.cpp, ...).
+// others (llama_relatives.cpp, layer_normed.cpp, lfm2.cpp, ...).
 #define TROUPE_FAMILIES(X) \
   X(llama)                 \
   X(qwen2)                 \
@@ -40,6 +40,9 @@ namespace troupe::engine {
   X(seed_oss)              \
   X(mistral3)              \
   X(hunyuan_dense)         \
+  X(deci)                  \
+  X(lfm2)                  \
+  X(lfm2moe)               \
   X(bitnet)                \
   X(bitnet158)             \
   X(bitnet25)              \

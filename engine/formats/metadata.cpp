@@ -193,6 +193,22 @@ std::optional<std::vector<double>> Metadata::floats_by_layer(const std::string& 
   return by_layer(key, num_layers);
 }
 
+std::vector<std::uint32_t> Metadata::counts_by_layer(const std::string& key, std::uint32_t num_layers, std::int64_t max,
+                                                     std::optional<std::int64_t> absent) {
+  const auto list = by_layer(key, num_layers);
+  if (!list) return std::vector(num_layers, count(key, max, absent));
+  std::vector<std::uint32_t> counts(num_layers, 1);
+  for (std::size_t layer = 0; layer < num_layers; ++layer) {
+    const auto value = to_integer((*list)[layer]);
+    if (value && *value >= 0 && *value <= max)
+      counts[layer] = static_cast<std::uint32_t>(*value);
+    else
+      fail_key(ErrorCode::bad_model, key,
+               fmt::format("is {:.12g} for layer {}; it must be a whole number from 0 to {}", (*list)[layer], layer, max));
+  }
+  return counts;
+}
+
 std::optional<std::vector<bool>> Metadata::flags_by_layer(const std::string& key, std::uint32_t num_layers) {
   const MetadataValue* const value = file_.find(prefix_ + key);
   if (!value || !is_array(*value)) return std::nullopt;

@@ -52,6 +52,9 @@ class Metadata {
   // list that differs must have `num_layers` entries.
   std::optional<std::vector<double>> by_layer(const std::string& key, std::uint32_t num_layers);
   std::optional<std::vector<double>> floats_by_layer(const std::string& key, std::uint32_t num_layers);
+  // One count for each layer: as count() for all of them, or from 0 to `max` in a list of values that differ.
+  std::vector<std::uint32_t> counts_by_layer(const std::string& key, std::uint32_t num_layers, std::int64_t max,
+                                             std::optional<std::int64_t> absent = std::nullopt);
   // One flag for each layer, also if all are equal; nothing if the key is absent or a number for all.
   std::optional<std::vector<bool>> flags_by_layer(const std::string& key, std::uint32_t num_layers);
   // From 1 to `max`; without `absent` the key must exist, also for positive().

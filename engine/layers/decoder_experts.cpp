@@ -71,7 +71,7 @@ std::span<RowRun> DecoderPass::choose_experts(const ExpertWeights& moe, float* s
   const std::size_t num_experts = moe.experts.size(), used = info_.num_experts_used;
   choices_ = workspace_.take<Choice>(Slot::expert_choices, num_rows_ * used);
   for_each_row(
-      [&](std::size_t row) { choose_for_row(scores + row * stride, num_experts, choices_.subspan(row * used, used)); });
+      [&](std::size_t row) { choose_for_row(moe, scores + row * stride, choices_.subspan(row * used, used)); });
   std::span<RowRun> all = workspace_.take<RowRun>(Slot::expert_runs, num_experts);
   std::fill(all.begin(), all.end(), RowRun{});
   for (const Choice& choice : choices_) ++all[choice.expert].num_rows;
@@ -99,19 +99,25 @@ std::span<RowRun> DecoderPass::choose_experts(const ExpertWeights& moe, float* s
   return all.first(num_runs);
 }
 
-// Among equal scores the lowest expert wins. Weights are the softmax over all experts; `scores` are overwritten by its
-// numerators.
-void DecoderPass::choose_for_row(float* scores, std::size_t num_experts, std::span<Choice> choices) const {
+// Among equal scores the lowest expert wins. Weights are the softmax over all experts, or the sigmoid of each; `scores`
+// are overwritten by its numerators, or by the sigmoid.
+void DecoderPass::choose_for_row(const ExpertWeights& moe, float* scores, std::span<Choice> choices) const {
+  const std::size_t num_experts = moe.experts.size();
+  const bool is_sigmoid = weights_.traits.expert_gate == ExpertGate::sigmoid;
+  if (is_sigmoid) kernels_.recurrent->map(kernels::Function::sigmoid, scores, scores, num_experts);
+  const auto rank_of = [&](std::uint32_t expert) {
+    return moe.choice_bias.empty() ? scores[expert] : scores[expert] + moe.choice_bias[expert];
+  };
   for (std::size_t rank = 0; rank < choices.size(); ++rank) {
     std::uint32_t best = kNoRow;
     for (std::uint32_t expert = 0; expert < num_experts; ++expert) {
-      if (best != kNoRow && !(scores[expert] > scores[best])) continue;
+      if (best != kNoRow && !(rank_of(expert) > rank_of(best))) continue;
       const auto is_taken = [&](const Choice& choice) { return choice.expert == expert; };
       if (!std::any_of(choices.begin(), choices.begin() + static_cast<std::ptrdiff_t>(rank), is_taken)) best = expert;
     }
     choices[rank] = {.expert = best};
   }
-  float sum = kernels_.exp_tile(scores, scores[choices[0].expert], 1.0f, scores, num_experts);
+  float sum = is_sigmoid ? 1.0f : kernels_.exp_tile(scores, scores[choices[0].expert], 1.0f, scores, num_experts);
   if (weights_.traits.normalised_experts) {
     const float all = sum;
     sum = 0;

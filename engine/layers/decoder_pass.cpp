@@ -185,6 +185,7 @@ void DecoderPass::project_qkv(const DecoderLayer& layer) {
   const OperationScope scope(team_, Operation::attn_qkv, layer_);
   float* const q = qkv_.data();
   float* const k = q + layer.shape.attention.q_dim();
+  if (layer.shape.kv_layer != layer_) return input_.multiply({{&layer.q, q, qkv_stride_}});
   input_.multiply({{&layer.q, q, qkv_stride_},
                    {&layer.k, k, qkv_stride_},
                    {&layer.v, k + layer.shape.attention.kv_dim(), qkv_stride_}});
@@ -208,7 +209,8 @@ void DecoderPass::store_rows(const BlockRows& rows) {
   const AttentionShape& shape = layer.shape.attention;
   const kernels::KvShape kv = shape.kv(weights_.cache.kv_type);
   const std::span<const std::byte* const> blocks = this_layers_blocks();
-  const std::size_t head_dim = shape.head_dim, q_dim = shape.q_dim(), kv_dim = shape.kv_dim();
+  const bool has_kv = layer.shape.kv_layer == layer_;
+  const std::size_t head_dim = shape.head_dim, q_dim = shape.q_dim(), kv_dim = has_kv ? shape.kv_dim() : 0;
   for (std::uint32_t i = rows.first; i < rows.first + rows.count; ++i) {
     const std::uint32_t position = sequence.first_position + i;
     float* q = qkv_.data() + (sequence.first_row + i) * qkv_stride_;
@@ -216,7 +218,7 @@ void DecoderPass::store_rows(const BlockRows& rows) {
     if (!layer.qkv_bias.empty()) kernels_.add(q, layer.qkv_bias.data(), layer.qkv_bias.size());
     const auto norm_both = [&] {
       norm_heads(q, layer.q_norm, q_dim);
-      norm_heads(k, layer.k_norm, kv_dim);
+      if (has_kv) norm_heads(k, layer.k_norm, kv_dim);
     };
     if (!weights_.traits.norms_rotated) norm_both();
     for (std::size_t at = 0; at < q_dim + kv_dim && rope.rotated() != 0; at += head_dim)
@@ -226,6 +228,7 @@ void DecoderPass::store_rows(const BlockRows& rows) {
       const float scale = weights_.query_scales[position / weights_.temperature_step];
       for (std::size_t j = 0; j < q_dim; ++j) q[j] *= scale;
     }
+    if (!has_kv) continue;
     // Writing is safe: these blocks belong to the sequence, and these positions are read only after the join.
     auto* block = const_cast<std::byte*>(blocks[sequence.first_block + position / kBlockSize]);
     kernels_.store_kv(kv, block, position % kBlockSize, k, k + kv_dim);
@@ -234,13 +237,15 @@ void DecoderPass::store_rows(const BlockRows& rows) {
 
 bool DecoderPass::drop_rows_without_output() {
   const std::size_t before = num_rows_;
-  const Kept queries{.x = qkv_.data(), .stride = qkv_stride_, .width = this_layer().shape.attention.q_dim()};
-  const Kept mixed{.x = mixer_.data(), .stride = mixer_stride_, .width = weights_.mamba.inner};
-  const Kept normed{.x = normed_.data(), .stride = info_.dim, .width = info_.dim};
-  const bool any = this_layer().is_parallel ? LayerPass::drop_rows_without_output({queries, normed})
-                   : mixer_.empty()         ? LayerPass::drop_rows_without_output({queries})
-                                            : LayerPass::drop_rows_without_output({queries, mixed});
-  if (any && num_rows_ != before) this_plan().make(places_, this_layers_blocks());
+  const LayerShape& shape = this_layer().shape;
+  const std::size_t mixed_width = shape.recurrence == Recurrence::none     ? 0
+                                  : shape.recurrence == Recurrence::mamba2 ? weights_.mamba.inner
+                                                                           : weights_.convolution.dim;
+  const Kept queries{.x = qkv_.data(), .stride = qkv_stride_, .width = shape.attention.q_dim()};
+  const Kept mixed{.x = mixer_.data(), .stride = mixer_stride_, .width = mixed_width};
+  const Kept normed{.x = normed_.data(), .stride = info_.dim, .width = this_layer().is_parallel ? info_.dim : 0};
+  const bool any = LayerPass::drop_rows_without_output({queries, mixed, normed});
+  if (any && num_rows_ != before && shape.has_attention()) this_plan().make(places_, this_layers_blocks());
   return any;
 }
 
@@ -329,17 +334,36 @@ void DecoderPass::add_to_pending(const PackedMatrix& matrix, const std::vector<f
   });
 }
 
-void DecoderPass::run_mixer(const DecoderLayer& layer) {
-  mixer_stride_ = layer.mixer.in.rows();
+RecurrentRows DecoderPass::recurrent_rows() const {
+  return {.places = places_, .batch = batch_, .num_rows = num_rows_, .round_every = round_every(weights_.cache)};
+}
+
+void DecoderPass::project_mixer_input(const PackedMatrix& matrix) {
+  const OperationScope scope(team_, Operation::mixer_in, layer_);
+  mixer_stride_ = matrix.rows();
   mixer_ = workspace_.take<float>(Slot::mixer, num_rows_ * mixer_stride_);
-  {
-    const OperationScope scope(team_, Operation::mixer_in, layer_);
-    input_.multiply({{&layer.mixer.in, mixer_.data(), mixer_stride_}});
-  }
-  const RecurrentRows rows{
-      .places = places_, .batch = batch_, .num_rows = num_rows_, .round_every = round_every(weights_.cache)};
+  input_.multiply({{&matrix, mixer_.data(), mixer_stride_}});
+}
+
+void DecoderPass::run_convolution(const DecoderLayer& layer) {
+  project_mixer_input(layer.convolution.in);
+  ShortConvolution(weights_.convolution, weights_.states, kernels_)
+      .run(team_, recurrent_rows(), layer.convolution, layer_, layer.shape.state, mixer_.data());
+}
+
+void DecoderPass::add_convolution(const DecoderLayer& layer) {
+  const OperationScope scope(team_, Operation::mixer_out, layer_);
+  input_.reset(num_rows_, {&layer.convolution.out});
+  round_rows(mixer_.data(), mixer_stride_, {});
+  input_.multiply({{&layer.convolution.out, delta_.data(), info_.dim}});
+  delta_pending_ = true;
+  delta_norm_ = nullptr;
+}
+
+void DecoderPass::run_mixer(const DecoderLayer& layer) {
+  project_mixer_input(layer.mixer.in);
   Mamba2Mixer(weights_.mamba, weights_.states, kernels_, info_.rms_epsilon)
-      .run(team_, workspace_, rows, layer.mixer, layer_, layer.shape.state, mixer_.data());
+      .run(team_, workspace_, recurrent_rows(), layer.mixer, layer_, layer.shape.state, mixer_.data());
 }
 
 void DecoderPass::add_mixer(const DecoderLayer& layer) {

@@ -35,13 +35,13 @@ class DecoderPass : public LayerPass {
   void prepare_normed(std::initializer_list<const PackedMatrix*> consumers);
   // The same with a mixture of experts as consumer: its router, shared expert and experts.
   void norm(const std::vector<float>& norm, const ExpertWeights& consumer);
-  // q, k, v = input times the three matrices.
+  // q, k, v = input times the three matrices; q alone in a layer that attends to an earlier one's K and V.
   void project_qkv(const DecoderLayer& layer);
   // Adds biases to q, k and v and norms q and k if the layer has them; rotates q and k by their positions, and stores k
   // and v in the sequences' blocks.
   void rotate_and_store();
-  // Keeps only output rows; false if there are none. For the last layer, between rotate_and_store and attend: no later
-  // operation reads the other rows.
+  // Keeps only output rows; false if there are none. For the last layer, once K and V are stored and states updated: no
+  // later operation reads the other rows.
   [[nodiscard]] bool drop_rows_without_output();
   // attention = softmax(scaled q k, capped if the model has a cap) v over the blocks, in a layer with a window over the
   // last ones.
@@ -51,6 +51,10 @@ class DecoderPass : public LayerPass {
   void run_mixer(const DecoderLayer& layer);
   // residual += the mixer's output projection, in addition to a pending one.
   void add_mixer(const DecoderLayer& layer);
+  // Runs the short convolution on the input, which norm() rounded for its `in`.
+  void run_convolution(const DecoderLayer& layer);
+  // residual += the convolution's output projection.
+  void add_convolution(const DecoderLayer& layer);
   // input = attention, normed with `sub_norm` unless it is empty, rounded for `consumer`.
   void round_attention(const std::vector<float>& sub_norm, const PackedMatrix& consumer);
   // gated = gate(W_gate input) * (W_up input), or gelu(W_up input) without a gate. `rounds`: no norm follows, so
@@ -104,9 +108,11 @@ class DecoderPass : public LayerPass {
   void add_pending(float* x, std::size_t row);
   void add_to_pending(const PackedMatrix& matrix, const std::vector<float>& bias);
   void gate_chunk(const FeedForward& ffn, const PanelChunk& chunk);
+  void project_mixer_input(const PackedMatrix& matrix);
+  RecurrentRows recurrent_rows() const;
   // decoder_experts.cpp
   std::span<RowRun> choose_experts(const ExpertWeights& moe, float* scores, std::size_t stride);
-  void choose_for_row(float* scores, std::size_t num_experts, std::span<Choice> choices) const;
+  void choose_for_row(const ExpertWeights& moe, float* scores, std::span<Choice> choices) const;
   void reset_for_runs(const ExpertWeights& moe, std::span<const RowRun> runs,
                       std::initializer_list<PackedMatrix FeedForward::*> matrices);
   std::size_t rows_of_tile(std::size_t first_position) const;

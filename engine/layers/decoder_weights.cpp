@@ -21,20 +21,19 @@ class LayerReader {
   DecoderLayer read(std::uint32_t index) {
     prefix_ = fmt::format("blk.{}.", index);
     at_ = shape_.layers[index];
+    has_kv_ = at_.kv_layer == index;
     q_dim_ = at_.attention.q_dim();
     kv_dim_ = at_.attention.kv_dim();
     rotated_ = traits_.half_rope ? shape_.ropes[at_.rope].rotated : 0;
     DecoderLayer layer;
     layer.shape = at_;
-    if (!traits_.no_pre_norms) layer.attn_norm = norm("attn_norm", info_.dim);
-    read_qkv(layer);
-    read_qk_norms(layer);
-    if (traits_.sub_norms) layer.attn_sub_norm = in_.vector(prefix_ + "attn_sub_norm.weight", q_dim_);
-    layer.o = in_.matrix(prefix_ + "attn_output.weight", info_.dim, q_dim_, scaled_);
-    layer.o_bias = bias("attn_output", info_.dim, shape_.residual_scale);
-    if (traits_.post_norms) layer.attn_post_norm = in_.vector(prefix_ + "post_attention_norm.weight", info_.dim);
+    if (at_.mixes() && !traits_.no_pre_norms) layer.attn_norm = norm("attn_norm", info_.dim);
+    if (at_.has_attention()) read_attention(layer);
+    if (at_.is_linear) layer.o = in_.matrix(prefix_ + "attn_output.weight", info_.dim, info_.dim, scaled_);
     if (at_.recurrence == Recurrence::mamba2) layer.mixer = Mamba2Mixer::read(in_, prefix_, shape_.mamba, info_.dim);
-    read_feed_forward(layer);
+    if (at_.recurrence == Recurrence::short_convolution)
+      layer.convolution = ShortConvolution::read(in_, prefix_, shape_.convolution);
+    if (at_.has_feed_forward()) read_feed_forward(layer);
     return layer;
   }
 
@@ -57,11 +56,22 @@ class LayerReader {
     return out;
   }
 
+  void read_attention(DecoderLayer& layer) {
+    read_qkv(layer);
+    read_qk_norms(layer);
+    if (traits_.sub_norms) layer.attn_sub_norm = in_.vector(prefix_ + "attn_sub_norm.weight", q_dim_);
+    layer.o = in_.matrix(prefix_ + "attn_output.weight", info_.dim, q_dim_, scaled_);
+    layer.o_bias = bias("attn_output", info_.dim, shape_.residual_scale);
+    if (traits_.post_norms) layer.attn_post_norm = in_.vector(prefix_ + "post_attention_norm.weight", info_.dim);
+  }
+
   void read_ffn_norm(DecoderLayer& layer) {
     // Falcon-H1's converter omits the suffix.
     const bool bare = traits_.mamba2 && in_.has(prefix_ + "ffn_norm");
     const bool has_norm = traits_.ffn_input != FfnInput::optional || in_.has(prefix_ + "ffn_norm.weight");
     layer.is_parallel = traits_.ffn_input == FfnInput::attn_normed || !has_norm;
+    if (layer.is_parallel && !at_.has_attention())
+      in_.fail_model(prefix_ + " has no attention, whose norm its feed-forward part reads in this family");
     if (bare)
       layer.ffn_norm = in_.vector(prefix_ + "ffn_norm", info_.dim);
     else if (!layer.is_parallel && !traits_.no_pre_norms)
@@ -94,13 +104,16 @@ class LayerReader {
       return;
     }
     layer.q = in_.matrix(prefix_ + "attn_q.weight", q_dim_, info_.dim, rotated);
-    layer.k = in_.matrix(prefix_ + "attn_k.weight", kv_dim_, info_.dim, rotated);
-    layer.v = in_.matrix(prefix_ + "attn_v.weight", kv_dim_, info_.dim);
+    if (has_kv_) {
+      layer.k = in_.matrix(prefix_ + "attn_k.weight", kv_dim_, info_.dim, rotated);
+      layer.v = in_.matrix(prefix_ + "attn_v.weight", kv_dim_, info_.dim);
+    }
     if (traits_.qkv_biases || in_.has(prefix_ + "attn_q.bias")) {
       layer.qkv_bias = in_order(in_.vector(prefix_ + "attn_q.bias", q_dim_));
-      for (const auto& more :
-           {in_order(in_.vector(prefix_ + "attn_k.bias", kv_dim_)), in_.vector(prefix_ + "attn_v.bias", kv_dim_)})
-        layer.qkv_bias.insert(layer.qkv_bias.end(), more.begin(), more.end());
+      if (has_kv_)
+        for (const auto& more :
+             {in_order(in_.vector(prefix_ + "attn_k.bias", kv_dim_)), in_.vector(prefix_ + "attn_v.bias", kv_dim_)})
+          layer.qkv_bias.insert(layer.qkv_bias.end(), more.begin(), more.end());
     }
   }
 
@@ -117,7 +130,7 @@ class LayerReader {
       return weights;
     };
     layer.q_norm = read(of_q, q_dim_);
-    layer.k_norm = read(of_k, kv_dim_);
+    if (has_kv_) layer.k_norm = read(of_k, kv_dim_);
   }
 
   // Reorders one value per row of q or k into the order in which these rows are packed.
@@ -158,6 +171,7 @@ class LayerReader {
   void read_experts(ExpertWeights& moe) {
     const std::uint64_t dim = info_.dim, ffn_dim = at_.expert_ffn_dim;
     moe.router = in_.matrix(prefix_ + "ffn_gate_inp.weight", info_.num_experts, dim);
+    if (traits_.biased_choice) moe.choice_bias = in_.vector(prefix_ + "exp_probs_b.bias", info_.num_experts);
     for (std::uint32_t e = 0; e < info_.num_experts && !in_.failed(); ++e)
       moe.experts.push_back({.gate = read_expert("ffn_gate", e, ffn_dim, dim),
                              .up = read_expert("ffn_up", e, ffn_dim, dim),
@@ -177,6 +191,7 @@ class LayerReader {
   std::string prefix_;    // of the layer that is read
   LayerShape at_;
   std::uint64_t q_dim_ = 0, kv_dim_ = 0;
+  bool has_kv_ = true;         // whether it has K and V of its own
   std::uint32_t rotated_ = 0;  // of a head whose rows are interleaved; 0: they are not
 };
 
@@ -188,8 +203,9 @@ std::vector<MatrixWork> matrix_work(const DecoderWeights& weights) {
   for (const DecoderLayer& layer : weights.layers) {
     const bool last = &layer == &weights.layers.back();
     for (const PackedMatrix* matrix : {&layer.q, &layer.k, &layer.v}) add_matrix_work(all, *matrix, false);
-    add_matrix_work(all, layer.mixer.in, false);
-    for (const PackedMatrix* matrix : {&layer.o, &layer.mixer.out}) add_matrix_work(all, *matrix, last);
+    for (const PackedMatrix* matrix : {&layer.mixer.in, &layer.convolution.in}) add_matrix_work(all, *matrix, false);
+    for (const PackedMatrix* matrix : {&layer.o, &layer.mixer.out, &layer.convolution.out})
+      add_matrix_work(all, *matrix, last);
     for (const FeedForward* ffn : {&layer.ffn, &layer.moe.shared})
       for (const PackedMatrix* matrix : {&ffn->gate, &ffn->up, &ffn->down}) add_matrix_work(all, *matrix, last);
     for (const PackedMatrix* matrix : {&layer.moe.router, &layer.moe.shared_gate}) add_matrix_work(all, *matrix, last);
@@ -204,7 +220,9 @@ std::vector<MatrixWork> matrix_work(const DecoderWeights& weights) {
 // Empty if layers have attention only.
 StateLayout states_of(const DecoderShape& shape) {
   const std::uint32_t num_states = shape.num_states();
-  return num_states != 0 ? shape.mamba.state_layout(num_states) : StateLayout{};
+  if (num_states == 0) return {};
+  return shape.convolution.width != 0 ? shape.convolution.state_layout(num_states)
+                                      : shape.mamba.state_layout(num_states);
 }
 
 CacheSpec cache_spec_of(const DecoderShape& shape, const StateLayout& states, const LoadOptions& options) {
@@ -212,8 +230,9 @@ CacheSpec cache_spec_of(const DecoderShape& shape, const StateLayout& states, co
   spec.kv_type = options.kv_type;
   spec.groups.resize(shape.info.window != 0 ? 2 : 1);
   spec.groups.back().window = shape.info.window;
-  for (const LayerShape& layer : shape.layers) {
-    if (!layer.has_attention()) continue;
+  for (std::uint32_t i = 0; i < shape.layers.size(); ++i) {
+    const LayerShape& layer = shape.layers[i];
+    if (!layer.has_attention() || layer.kv_layer != i) continue;
     CacheGroup& group = spec.groups[layer.attention.group];
     group.layers.push_back(layer.attention.kv(options.kv_type));
     group.bytes_per_block += group.layers.back().layer_bytes();
@@ -307,6 +326,7 @@ Result<DecoderWeights> read_decoder(const ModelFile& file, const DecoderTraits& 
   weights.bytes += weights.query_scales.size() * sizeof(float);
   weights.plans = shape->plans;
   weights.mamba = shape->mamba;
+  weights.convolution = shape->convolution;
   weights.states = states_of(*shape);
   weights.cache = cache_spec_of(*shape, weights.states, options);
   weights.content_hash = file.content_hash();
@@ -317,7 +337,7 @@ Result<DecoderWeights> read_decoder(const ModelFile& file, const DecoderTraits& 
 
   TensorReader in(file, traits.family, traits.scale_tensors, options, ternary, cache, weights);
   read_rope_factors(in, *shape, shape->ropes.front(), weights);
-  in.read_embedding_and_head(info.vocab_size, info.dim);
+  in.read_embedding_and_head(info.vocab_size, info.dim, traits.output_norm);
   read_output_biases(in, traits, weights);
   LayerReader layers(in, *shape, traits);
   for (std::uint32_t i = 0; i < info.num_layers && !in.failed(); ++i) weights.layers.push_back(layers.read(i));
@@ -331,7 +351,7 @@ Result<DecoderWeights> read_decoder(const ModelFile& file, const DecoderTraits& 
     for (const RopeParams& rope : shape->ropes)
       weights.turns.emplace_back(rope, blocks_for(info.context), -double{kBlockSize});
     for (DecoderLayer& layer : weights.layers) {
-      if (layer.qkv_bias.empty()) continue;
+      if (layer.qkv_bias.size() <= layer.shape.attention.q_dim()) continue;
       keep_biases_apart(layer, shape->ropes[layer.shape.rope]);
       weights.bytes += layer.key_bias.size() * sizeof(float);
     }

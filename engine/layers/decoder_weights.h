@@ -10,6 +10,7 @@
 
 #include "config/result.h"
 #include "engine/layers/attention_plan.h"
+#include "engine/layers/convolution.h"
 #include "engine/layers/mamba_mixer.h"
 #include "engine/layers/rope_table.h"
 #include "engine/weights/language_model.h"
@@ -40,6 +41,16 @@ enum class LogitScale : std::uint8_t { none, multiplies, divides };
 
 enum class Experts : std::uint8_t { none, some, all };  // whether the family's models are mixtures of experts
 
+// Of the router's scores: the weights of a token's experts before they are normalised.
+enum class ExpertGate : std::uint8_t { softmax, sigmoid };
+
+// What layers with heads but without K/V heads have in the place of attention.
+enum class WithoutKv : std::uint8_t {
+  refused,
+  linear,             // W_o norm(x) (Nemotron)
+  short_convolution,  // convolution.h (LFM2)
+};
+
 // The differences between the families with this shape.
 struct DecoderTraits {
   std::string family;         // prefix of its metadata keys
@@ -58,7 +69,10 @@ struct DecoderTraits {
   bool fused = false;          // attn_qkv holds q, k and v, ffn_up the gate and then up (Phi-3)
   Gate gate = Gate::silu;
   bool ungated = false;  // gelu(W_up n), without a gate
+  WithoutKv without_kv = WithoutKv::refused;
   Experts experts = Experts::none;
+  ExpertGate expert_gate = ExpertGate::softmax;
+  bool biased_choice = false;       // experts are chosen by weights plus exp_probs_b
   bool normalised_experts = false;  // the weights of a token's experts add up to 1
   bool divided_experts = false;     // if the file has no expert length, experts divide that of a dense layer
   bool shared_expert = false;       // one more expert for all tokens, with its own gate
@@ -70,7 +84,8 @@ struct DecoderTraits {
   bool mrope = false;              // rope.dimension_sections: alike for text, where all sections have one position
   bool query_temperature = false;  // queries grow with their position if the file has attention.temperature_scale
   bool mamba2 = false;             // each layer has a Mamba-2 mixer beside its attention (Falcon-H1)
-  float attention_cap = 0;         // default if the metadata have none; 0: none
+  std::string output_norm = "output_norm.weight";
+  float attention_cap = 0;  // default if the metadata have none; 0: none
   float logit_cap = 0;
   // Local (sliding-window) layers. No value: none; 0: all; n: all but every n-th. `window` is the default if the
   // metadata have none.
@@ -87,7 +102,7 @@ struct DecoderTraits {
 };
 
 // The recurrence that a layer has beside its attention, or in its place.
-enum class Recurrence : std::uint8_t { none, mamba2 };
+enum class Recurrence : std::uint8_t { none, mamba2, short_convolution };
 
 // The sizes of attention. A step plans it once for all layers that have the same ones.
 struct AttentionShape {
@@ -110,8 +125,10 @@ inline constexpr std::size_t kMaxPlans = Workspace::kMaxOfOneSlot;
 // What one layer consists of, and its sizes.
 struct LayerShape {
   AttentionShape attention{};   // without heads there is none
+  bool is_linear = false;       // `o` alone stands in the place of attention
   bool is_local = false;        // a sliding-window layer by architecture, also if the window masks nothing
-  std::uint64_t kv_offset = 0;  // of its K and V in a block of the group
+  std::uint32_t kv_layer = 0;   // whose K and V it attends to: its own, or an earlier one's of the same sizes
+  std::uint64_t kv_offset = 0;  // of these in a block of the group
   std::uint32_t rope = 0;       // of DecoderShape::ropes
   std::uint32_t plan = 0;       // of DecoderShape::plans
   Recurrence recurrence = Recurrence::none;
@@ -120,6 +137,9 @@ struct LayerShape {
   std::uint32_t expert_ffn_dim = 0;  // of an expert; 0: no experts
 
   bool has_attention() const { return attention.num_heads != 0; }
+  bool has_feed_forward() const { return ffn_dim != 0 || expert_ffn_dim != 0; }
+  // Whether anything stands before the feed-forward part.
+  bool mixes() const { return has_attention() || is_linear || recurrence != Recurrence::none; }
 };
 
 struct FeedForward {
@@ -129,7 +149,8 @@ struct FeedForward {
 
 // Experts (Shazeer et al., 2017): a router chooses some for each token.
 struct ExpertWeights {
-  PackedMatrix router;  // [num_experts, dim]; empty: the layer is dense
+  PackedMatrix router;             // [num_experts, dim]; empty: the layer is dense
+  std::vector<float> choice_bias;  // [num_experts]; empty: none
   std::vector<FeedForward> experts;
   PackedMatrix shared_gate;  // [1, dim]; empty: no shared expert
   FeedForward shared;
@@ -145,7 +166,7 @@ struct DecoderLayer {
   // What is added to q, k and v: [(num_heads + 2 * num_kv_heads) * head_dim], or empty; with an int8 cache only to q,
   // [num_heads * head_dim], as the others are in KvBiases' form then.
   std::vector<float> qkv_bias;
-  std::vector<float> key_bias, value_bias;  // KvBiases::keys and values; empty: none
+  std::vector<float> key_bias, value_bias;  // KvBiases::keys and values, of its own K and V; empty: none
   // Sizes as in QkNorm, or empty; with own_heads head_dim zeros follow, the biases of a layer norm.
   std::vector<float> q_norm, k_norm;
   std::vector<float> attn_sub_norm;   // [num_heads * head_dim], or empty
@@ -156,6 +177,7 @@ struct DecoderLayer {
   std::vector<float> ffn_post_norm;  // [dim], or empty
   ExpertWeights moe;
   Mamba2Layer mixer;  // empty: none
+  ShortConvolutionLayer convolution;
 };
 
 struct DecoderWeights : ModelWeights {
@@ -165,6 +187,7 @@ struct DecoderWeights : ModelWeights {
   std::vector<RopeTable> ropes;
   std::vector<RopeTable> turns;  // KvBiases::turns for each of `ropes`; none if no layer has a key_bias
   MambaShape mamba;              // of mixers; `states` has the offsets of their states
+  ShortConvolutionShape convolution;
   StateLayout states;
   // What queries at positions from i * temperature_step on are multiplied with; empty: nothing.
   std::vector<float> query_scales;
@@ -174,9 +197,10 @@ struct DecoderWeights : ModelWeights {
   float attention_cap = 0;
 
   KvBiases biases_of(const DecoderLayer& layer) const {
-    return {.keys = layer.key_bias.empty() ? nullptr : layer.key_bias.data(),
-            .turns = turns.empty() ? nullptr : &turns[layer.shape.rope],
-            .values = layer.value_bias.empty() ? nullptr : layer.value_bias.data()};
+    const DecoderLayer& own = layers[layer.shape.kv_layer];
+    return {.keys = own.key_bias.empty() ? nullptr : own.key_bias.data(),
+            .turns = turns.empty() ? nullptr : &turns[own.shape.rope],
+            .values = own.value_bias.empty() ? nullptr : own.value_bias.data()};
   }
 };
 
@@ -208,6 +232,7 @@ struct DecoderShape {
   float logit_scale = 1;
   double temperature = 0;  // queries are multiplied with 1 + temperature * ln(1 + floor(position / original_context))
   MambaShape mamba;
+  ShortConvolutionShape convolution;
   std::uint64_t num_key_biases = 0;  // of layers whose KvBiases are apart
 
   // Bytes of the RoPE tables, of queries' factors, and of K's biases where these are apart.

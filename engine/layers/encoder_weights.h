@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "config/result.h"
-#include "engine/layers/layer_norm.h"
 #include "engine/layers/rope_table.h"
 #include "engine/weights/language_model.h"
+#include "engine/weights/layer_norm.h"
 #include "engine/weights/packed_matrix.h"
 
 namespace troupe::engine {

@@ -48,7 +48,6 @@ void LayerPass::embed(float scale) {
 }
 
 bool LayerPass::drop_rows_without_output(std::initializer_list<Kept> buffers) {
-  TROUPE_ASSERT(!delta_pending_);
   std::size_t kept = 0;
   for (SequencePlace& place : places_) {
     const std::uint32_t skipped = place.num_rows - place.num_outputs;
@@ -56,8 +55,10 @@ bool LayerPass::drop_rows_without_output(std::initializer_list<Kept> buffers) {
       const std::size_t from = place.first_row + skipped + i, to = kept + i;
       if (from == to) continue;
       std::memcpy(residual_.data() + to * dim_, residual_.data() + from * dim_, dim_ * sizeof(float));
+      if (delta_pending_) std::memcpy(delta(to), delta(from), dim_ * sizeof(float));
       for (const Kept& rows : buffers)
-        std::memcpy(rows.x + to * rows.stride, rows.x + from * rows.stride, rows.width * sizeof(float));
+        if (rows.width != 0)
+          std::memcpy(rows.x + to * rows.stride, rows.x + from * rows.stride, rows.width * sizeof(float));
     }
     place.first_row = static_cast<std::uint32_t>(kept);
     place.first_position += skipped;

@@ -56,13 +56,15 @@ class LayerPass {
   // does not map to one cache set.
   static constexpr std::size_t odd_lines(std::size_t width) { return (divide_up(width, 16) | 1) * 16; }
 
-  // A buffer of rows to compact.
+  float* delta(std::size_t row) { return delta_.data() + row * dim_; }
+
+  // A buffer of rows to compact; none if its width is 0.
   struct Kept {
     float* x;
     std::size_t stride;
     std::size_t width;
   };
-  // Keeps only the output rows of the residual and of `buffers`; false if there are none.
+  // Keeps only the output rows of the residual, of a pending addition to it and of `buffers`; false if there are none.
   [[nodiscard]] bool drop_rows_without_output(std::initializer_list<Kept> buffers);
 
   const kernels::KernelTable& kernels_;

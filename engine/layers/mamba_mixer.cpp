@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "config/assert.h"
+#include "engine/layers/convolution.h"
 #include "kernels/recurrent/recurrent.h"
 
 namespace troupe::engine {
@@ -19,63 +20,10 @@ constexpr std::int64_t kMaxState = 1 << 12;
 // Blocks of 16 channels per call: four are adjacent in a row, and so are their cache lines.
 constexpr std::size_t kBlocksAtOnce = 4;
 
-// The transpose of [rows][columns].
-std::vector<float> transposed(const std::vector<float>& x, std::size_t rows, std::size_t columns) {
-  std::vector<float> out(x.size());
-  for (std::size_t row = 0; row < rows && !x.empty(); ++row)
-    for (std::size_t column = 0; column < columns; ++column) out[column * rows + row] = x[row * columns + column];
-  return out;
-}
-
-std::vector<float> read_convolution(TensorReader& in, const std::string& prefix, std::uint32_t width,
-                                    std::uint64_t channels) {
-  return transposed(in.vector(prefix + "ssm_conv1d.weight", width * channels, {width, channels}), channels, width);
-}
-
 // a must not be above 0, or states grow without bound; 0 keeps a state for ever.
 void check_not_above_zero(TensorReader& in, const std::string& name, const std::vector<float>& a) {
   if (std::any_of(a.begin(), a.end(), [](float x) { return !(x <= 0.0f && x > -1e30f); }))
     in.fail_model("tensor '" + name + "' must hold numbers of at most 0, and above -1e30");
-}
-
-// The convolution of some channels of all rows.
-struct Convolution {
-  const float* x = nullptr;
-  std::size_t x_stride = 0;
-  float* out = nullptr;  // [rows, num_channels]
-  std::size_t num_channels = 0;
-  const std::vector<float>& weight;  // [width][num_channels]
-  const std::vector<float>& bias;
-  std::uint32_t width = 0;
-};
-
-// exact(state): the last inputs, kept in a sequence's state. They are never rounded.
-template <class Exact>
-void convolve(const kernels::KernelTable& kernels, Team& team, RecurrentRows rows, const Convolution& all,
-              const Exact& exact) {
-  rows.round_every = 0;
-  for_units(team, rows,
-            {.count = all.num_channels / kStateLanes,
-             .at_once = kBlocksAtOnce,
-             .min_per_chunk = 256,
-             .floats_per_unit = kStateLanes,
-             .num_runs = all.width - 1,
-             .run_stride = all.num_channels},
-            exact,
-            [&](std::size_t sequence, std::size_t row, std::size_t tokens, std::size_t block, std::size_t count) {
-              const std::size_t channel = block * kStateLanes;
-              kernels.recurrent->convolve({.x = all.x + row * all.x_stride + channel,
-                                           .x_stride = all.x_stride,
-                                           .out = all.out + row * all.num_channels + channel,
-                                           .out_stride = all.num_channels,
-                                           .weight = all.weight.data() + channel,
-                                           .weight_stride = all.num_channels,
-                                           .bias = all.bias.data() + channel,
-                                           .history = exact(rows.batch[sequence].state) + channel,
-                                           .width = all.width,
-                                           .num_channels = count * kStateLanes,
-                                           .num_tokens = tokens});
-            });
 }
 
 }  // namespace
@@ -117,7 +65,7 @@ MambaLayer MambaMixer::read(TensorReader& in, const std::string& prefix, const M
   const std::uint64_t inner = shape.inner, state = shape.state_size, rank = shape.num_heads;
   MambaLayer layer;
   layer.in = in.matrix(prefix + "ssm_in.weight", 2 * inner, dim);
-  layer.conv = read_convolution(in, prefix, shape.conv_width, inner);
+  layer.conv = read_convolution(in, prefix + "ssm_conv1d.weight", shape.conv_width, inner);
   layer.conv_bias = in.vector(prefix + "ssm_conv1d.bias", inner);
   layer.x = in.matrix(prefix + "ssm_x.weight", rank + 2 * state, inner);
   layer.dt = in.matrix(prefix + "ssm_dt.weight", inner, rank);
@@ -165,13 +113,14 @@ float* MambaMixer::run(RecurrentPass& pass, const MambaLayer& layer, std::uint32
     pass.multiply(x, layer.in.k(), {{&layer.in, xz, 2 * inner}});
     convolve(kernels_, pass.team(), rows,
              {.x = xz,
-              .x_stride = 2 * inner,
+              .stride = 2 * inner,
               .out = convolved,
+              .out_stride = inner,
               .num_channels = inner,
               .weight = layer.conv,
               .bias = layer.conv_bias,
               .width = shape_.conv_width},
-             [&](float* of) { return states_.exact(of, index); });
+             states_, index);
     pass.multiply(convolved, inner, {{&layer.x, low, low_stride}});
     if (shape_.norm_epsilon != 0) norm_parts(pass, low);
     pass.multiply(low, low_stride, {{&layer.dt, dt, inner}});
@@ -213,7 +162,7 @@ Mamba2Layer Mamba2Mixer::read(TensorReader& in, const std::string& prefix, const
   const std::uint64_t channels = shape.num_convolved();
   Mamba2Layer layer;
   layer.in = in.matrix(prefix + "ssm_in.weight", inner + channels + heads, dim);
-  layer.conv = read_convolution(in, prefix, shape.conv_width, channels);
+  layer.conv = read_convolution(in, prefix + "ssm_conv1d.weight", shape.conv_width, channels);
   layer.conv_bias = in.optional_vector(prefix + "ssm_conv1d.bias", channels);
   if (layer.conv_bias.empty()) layer.conv_bias.assign(channels, 0.0f);
   layer.dt_bias = in.vector(prefix + "ssm_dt.bias", heads);
@@ -234,13 +183,14 @@ void Mamba2Mixer::run(Team& team, Workspace& workspace, const RecurrentRows& row
   float* convolved = workspace.take<float>(Slot::convolved, rows.num_rows * channels).data();
   convolve(kernels_, team, rows,
            {.x = projected + inner,
-            .x_stride = stride,
+            .stride = stride,
             .out = convolved,
+            .out_stride = channels,
             .num_channels = channels,
             .weight = layer.conv,
             .bias = layer.conv_bias,
             .width = shape_.conv_width},
-           [&](float* of) { return states_.exact(of, state_index); });
+           states_, state_index);
   const auto large = [&](float* of) { return states_.large(of, state_index); };
   const std::size_t heads_per_group = shape_.num_heads / shape_.num_groups;
   // y overwrites z at the beginning of each row of `projected`.

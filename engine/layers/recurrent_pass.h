@@ -130,7 +130,7 @@ class RecurrentPass : public LayerPass {
                        std::initializer_list<Product> products);
   // residual += matrix times x; the next for_residuals() does the addition.
   void add_projection(const PackedMatrix& matrix, const float* x, std::size_t stride);
-  float* delta(std::size_t row) { return delta_.data() + row * dim_; }
+  using LayerPass::delta;
   // The output of add_projection, for callers that multiply with another function.
   Product to_delta(const PackedMatrix& matrix) {
     delta_pending_ = true;

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "engine/formats/metadata.h"
-#include "engine/layers/layer_norm.h"
 #include "engine/layers/recurrent_pass.h"
+#include "engine/weights/layer_norm.h"
 
 namespace troupe::engine {
 

@@ -18,6 +18,23 @@ bool run_attention(DecoderPass& pass, const DecoderLayer& layer, bool last) {
   return true;
 }
 
+// Adds to the residual what stands before the feed-forward part. False if no output row is left.
+bool run_mixing(DecoderPass& pass, const DecoderLayer& layer, bool last) {
+  if (layer.shape.has_attention()) return run_attention(pass, layer, last);
+  const bool convolves = layer.shape.recurrence == Recurrence::short_convolution;
+  if (convolves) {
+    pass.norm(layer.attn_norm, {&layer.convolution.in});
+    pass.run_convolution(layer);
+  }
+  if (last && !pass.drop_rows_without_output()) return false;
+  if (convolves) pass.add_convolution(layer);
+  if (layer.shape.is_linear) {
+    pass.norm(layer.attn_norm, {&layer.o});
+    pass.add_projection(layer.o);
+  }
+  return true;
+}
+
 void run_feed_forward(DecoderPass& pass, const DecoderLayer& layer) {
   if (layer.moe.router) {
     pass.norm(layer.ffn_norm, layer.moe);
@@ -42,8 +59,8 @@ PassCounts DecoderModel::forward(Team& team, std::span<const SequenceRows> batch
   for (std::uint32_t i = 0; i < weights_.layers.size(); ++i) {
     pass.begin_layer(i);
     const DecoderLayer& layer = weights_.layers[i];
-    if (!run_attention(pass, layer, i + 1 == weights_.layers.size())) break;
-    run_feed_forward(pass, layer);
+    if (!run_mixing(pass, layer, i + 1 == weights_.layers.size())) break;
+    if (layer.shape.has_feed_forward()) run_feed_forward(pass, layer);
   }
   pass.finish(weights_.output_norm, hidden);
   return {.kv_bytes_read = pass.kv_bytes_read()};

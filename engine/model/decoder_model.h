@@ -12,7 +12,7 @@
 
 namespace troupe::engine {
 
-// One layer serves all families; parts without weights are left out:
+// One layer serves all families; parts that LayerShape does not have are left out, and so are those without weights:
 //
 //   n = norm(x)
 //   x += post_norm(W_o sub_norm(attention(rope(qk_norm(W_q n + b_q)), rope(qk_norm(W_k n + b_k)), W_v n + b_v)))

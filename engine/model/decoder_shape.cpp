@@ -40,7 +40,7 @@ double value_of(Metadata& meta, const std::string& key, const std::vector<double
                 const std::vector<LayerShape>& layers, bool of_local, double absent) {
   std::optional<std::size_t> first;
   for (std::size_t layer = 0; layer < values.size(); ++layer) {
-    if (layers[layer].is_local != of_local) continue;
+    if (layers[layer].is_local != of_local || !layers[layer].has_attention()) continue;
     if (!first) first = layer;
     if (values[layer] == values[*first]) continue;
     meta.fail_key(ErrorCode::unsupported, key,
@@ -141,7 +141,8 @@ void read_local_layers(Metadata& meta, std::uint32_t full_every, std::vector<Lay
   const auto flags = meta.flags_by_layer(key, static_cast<std::uint32_t>(layers.size()));
   if (!flags && meta.has(key)) full_every = meta.integer(key) == std::int64_t{0} ? 0 : meta.count(key, kMaxLayers);
   for (std::size_t layer = 0; layer < layers.size(); ++layer)
-    layers[layer].is_local = flags ? (*flags)[layer] : full_every == 0 || (layer + 1) % full_every != 0;
+    layers[layer].is_local =
+        layers[layer].has_attention() && (flags ? (*flags)[layer] : full_every == 0 || (layer + 1) % full_every != 0);
 }
 
 // The window of a list with one for each layer. Those that see everything have 0 there, or all of the context.
@@ -149,7 +150,8 @@ std::uint32_t read_windows(Metadata& meta, const std::string& key, const std::ve
                            const DecoderShape& shape) {
   const double context = shape.info.trained_context;
   for (std::size_t layer = 0; layer < windows.size(); ++layer)
-    if (!shape.layers[layer].is_local && windows[layer] != 0 && windows[layer] < context)
+    if (!shape.layers[layer].is_local && shape.layers[layer].has_attention() && windows[layer] != 0 &&
+        windows[layer] < context)
       meta.fail_key(ErrorCode::unsupported, key,
                     fmt::format("is {:g} for layer {}, which sees everything in this family (or by {}_pattern)",
                                 windows[layer], layer, key));
@@ -189,7 +191,10 @@ void read_experts(Metadata& meta, const DecoderTraits& traits, DecoderShape& sha
   }
   if (traits.experts == Experts::none || (traits.experts == Experts::some && !has_experts)) return;
   meta.refuse_unless("expert_group_count", {0, 1}, "a token's experts are the best of all");
-  meta.refuse_unless("expert_gating_func", {0, 1}, "experts are weighted by softmax (1)");
+  if (traits.expert_gate == ExpertGate::softmax)
+    meta.refuse_unless("expert_gating_func", {0, 1}, "experts are weighted by softmax (1)");
+  else
+    meta.refuse_unless("expert_gating_func", {2}, "experts are weighted by sigmoid (2)");
   meta.refuse_unless("expert_weights_scale", {0, 1}, "experts' weights are not scaled");
   info.num_experts = meta.count("expert_count", kMaxExperts);
   info.num_experts_used = meta.count("expert_used_count", kMaxExperts);
@@ -202,28 +207,60 @@ void read_experts(Metadata& meta, const DecoderTraits& traits, DecoderShape& sha
   const std::uint32_t expert_ffn_dim =
       meta.count("expert_feed_forward_length", kMaxFfnDim,
                  traits.experts == Experts::all && traits.divided_experts ? share : info.ffn_dim);
-  for (LayerShape& layer : shape.layers) {
-    layer.ffn_dim = 0;
-    layer.expert_ffn_dim = expert_ffn_dim;
+  const std::int64_t num_dense = meta.integer("leading_dense_block_count").value_or(0);
+  if (num_dense < 0 || num_dense > info.num_layers)
+    meta.fail_key(ErrorCode::bad_model, "leading_dense_block_count",
+                  fmt::format("is {}; it must be from 0 to the {} layers", num_dense, info.num_layers));
+  for (std::size_t i = 0; i < shape.layers.size(); ++i) {
+    if (static_cast<std::int64_t>(i) < num_dense) continue;
+    shape.layers[i].ffn_dim = 0;
+    shape.layers[i].expert_ffn_dim = expert_ffn_dim;
   }
   if (traits.shared_expert) {
     shape.shared_ffn_dim = meta.count("expert_shared_feed_forward_length", kMaxFfnDim, info.ffn_dim);
   }
 }
 
-void read_heads(Metadata& meta, DecoderShape& shape) {
+// Which layers have attention, and with how many heads.
+void read_head_counts(Metadata& meta, const DecoderTraits& traits, DecoderShape& shape) {
   ModelInfo& info = shape.info;
-  info.num_heads = meta.count("attention.head_count", kMaxHeads);
-  info.num_kv_heads = meta.count("attention.head_count_kv", kMaxHeads, info.num_heads);
-  if (info.num_heads % info.num_kv_heads != 0) {
-    meta.fail(ErrorCode::bad_model,
-              fmt::format("{} heads cannot share {} kv heads evenly", info.num_heads, info.num_kv_heads));
+  const std::string kv_key = "attention.head_count_kv";
+  const auto heads = meta.counts_by_layer("attention.head_count", info.num_layers, kMaxHeads);
+  const auto kv_heads = meta.has(kv_key) ? meta.counts_by_layer(kv_key, info.num_layers, kMaxHeads) : heads;
+  for (std::size_t i = 0; i < info.num_layers; ++i) {
+    LayerShape& layer = shape.layers[i];
+    if (heads[i] == 0) continue;  // some files list K/V heads there
+    if (kv_heads[i] == 0) {
+      layer.is_linear = traits.without_kv == WithoutKv::linear;
+      if (traits.without_kv == WithoutKv::short_convolution) layer.recurrence = Recurrence::short_convolution;
+      if (traits.without_kv == WithoutKv::refused)
+        meta.fail_key(ErrorCode::unsupported, kv_key,
+                      fmt::format("is 0 for layer {}, which has {} heads; layers of this family without K and V are "
+                                  "those without heads",
+                                  i, heads[i]));
+      continue;
+    }
+    if (heads[i] % kv_heads[i] != 0)
+      meta.fail(ErrorCode::bad_model,
+                fmt::format("{} heads cannot share {} kv heads evenly (layer {})", heads[i], kv_heads[i], i));
+    layer.attention.num_heads = heads[i];
+    layer.attention.num_kv_heads = kv_heads[i];
+    info.num_heads = std::max(info.num_heads, heads[i]);
+    info.num_kv_heads = std::max(info.num_kv_heads, kv_heads[i]);
   }
-  if (!meta.has("attention.key_length") && info.dim % info.num_heads != 0) {
+  if (info.num_heads == 0 && !meta.failed()) meta.fail(ErrorCode::unsupported, "no layer has attention");
+  info.num_heads = std::max(info.num_heads, 1u);  // after an error
+}
+
+void read_heads(Metadata& meta, const DecoderTraits& traits, DecoderShape& shape) {
+  ModelInfo& info = shape.info;
+  read_head_counts(meta, traits, shape);
+  const std::string key = "attention.key_length";
+  if (!meta.has(key) && info.dim % info.num_heads != 0) {
     meta.fail(ErrorCode::bad_model,
               fmt::format("the dimension {} is not a multiple of the {} heads", info.dim, info.num_heads));
   }
-  info.head_dim = meta.count("attention.key_length", kMaxHeadDim, info.dim / info.num_heads);
+  info.head_dim = meta.count(key, kMaxHeadDim, info.dim / info.num_heads);
   if (meta.count("attention.value_length", kMaxHeadDim, info.head_dim) != info.head_dim) {
     meta.fail(ErrorCode::unsupported, "keys and values of different length are not supported");
   }
@@ -232,10 +269,41 @@ void read_heads(Metadata& meta, DecoderShape& shape) {
   if (info.head_dim % 2 != 0) {
     meta.fail(ErrorCode::bad_model, fmt::format("heads of {} elements cannot be rotated in pairs", info.head_dim));
   }
-  for (LayerShape& layer : shape.layers) {
-    layer.attention.num_heads = info.num_heads;
-    layer.attention.num_kv_heads = info.num_kv_heads;
+  for (std::size_t i = 0; i < shape.layers.size(); ++i) {
+    LayerShape& layer = shape.layers[i];
+    if (!layer.has_attention()) continue;
+    if (!meta.has(key) && layer.attention.num_heads != info.num_heads)
+      meta.fail_key(ErrorCode::bad_model, key,
+                    fmt::format("is missing; layers differ in heads ({} in layer {}, and {} in others)",
+                                layer.attention.num_heads, i, info.num_heads));
     layer.attention.head_dim = info.head_dim;
+  }
+}
+
+// The last layers may attend to the K and V of an earlier one (Gemma 3n): the last one before them of their own kind,
+// with or without a window.
+void read_shared_kv(Metadata& meta, const DecoderTraits& traits, DecoderShape& shape) {
+  const std::string key = "attention.shared_kv_layers";
+  const std::int64_t num_layers = shape.info.num_layers, num_shared = meta.integer(key).value_or(0);
+  for (std::uint32_t i = 0; i < shape.layers.size(); ++i) shape.layers[i].kv_layer = i;
+  if (num_shared < 0 || num_shared >= num_layers)
+    return meta.fail_key(ErrorCode::bad_model, key,
+                         fmt::format("is {}; it must be from 0 to less than the {} layers", num_shared, num_layers));
+  if (num_shared != 0 && traits.fused)
+    return meta.refuse_unless(key, {0}, "layers of this family have one tensor for q, k and v");
+  for (std::size_t i = static_cast<std::size_t>(num_layers - num_shared); i < shape.layers.size(); ++i) {
+    LayerShape& layer = shape.layers[i];
+    if (!layer.has_attention()) continue;
+    std::size_t of = static_cast<std::size_t>(num_layers - num_shared);
+    const auto is_like = [&](const LayerShape& other) {
+      return other.attention.num_kv_heads == layer.attention.num_kv_heads && other.is_local == layer.is_local;
+    };
+    while (of > 0 && !is_like(shape.layers[of - 1])) --of;
+    if (of == 0)
+      return meta.fail_key(
+          ErrorCode::bad_model, key,
+          fmt::format("is {}, but no layer before those has K and V of layer {}'s kind", num_shared, i));
+    layer.kv_layer = static_cast<std::uint32_t>(of - 1);
   }
 }
 
@@ -243,12 +311,17 @@ void read_heads(Metadata& meta, DecoderShape& shape) {
 void place_layers(Metadata& meta, kernels::KvType kv_type, DecoderShape& shape) {
   std::array<std::uint64_t, cache::kMaxGroups> block_bytes{};
   std::uint32_t num_states = 0;
-  for (LayerShape& layer : shape.layers) {
+  for (std::uint32_t i = 0; i < shape.layers.size(); ++i) {
+    LayerShape& layer = shape.layers[i];
     if (layer.recurrence != Recurrence::none) layer.state = num_states++;
     if (!layer.has_attention()) continue;
     const AttentionShape& attention = layer.attention;
-    layer.kv_offset = block_bytes[attention.group];
-    block_bytes[attention.group] += attention.kv(kv_type).layer_bytes();
+    if (layer.kv_layer == i) {
+      layer.kv_offset = block_bytes[attention.group];
+      block_bytes[attention.group] += attention.kv(kv_type).layer_bytes();
+    } else {
+      layer.kv_offset = shape.layers[layer.kv_layer].kv_offset;
+    }
     const auto same = std::find(shape.plans.begin(), shape.plans.end(), attention);
     layer.plan = static_cast<std::uint32_t>(same - shape.plans.begin());
     if (same == shape.plans.end()) shape.plans.push_back(attention);
@@ -313,9 +386,11 @@ Result<DecoderShape> read_decoder_shape(const ModelFile& file, const DecoderTrai
   DecoderShape shape;
   shape.info = read_model_info(file, traits.family, meta, options);
   ModelInfo& info = shape.info;
-  info.ffn_dim = meta.count("feed_forward_length", kMaxFfnDim);
-  shape.layers.resize(info.num_layers, {.ffn_dim = info.ffn_dim});
-  read_heads(meta, shape);
+  shape.layers.resize(info.num_layers);
+  const auto ffn_dims = meta.counts_by_layer("feed_forward_length", info.num_layers, kMaxFfnDim);
+  info.ffn_dim = *std::max_element(ffn_dims.begin(), ffn_dims.end());
+  for (std::size_t i = 0; i < info.num_layers; ++i) shape.layers[i].ffn_dim = ffn_dims[i];
+  read_heads(meta, traits, shape);
   info.rms_epsilon = static_cast<float>(
       meta.positive(traits.layer_norms ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon"));
   read_window(meta, traits, shape);
@@ -338,8 +413,13 @@ Result<DecoderShape> read_decoder_shape(const ModelFile& file, const DecoderTrai
   meta.refuse_unless("attention.causal", {true}, "a token sees those before it, as a model that continues texts must");
   if (traits.mamba2) {
     shape.mamba = read_mamba_shape(meta, true);
-    for (LayerShape& layer : shape.layers) layer.recurrence = Recurrence::mamba2;
+    for (LayerShape& layer : shape.layers) {
+      layer.recurrence = Recurrence::mamba2;
+      if (!layer.has_attention()) meta.fail(ErrorCode::unsupported, "layers of this family have attention");
+    }
   }
+  if (shape.num_states() != 0 && !traits.mamba2) shape.convolution = read_short_convolution_shape(meta, info.dim);
+  read_shared_kv(meta, traits, shape);
   place_layers(meta, options.kv_type, shape);
   if (meta.failed()) return meta.error();
   // Where q and k are normed after their biases, K has none that could be kept apart.

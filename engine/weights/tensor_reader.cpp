@@ -139,11 +139,12 @@ PackedMatrix TensorReader::matrix(const std::string& name, std::uint64_t rows, s
   return std::move(*packed);
 }
 
-void TensorReader::read_embedding_and_head(std::uint64_t vocab_size, std::uint64_t dim) {
+void TensorReader::read_embedding_and_head(std::uint64_t vocab_size, std::uint64_t dim,
+                                           const std::string& output_norm) {
   const bool tied = !has("output.weight");
   // An untied embedding is only looked up row by row.
   weights_.embedding = matrix("token_embd.weight", vocab_size, dim, {.multiplied = tied, .part = {}});
-  weights_.output_norm = vector("output_norm.weight", dim);
+  weights_.output_norm = vector(output_norm, dim);
   if (!tied) weights_.head = matrix("output.weight", vocab_size, dim);
 }
 

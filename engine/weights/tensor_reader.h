@@ -73,8 +73,9 @@ class TensorReader {
   void skip(const std::string& name) {
     if (has(name)) used_.insert(name);
   }
-  // Reads token_embd, output_norm and, if present, output into the weights.
-  void read_embedding_and_head(std::uint64_t vocab_size, std::uint64_t dim);
+  // Reads token_embd, the output norm and, if present, output into the weights.
+  void read_embedding_and_head(std::uint64_t vocab_size, std::uint64_t dim,
+                               const std::string& output_norm = "output_norm.weight");
 
   // Fails if a layer has tensors that were not read: then the model computes something else. Others are noted.
   void refuse_unknown_tensors();

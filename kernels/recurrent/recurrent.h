@@ -33,10 +33,13 @@ using Mix = void(const float* x, const float* other, const float* mix, float* ou
 
 // Causal convolution of each channel with its own kernel of `width` taps over time, and SiLU:
 // out[t][c] = silu(bias[c] + sum over j < width of weight[j][c] x[t - width + 1 + j][c]), in ascending j.
+// With gates: x is x * in_gate, and the sum is multiplied by out_gate instead of SiLU.
 struct Convolution {
   const float* x = nullptr;
   std::size_t x_stride = 0;
-  float* out = nullptr;  // may not be x
+  const float* in_gate = nullptr;  // both gates or neither; rows of x_stride
+  const float* out_gate = nullptr;
+  float* out = nullptr;  // may not be x; may be a gate
   std::size_t out_stride = 0;
   const float* weight = nullptr;  // [width][weight_stride]
   std::size_t weight_stride = 0;

@@ -147,7 +147,8 @@ void mix_rows(const float* x, const float* other, const float* mix, float* out, 
   }
 }
 
-void convolve_channels(const Convolution& c) {
+template <bool kGated>
+void convolve_some(const Convolution& c) {
   const std::size_t before = c.width - 1;
   for (std::size_t channel = 0; channel < c.num_channels; channel += kLanes) {
     Lanes weight[kMaxConvolution], seen[kMaxConvolution];
@@ -155,15 +156,23 @@ void convolve_channels(const Convolution& c) {
     for (std::size_t j = 0; j < before; ++j) seen[j] = load(c.history + j * c.weight_stride + channel);
     const Lanes bias = load(c.bias + channel);
     for (std::size_t t = 0; t < c.num_tokens; ++t) {
-      seen[before] = load(c.x + t * c.x_stride + channel);
+      const std::size_t at = t * c.x_stride + channel;
+      seen[before] = load(c.x + at);
+      if (kGated) {  // rounded at once, as `history` holds it: the reference's lanes are double
+        float product[kLanes];
+        store(product, mul(seen[before], load(c.in_gate + at)));
+        seen[before] = load(product);
+      }
       Lanes total = bias;
       for (std::size_t j = 0; j < c.width; ++j) total = fma(weight[j], seen[j], total);
-      store(c.out + t * c.out_stride + channel, silu(total));
+      store(c.out + t * c.out_stride + channel, kGated ? mul(total, load(c.out_gate + at)) : silu(total));
       for (std::size_t j = 0; j < before; ++j) seen[j] = seen[j + 1];
     }
     for (std::size_t j = 0; j < before; ++j) store(c.history + j * c.weight_stride + channel, seen[j]);
   }
 }
+
+void convolve_channels(const Convolution& c) { c.in_gate ? convolve_some<true>(c) : convolve_some<false>(c); }
 
 void scan_blocks(const SelectiveScan& s) {
   for (std::size_t block = 0; block < s.num_blocks; ++block) {

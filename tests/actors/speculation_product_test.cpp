@@ -27,7 +27,8 @@ constexpr std::array kDrafters{"draft", "ngram", "suffix", "right", "wrong"};
 constexpr std::array kLengths{"0", "1", "3", "8", "dynamic"};
 constexpr std::array kSamplings{"greedy", "seeded", "penalties", "stops", "late stops"};
 constexpr std::array kStreams{1, 16};
-constexpr std::array kFamilies{"llama", "bitnet", "qwen2", "gemma2", "gemma3", "mamba", "rwkv7", "falcon-h1", "tales"};
+constexpr std::array kFamilies{"llama", "bitnet", "qwen2",     "gemma2",  "gemma3",
+                               "mamba", "rwkv7",  "falcon-h1", "lfm2moe", "tales"};
 
 constexpr std::array<std::size_t, 5> kSizes{kDrafters.size(), kLengths.size(), kSamplings.size(), kStreams.size(),
                                             kFamilies.size()};

@@ -106,12 +106,13 @@ inline std::optional<Golden> load_golden(const std::string& name) {
   return golden;
 }
 
-// The file of a golden model, for tests that expect no logits of it. Without reference data, the project's own fixture
-// of that family or weight type; nothing, and skipped, where there is none.
+// The file of a golden model, for tests that expect no logits of it. Where it is not among the reference data, the
+// project's own fixture of that family or weight type; nothing, and skipped, where there is none.
 inline std::optional<std::string> golden_model(const std::string& name) {
   const std::string fixture = name.ends_with("-F32") ? name.substr(0, name.size() - 4) : name;
   const std::string path = TROUPE_TEST_DATA "/golden/" + fixture + ".gguf";
-  if (!std::filesystem::exists(shared_folder() / "golden") && std::filesystem::exists(path)) return path;
+  const bool is_shared = std::filesystem::exists(shared_folder() / "golden" / (name + ".gguf"));
+  if (!is_shared && std::filesystem::exists(path)) return path;
   return shared_file("golden/" + name + ".gguf");
 }
 

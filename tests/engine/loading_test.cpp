@@ -249,9 +249,24 @@ TEST_CASE("a list for each layer is refused by the first layer that the family d
     return error.message.find("'" + key + "' is " + part) != std::string::npos;
   };
   CHECK(refused(with("llama", "attention.head_count_kv", List{1, 1, 0, 1}), "llama.attention.head_count_kv",
-                "a list of values that differ (1, but 0 in layer 2), which is not a whole number"));
-  CHECK(refused(with("llama", "feed_forward_length", List{24, 24, 24, 48}), "llama.feed_forward_length",
-                "a list of values that differ (24, but 48 in layer 3)"));
+                "0 for layer 2, which has 2 heads; layers of this family without K and V are those without heads"));
+  CHECK(refused(with("llama", "attention.head_count_kv", List{1, 1, 2}), "llama.attention.head_count_kv",
+                "a list of 3 for 4 layers"));
+  CHECK(refused(with("llama", "attention.head_count", List{2, 2, 1025, 2}), "llama.attention.head_count",
+                "1025 for layer 2; it must be a whole number from 0 to 1024"));
+  CHECK(refused(with("llama", "attention.head_count", List{2, 2, 4, 2}), "llama.attention.key_length",
+                "missing; layers differ in heads (2 in layer 0, and 4 in others)"));
+  CHECK(says(refusal(with("llama", "attention.head_count_kv", List{1, 1, 2, 3})), ErrorCode::bad_model,
+             "2 heads cannot share 3 kv heads evenly (layer 3)"));
+  CHECK(refused(with("llama", "feed_forward_length", List{24, 24, 1048577, 48}), "llama.feed_forward_length",
+                "1048577 for layer 2; it must be a whole number from 0 to 1048576"));
+  GgufWriter shared = TinyLlama{.num_layers = 4}.writer();
+  shared.add("llama.attention.shared_kv_layers", 4u);
+  CHECK(refused(shared, "llama.attention.shared_kv_layers", "4; it must be from 0 to less than the 4 layers"));
+  CHECK(refused(with("llama", "attention.head_count", List{0, 2, 2, 2}, std::pair("attention.shared_kv_layers", 3u)),
+                "llama.attention.shared_kv_layers", "3, but no layer before those has K and V of layer 1's kind"));
+  CHECK(refused(with("llama", "feed_forward_length", List{0, 0, 0, 0}), "llama.feed_forward_length",
+                "0; it must be from 1 to 1048576"));
   CHECK(refused(with("qwen3", "attention.sliding_window", List{0, 16, 0, 0}), "qwen3.attention.sliding_window",
                 "a list of values that differ (0, but 16 in layer 1), which is not supported"));
   const std::string window = "attention.sliding_window", pattern = window + "_pattern";

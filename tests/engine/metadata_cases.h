@@ -125,6 +125,15 @@ inline MetadataFile metadata_alone(const std::string& name) {
     put(file, name, decoder_with({{"expert_count", whole(4)}, {"expert_used_count", whole(2)}}));
   else if (name == "qwen2vl")
     put(file, name, decoder_with({{"rope.dimension_sections", std::vector<std::int64_t>{3, 3, 2, 0}}}));
+  else if (name == "lfm2moe")
+    put(file, name, [&] {
+      Values all = decoder_with({{"expert_count", whole(4)},
+                                 {"expert_used_count", whole(2)},
+                                 {"leading_dense_block_count", whole(2)},
+                                 {"shortconv.l_cache", whole(3)}});
+      all["attention.head_count_kv"] = std::vector<std::int64_t>{0, 0, 1, 0, 1, 1};
+      return all;
+    }());
   else if (name == "gemma3" || name == "gemma2")
     put(file, name, decoder_with({{"attention.sliding_window", whole(16)}}));
   else
@@ -140,8 +149,8 @@ inline MetadataFile metadata_model(const std::string& name) {
 }
 
 inline std::vector<std::string> metadata_model_names() {
-  return {"llama", "gpt2",     "no vocabulary", "nomic-bert", "mamba",  "mamba2",  "falcon-h1", "rwkv6",  "rwkv7",
-          "qwen2", "qwen2moe", "qwen3moe",      "gemma2",     "gemma3", "granite", "mistral3",  "qwen2vl"};
+  return {"llama", "gpt2",     "no vocabulary", "nomic-bert", "mamba",  "mamba2",  "falcon-h1", "rwkv6",   "rwkv7",
+          "qwen2", "qwen2moe", "qwen3moe",      "gemma2",     "gemma3", "granite", "mistral3",  "qwen2vl", "lfm2moe"};
 }
 
 inline std::vector<MetadataCase> metadata_cases() {
@@ -164,6 +173,7 @@ inline std::vector<MetadataCase> metadata_cases() {
       {"ARCH.attention.value_length", "llama", whole(16)},
       {"ARCH.attention.key_length_swa", "gemma3", whole(16)},
       {"ARCH.attention.value_length_swa", "gemma3", whole(16)},
+      {"ARCH.attention.shared_kv_layers", "llama", whole(2)},
       {"ARCH.attention.sliding_window", "llama", whole(16)},
       {"ARCH.attention.sliding_window_pattern", "gemma3", whole(3)},
       {"ARCH.attn_logit_softcapping", "gemma2", 50.0},
@@ -213,6 +223,7 @@ inline std::vector<MetadataCase> metadata_cases() {
   of_model("gpt2", {"tokenizer.ggml.merges", "tokenizer.ggml.pre"});
   of_model("nomic-bert", {"tokenizer.ggml.cls_token_id", "tokenizer.ggml.seperator_token_id"});
   of_model("qwen3moe", {"ARCH.expert_count", "ARCH.expert_used_count"});
+  of_model("lfm2moe", {"ARCH.leading_dense_block_count", "ARCH.shortconv.l_cache"});
   of_model("mamba", {"ARCH.ssm.conv_kernel", "ARCH.ssm.inner_size", "ARCH.ssm.state_size", "ARCH.ssm.time_step_rank"});
   of_model("rwkv6", {"ARCH.attention.layer_norm_epsilon", "ARCH.wkv.head_size", "ARCH.time_mix_extra_dim",
                      "ARCH.time_decay_extra_dim"});

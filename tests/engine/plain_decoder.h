@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -18,6 +19,13 @@ namespace troupe::test {
 struct PlainDecoder {
   std::string family = "llama";
   std::uint32_t layers = 2, dim = 64, heads = 4, kv_heads = 2, head_dim = 16, ffn = 96, vocab = 96, context = 512;
+  // Of layers that differ; without heads there is no attention, without K/V heads `o` alone stands in its place.
+  struct Sizes {
+    std::uint32_t heads, kv_heads, ffn;
+  };
+  std::vector<Sizes> sizes;
+  // The last layers of which each attends to K and V of the last one before them that has its window.
+  std::uint32_t shared_kv = 0;
   double key_bias = 0.5, value_bias = 0.5;  // deviations
   bool biases = false, fused = false, sub_norms = false, post_norms = false;
   bool halves = false;  // rotates i with i + rotated / 2
@@ -64,13 +72,20 @@ struct PlainDecoder {
     w.add(key("block_count"), layers);
     w.add(key("context_length"), context);
     w.add(key("embedding_length"), dim);
-    w.add(key("feed_forward_length"), ffn);
-    w.add(key("attention.head_count"), heads);
-    w.add(key("attention.head_count_kv"), kv_heads);
+    const auto add_sizes = [&](const char* name, std::uint32_t all, std::uint32_t Sizes::*one) {
+      if (sizes.empty()) return w.add(key(name), all);
+      std::vector<std::uint32_t> list;
+      for (const Sizes& each : sizes) list.push_back(each.*one);
+      w.add(key(name), list);
+    };
+    add_sizes("feed_forward_length", ffn, &Sizes::ffn);
+    add_sizes("attention.head_count", heads, &Sizes::heads);
+    add_sizes("attention.head_count_kv", kv_heads, &Sizes::kv_heads);
     w.add(key("attention.key_length"), head_dim);
     w.add(key("attention.value_length"), head_dim);
     w.add(key("attention.layer_norm_rms_epsilon"), 1e-5f);
     w.add(key("rope.dimension_count"), rotated);
+    if (shared_kv != 0) w.add(key("attention.shared_kv_layers"), shared_kv);
     if (experts != 0) {
       w.add(key("expert_count"), experts);
       w.add(key("expert_used_count"), experts_used);
@@ -89,7 +104,8 @@ struct PlainDecoder {
       put(name, {count}, norm_weights(name, count));
     };
     put_matrix("token_embd.weight", vocab, dim);
-    for (std::uint32_t i = 0; i < layers; ++i) write_layer("blk." + std::to_string(i) + ".", put, put_matrix, put_norm);
+    for (std::uint32_t i = 0; i < layers; ++i)
+      of_layer(i).write_layer("blk." + std::to_string(i) + ".", kv_of(i) == i, put, put_matrix, put_norm);
     put_norm("output_norm.weight", dim);
     put("output.weight", {dim, vocab}, head());
     for (const auto& [name, values] : more_vectors) put(name, {values.size()}, values);
@@ -107,13 +123,7 @@ struct PlainDecoder {
         x[i] = embedding_scale * embedding[static_cast<std::size_t>(tokens[position]) * dim + i];
       for (std::uint32_t layer = 0; layer < layers; ++layer) {
         const std::string blk = "blk." + std::to_string(layer) + ".";
-        Row delta = attention(blk, layer, position, normed(x, blk + "attn_norm.weight"), keys[layer], values[layer]);
-        if (post_norms) delta = normed(delta, blk + "post_attention_norm.weight");
-        add(x, delta);
-        const Row input = normed(x, blk + "ffn_norm.weight");
-        delta = experts != 0 ? mixture(blk, input) : dense(blk, input);
-        if (post_norms) delta = normed(delta, blk + "post_ffw_norm.weight");
-        add(x, delta);
+        of_layer(layer).run_layer(blk, layer, position, x, keys[kv_of(layer)], values[kv_of(layer)]);
       }
       for (double logit : times(head(), normed(x, "output_norm.weight"), vocab)) {
         if (logit_cap != 0) logit = logit_cap * std::tanh(logit / logit_cap);
@@ -124,6 +134,41 @@ struct PlainDecoder {
   }
 
  private:
+  // The same with the sizes of one layer.
+  const PlainDecoder& of_layer(std::uint32_t layer) const {
+    if (sizes.empty()) return *this;
+    auto& one = of_layers_[layer];
+    if (!one) {
+      one = std::make_shared<PlainDecoder>(*this);
+      one->heads = sizes[layer].heads;
+      one->kv_heads = sizes[layer].kv_heads;
+      one->ffn = sizes[layer].ffn;
+    }
+    return *one;
+  }
+  std::uint32_t kv_of(std::uint32_t layer) const {
+    if (layer < layers - shared_kv) return layer;
+    std::uint32_t of = layers - shared_kv - 1;
+    while (window(of) != window(layer)) --of;
+    return of;
+  }
+  void run_layer(const std::string& blk, std::uint32_t layer, std::uint32_t position, Row& x, std::vector<Row>& keys,
+                 std::vector<Row>& values) const {
+    if (heads != 0) {
+      const Row input = normed(x, blk + "attn_norm.weight");
+      Row delta = kv_heads != 0 ? attention(blk, layer, position, input, keys, values)
+                                : project(blk + "attn_output.weight", input, dim);
+      if (post_norms) delta = normed(delta, blk + "post_attention_norm.weight");
+      add(x, delta);
+    }
+    if (ffn == 0) return;
+    const Row input = normed(x, blk + "ffn_norm.weight");
+    Row delta = experts != 0 ? mixture(blk, input) : dense(blk, input);
+    if (post_norms) delta = normed(delta, blk + "post_ffw_norm.weight");
+    add(x, delta);
+  }
+
+  mutable std::map<std::uint32_t, std::shared_ptr<PlainDecoder>> of_layers_;
   mutable std::map<std::string, std::vector<float>> made_;
 
   // Logits of about 3, as those of trained models.
@@ -199,11 +244,14 @@ struct PlainDecoder {
   Row attention(const std::string& blk, std::uint32_t layer, std::uint32_t position, const Row& x,
                 std::vector<Row>& keys, std::vector<Row>& values) const {
     const std::uint32_t q_dim = heads * head_dim, kv_dim = kv_heads * head_dim;
-    Row q = qk_rows(blk, "q", x, q_dim), k = qk_rows(blk, "k", x, kv_dim);
+    Row q = qk_rows(blk, "q", x, q_dim);
     rotate(q, layer, position);
-    rotate(k, layer, position);
-    keys.push_back(k);
-    values.push_back(qk_rows(blk, "v", x, kv_dim));
+    if (kv_of(layer) == layer) {
+      Row k = qk_rows(blk, "k", x, kv_dim);
+      rotate(k, layer, position);
+      keys.push_back(k);
+      values.push_back(qk_rows(blk, "v", x, kv_dim));
+    }
     const std::uint32_t span = window(layer);
     const std::uint32_t first = span == 0 || position < span ? 0 : position - span + 1;
     Row out(q_dim);
@@ -285,24 +333,39 @@ struct PlainDecoder {
   }
 
   template <class Put, class PutMatrix, class PutNorm>
-  void write_layer(const std::string& blk, const Put& put, const PutMatrix& put_matrix, const PutNorm& put_norm) const {
+  void write_layer(const std::string& blk, bool has_kv, const Put& put, const PutMatrix& put_matrix,
+                   const PutNorm& put_norm) const {
+    if (heads != 0) write_attention(blk, has_kv, put, put_matrix, put_norm);
+    if (ffn != 0) write_feed_forward(blk, put, put_matrix, put_norm);
+  }
+
+  template <class Put, class PutMatrix, class PutNorm>
+  void write_attention(const std::string& blk, bool has_kv, const Put& put, const PutMatrix& put_matrix,
+                       const PutNorm& put_norm) const {
     const std::uint64_t q = heads * head_dim, kv = kv_heads * head_dim;
     put_norm(blk + "attn_norm.weight", dim);
+    if (kv_heads == 0) return put_matrix(blk + "attn_output.weight", dim, dim);
     if (fused) {
       put_matrix(blk + "attn_qkv.weight", q + 2 * kv, dim);
     } else {
       for (const auto& [name, rows] : {std::pair{"attn_q", q}, {"attn_k", kv}, {"attn_v", kv}}) {
+        if (!has_kv && std::string(name) != "attn_q") continue;
         put_matrix(blk + name + ".weight", rows, dim);
         if (biases) put(blk + name + ".bias", {rows}, tensor(blk + name + ".bias", rows, bias_deviation(name)));
       }
     }
     if (qk_norm != Norms::none) {
       put_norm(blk + "attn_q_norm.weight", qk_norm == Norms::heads ? head_dim : q);
-      put_norm(blk + "attn_k_norm.weight", qk_norm == Norms::heads ? head_dim : kv);
+      if (has_kv) put_norm(blk + "attn_k_norm.weight", qk_norm == Norms::heads ? head_dim : kv);
     }
     if (sub_norms) put_norm(blk + "attn_sub_norm.weight", q);
     put_matrix(blk + "attn_output.weight", dim, q);
     if (post_norms) put_norm(blk + "post_attention_norm.weight", dim);
+  }
+
+  template <class Put, class PutMatrix, class PutNorm>
+  void write_feed_forward(const std::string& blk, const Put& put, const PutMatrix& put_matrix,
+                          const PutNorm& put_norm) const {
     put_norm(blk + "ffn_norm.weight", dim);
     if (experts != 0) {
       write_experts(blk, put, put_matrix);

@@ -236,7 +236,8 @@ void check_model(const LoadedModel& model) {
 }
 
 TEST_CASE("an answer with drafts equals the one without: attention, with and without a window, and mixtures") {
-  for (const char* name : {"llama", "bitnet", "qwen2", "gemma2", "llama-moe"}) check_model(*load(fixture(name)));
+  for (const char* name : {"llama", "bitnet", "qwen2", "gemma2", "llama-moe", "deci"})
+    check_model(*load(fixture(name)));
 }
 
 TEST_CASE("an answer with drafts equals the one without: quantised weights") {
@@ -244,7 +245,8 @@ TEST_CASE("an answer with drafts equals the one without: quantised weights") {
 }
 
 TEST_CASE("an answer with drafts equals the one without: recurrent states, with and without attention beside them") {
-  for (const char* name : {"mamba", "mamba2", "rwkv6", "rwkv7", "falcon-h1"}) check_model(*load(fixture(name)));
+  for (const char* name : {"mamba", "mamba2", "rwkv6", "rwkv7", "falcon-h1", "lfm2", "lfm2moe"})
+    check_model(*load(fixture(name)));
 }
 
 TEST_CASE("an answer with drafts equals the one without: states that are rounded at fixed positions") {

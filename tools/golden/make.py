@@ -72,8 +72,8 @@ class Builder:
         self.vector(name + ".bias", size, deviation=0.2)
 
     # Logits spread by 3, as a trained model's.
-    def ends(self, dim, tied=False, kind=None):
-        self.norm("output_norm.weight", dim)
+    def ends(self, dim, tied=False, kind=None, norm="output_norm.weight"):
+        self.norm(norm, dim)
         self.matrix("token_embd.weight", VOCABULARY, dim, gain=3.0 if tied else dim**0.5, kind=kind)
         if not tied:
             self.matrix("output.weight", VOCABULARY, dim, gain=3.0, kind=kind)
@@ -143,6 +143,47 @@ def decoder(name, family, kind="F32", layers=2, dim=32, heads=2, kv_heads=1, hea
             b.norm(blk + "ffn_sub_norm.weight", ffn)
         if post_norms:
             b.norm(blk + "post_ffw_norm.weight", dim)
+    return b
+
+
+def of_layers(name, family, heads, kv_heads, ffn, dim=32, head_dim=16, qk_norm=False, tied=False, dense=0,
+              norm="output_norm.weight", experts=None, **metadata):
+    """A decoder whose layers differ: without heads there is no attention; without K/V heads there is a short convolution
+    (LFM2) or one matrix (deci) in its place; without a width, no feed-forward part."""
+    b = Builder(name, family, block_count=len(heads), embedding_length=dim, feed_forward_length=ffn,
+                attention__head_count=heads, attention__head_count_kv=kv_heads, attention__key_length=head_dim,
+                attention__value_length=head_dim, attention__layer_norm_rms_epsilon=EPSILON,
+                rope__dimension_count=head_dim, rope__freq_base=10000.0, **metadata)
+    b.ends(dim, tied, norm=norm)
+    for layer, (num_heads, num_kv_heads, width) in enumerate(zip(heads, kv_heads, ffn)):
+        blk = "blk.%d." % layer
+        q, kv = num_heads * head_dim, num_kv_heads * head_dim
+        if num_heads:
+            b.norm(blk + "attn_norm.weight", dim)
+        if num_heads and not num_kv_heads and family.startswith("lfm2"):
+            b.set(shortconv__l_cache=3)
+            b.matrix(blk + "shortconv.in_proj.weight", 3 * dim, dim, gain=1.5)
+            b.vector(blk + "shortconv.conv.weight", dim, 3, deviation=0.6)
+            b.matrix(blk + "shortconv.out_proj.weight", dim, dim)
+        elif num_heads and not num_kv_heads:
+            b.matrix(blk + "attn_output.weight", dim, dim)
+        elif num_heads:
+            for which, rows in (("q", q), ("k", kv), ("v", kv)):
+                b.matrix(blk + "attn_%s.weight" % which, rows, dim, gain=1.3)
+            if qk_norm:
+                b.norm(blk + "attn_q_norm.weight", head_dim)
+                b.norm(blk + "attn_k_norm.weight", head_dim)
+            b.matrix(blk + "attn_output.weight", dim, q)
+        if not width:
+            continue
+        b.norm(blk + "ffn_norm.weight", dim)
+        if experts and layer >= dense:
+            feed_forward_of_experts(b, blk, dim, **experts)
+            b.vector(blk + "exp_probs_b.bias", experts["count"], deviation=0.2)
+            continue
+        b.matrix(blk + "ffn_gate.weight", width, dim)
+        b.matrix(blk + "ffn_up.weight", width, dim)
+        b.matrix(blk + "ffn_down.weight", dim, width)
     return b
 
 
@@ -276,6 +317,12 @@ def family_models():
     yield decoder("bitnet-25", "bitnet-25", layers=1, **bitnet)
     yield decoder("falcon-h1", "falcon-h1", mixer=True)
     yield from small_families()
+    yield of_layers("deci", "deci", heads=[4, 4, 0, 2, 0, 4], kv_heads=[2, 0, 0, 1, 0, 1],
+                    ffn=[32, 16, 48, 16, 0, 32])
+    lfm2 = dict(heads=[2] * 4, kv_heads=[0, 0, 1, 0], qk_norm=True, tied=True, norm="token_embd_norm.weight")
+    yield of_layers("lfm2", "lfm2", ffn=[32] * 4, **lfm2)
+    yield of_layers("lfm2moe", "lfm2moe", ffn=[32] * 4, dense=1, experts=dict(count=6, used=3, ffn=16),
+                    leading_dense_block_count=1, expert_gating_func=2, **lfm2)
     yield mamba("mamba", second=False)
     yield mamba("mamba2", second=True)
     yield rwkv("rwkv6", seventh=False)

@@ -116,18 +116,30 @@ TRAITS = {
     "starcoder2": {"layer_norm": True},
     "phi2": {"layer_norm": True, "parallel": True},
     "stablelm": {"layer_norm": True, "qk_norm": "heads"},
+    "deci": {"rope": "pairs"},
+    "lfm2": {"qk_norm": "heads"},
+    "lfm2moe": {"qk_norm": "heads", "normalised_experts": True, "expert_gate": "sigmoid"},
 }
 
 
 class Decoder:
     def __init__(self, model):
         self.model, self.traits = model, TRAITS[model.family]
-        self.dim, self.heads = model.get("embedding_length"), model.get("attention.head_count")
-        self.kv_heads = model.get("attention.head_count_kv", self.heads)
-        self.head_dim = model.get("attention.key_length", self.dim // self.heads)
+        self.dim = model.get("embedding_length")
+        self.head_dim = model.get("attention.key_length", 0) or self.dim // self.heads(0)
         self.keys = {key.removeprefix(model.family + ".") for key in model.metadata}
         self.layer_norm = self.traits.get("layer_norm", False)
         self.epsilon = model.get("attention.layer_norm_epsilon" if self.layer_norm else "attention.layer_norm_rms_epsilon")
+
+    def of_layer(self, key, layer, default=None):
+        value = self.model.get(key, default)
+        return value[layer] if isinstance(value, (list, tuple)) else value
+
+    def heads(self, layer):
+        return self.of_layer("attention.head_count", layer)
+
+    def kv_heads(self, layer):
+        return self.of_layer("attention.head_count_kv", layer, self.heads(layer))
 
     def norm(self, name, x):
         """A file without this norm has none there. Weights may be one vector, or one for each head."""
@@ -191,8 +203,8 @@ class Decoder:
         out[..., second] = x[..., first] * sin + x[..., second] * cos
         return out
 
-    def qkv(self, blk, x):
-        sizes = [self.heads * self.head_dim] + [self.kv_heads * self.head_dim] * 2
+    def qkv(self, blk, layer, x):
+        sizes = [self.heads(layer) * self.head_dim] + [self.kv_heads(layer) * self.head_dim] * 2
         if self.model.has(blk + "attn_qkv.weight"):
             parts = numpy.split(self.times(blk + "attn_qkv", x), numpy.cumsum(sizes)[:2], axis=1)
         else:
@@ -211,7 +223,7 @@ class Decoder:
         return [self.norm(blk + "attn_%s_norm.weight" % which, part) for which, part in zip("qk", parts)]
 
     def attention(self, blk, layer, x):
-        q, k, v = self.qkv(blk, x)
+        q, k, v = self.qkv(blk, layer, x)
         steps = [lambda parts: self.heads_normed(blk, parts), lambda parts: [self.rotated(part, layer) for part in parts]]
         for step in reversed(steps) if self.traits.get("norms_rotated") else steps:
             q, k = step([q, k])
@@ -219,7 +231,7 @@ class Decoder:
         if growth:
             original = self.model.get("rope.scaling.original_context_length")
             q = q * (1 + growth * numpy.log1p(numpy.arange(len(x)) // original))[:, None, None]
-        k, v = (numpy.repeat(each, self.heads // self.kv_heads, axis=1) for each in (k, v))
+        k, v = (numpy.repeat(each, self.heads(layer) // self.kv_heads(layer), axis=1) for each in (k, v))
         scores = numpy.einsum("phd,shd->hps", q, k) * self.model.get("attention.scale", self.head_dim ** -0.5)
         if "caps" in self.traits:
             cap = self.model.get("attn_logit_softcapping", self.traits["caps"][0])
@@ -248,11 +260,15 @@ class Decoder:
 
     def experts(self, blk, x):
         scores = self.model.times(blk + "ffn_gate_inp.weight", x)
-        shares = numpy.exp(scores - scores.max(axis=1, keepdims=True))
-        shares /= shares.sum(axis=1, keepdims=True)
+        if self.traits.get("expert_gate") == "sigmoid":
+            shares = sigmoid(scores)
+        else:
+            shares = numpy.exp(scores - scores.max(axis=1, keepdims=True))
+            shares /= shares.sum(axis=1, keepdims=True)
+        bias = self.model.vector(blk + "exp_probs_b.bias") if self.model.has(blk + "exp_probs_b.bias") else 0
         out = numpy.zeros_like(x)
         for row, share in enumerate(shares):
-            best = numpy.argsort(-share, kind="stable")[:self.model.get("expert_used_count")]
+            best = numpy.argsort(-(share + bias), kind="stable")[:self.model.get("expert_used_count")]
             total = share[best].sum() if self.traits.get("normalised_experts") else 1.0
             for e in best:
                 hidden = self.gated(self.model.times(blk + "ffn_gate_exps.weight", x[row], e),
@@ -265,6 +281,21 @@ class Decoder:
             out += opened * self.model.times(blk + "ffn_down_shexp.weight", hidden)
         return out
 
+    def short_convolution(self, blk, x):
+        b, c, u = numpy.split(self.model.times(blk + "shortconv.in_proj.weight", x), 3, axis=1)
+        mixed = over_time(b * u, self.model.values(blk + "shortconv.conv.weight"))
+        return self.model.times(blk + "shortconv.out_proj.weight", c * mixed)
+
+    def mixed(self, blk, layer, x):
+        """What stands before the feed-forward part; zeros if nothing does."""
+        if self.model.has(blk + "shortconv.in_proj.weight"):
+            return self.short_convolution(blk, x)
+        if self.model.has(blk + "attn_q.weight") or self.model.has(blk + "attn_qkv.weight"):
+            return self.attention(blk, layer, x)
+        if self.model.has(blk + "attn_output.weight"):  # one matrix in the place of attention
+            return self.model.times(blk + "attn_output.weight", x)
+        return numpy.zeros_like(x)
+
     def logits(self, tokens):
         model = self.model
         x = model.values("token_embd.weight")[tokens]
@@ -275,7 +306,7 @@ class Decoder:
         for layer in range(model.get("block_count")):
             blk = "blk.%d." % layer
             normed = self.norm(blk + "attn_norm.weight", x)
-            delta = self.attention(blk, layer, normed)
+            delta = self.mixed(blk, layer, normed)
             ffn_norm = self.traits.get("ffn_norm", "ffn_norm")
             if ffn_norm != "post_attention_norm":
                 delta = self.norm(blk + "post_attention_norm.weight", delta)
@@ -285,11 +316,14 @@ class Decoder:
             if model.has(blk + "ssm_in.weight"):  # Falcon-H1: both halves read the same norm
                 delta = delta + mamba2_mixer(model, blk, normed)
             x = x + share * delta
+            if self.of_layer("feed_forward_length", layer) == 0:
+                continue
             # Falcon-H1's converter leaves the suffix away.
             normed = self.norm(blk + (ffn_norm if model.has(blk + ffn_norm) else ffn_norm + ".weight"), x)
             delta = self.experts(blk, normed) if model.has(blk + "ffn_gate_inp.weight") else self.dense(blk, normed)
             x = x + share * self.norm(blk + "post_ffw_norm.weight", delta)
-        out = model.head(self.norm("output_norm.weight", x))
+        last = "output_norm.weight" if model.has("output_norm.weight") else "token_embd_norm.weight"  # LFM2
+        out = model.head(self.norm(last, x))
         scale = model.get("logit_scale", 1.0)
         out = out / scale if self.traits.get("logits") == "divided" else out * scale
         if model.has("output.bias"):
@@ -303,12 +337,16 @@ class Decoder:
 # ---- Mamba -----------------------------------------------------------------------------------------------------------
 
 
-def convolved(model, blk, x):
-    """Each channel with its own kernel over the tokens before it, then SiLU."""
-    weights = model.values(blk + "ssm_conv1d.weight")  # [channels, width]
+def over_time(x, weights):
+    """Each channel with its own kernel over the tokens before it; weights are [channels, width]."""
     width = weights.shape[1]
     padded = numpy.concatenate([numpy.zeros((width - 1, x.shape[1])), x])
-    out = sum(padded[j:j + len(x)] * weights[:, j] for j in range(width))
+    return sum(padded[j:j + len(x)] * weights[:, j] for j in range(width))
+
+
+def convolved(model, blk, x):
+    """The convolution, then SiLU."""
+    out = over_time(x, model.values(blk + "ssm_conv1d.weight"))
     return silu(out + model.vector(blk + "ssm_conv1d.bias"))
 
 

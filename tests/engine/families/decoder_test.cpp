@@ -215,6 +215,83 @@ TEST_CASE("layers with a window may be listed one by one") {
   }
 }
 
+// Layers of several sizes, of which some have no attention or no feed-forward part.
+PlainDecoder of_sizes(const std::string& family, std::vector<PlainDecoder::Sizes> sizes) {
+  PlainDecoder plain = of_family(family);
+  plain.layers = static_cast<std::uint32_t>(sizes.size());
+  plain.sizes = std::move(sizes);
+  return plain;
+}
+
+TEST_CASE("layers may differ in heads, K/V heads and widths, and lack attention or the feed-forward part") {
+  require_logits(of_sizes("llama", {{4, 2, 96}, {6, 3, 32}, {2, 1, 64}, {4, 4, 160}}), 70, 0,
+                 [](const engine::ModelInfo& info) {
+                   CHECK(info.num_heads == 6);
+                   CHECK(info.num_kv_heads == 4);
+                   CHECK(info.ffn_dim == 160);
+                 });
+  require_logits(of_sizes("llama", {{0, 2, 96}, {4, 2, 0}, {4, 1, 64}, {0, 1, 96}}), 40);  // K/V heads without heads
+  require_logits(of_sizes("llama", {{4, 2, 0}, {0, 0, 0}, {2, 2, 64}, {0, 0, 0}}), 40);
+}
+
+TEST_CASE("layers without attention or of other sizes may lie between local and other layers") {
+  PlainDecoder plain = of_sizes("llama", {{4, 2, 96}, {2, 1, 32}, {0, 0, 64}, {4, 4, 0}, {2, 2, 48}, {4, 1, 0}});
+  plain.window = [](std::uint32_t layer) { return layer % 2 == 0 ? 20u : 0u; };
+  plain.more_metadata = [](GgufWriter& w, const std::string& prefix) {
+    w.add(prefix + "attention.sliding_window", std::vector<std::uint32_t>{20, 0, 20, 0, 20, 0});
+    w.add(prefix + "attention.sliding_window_pattern", std::vector<bool>{true, false, true, false, true, false});
+  };
+  require_logits(plain, 70, 0, [](const engine::ModelInfo& info) { CHECK(info.window == 20); });
+}
+
+TEST_CASE("int8 K and V without their biases lie apart in layers of several sizes") {
+  PlainDecoder plain = of_sizes("llama", {{4, 2, 96}, {2, 1, 32}, {0, 0, 64}, {4, 4, 0}});
+  plain.biases = true;
+  plain.key_bias = 10;
+  const TemporaryFile file(plain.bytes());
+  Team team(2);
+  for (const kernels::KernelTable* table : variants_to_try()) {
+    const auto model = load_model(file.path(), std::string(table->name), kernels::KvType::i8);
+    const double error = int8_error(plain, *model, team, 300);
+    INFO(table->name << ": relative RMS " << error);
+    CHECK(error <= 0.02);  // with the biases in the cache 0.1 and more
+  }
+}
+
+TEST_CASE("the last layers may attend to K and V of an earlier layer of their kind") {
+  for (const bool windows : {false, true}) {
+    PlainDecoder plain = of_family("llama");
+    plain.layers = 6;
+    plain.biases = windows;
+    plain.shared_kv = 3;
+    if (windows) plain.window = [](std::uint32_t layer) { return layer % 2 == 0 ? 20u : 0u; };
+    plain.more_metadata = [=](GgufWriter& w, const std::string& prefix) {
+      if (!windows) return;
+      w.add(prefix + "attention.sliding_window", 20u);
+      w.add(prefix + "attention.sliding_window_pattern", 2u);
+    };
+    require_logits(plain, 70);
+    const TemporaryFile file(plain.bytes());
+    const auto model = load_model(file.path(), "scalar", kernels::KvType::i8);
+    std::size_t stored = 0;
+    for (const engine::CacheGroup& group : model->cache_spec().groups) stored += group.layers.size();
+    CHECK(stored == 3);
+    Team team(2);
+    CHECK(int8_error(plain, *model, team, 100) <= 0.02);
+  }
+  PlainDecoder plain = of_family("qwen3");  // norms of heads
+  plain.halves = true;
+  plain.qk_norm = PlainDecoder::Norms::heads;
+  plain.layers = 3;
+  plain.shared_kv = 2;
+  require_logits(plain, 40);
+}
+
+TEST_CASE("deci: one matrix may stand in the place of attention, in any layer") {
+  require_logits(of_sizes("deci", {{4, 0, 96}, {4, 2, 32}, {4, 0, 64}, {0, 0, 96}, {4, 1, 0}, {4, 0, 48}}), 40);
+  require_logits(of_sizes("deci", {{4, 1, 96}, {4, 2, 32}}), 40);
+}
+
 PlainDecoder gemma(const std::string& family, std::uint32_t layers) {
   PlainDecoder plain = of_family(family);
   plain.layers = layers;

@@ -22,8 +22,7 @@ constexpr std::uint64_t kOfOne = 200 * kFullBlock + 35 * kWindowBlock;
 
 CacheSpec with_window() {
   CacheSpec spec;
-  spec.groups = {{.bytes_per_block = kFullBlock},
-                 {.window = kWindow, .bytes_per_block = kWindowBlock}};
+  spec.groups = {{.bytes_per_block = kFullBlock}, {.window = kWindow, .bytes_per_block = kWindowBlock}};
   return spec;
 }
 

@@ -43,7 +43,7 @@ double largest_of(const std::vector<double>& x) {
 // state, out, out_stride). `in_place`: which of the rows `out` may be.
 template <class Formula, class Run>
 void check_scan(const std::vector<Rows>& in, std::size_t width, std::size_t state_floats,
-                std::initializer_list<std::size_t> in_place, const Formula& formula, const Run& run) {
+                const std::vector<std::size_t>& in_place, const Formula& formula, const Run& run) {
   const std::vector<float> before = random_floats(state_floats, 99);
   std::vector<double> expected_state(before.begin(), before.end()), expected(kTokens * width);
   formula(expected_state, expected);
@@ -86,23 +86,24 @@ void check_scan(const std::vector<Rows>& in, std::size_t width, std::size_t stat
   }
 }
 
-TEST_CASE("convolutions of every width match their formula, and continue where they stopped") {
+void check_convolutions(bool gated) {
   constexpr std::size_t kChannels = 48, kWeightStride = 53;
   for (std::uint32_t width = 2; width <= kMaxConvolution; ++width) {
     INFO("width " << width);
     const auto weight = random_floats(width * kWeightStride, 2), bias = random_floats(kChannels, 3);
-    const std::vector<Rows> in = {random_rows(kChannels, 2, 1)};
+    const std::vector<Rows> in = {random_rows(kChannels, 2, 1), random_rows(kChannels, 2, 4),
+                                  random_rows(kChannels, 2, 5)};
     check_scan(
-        in, kChannels, (width - 1) * kWeightStride, {},
+        in, kChannels, (width - 1) * kWeightStride, gated ? std::vector<std::size_t>{1, 2} : std::vector<std::size_t>{},
         [&](std::vector<double>& history, std::vector<double>& out) {
           for (std::size_t c = 0; c < kChannels; ++c) {
             std::vector<double> x;
             for (std::size_t j = 0; j + 1 < width; ++j) x.push_back(history[j * kWeightStride + c]);
             for (std::size_t t = 0; t < kTokens; ++t) {
-              x.push_back(in[0].at(t, c));
+              x.push_back(gated ? double{static_cast<float>(in[0].at(t, c) * in[1].at(t, c))} : in[0].at(t, c));
               double sum = double{bias[c]};
               for (std::size_t j = 0; j < width; ++j) sum += double{weight[j * kWeightStride + c]} * x[t + j];
-              out[t * kChannels + c] = silu(sum);
+              out[t * kChannels + c] = gated ? sum * in[2].at(t, c) : silu(sum);
             }
             for (std::size_t j = 0; j + 1 < width; ++j) history[j * kWeightStride + c] = x[kTokens + j];
           }
@@ -111,6 +112,8 @@ TEST_CASE("convolutions of every width match their formula, and continue where t
             float* state, float* out, std::size_t out_stride) {
           kernels.convolve({.x = rows[0].row(first),
                             .x_stride = rows[0].stride,
+                            .in_gate = gated ? rows[1].row(first) : nullptr,
+                            .out_gate = gated ? rows[2].row(first) : nullptr,
                             .out = out,
                             .out_stride = out_stride,
                             .weight = weight.data(),
@@ -122,6 +125,14 @@ TEST_CASE("convolutions of every width match their formula, and continue where t
                             .num_tokens = count});
         });
   }
+}
+
+TEST_CASE("convolutions of every width match their formula, and continue where they stopped") {
+  check_convolutions(false);
+}
+
+TEST_CASE("convolutions between gates match their formula, also into a gate, and continue where they stopped") {
+  check_convolutions(true);
 }
 
 // Steps so long that nothing is left of the state, and so short that all of it is.
