@@ -203,8 +203,9 @@ std::vector<std::uint32_t> Metadata::counts_by_layer(const std::string& key, std
     if (value && *value >= 0 && *value <= max)
       counts[layer] = static_cast<std::uint32_t>(*value);
     else
-      fail_key(ErrorCode::bad_model, key,
-               fmt::format("is {:.12g} for layer {}; it must be a whole number from 0 to {}", (*list)[layer], layer, max));
+      fail_key(
+          ErrorCode::bad_model, key,
+          fmt::format("is {:.12g} for layer {}; it must be a whole number from 0 to {}", (*list)[layer], layer, max));
   }
   return counts;
 }

@@ -313,6 +313,25 @@ TEST_CASE("inspect says how much of the weights are experts, without routers and
   CHECK_THAT(invoke({"inspect"}).out, !Contains("experts"));
 }
 
+TEST_CASE("inspect says which layers have K and V, and counts these alone") {
+  struct Model {
+    const char* name;
+    std::uint64_t layers, with_attention, kv_heads;  // of 16 numbers, in all layers
+  };
+  for (const Model& each : {Model{"deci", 6, 3, 4}, {"lfm2", 4, 1, 1}, {"llama", 2, 2, 4}, {"mamba", 2, 0, 0}}) {
+    INFO(each.name);
+    const std::string path = std::string(TROUPE_TEST_DATA "/golden/") + each.name + ".gguf";
+    const json model = json::parse(invoke({"inspect", "-m", path, "--json"}).out);
+    CHECK(model["num_layers"] == each.layers);
+    CHECK(model["num_attention_layers"] == each.with_attention);
+    if (each.kv_heads != 0) CHECK(model["kv_bytes_per_token"]["f16"] == each.kv_heads * 16 * 2 * 2);
+    const std::string text = invoke({"inspect", "-m", path}).out;
+    const std::string said = std::to_string(each.layers) + ", of which " + std::to_string(each.with_attention);
+    const bool is_said = each.with_attention != 0 && each.with_attention != each.layers;
+    CHECK((text.find(said + " have attention") != std::string::npos) == is_said);
+  }
+}
+
 TEST_CASE("inspect counts what layers with windows and recurrent layers keep for what it is") {
   // Two layers of 64 numbers in K and V each, the first with a window.
   if (const auto gemma2 = shared_file("golden/gemma2-F32.gguf")) {

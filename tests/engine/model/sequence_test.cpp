@@ -38,8 +38,9 @@ struct Directory {
 
 // A model, and a sequence of 75 tokens of which the first 70 are computed: two full blocks and a part of a third.
 struct Stopped {
-  explicit Stopped(const std::string& kernels = "", kernels::KvType kv_type = kernels::KvType::f16)
-      : model(load_model(kModel, kernels, kv_type, kNumBlocks, 512)),
+  explicit Stopped(const std::string& kernels = "", kernels::KvType kv_type = kernels::KvType::f16,
+                   const std::string& file = kModel)
+      : model(load_model(file, kernels, kv_type, kNumBlocks, 512)),
         tokens(random_tokens(75, model->info().vocab_size, 11)) {
     expected = *engine::evaluate(*model, team, tokens);
     runner.emplace(executor, 1, tokens, some_blocks(4, 8, 3));
@@ -299,8 +300,9 @@ TEST_CASE("a file is private, replaces the old one whole, and leaves nothing bes
   CHECK(std::distance(fs::directory_iterator(s.directory.path), fs::directory_iterator()) == 2);
 }
 
-TEST_CASE("contents that another sequence left in unused slots are not exported") {
-  Stopped s;
+void require_unused_slots_empty(const std::string& model, kernels::KvType kv_type) {
+  INFO(model << " with KV in " << kernels::name(kv_type));
+  Stopped s("", kv_type, model);
   for (BlockId block = 40; block < 44; ++block)
     std::memset(s.model->arena()->block(block), 0x5a, s.model->arena()->bytes_per_block());
   SequenceRunner runner(s.executor, 2, s.tokens, {40, 41, 42});
@@ -314,6 +316,15 @@ TEST_CASE("contents that another sequence left in unused slots are not exported"
   REQUIRE(file);
   REQUIRE(continue_sequence(*file, *s.model, s.executor, 3, {{50, 51, 52}}));
   CHECK(same_bits(go_on(s.executor, 3), s.expected_tail(70)));
+}
+
+TEST_CASE("contents that another sequence left in unused slots are not exported") {
+  require_unused_slots_empty(kModel, kernels::KvType::f16);
+}
+
+TEST_CASE("contents in unused slots of layers of several sizes are not exported") {
+  for (const auto kv_type : {kernels::KvType::f16, kernels::KvType::i8})
+    require_unused_slots_empty(TROUPE_TEST_DATA "/golden/deci.gguf", kv_type);
 }
 
 // Opens a changed file and reads its blocks; the message of the first error.
