@@ -71,6 +71,8 @@ class LayerReader {
     const bool bare = traits_.mamba2 && in_.has(prefix_ + "ffn_norm");
     const bool has_norm = traits_.ffn_input != FfnInput::optional || in_.has(prefix_ + "ffn_norm.weight");
     layer.is_parallel = traits_.ffn_input == FfnInput::attn_normed || !has_norm;
+    if (layer.is_parallel && !at_.has_attention())
+      in_.fail_model(prefix_ + " has no attention, whose norm its feed-forward part reads in this family");
     if (bare)
       layer.ffn_norm = in_.vector(prefix_ + "ffn_norm", info_.dim);
     else if (!layer.is_parallel && !traits_.no_pre_norms)

@@ -36,11 +36,7 @@ def write(metadata, tensors):
     """The bytes of a file. `tensors`: name -> Tensor."""
     head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(metadata))
     for key, value in metadata.items():
-        if isinstance(value, list):
-            head += _text(key) + struct.pack("<IIQ", _ARRAY, _NUMBER_OF[type(value[0])], len(value))
-            head += b"".join(map(_value, value))
-        else:
-            head += _text(key) + struct.pack("<I", _NUMBER_OF[type(value)]) + _value(value)
+        head += _text(key) + struct.pack("<I", _NUMBER_OF[type(value)]) + _value(value)
     body = b""
     for name, tensor in tensors.items():
         head += _text(name) + struct.pack("<I", len(tensor.shape))
