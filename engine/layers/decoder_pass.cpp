@@ -254,7 +254,8 @@ bool DecoderPass::drop_rows_without_output() {
                                                                            : weights_.convolution.dim;
   const Kept queries{.x = qkv_.data(), .stride = qkv_stride_, .width = shape.attention.q_dim()};
   const Kept mixed{.x = mixer_.data(), .stride = mixer_stride_, .width = mixed_width};
-  const Kept normed{.x = normed_.data(), .stride = info_.dim, .width = this_layer().is_parallel ? info_.dim : 0};
+  const std::size_t normed_width = this_layer().is_parallel ? info_.dim : 0;
+  const Kept normed{.x = normed_.data(), .stride = normed_width, .width = normed_width};
   const bool any = LayerPass::drop_rows_without_output({queries, mixed, normed});
   if (any && num_rows_ != before && shape.has_attention()) this_plan().make(places_, this_layers_blocks());
   return any;
