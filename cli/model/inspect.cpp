@@ -398,11 +398,11 @@ void print_summary(const engine::ModelFile& file, const Cost& cost, const Verdic
                                    cost.num_experts, cost.num_experts_used, human_bytes(cost.experts),
                                    100 * static_cast<double>(cost.experts) / static_cast<double>(cost.weights)));
   if (cost.speed)
-    lines.emplace_back("speed", fmt::format("at most {:.4g} tokens/s of one stream, each of which reads {} of weights, "
-                                            "and {:.4g} of a prompt on this machine (`troupe bench` measures it)",
-                                            cost.speed->decode,
-                                            human_bytes(static_cast<std::uint64_t>(cost.speed->read_bytes)),
-                                            cost.speed->prefill));
+    lines.emplace_back("speed",
+                       fmt::format("at most {:.4g} tokens/s of one stream, each of which reads {} of weights, "
+                                   "and {:.4g} of a prompt on this machine (`troupe bench` measures it)",
+                                   cost.speed->decode, human_bytes(static_cast<std::uint64_t>(cost.speed->read_bytes)),
+                                   cost.speed->prefill));
   else if (!verdict.refusal)
     lines.emplace_back("speed", "not known here; `troupe probe` measures what this machine allows");
   for (const NamedTemplate& each : chat_templates(file)) lines.emplace_back("chat template", summary_of(each));

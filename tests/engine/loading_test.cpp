@@ -364,10 +364,13 @@ TEST_CASE("the matrices of a step are known from a file's directory as from the 
     for (const std::uint64_t rows : {1, 20}) {
       const auto known = engine::step_work(info.matrices, kernels, rows, 1);
       const auto expected = engine::step_work(found, kernels, rows, 1);
-      CHECK(expected.bytes == Approx(known.bytes).epsilon(1e-9));
-      // The end of the last layer counts for output rows only, which a directory does not say.
-      CHECK(expected.total_ops() >= known.total_ops() * (1 - 1e-9));
-      if (rows == 1) CHECK(expected.total_ops() == Approx(known.total_ops()).epsilon(1e-9));
+      // The end of the last layer counts for output rows only, which a directory does not say; and gates of shared
+      // experts are vectors there.
+      CHECK(expected.bytes >= known.bytes * 0.99);
+      CHECK(expected.total_ops() >= known.total_ops() * 0.99);
+      if (rows > 1) continue;
+      CHECK(expected.bytes == Approx(known.bytes).epsilon(0.01));
+      CHECK(expected.total_ops() == Approx(known.total_ops()).epsilon(0.01));
     }
   }
 }

@@ -252,7 +252,7 @@ constexpr auto kOwnFields = std::to_array<Field>({
     {kTurns, "tools[].function.parameters", kObject, honoured, "", "a JSON schema"},
     {kTurns, "tools[].function.return", kObject, honoured, "", ""},
     {kChat, "tools[].function.strict", kBoolean, honoured, "", kHeld},
-    {kTemplate, "tools[].function.strict", kBoolean, ignored, "", "no answer is made"},
+    {kTemplate, "tools[].function.strict", kAny, ignored, "", "no answer is made"},
     {kChat, "tools[].custom", kObject, honoured, "", kOneText},
     {kChat, "tools[].custom.name", kString, honoured, "", "1 to 128 bytes, without spaces, quotes and brackets"},
     {kChat, "tools[].custom.description", kString, honoured, "", ""},
