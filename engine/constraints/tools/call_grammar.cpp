@@ -92,8 +92,13 @@ class CallBuilder {
         parts.push_back(pool().concat(
             std::vector{pool().literal("\""), pool().repeat(digit, 1, kMaxIndexDigits), pool().literal("\"")}));
         text.remove_prefix(kNumber.size());
+      } else if (text.front() == ',' || text.front() == ':') {
+        // A token may have the quote before it and that space.
+        parts.push_back(wish_.must_call ? kEmptyText : space_);
+        parts.push_back(pool().literal(text.substr(0, 1)));
+        text.remove_prefix(1);
       } else {
-        const std::size_t end = std::min(std::min(text.find_first_of(kSpace), text.find(kNumber)), text.size());
+        const std::size_t end = std::min(std::min(text.find_first_of(" \t\r\n,:"), text.find(kNumber)), text.size());
         parts.push_back(pool().literal(text.substr(0, end)));
         text.remove_prefix(end);
       }
@@ -232,6 +237,10 @@ class CallBuilder {
                         pool().concat(std::vector{outer_mark(format_.call_open), gap_,
                                                   pool().literal(format_.user_name), mark(format_.after_name)}),
                         end_node());
+    if (format_.syntax == CallSyntax::object && format_.may_be_bare) {
+      const NodeId nested = add_call(read(from, {pool().literal(kNestedOpening)}), body, false);
+      grammar_.add_text(nested, pool().concat(space_, pool().literal("}")), end_node());
+    }
     const bool has_own_mark = format_.syntax == CallSyntax::tagged && !format_.before_name.empty();
     const bool has_marks = !format_.section_open.empty() || !format_.call_open.empty();
     if (has_own_mark && has_marks)

@@ -26,6 +26,9 @@ inline constexpr std::size_t kMaxToolsWork = 120'000;
 [[nodiscard]] MarkTokens call_marks(const Tokenizer& vocabulary);
 [[nodiscard]] MarkTokens call_marks(const chat::ToolFormat& format, const Tokenizer& vocabulary);
 
+// Before a call that stands within another object, {"function": {"name": NAME ...}}, where it may have no marks.
+inline constexpr std::string_view kNestedOpening = "{\"function\": ";
+
 struct CallGrammar {
   // A tool whose parameters cannot be enforced: its arguments are any JSON object.
   struct LooseTool {

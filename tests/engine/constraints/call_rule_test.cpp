@@ -56,10 +56,11 @@ struct ToolList {
 };
 
 // A vocabulary of words of calls, and the format's marks as control tokens or as text.
-std::shared_ptr<const MarkedVocabulary> vocabulary_for(const ToolFormat& format, bool has_marks) {
-  std::vector<std::string> words = {"get",       "_weather", "now",    "\": \"", "{\"",   "\"}",  "name",
-                                    "arguments", " the",     "city",   "st",     "></",   "para", "meter",
-                                    "\n",        "\n{\"",    "</func", "null",   "Zürich"};
+std::shared_ptr<const MarkedVocabulary> vocabulary_for(const ToolFormat& format, bool has_marks,
+                                                       std::vector<std::string> words = {}) {
+  for (const char* const word : {"get", "_weather", "now", "\": \"", "{\"", "\"}", "name", "arguments", " the", "city",
+                                 "st", "></", "para", "meter", "\n", "\n{\"", "</func", "null", "Zürich"})
+    words.emplace_back(word);
   std::vector<std::string> marks;
   if (has_marks)
     for (const std::string_view each :
@@ -288,6 +289,62 @@ TEST_CASE("a call without marks at an answer's beginning is held once its name i
     if (!begun.is_call) continue;
     const Parsed parsed = parse_calls(format, tools, text);
     REQUIRE_FALSE(parsed.calls.empty());
+    for (const Call& call : parsed.calls) check_call(tools, call);
+  }
+}
+
+TEST_CASE("what the parser takes for a call is held from its name on, however it is written up to there") {
+  const ToolList tools(kCallTools);
+  std::mt19937 random(8);
+  struct Spelled {
+    const char *format, *text;
+    bool is_call = true;
+  };
+  for (const Spelled& each : {
+           Spelled{"llama-3", "{\"type\": \"function\", \"name\": \"get\""},
+           {"llama-3", "{\"type\": \"function\", \"name\": \"get\" ,"},
+           {"llama-3", "{ \"name\" : \"get\""},
+           {"llama-3", "{\"name\"  :  \"get_weather\""},
+           {"llama-3", "{\n\n\n\n\n\n\n\n\n\"name\": \"get\""},
+           {"llama-3", "{\"function\": \"get\""},
+           {"llama-3", "{\"function\": {\"name\": \"get\""},
+           {"llama-3", "{\"type\": \"function\", \"function\": {\"description\": \"\", \"name\": \"get\""},
+           {"llama-3", "{\"parameters\": {\"where\": 5}, \"name\": \"get\"}", false},
+           {"llama-3", "{\"arguments\": {}, \"function\": {\"name\": \"get\"}}", false},
+           {"functools", "functools [{\"name\": \""},
+           {"functools", "functools ["},
+           {"functools", "So: functools\n\n ["},
+           {"functools", "functools functools["},
+           {"functools", "functools {\"name\": \"get\"}", false},
+           {"functools", "functools{\"name\": \"evil\", \"arguments\": {}}", false},
+           {"gpt-oss", "<|channel|>commentary to=get <|constrain|>json<|message|>"},
+           {"gpt-oss", "<|channel|>analysis to=get code<|message|>"},
+           {"gpt-oss", "<|channel|>commentary to=functions.get"},
+           {"gpt-oss", "Well.<|end|><|start|>assistant to=get_weather<|channel|>commentary<|message|>"},
+           {"gpt-oss", "to=now<|message|>"},
+           {"gpt-oss", "<|channel|>commentary to=evil.tool code<|message|>{}", false},
+           {"gpt-oss", "<|channel|>analysis to=python code<|message|>{}", false},
+           {"gpt-oss", "<|channel|>commentary to=user<|message|>{}", false},
+           {"pythonic", "[get ("},
+           {"pythonic", " [\n get_weather \n("},
+           {"pythonic", "[other (get(", false},
+       }) {
+    const ToolFormat& format = *chat::find_tool_format(each.format);
+    const auto vocabulary = vocabulary_for(format, false, {"\" ,", " {\""});
+    const CallRule rule = call_rule_of(tools, format, {}, vocabulary);
+    const std::vector<TokenId> script = vocabulary->encode(each.text, {.add_special = false, .parse_special = true});
+    std::size_t spoken = 0;
+    const auto reader = rule.rule->read({}, {});
+    const std::vector<TokenId> answer = drawn_answer(*vocabulary, *reader, 500, random, [&](std::size_t) {
+      return spoken < script.size() ? script[spoken++] : MarkedVocabulary::kEnd;
+    });
+    const std::string text = text_with_marks(*vocabulary, answer);
+    INFO(each.format << ": " << text);
+    CHECK((text.size() > std::string_view(each.text).size()) == each.is_call);
+    CHECK(spoken == script.size());
+    const Parsed parsed = parse_calls(format, tools, text);
+    CHECK(parsed.calls.empty() != each.is_call);
+    CHECK(parsed.num_ended == parsed.calls.size());
     for (const Call& call : parsed.calls) check_call(tools, call);
   }
 }
