@@ -26,6 +26,7 @@ struct OfferedTool {
   const Json* parameters = nullptr;  // null: it has none
   bool is_strict = false;
   std::optional<SchemaRefusal> refusal{};  // why its parameters are not enforced
+  std::size_t num_parts = 0;               // of the grammar, for its parameters
 };
 
 // Thrown where a tool turns out to be loose when the rest of the grammar is there already.
@@ -173,12 +174,15 @@ class CallBuilder {
     for (OfferedTool& tool : tools) {
       if (!tool.refusal) {
         const std::size_t work = std::min(left, kMaxMakingWork);
+        const Grammar::Parts before = grammar_.parts();
         std::variant<RuleId, SchemaRefusal> rule = arguments_.rule_of(tool.name, tool.parameters, work);
         left -= std::min(left, work - std::min(work, pool().work_left()));
         if (auto* const refusal = std::get_if<SchemaRefusal>(&rule))
           tool.refusal = std::move(*refusal);
         else
           rules_.push_back(std::get<RuleId>(rule));
+        const Grammar::Parts behind = grammar_.parts();
+        tool.num_parts = behind.num_nodes + behind.num_edges - before.num_nodes - before.num_edges;
       }
       if (tool.refusal) rules_.push_back(arguments_.loose_rule());
     }
@@ -308,7 +312,8 @@ MarkTokens call_marks(const ToolFormat& format, const Tokenizer& vocabulary) {
 Result<CallGrammar> grammar_of_calls(const Json& tools, const chat::ToolSet& set, const ToolFormat& format,
                                      const MarkTokens& marks, const CallWish& wish) {
   std::vector<OfferedTool> offered = tools_of(tools, wish);
-  // A tool that cannot be had with the others makes another round needed; at last all are loose.
+  // A tool that cannot be had with the others makes another round needed: those without a value that ends, then, where
+  // all of them are too much, the largest; at last all are loose.
   constexpr int kRounds = 3;
   for (int round = 0; round <= kRounds; ++round) {
     try {
@@ -322,11 +327,13 @@ Result<CallGrammar> grammar_of_calls(const Json& tools, const chat::ToolSet& set
     } catch (const FoundLoose&) {
     } catch (const ConstraintLimit& limit) {
       if (round == kRounds) return Error{ErrorCode::unsupported, limit.what()};
+      const std::size_t largest = std::ranges::max(offered, {}, &OfferedTool::num_parts).num_parts;
       for (OfferedTool& tool : offered)
-        if (!tool.refusal)
+        if (!tool.refusal && (round + 1 == kRounds || tool.num_parts == largest))
           tool.refusal = SchemaRefusal{"", "", fmt::format("the schema cannot be enforced: {}", limit.what())};
     }
     if (auto error = strict_error(offered)) return *std::move(error);
+    for (OfferedTool& tool : offered) tool.num_parts = 0;
   }
   return Error{ErrorCode::unsupported, "no call of these tools can be written"};
 }

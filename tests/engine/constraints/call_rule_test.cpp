@@ -440,6 +440,31 @@ TEST_CASE("a strict tool whose parameters cannot be enforced is refused, and oth
   }
 }
 
+TEST_CASE("a tool whose schema takes too much work is loose alone, and no strict one beside it is refused") {
+  constexpr const char* kLong = R"({"type":"object","properties":{"a":{"type":"string","allOf":[
+    {"pattern":"^(a|b)*a(a|b){18}$"},{"pattern":"^(a|b)*b(a|b){15}a(a|b)*$"},{"not":{"pattern":"aa.{12}b"}},
+    {"not":{"pattern":"ab.{11}b"}}]}},"required":["a"]})";
+  for (const char* const name : {"hermes", "qwen3-coder", "lfm2", "gemma-4"}) {
+    std::string text = "[";
+    for (int i = 0; i < 30; ++i) text += fmt::format(R"({{"type":"function","function":{{"name":"p{}"}}}},)", i);
+    text += fmt::format(R"({{"type":"function","function":{{"name":"heavy","parameters":{}}}}},)", kLong);
+    text += R"({"type":"function","function":{"name":"last","parameters":{"type":"object","properties":{
+      "x":{"type":"integer","minimum":1,"maximum":500}},"required":["x"]}}}])";
+    const ToolList tools(text.c_str());
+    const ToolFormat& format = *chat::find_tool_format(name);
+    const auto vocabulary = vocabulary_for(format, false);
+    INFO(name);
+    const auto made = try_call_rule(tools, format, {.strict = {"last"}}, vocabulary);
+    REQUIRE(made);
+    REQUIRE(made->loose.size() == 1);
+    CHECK(made->loose[0].name == "heavy");
+    CHECK_THAT(made->loose[0].why.message, Catch::Contains("too much work"));
+    const auto refused = try_call_rule(tools, format, {.strict = {"last", "heavy"}}, vocabulary);
+    REQUIRE_FALSE(refused);
+    CHECK_THAT(refused.error().message, Catch::Contains("the tool 'heavy' is strict"));
+  }
+}
+
 // Tools with descriptions and nested objects, of so many bytes each.
 std::string many_tools(std::size_t count, std::size_t bytes) {
   std::string text = "[";
