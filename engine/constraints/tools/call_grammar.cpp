@@ -174,6 +174,7 @@ class CallBuilder {
     for (OfferedTool& tool : tools) {
       if (!tool.refusal) {
         const std::size_t work = std::min(left, kMaxMakingWork);
+        pool().limit_bytes(std::min(kMaxToolsMemory, pool().bytes_used() + kMaxToolMemory));
         const Grammar::Parts before = grammar_.parts();
         std::variant<RuleId, SchemaRefusal> rule = arguments_.rule_of(tool.name, tool.parameters, work);
         left -= std::min(left, work - std::min(work, pool().work_left()));
@@ -186,6 +187,7 @@ class CallBuilder {
       }
       if (tool.refusal) rules_.push_back(arguments_.loose_rule());
     }
+    pool().limit_bytes(SIZE_MAX);
     pool().limit_work(kMaxToolsWork);
     grammar_.limit_parts(kMaxGrammarNodes);
   }

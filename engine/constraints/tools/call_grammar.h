@@ -21,6 +21,8 @@ namespace troupe::engine::constraints {
 
 // Expressions that are derived for the schemas of all tools of a request; each may take kMaxMakingWork of them.
 inline constexpr std::size_t kMaxToolsWork = 120'000;
+// Bytes of the expressions that are made for the schema of one tool, and for those of all tools of a request.
+inline constexpr std::size_t kMaxToolMemory = 16u << 20, kMaxToolsMemory = 32u << 20;
 
 // The control tokens of the marks of all formats, with which a vocabulary's TokenTrie is made; and of those of one.
 [[nodiscard]] MarkTokens call_marks(const Tokenizer& vocabulary);

@@ -13,6 +13,7 @@
 #include "engine/constraints/forms/form_rule.h"
 #include "engine/constraints/schema/schema_document.h"
 #include "engine/constraints/schema/schema_values.h"
+#include "engine/constraints/tools/call_grammar.h"
 #include "tests/engine/constraints/grammar_cases.h"
 #include "tests/engine/constraints/marked_vocabulary.h"
 
@@ -458,11 +459,45 @@ TEST_CASE("a tool whose schema takes too much work is loose alone, and no strict
     REQUIRE(made);
     REQUIRE(made->loose.size() == 1);
     CHECK(made->loose[0].name == "heavy");
-    CHECK_THAT(made->loose[0].why.message, Catch::Contains("too much work"));
+    CHECK_THAT(made->loose[0].why.message, Catch::Contains("too much"));
     const auto refused = try_call_rule(tools, format, {.strict = {"last", "heavy"}}, vocabulary);
     REQUIRE_FALSE(refused);
     CHECK_THAT(refused.error().message, Catch::Contains("the tool 'heavy' is strict"));
   }
+}
+
+TEST_CASE("what the schemas of tools take of memory is bounded: those for which none is left are loose") {
+  const ToolFormat& format = *chat::find_tool_format("hermes");
+  const auto vocabulary = vocabulary_for(format, false);
+  // So many numbers of one tool.
+  const auto tools_of = [](std::size_t count, std::size_t numbers) {
+    std::string text = "[";
+    for (std::size_t i = 0; i < count; ++i) {
+      std::string members;
+      for (std::size_t at = 0; at < numbers; ++at)
+        members += fmt::format(R"({}"x{}":{{"type":"number","multipleOf":0.{:03}7}})", at == 0 ? "" : ",", at, i + at);
+      text += fmt::format(R"({}{{"type":"function","function":{{"name":"t{}","strict":false,"parameters":{{)"
+                          R"("type":"object","properties":{{{}}}}}}}}})",
+                          i == 0 ? "" : ",", i, members);
+    }
+    return ToolList((text + "]").c_str());
+  };
+  const auto form_of = [&](const ToolList& tools) {
+    return compile_form({.kind = Constraint::Kind::calls, .text = tools.text}, *vocabulary, &format);
+  };
+  const ToolList many = tools_of(60, 3);
+  const auto form = form_of(many);
+  REQUIRE(form);
+  CHECK(form->bytes_used() < kMaxToolsMemory + (4u << 20));
+  REQUIRE(form->calls.loose.size() > 20);
+  CHECK(form->calls.loose.size() < 60);
+  CHECK_THAT(form->calls.loose.back().why.message, Catch::Contains("too much memory"));
+  // One tool does not take all of it.
+  const auto one = form_of(tools_of(1, 300));
+  REQUIRE(one);
+  CHECK(one->calls.loose.size() == 1);
+  CHECK(one->bytes_used() < kMaxToolMemory + (4u << 20));
+  CHECK(form_of(tools_of(5, 1))->calls.loose.empty());
 }
 
 // Tools with descriptions and nested objects, of so many bytes each.
