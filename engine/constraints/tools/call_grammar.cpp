@@ -21,6 +21,13 @@ using chat::ToolFormat;
 constexpr std::size_t kPartsForCalls = 40'000;  // of a grammar: not for schemas
 constexpr std::uint32_t kMaxIndexDigits = 3;
 
+// "a:1"
+bool ends_with_index(std::string_view name) {
+  const std::size_t colon = name.rfind(':');
+  return colon != std::string_view::npos && colon + 1 < name.size() &&
+         name.find_first_not_of("0123456789", colon + 1) == std::string_view::npos;
+}
+
 struct OfferedTool {
   std::string name;
   const Json* parameters = nullptr;  // null: it has none
@@ -116,15 +123,14 @@ class CallBuilder {
   // A name as the format writes it: "functions.get_time:0".
   RegexId name_text(const std::string& name) {
     const RegexId plain = pool().literal(name);
-    if (format_.name_prefix.empty() || format_.syntax == CallSyntax::recipients) return plain;
+    if (format_.name_prefix.empty()) return plain;
     const RegexId digit = pool().bytes(ByteSet::range('0', '9'));
     const RegexId index = pool().concat(pool().literal(":"), pool().repeat(digit, 1, kMaxIndexDigits));
     const RegexId prefix = pool().literal(format_.name_prefix);
     // What stands around a name is needed where the name itself looks like that.
-    const std::size_t colon = name.rfind(':');
-    const bool has_index = colon != std::string::npos &&
-                           name.find_first_not_of("0123456789", colon + 1) == std::string::npos &&
-                           colon + 1 < name.size();
+    const bool has_index = ends_with_index(name);
+    // Messages to recipients have the prefix in the mark before it, and no index else.
+    if (format_.syntax == CallSyntax::recipients) return has_index ? pool().concat(plain, index) : plain;
     const bool has_prefix = name.starts_with(format_.name_prefix);
     return pool().concat(
         std::vector{has_prefix ? prefix : pool().optional(prefix), plain, has_index ? index : pool().optional(index)});
@@ -264,12 +270,13 @@ class CallBuilder {
 };
 
 // Those that may be called.
-std::vector<OfferedTool> tools_of(const Json& list, const CallWish& wish) {
+std::vector<OfferedTool> tools_of(const Json& list, const ToolFormat& format, const CallWish& wish) {
   std::vector<OfferedTool> tools;
   for (const Json& each : *list.list()) {
     const Json* const function = each.find("function");
     const std::string& name = *function->find("name")->text();
     if (!wish.name.empty() && name != wish.name) continue;
+    if (!format.user_name.empty() && name == format.user_name) continue;
     tools.push_back({.name = name,
                      .parameters = function->find("parameters"),
                      .is_strict = std::ranges::find(wish.strict, name) != wish.strict.end()});
@@ -281,7 +288,7 @@ std::vector<std::string> beginnings_of(const ToolFormat& format, const MarkToken
                                        const std::vector<OfferedTool>& tools, const CallWish& wish) {
   std::vector<std::string> beginnings;
   for (const OfferedTool& tool : tools) {
-    beginnings.push_back(marks.written(chat::call_beginning(format)) + tool.name + marks.written(format.after_name));
+    beginnings.push_back(marks.written(call_opening(format, tool.name)));
     if (!wish.must_call && format.syntax == CallSyntax::tagged && !format.before_name.empty())
       beginnings.push_back(marks.written(format.before_name) + tool.name + marks.written(format.after_name));
   }
@@ -299,6 +306,13 @@ std::optional<Error> strict_error(const std::vector<OfferedTool>& tools) {
 
 }  // namespace
 
+std::string call_opening(const ToolFormat& format, const std::string& name) {
+  if (format.name_prefix.empty()) return chat::call_beginning(format, name);
+  const bool has_prefix = format.syntax != CallSyntax::recipients && name.starts_with(format.name_prefix);
+  return chat::call_beginning(format, std::string(has_prefix ? format.name_prefix : std::string_view()) + name +
+                                          (ends_with_index(name) ? ":0" : ""));
+}
+
 MarkTokens call_marks(const Tokenizer& vocabulary) {
   std::vector<TokenId> ids;
   for (const ToolFormat& format : chat::tool_formats())
@@ -313,7 +327,12 @@ MarkTokens call_marks(const ToolFormat& format, const Tokenizer& vocabulary) {
 
 Result<CallGrammar> grammar_of_calls(const Json& tools, const chat::ToolSet& set, const ToolFormat& format,
                                      const MarkTokens& marks, const CallWish& wish) {
-  std::vector<OfferedTool> offered = tools_of(tools, wish);
+  std::vector<OfferedTool> offered = tools_of(tools, format, wish);
+  if (offered.empty() && wish.must_call && !tools.list()->empty())
+    return Error{ErrorCode::unsupported,
+                 fmt::format("no tool named '{}' can be called: in the model's format of calls ({}) that is the user's "
+                             "name; give the tool another one",
+                             format.user_name, format.name)};
   // A tool that cannot be had with the others makes another round needed: those without a value that ends, then, where
   // all of them are too much, the largest; at last all are loose.
   constexpr int kRounds = 3;

@@ -65,7 +65,7 @@ class CallSearch {
 
   // As the grammar writes a call up to there.
   std::string opening_of(const chat::ToolCallParser::Beginning& beginning) const {
-    if (format_.syntax != CallSyntax::object) return chat::call_beginning(format_, beginning.name);
+    if (format_.syntax != CallSyntax::object) return call_opening(format_, beginning.name);
     const std::string named = chat::call_beginning(format_) + beginning.name + '"';
     return beginning.is_nested ? std::string(kNestedOpening) + named : named;
   }

@@ -295,7 +295,9 @@ TEST_CASE("a call without marks at an answer's beginning is held once its name i
 }
 
 TEST_CASE("what the parser takes for a call is held from its name on, however it is written up to there") {
-  const ToolList tools(kCallTools);
+  std::string list = kCallTools;
+  list.insert(1, R"({"type":"function","function":{"name":"a:1"}},)");
+  const ToolList tools(list.c_str());
   std::mt19937 random(8);
   struct Spelled {
     const char *format, *text;
@@ -326,6 +328,7 @@ TEST_CASE("what the parser takes for a call is held from its name on, however it
            {"gpt-oss", "<|channel|>commentary to=evil.tool code<|message|>{}", false},
            {"gpt-oss", "<|channel|>analysis to=python code<|message|>{}", false},
            {"gpt-oss", "<|channel|>commentary to=user<|message|>{}", false},
+           {"gpt-oss", "<|channel|>analysis to=a:1:5 code<|message|>"},
            {"pythonic", "[get ("},
            {"pythonic", " [\n get_weather \n("},
            {"pythonic", "[other (get(", false},
@@ -498,6 +501,36 @@ TEST_CASE("what the schemas of tools take of memory is bounded: those for which 
   CHECK(one->calls.loose.size() == 1);
   CHECK(one->bytes_used() < kMaxToolMemory + (4u << 20));
   CHECK(form_of(tools_of(5, 1))->calls.loose.empty());
+}
+
+TEST_CASE("a tool whose name means something else in a format is written so that it is called, or left out") {
+  const ToolList tools(R"([{"type":"function","function":{"name":"a:1"}},{"type":"function","function":{"name":"all"}},
+    {"type":"function","function":{"name":"functions.b"}},{"type":"function","function":{"name":"functions.c:20"}}])");
+  std::mt19937 random(9);
+  for (const ToolFormat& format : chat::tool_formats())
+    for (const std::string name : {"a:1", "all", "functions.b", "functions.c:20", ""}) {
+      const auto vocabulary = vocabulary_for(format, true);
+      const auto rule = try_call_rule(tools, format, {.must_call = true, .name = name}, vocabulary);
+      INFO(format.name << " " << name);
+      if (!format.user_name.empty() && name == format.user_name) {
+        REQUIRE_FALSE(rule);
+        CHECK_THAT(rule.error().message, Catch::Contains("no tool named 'all' can be called"));
+        CHECK(try_call_rule(tools, format, {.name = name}, vocabulary));
+        continue;
+      }
+      REQUIRE(rule);
+      for (int each = 0; each < 6; ++each) {
+        const auto answer = drawn_answer(*vocabulary, *rule->rule->read({}, {}), rule->least_tokens + 40, random);
+        const std::string text = text_with_marks(*vocabulary, answer);
+        INFO(text);
+        const Parsed parsed = parse_calls(format, tools, text);
+        REQUIRE_FALSE(parsed.calls.empty());
+        for (const Call& call : parsed.calls) {
+          CHECK((name.empty() || call.name == name));
+          CHECK(tools.set->has(call.name));
+        }
+      }
+    }
 }
 
 // Tools with descriptions and nested objects, of so many bytes each.
