@@ -353,52 +353,52 @@ TEST_CASE("what the parser takes for a call is held from its name on, however it
   }
 }
 
-// Texts of pieces that calls are made of, in any order, byte by byte: what a model may write where nothing is held.
+// Texts of pieces that calls are made of, in any order: what a model may write where nothing is held.
 TEST_CASE("whatever a model writes, the parser takes nothing for a call that was not held") {
   const ToolList tools(kCallTools);
   std::mt19937 random(10);
   std::size_t num_calls = 0;
-  for (const ToolFormat& format : chat::tool_formats()) {
-    const auto vocabulary =
-        std::make_shared<const MarkedVocabulary>(std::vector<std::string>{}, std::vector<std::string>{});
+  const auto try_texts = [&](const ToolFormat& format, const std::shared_ptr<const MarkedVocabulary>& vocabulary) {
     const CallRule rule = call_rule_of(tools, format, {}, vocabulary);
-    std::vector<std::string> pieces = {"{",
-                                       "}",
-                                       "[",
-                                       "]",
-                                       "(",
-                                       ")",
-                                       " ",
-                                       "\n",
-                                       ",",
-                                       ";",
-                                       ": ",
-                                       "\"",
-                                       "\"name\": ",
-                                       "\"function\": ",
-                                       "\"arguments\": {",
-                                       "\"parameters\": {}",
-                                       "\"type\": \"function\", ",
-                                       "\"get\"",
-                                       "get",
-                                       "\"other\"",
-                                       "other",
-                                       "now",
-                                       "to=",
-                                       "code",
-                                       "all"};
+    std::vector<std::string> pieces;
+    for (const char* const each : {"{",
+                                   "}",
+                                   "[",
+                                   "]",
+                                   "(",
+                                   ")",
+                                   " ",
+                                   "\n",
+                                   ",",
+                                   ";",
+                                   ": ",
+                                   "\"",
+                                   "\"name\": ",
+                                   "\"function\": ",
+                                   "\"arguments\": {",
+                                   "\"parameters\": {}",
+                                   "\"type\": \"function\", ",
+                                   "\"get\"",
+                                   "get",
+                                   "\"other\"",
+                                   "other",
+                                   "now",
+                                   "to=",
+                                   "code",
+                                   "all"})
+      pieces.emplace_back(each);
     for (const std::string_view each :
          {format.section_open, format.section_close, format.call_open, format.call_close, format.before_name,
           format.after_name, std::string_view("<|message|>"), std::string_view("<|end|>"), format.tags.key_open})
       if (!each.empty()) pieces.emplace_back(each);
-    for (int each = 0; each < 150; ++each) {
+    for (int each = 0; each < 50; ++each) {
       std::string script;
       while (script.size() < 150) script += pieces[random() % pieces.size()];
+      const std::vector<TokenId> ids = vocabulary->encode(script, {.add_special = false, .parse_special = true});
       std::size_t spoken = 0;
       const auto reader = rule.rule->read({}, {});
       const std::vector<TokenId> answer = drawn_answer(*vocabulary, *reader, 600, random, [&](std::size_t) {
-        return spoken < script.size() ? static_cast<TokenId>(static_cast<unsigned char>(script[spoken++])) + 1
-                                      : MarkedVocabulary::kEnd;
+        return spoken < ids.size() ? ids[spoken++] : MarkedVocabulary::kEnd;
       });
       const std::string text = text_with_marks(*vocabulary, answer);
       INFO(format.name << ": " << text);
@@ -406,6 +406,12 @@ TEST_CASE("whatever a model writes, the parser takes nothing for a call that was
       for (const Call& call : parsed.calls) check_call(tools, call);
       num_calls += parsed.calls.size();
     }
+  };
+  for (const ToolFormat& format : chat::tool_formats()) {
+    try_texts(format, std::make_shared<const MarkedVocabulary>(std::vector<std::string>{}, std::vector<std::string>{}));
+    for (const bool has_marks : {false, true})
+      try_texts(format, vocabulary_for(format, has_marks,
+                                       {"\" ,", " {\"", "\",", "\":", ": {", "}}", "get (", "\"get\"", "other\""}));
   }
   CHECK(num_calls > 1000);
 }
