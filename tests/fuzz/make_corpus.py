@@ -551,6 +551,15 @@ def call_grammar_corpus():
         name = list(lists)[index * 7 % 4] if index % 3 else "typed"
         write("call_grammar", f"{name}_{index}", bytes([index, index * 5 % 16]) + json.dumps(lists[name]).encode() +
               b"\0" + bytes(range(index, 250, 11)) + b'{"s": 1}</s>')
+    # Beginnings of calls in free texts, by the number of their format.
+    for name, index, text in (
+        ("functools", 25, 'So: functools [{"name": "g'), ("gpt_oss", 18, "<|channel|>analysis to=f code<|message|>{"),
+        ("llama_3", 27, '{"type": "function", "name": "f"'), ("nested", 27, '{"function": {"name": "f2", '),
+        ("arguments_first", 27, '{"parameters": {"s": 1}, "name": "f"}'), ("pythonic", 28, "[f (s=1"),
+        ("functionary", 19, "all\nWell.>>>f\n{}>>>g\n"), ("glm", 9, "So <tool_call>f<arg_key>"),
+    ):
+        write("call_grammar", f"begun_{name}", bytes([index, 1]) + json.dumps(lists["typed"]).encode() + b"\0" +
+              text.encode() + bytes(range(31, 250, 7)) + text.encode())
 
 
 def gbnf_corpus():

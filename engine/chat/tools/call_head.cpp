@@ -60,7 +60,11 @@ CallHead read_object_head(JsonCursor cursor) {
       std::string name;
       if (const Found found = cursor.quoted(name); found != Found::yes) return head_of(kind_of(found));
       if (!is_tool_name(name)) return {};
-      return call_of(std::move(name), cursor.at, read_object(depth, false, std::move(arguments)));
+      const bool is_behind_arguments = !arguments.empty();
+      CallHead head = call_of(std::move(name), cursor.at, read_object(depth, false, std::move(arguments)));
+      head.is_nested = depth > 1;
+      head.is_behind_arguments = is_behind_arguments;
+      return head;
     }
     if (key == "function" && first == '{' && depth == 1) {
       ++cursor.at;
@@ -125,8 +129,8 @@ CallHead read_named_head(const ToolFormat& format, const ToolSet& tools, JsonCur
   return call_of(std::string(name), cursor.at, reader_of(format, tools, std::string(name)));
 }
 
-// A header and <|message|>; " to=functions.NAME" makes a call of it.
-CallHead read_message_head(const ToolFormat& format, std::string_view text) {
+// A header and <|message|>; " to=functions.NAME" makes a call of it. A message to what is no tool (python) is a text.
+CallHead read_message_head(const ToolFormat& format, const ToolSet& tools, std::string_view text) {
   constexpr std::string_view kMessage = "<|message|>", kRecipient = "to=";
   for (const std::string_view end : {"<|end|>", "<|return|>", "<|call|>"})
     if (text.starts_with(end)) return {.kind = HeadKind::skip, .length = end.size()};
@@ -139,7 +143,8 @@ CallHead read_message_head(const ToolFormat& format, std::string_view text) {
   if (to == std::string_view::npos) return {.kind = HeadKind::skip, .length = length};
   std::string_view name = header.substr(to + kRecipient.size());
   name = bare_name(name.substr(0, name.find_first_of(" <")), format);
-  if (!is_tool_name(name) || name == "user" || name == "assistant") return {.kind = HeadKind::skip, .length = length};
+  const bool is_tool = tools.empty() ? is_tool_name(name) && name != "user" && name != "assistant" : tools.has(name);
+  if (!is_tool) return {.kind = HeadKind::skip, .length = length};
   return call_of(std::string(name), length, read_named({"<|call|>", "<|end|>", "<|return|>", "<|start|>"}));
 }
 
@@ -157,7 +162,8 @@ bool read_openings(const ToolFormat& format, CallPlace place, JsonCursor& cursor
   const bool may_be_missing = place == CallPlace::bare || has_own_mark;
   if (place != CallPlace::in_section) {
     if (!take(format.section_open, may_be_missing)) return false;
-    const bool is_single = format.syntax == CallSyntax::object;  // some models write no list for one call
+    // Some models write no list for one call.
+    const bool is_single = format.syntax == CallSyntax::object && !opens_with_word(format);
     if (format.is_list && !take("[", is_single)) return false;
   }
   return take(format.call_open, may_be_missing);
@@ -168,7 +174,7 @@ bool read_openings(const ToolFormat& format, CallPlace place, JsonCursor& cursor
 CallHead read_head(const ToolFormat& format, const ToolSet& tools, CallPlace place, std::string_view text) {
   CallHead head;
   if (format.syntax == CallSyntax::recipients) {
-    head = read_message_head(format, text);
+    head = read_message_head(format, tools, text);
   } else {
     JsonCursor cursor{text};
     if (!read_openings(format, place, cursor, head)) return head;
@@ -179,8 +185,11 @@ CallHead read_head(const ToolFormat& format, const ToolSet& tools, CallPlace pla
     else
       head = read_named_head(format, tools, cursor);
   }
+  // Without a mark the name has to be one of a tool, and to come first, so that its arguments are known for some.
   const bool has_mark = place != CallPlace::bare || format.syntax == CallSyntax::recipients;
-  if (head.kind == HeadKind::call && !has_mark && !tools.empty() && !tools.has(head.name)) return {};
+  if (head.kind == HeadKind::call && !has_mark &&
+      (head.is_behind_arguments || (!tools.empty() && !tools.has(head.name))))
+    return {};
   if (head.kind == HeadKind::open && text.size() > kMaxHeldCallBytes) return {};
   return head;
 }

@@ -22,6 +22,8 @@ struct CallHead {
   Kind kind = Kind::none;
   std::size_t length = 0;  // of a call up to its arguments, or of what is left out
   std::string name{};
+  // object: behind {"function": {; behind the arguments, which came first.
+  bool is_nested = false, is_behind_arguments = false;
   std::unique_ptr<ArgumentsReader> arguments{};
 };
 

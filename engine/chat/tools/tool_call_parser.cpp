@@ -81,6 +81,7 @@ ToolCallParser::Tried ToolCallParser::try_call(std::size_t from, CallPlace place
   }
   ++num_calls_;
   add(Kind::call, head.name);
+  last_beginning_ = {.name = std::move(head.name), .is_nested = head.is_nested, .num_behind = held_.size()};
   arguments_ = std::move(head.arguments);
   state_ = State::arguments;
   return Tried::taken;

@@ -41,6 +41,14 @@ class ToolCallParser {
   [[nodiscard]] std::vector<AnswerPart> finish();
 
   std::size_t num_calls() const { return num_calls_; }
+  // Of the last call that began: its name, whether that stands within {"function": {...}}, and how many bytes of the
+  // text so far stood behind the name, or behind the mark that follows it, when the call was found.
+  struct Beginning {
+    std::string name{};
+    bool is_nested = false;
+    std::size_t num_behind = 0;
+  };
+  const Beginning& last_beginning() const { return last_beginning_; }
   bool is_within_call() const { return state_ == State::arguments; }
   // Calls that are complete.
   std::size_t num_ended() const { return num_calls_ - (is_within_call() ? 1 : 0); }
@@ -72,6 +80,7 @@ class ToolCallParser {
   std::vector<AnswerPart> parts_;
   std::unique_ptr<ArgumentsReader> arguments_;
   std::size_t num_calls_ = 0;
+  Beginning last_beginning_;
   bool may_be_bare_;
   bool is_behind_mark_ = false;  // white space is left out
   bool is_in_section_ = false;

@@ -315,6 +315,8 @@ std::vector<TokenId> encoded(const Tokenizer& vocabulary, std::string_view text)
   return vocabulary.encode(text, {.add_special = false, .parse_special = true});
 }
 
+bool is_letter(char byte) { return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z'); }
+
 bool has_token(const Tokenizer& vocabulary, std::string_view text) {
   const std::vector<TokenId> ids = encoded(vocabulary, text);
   return ids.size() == 1 && vocabulary.raw_piece(ids.front()) == text;
@@ -350,6 +352,10 @@ std::string_view tool_template(std::span<const std::pair<std::string, std::strin
     for (const auto& [name, source] : templates)
       if (name == wanted) return source;
   return {};
+}
+
+bool opens_with_word(const ToolFormat& format) {
+  return format.is_list && !format.section_open.empty() && is_letter(format.section_open.back());
 }
 
 std::vector<std::string_view> openings_of(const ToolFormat& format) {

@@ -65,6 +65,8 @@ struct ToolFormat {
 // What a model without training for tools is told of in its first message.
 [[nodiscard]] const ToolFormat& generic_tool_format();
 
+// Whether calls begin with a word (functools), which is one only with the list behind it.
+[[nodiscard]] bool opens_with_word(const ToolFormat& format);
 // The texts that may begin calls, within an answer.
 [[nodiscard]] std::vector<std::string_view> openings_of(const ToolFormat& format);
 // What an answer begins with that calls a tool: up to the name of the call, or with a name up to its arguments.

@@ -340,6 +340,7 @@ class MultipleTexts {
         return Error{ErrorCode::unsupported, fmt::format("multiples of {}: their automata have more than {} states",
                                                          multiple.text(), kMaxMultipleStates)};
       states_left_ -= table.num_states();
+      pool_.check_room(table.num_states() * DigitTable::kBytesPerState);
       conditions.push_back(pool_.table(table.made()));
     }
     return pool_.both(std::move(conditions));

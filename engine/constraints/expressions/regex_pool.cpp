@@ -95,6 +95,17 @@ struct RegexPool::Impl {
   std::unordered_map<std::pair<const std::uint8_t*, const std::uint8_t*>, const std::uint8_t*, MeetingHash> meetings;
   std::size_t table_bytes = 0;
   std::size_t work_left = kMaxMakingWork;
+  std::size_t max_bytes = SIZE_MAX;
+
+  std::size_t bytes_used() const {
+    return expressions.size() * (sizeof(Expression) + sizeof(RegexPool::State) + 64) +
+           operands.size() * sizeof(RegexId) + all_classes.size() * 320 + table_bytes;
+  }
+  void check_room(std::size_t bytes) const {
+    const std::size_t used = bytes_used();
+    if (used > max_bytes || bytes > max_bytes - used)
+      throw ConstraintLimit("its patterns and multiples take too much memory: make them simpler, or fewer");
+  }
 
   const std::uint8_t* kept(const Classes& classes) { return all_classes.insert(classes).first->data(); }
 
@@ -207,6 +218,7 @@ RegexId interned(Pool& impl, auto& states, std::uint64_t hash, Matches matches, 
   if (impl.expressions.size() >= kMaxExpressions)
     throw ConstraintLimit("its regular expressions have more than " + std::to_string(kMaxExpressions) +
                           " states: make patterns, counts and choices smaller");
+  impl.check_room(sizeof(typename std::decay_t<decltype(impl.expressions)>::value_type));
   const auto id = static_cast<RegexId>(impl.expressions.size());
   Expression made = make();
   if (made.depth > kMaxExpressionDepth)
@@ -749,9 +761,10 @@ std::size_t RegexPool::work_left() const { return impl_->work_left; }
 
 void RegexPool::limit_work(std::size_t derivations) { impl_->work_left = derivations; }
 
-std::size_t RegexPool::bytes_used() const {
-  return impl_->expressions.size() * (sizeof(Expression) + sizeof(State) + 64) +
-         impl_->operands.size() * sizeof(RegexId) + impl_->all_classes.size() * 320 + impl_->table_bytes;
-}
+void RegexPool::limit_bytes(std::size_t most) { impl_->max_bytes = most; }
+
+void RegexPool::check_room(std::size_t bytes) const { impl_->check_room(bytes); }
+
+std::size_t RegexPool::bytes_used() const { return impl_->bytes_used(); }
 
 }  // namespace troupe::engine::constraints

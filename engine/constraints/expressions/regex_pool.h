@@ -46,6 +46,7 @@ struct DigitTable {
   std::vector<std::array<std::uint32_t, 256>> next;  // of each state by byte; kNoState: no text
   std::vector<bool> accepts;                         // of each state
   static constexpr std::uint32_t kNoState = UINT32_MAX;
+  static constexpr std::size_t kBytesPerState = 1200;  // of a pool's memory, at least: the table and an expression
 };
 
 // Not thread-safe: next() and shortest() make states.
@@ -101,6 +102,12 @@ class RegexPool {
   std::size_t work_left() const;
   // One of them is used up, by what is made of expressions.
   void count_work();
+
+  // From here on the pool may have at most so many bytes (bytes_used()); then ConstraintLimit is thrown, and nothing is
+  // made. At first without a limit.
+  void limit_bytes(std::size_t most);
+  // Throws where so many more do not fit: before a table is made that has them.
+  void check_room(std::size_t bytes) const;
 
   // Expressions so far.
   std::size_t size() const { return states_.size(); }

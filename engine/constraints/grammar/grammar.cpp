@@ -66,6 +66,18 @@ void Grammar::add_call(NodeId from, RuleId rule, NodeId target) { add_edge(from,
 
 void Grammar::add_nothing(NodeId from, NodeId target) { add_edge(from, {Edge::Kind::nothing, 0, target}); }
 
+void Grammar::drop_since(const Parts& parts) {
+  nodes_.resize(parts.num_nodes);
+  begins_.resize(parts.num_rules);
+  num_edges_ = parts.num_edges;
+}
+
+void Grammar::search_since(const Parts& parts) {
+  for (std::size_t id = parts.num_nodes; id < nodes_.size(); ++id)
+    for (const Edge& edge : nodes_[id].edges)
+      if (edge.kind == Edge::Kind::text) (void)pool_->shortest(edge.what);
+}
+
 bool Grammar::finish(RuleId root) {
   root_ = root;
   // D. Knuth, "A generalization of Dijkstra's algorithm", 1977: nodes are settled in the order of their lengths.

@@ -50,6 +50,16 @@ class Grammar {
   // From here on it may have so many nodes and edges in all; at first kMaxGrammarNodes.
   void limit_parts(std::size_t most) { max_parts_ = most; }
 
+  // What was added so far.
+  struct Parts {
+    std::size_t num_nodes = 0, num_rules = 0, num_edges = 0;
+  };
+  Parts parts() const { return {nodes_.size(), begins_.size(), num_edges_}; }
+  // Drops what was added since, to which nothing before may lead. Its expressions stay in the pool.
+  void drop_since(const Parts& parts);
+  // Searches the shortest texts of what was added since, so that finish() finds them known. Throws ConstraintLimit.
+  void search_since(const Parts& parts);
+
   // A rule begins at another node, one that was added after its own.
   void set_begin(RuleId rule, NodeId begin) { begins_[rule] = begin; }
 

@@ -75,15 +75,32 @@ void CallArguments::begin() {
 std::variant<RuleId, SchemaRefusal> CallArguments::rule_of(const std::string& tool, const Json* parameters,
                                                            std::size_t work) {
   if (parameters == nullptr) return empty_;
+  const Grammar::Parts before = grammar_.parts();
+  pool().limit_work(work);
+  std::variant<RuleId, SchemaRefusal> rule = schema_rule(tool, *parameters, work);
+  if (!std::holds_alternative<SchemaRefusal>(rule)) {
+    // All of its work is done here, so that none of it counts as that of others.
+    try {
+      grammar_.search_since(before);
+    } catch (const ConstraintLimit& limit) {
+      rule = not_enforced("", limit.what());
+    }
+  }
+  if (std::holds_alternative<SchemaRefusal>(rule)) grammar_.drop_since(before);
+  return rule;
+}
+
+std::variant<RuleId, SchemaRefusal> CallArguments::schema_rule(const std::string& tool, const Json& parameters,
+                                                               std::size_t work) {
   SchemaOptions options{.spaces = true, .max_work = work};
   try {
     if (format_.syntax == CallSyntax::literals) {
       options = literal_options(work);
-      return literals_rule(*parameters, options);
+      return literals_rule(parameters, options);
     }
-    if (format_.syntax != CallSyntax::tagged) return add_schema(grammar_, *parameters, true, options);
+    if (format_.syntax != CallSyntax::tagged) return add_schema(grammar_, parameters, true, options);
     options.without = format_.tags.value_close;
-    return tagged_rule(tool, *parameters, options);
+    return tagged_rule(tool, parameters, options);
   } catch (const ConstraintLimit& limit) {
     return not_enforced("", limit.what());
   }

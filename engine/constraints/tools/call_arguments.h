@@ -22,7 +22,8 @@ class CallArguments {
 
   // Makes the rules that tools share; to be called before the next two.
   void begin();
-  // parameters: the tool's schema; null: it has none. What takes more work than that is refused, too.
+  // parameters: the tool's schema; null: it has none. What takes more work than that is refused, too, and leaves
+  // nothing behind; what it took is missing in the pool's work_left() then.
   [[nodiscard]] std::variant<RuleId, SchemaRefusal> rule_of(const std::string& tool, const chat::Json* parameters,
                                                             std::size_t work);
   // Any arguments.
@@ -31,6 +32,8 @@ class CallArguments {
   RegexId gap() const { return gap_; }
 
  private:
+  std::variant<RuleId, SchemaRefusal> schema_rule(const std::string& tool, const chat::Json& parameters,
+                                                  std::size_t work);
   std::variant<RuleId, SchemaRefusal> tagged_rule(const std::string& tool, const chat::Json& parameters,
                                                   const SchemaOptions& options);
   std::variant<RuleId, SchemaRefusal> literals_rule(const chat::Json& parameters, const SchemaOptions& options);

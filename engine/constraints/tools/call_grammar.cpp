@@ -21,11 +21,19 @@ using chat::ToolFormat;
 constexpr std::size_t kPartsForCalls = 40'000;  // of a grammar: not for schemas
 constexpr std::uint32_t kMaxIndexDigits = 3;
 
+// "a:1"
+bool ends_with_index(std::string_view name) {
+  const std::size_t colon = name.rfind(':');
+  return colon != std::string_view::npos && colon + 1 < name.size() &&
+         name.find_first_not_of("0123456789", colon + 1) == std::string_view::npos;
+}
+
 struct OfferedTool {
   std::string name;
   const Json* parameters = nullptr;  // null: it has none
   bool is_strict = false;
   std::optional<SchemaRefusal> refusal{};  // why its parameters are not enforced
+  std::size_t num_parts = 0;               // of the grammar, for its parameters
 };
 
 // Thrown where a tool turns out to be loose when the rest of the grammar is there already.
@@ -92,8 +100,13 @@ class CallBuilder {
         parts.push_back(pool().concat(
             std::vector{pool().literal("\""), pool().repeat(digit, 1, kMaxIndexDigits), pool().literal("\"")}));
         text.remove_prefix(kNumber.size());
+      } else if (text.front() == ',' || text.front() == ':') {
+        // A token may have the quote before it and that space.
+        parts.push_back(wish_.must_call ? kEmptyText : space_);
+        parts.push_back(pool().literal(text.substr(0, 1)));
+        text.remove_prefix(1);
       } else {
-        const std::size_t end = std::min(std::min(text.find_first_of(kSpace), text.find(kNumber)), text.size());
+        const std::size_t end = std::min(std::min(text.find_first_of(" \t\r\n,:"), text.find(kNumber)), text.size());
         parts.push_back(pool().literal(text.substr(0, end)));
         text.remove_prefix(end);
       }
@@ -110,15 +123,14 @@ class CallBuilder {
   // A name as the format writes it: "functions.get_time:0".
   RegexId name_text(const std::string& name) {
     const RegexId plain = pool().literal(name);
-    if (format_.name_prefix.empty() || format_.syntax == CallSyntax::recipients) return plain;
+    if (format_.name_prefix.empty()) return plain;
     const RegexId digit = pool().bytes(ByteSet::range('0', '9'));
     const RegexId index = pool().concat(pool().literal(":"), pool().repeat(digit, 1, kMaxIndexDigits));
     const RegexId prefix = pool().literal(format_.name_prefix);
     // What stands around a name is needed where the name itself looks like that.
-    const std::size_t colon = name.rfind(':');
-    const bool has_index = colon != std::string::npos &&
-                           name.find_first_not_of("0123456789", colon + 1) == std::string::npos &&
-                           colon + 1 < name.size();
+    const bool has_index = ends_with_index(name);
+    // Messages to recipients have the prefix in the mark before it, and no index else.
+    if (format_.syntax == CallSyntax::recipients) return has_index ? pool().concat(plain, index) : plain;
     const bool has_prefix = name.starts_with(format_.name_prefix);
     return pool().concat(
         std::vector{has_prefix ? prefix : pool().optional(prefix), plain, has_index ? index : pool().optional(index)});
@@ -168,15 +180,20 @@ class CallBuilder {
     for (OfferedTool& tool : tools) {
       if (!tool.refusal) {
         const std::size_t work = std::min(left, kMaxMakingWork);
+        pool().limit_bytes(std::min(kMaxToolsMemory, pool().bytes_used() + kMaxToolMemory));
+        const Grammar::Parts before = grammar_.parts();
         std::variant<RuleId, SchemaRefusal> rule = arguments_.rule_of(tool.name, tool.parameters, work);
         left -= std::min(left, work - std::min(work, pool().work_left()));
         if (auto* const refusal = std::get_if<SchemaRefusal>(&rule))
           tool.refusal = std::move(*refusal);
         else
           rules_.push_back(std::get<RuleId>(rule));
+        const Grammar::Parts behind = grammar_.parts();
+        tool.num_parts = behind.num_nodes + behind.num_edges - before.num_nodes - before.num_edges;
       }
       if (tool.refusal) rules_.push_back(arguments_.loose_rule());
     }
+    pool().limit_bytes(SIZE_MAX);
     pool().limit_work(kMaxToolsWork);
     grammar_.limit_parts(kMaxGrammarNodes);
   }
@@ -232,6 +249,10 @@ class CallBuilder {
                         pool().concat(std::vector{outer_mark(format_.call_open), gap_,
                                                   pool().literal(format_.user_name), mark(format_.after_name)}),
                         end_node());
+    if (format_.syntax == CallSyntax::object && format_.may_be_bare) {
+      const NodeId nested = add_call(read(from, {pool().literal(kNestedOpening)}), body, false);
+      grammar_.add_text(nested, pool().concat(space_, pool().literal("}")), end_node());
+    }
     const bool has_own_mark = format_.syntax == CallSyntax::tagged && !format_.before_name.empty();
     const bool has_marks = !format_.section_open.empty() || !format_.call_open.empty();
     if (has_own_mark && has_marks)
@@ -249,12 +270,13 @@ class CallBuilder {
 };
 
 // Those that may be called.
-std::vector<OfferedTool> tools_of(const Json& list, const CallWish& wish) {
+std::vector<OfferedTool> tools_of(const Json& list, const ToolFormat& format, const CallWish& wish) {
   std::vector<OfferedTool> tools;
   for (const Json& each : *list.list()) {
     const Json* const function = each.find("function");
     const std::string& name = *function->find("name")->text();
     if (!wish.name.empty() && name != wish.name) continue;
+    if (!format.user_name.empty() && name == format.user_name) continue;
     tools.push_back({.name = name,
                      .parameters = function->find("parameters"),
                      .is_strict = std::ranges::find(wish.strict, name) != wish.strict.end()});
@@ -266,7 +288,7 @@ std::vector<std::string> beginnings_of(const ToolFormat& format, const MarkToken
                                        const std::vector<OfferedTool>& tools, const CallWish& wish) {
   std::vector<std::string> beginnings;
   for (const OfferedTool& tool : tools) {
-    beginnings.push_back(marks.written(chat::call_beginning(format)) + tool.name + marks.written(format.after_name));
+    beginnings.push_back(marks.written(call_opening(format, tool.name)));
     if (!wish.must_call && format.syntax == CallSyntax::tagged && !format.before_name.empty())
       beginnings.push_back(marks.written(format.before_name) + tool.name + marks.written(format.after_name));
   }
@@ -284,6 +306,13 @@ std::optional<Error> strict_error(const std::vector<OfferedTool>& tools) {
 
 }  // namespace
 
+std::string call_opening(const ToolFormat& format, const std::string& name) {
+  if (format.name_prefix.empty()) return chat::call_beginning(format, name);
+  const bool has_prefix = format.syntax != CallSyntax::recipients && name.starts_with(format.name_prefix);
+  return chat::call_beginning(format, std::string(has_prefix ? format.name_prefix : std::string_view()) + name +
+                                          (ends_with_index(name) ? ":0" : ""));
+}
+
 MarkTokens call_marks(const Tokenizer& vocabulary) {
   std::vector<TokenId> ids;
   for (const ToolFormat& format : chat::tool_formats())
@@ -298,8 +327,14 @@ MarkTokens call_marks(const ToolFormat& format, const Tokenizer& vocabulary) {
 
 Result<CallGrammar> grammar_of_calls(const Json& tools, const chat::ToolSet& set, const ToolFormat& format,
                                      const MarkTokens& marks, const CallWish& wish) {
-  std::vector<OfferedTool> offered = tools_of(tools, wish);
-  // A tool that cannot be had with the others makes another round needed; at last all are loose.
+  std::vector<OfferedTool> offered = tools_of(tools, format, wish);
+  if (offered.empty() && wish.must_call && !tools.list()->empty())
+    return Error{ErrorCode::unsupported,
+                 fmt::format("no tool named '{}' can be called: in the model's format of calls ({}) that is the user's "
+                             "name; give the tool another one",
+                             format.user_name, format.name)};
+  // A tool that cannot be had with the others makes another round needed: those without a value that ends, then, where
+  // all of them are too much, the largest; at last all are loose.
   constexpr int kRounds = 3;
   for (int round = 0; round <= kRounds; ++round) {
     try {
@@ -313,11 +348,13 @@ Result<CallGrammar> grammar_of_calls(const Json& tools, const chat::ToolSet& set
     } catch (const FoundLoose&) {
     } catch (const ConstraintLimit& limit) {
       if (round == kRounds) return Error{ErrorCode::unsupported, limit.what()};
+      const std::size_t largest = std::ranges::max(offered, {}, &OfferedTool::num_parts).num_parts;
       for (OfferedTool& tool : offered)
-        if (!tool.refusal)
+        if (!tool.refusal && (round + 1 == kRounds || tool.num_parts == largest))
           tool.refusal = SchemaRefusal{"", "", fmt::format("the schema cannot be enforced: {}", limit.what())};
     }
     if (auto error = strict_error(offered)) return *std::move(error);
+    for (OfferedTool& tool : offered) tool.num_parts = 0;
   }
   return Error{ErrorCode::unsupported, "no call of these tools can be written"};
 }

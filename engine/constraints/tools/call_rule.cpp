@@ -1,12 +1,13 @@
 #include "engine/constraints/tools/call_rule.h"
 
 #include <algorithm>
-#include <cctype>
 #include <optional>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "engine/chat/tools/tool_call_parser.h"
+#include "engine/constraints/tools/call_grammar.h"
 #include "engine/tokenizers/marker_search.h"
 #include "engine/tokenizers/reasoning_limit.h"
 #include "engine/tokenizers/reasoning_splitter.h"
@@ -17,20 +18,14 @@ namespace {
 using chat::CallSyntax;
 using chat::ToolFormat;
 
-// Where calls begin in a free text. Reads the text token by token.
+// Where calls begin in a free text: at the openings of the format, from where the grammar can write a call, and at the
+// latest where the parser knows one by its name, however it is written up to there. Reads the text token by token.
 class CallSearch {
  public:
-  CallSearch(const ToolFormat& format, std::shared_ptr<const chat::ToolSet> tools) : format_(format) {
-    for (const std::string_view each : chat::openings_of(format)) openings_.emplace_back(each);
-    // A word alone (functools) is a word in a text.
-    const bool is_word = format.is_list && !format.section_open.empty() &&
-                         std::isalpha(static_cast<unsigned char>(format.section_open.back())) != 0;
-    if (is_word) openings_.front() += '[';
-    for (const std::string& each : openings_) longest_ = std::max(longest_, each.size());
-    if (format.may_be_bare) parser_.emplace(format, std::move(tools));
-  }
+  CallSearch(const ToolFormat& format, std::shared_ptr<const chat::ToolSet> tools)
+      : format_(format), openings_(chat::openings_of(format)), parser_(format, std::move(tools)) {}
 
-  // What the format's grammar has to read of a call that has begun: the opening, whose marks are tokens, and what
+  // What the format's grammar has to read of a call that has begun: the opening as the grammar writes it, and what
   // stands behind it already.
   struct Begun {
     std::string opening, rest;
@@ -38,45 +33,67 @@ class CallSearch {
 
   // Adds a part of the text.
   void push(std::string_view text) {
+    const std::size_t num_read = std::min(searched_, text_.size() - std::min(text_.size(), kMaxKept));
+    text_.erase(0, num_read);
+    searched_ -= num_read;
     text_ += text;
-    if (!parser_) return;
-    const std::size_t num_before = parser_->num_calls();
-    (void)parser_->push(text);
-    found_bare_ = parser_->num_calls() > num_before;
+    const std::size_t num_before = parser_.num_calls();
+    (void)parser_.push(text);
+    has_call_ = parser_.num_calls() > num_before;
   }
   // The next place where a call may have begun.
   std::optional<Begun> next() {
-    if (format_.syntax == CallSyntax::recipients) return next_recipient();
-    std::size_t found = std::string::npos;
-    std::string_view opening;
-    for (const std::string& each : openings_)
-      if (const std::size_t at = text_.find(each, searched_); at < found) {
-        found = at;
-        opening = each;
-      }
-    if (found != std::string::npos) {
-      searched_ = found + 1;
-      return Begun{std::string(opening), text_.substr(found + opening.size())};
-    }
-    searched_ = std::max(searched_, text_.size() - std::min(text_.size(), longest_));
-    if (!std::exchange(found_bare_, false)) return std::nullopt;
-    std::string_view call = text_;
-    call.remove_prefix(leading_space(call));
-    if (call.starts_with(';')) call.remove_prefix(1 + leading_space(call.substr(1)));
-    return Begun{{}, std::string(call)};
+    if (auto begun = format_.syntax == CallSyntax::recipients ? next_recipient() : next_opening()) return begun;
+    if (!std::exchange(has_call_, false)) return std::nullopt;
+    const chat::ToolCallParser::Beginning& beginning = parser_.last_beginning();
+    return Begun{opening_of(beginning), text_.substr(text_.size() - std::min(text_.size(), beginning.num_behind))};
   }
   // Behind a call: what comes next is the beginning of the text.
   void restart() {
     text_.clear();
     searched_ = 0;
+    has_call_ = false;
   }
   // A part of a call: the parser has to know where it ends.
   void push_call(std::string_view text) {
-    if (parser_) (void)parser_->push(text);
-    found_bare_ = false;
+    (void)parser_.push(text);
+    has_call_ = false;
   }
 
  private:
+  static constexpr std::size_t kMaxKept = 1024;  // of a text that was searched: a header of harmony has less
+
+  // As the grammar writes a call up to there.
+  std::string opening_of(const chat::ToolCallParser::Beginning& beginning) const {
+    if (format_.syntax != CallSyntax::object) return call_opening(format_, beginning.name);
+    const std::string named = chat::call_beginning(format_) + beginning.name + '"';
+    return beginning.is_nested ? std::string(kNestedOpening) + named : named;
+  }
+
+  std::optional<Begun> next_opening() {
+    std::size_t found = std::string::npos, unsure = 0;
+    std::string_view opening;
+    for (const std::string_view each : openings_) {
+      if (const std::size_t at = text_.find(each, searched_); at < found) {
+        found = at;
+        opening = each;
+      }
+      unsure = std::max(unsure, each.size());
+    }
+    if (found == std::string::npos) {
+      searched_ = std::max(searched_, text_.size() - std::min(text_.size(), unsure));
+      return std::nullopt;
+    }
+    std::string_view rest = std::string_view(text_).substr(found + opening.size());
+    if (chat::opens_with_word(format_)) {
+      rest.remove_prefix(leading_space(rest));
+      searched_ = rest.empty() ? found : found + 1;
+      if (rest.empty()) return std::nullopt;
+      if (!rest.starts_with('[')) return next_opening();
+    }
+    searched_ = found + 1;
+    return Begun{std::string(opening), std::string(rest)};
+  }
   // Messages of harmony are calls if their header says so, which goes up to <|message|>.
   std::optional<Begun> next_recipient() {
     constexpr std::string_view kRecipient = "to=functions.", kMessage = "<|message|>";
@@ -94,11 +111,11 @@ class CallSearch {
   }
 
   const ToolFormat& format_;
-  std::vector<std::string> openings_;
-  std::optional<chat::ToolCallParser> parser_;  // of formats whose calls may have no marks
-  std::string text_;                            // since the beginning, or the last call
-  std::size_t searched_ = 0, longest_ = 0;
-  bool found_bare_ = false;
+  const std::vector<std::string_view> openings_;
+  chat::ToolCallParser parser_;
+  std::string text_;  // since the beginning, or the last call; the end of it
+  std::size_t searched_ = 0;
+  bool has_call_ = false;  // the parser has found one in what was pushed last
 };
 
 class CallReader final : public AnswerReader {
@@ -120,12 +137,12 @@ class CallReader final : public AnswerReader {
 
   void truncate(std::size_t num_tokens) override {
     told_ = {};
-    if (num_tokens < num_read_) restart();
+    if (num_tokens < num_read_) cut(num_tokens);
   }
 
  private:
   NextTokens behind(std::span<const TokenId> answer, std::size_t tokens_left) {
-    if (answer.size() < num_read_) restart();
+    if (answer.size() < num_read_) cut(answer.size());
     while (num_read_ < answer.size()) {
       tokens_->limit_work();  // of each token, so that a long answer can be read from its begin
       const TokenId token = answer[num_read_++];
@@ -137,36 +154,47 @@ class CallReader final : public AnswerReader {
       }
     }
     tokens_->limit_work();
-    return state_ == kStuck ? NextTokens() : tokens_->next(state_, mask_, tokens_left);
+    return states_.empty() ? NextTokens() : tokens_->next(states_.back(), mask_, tokens_left);
   }
 
   void restart() {
     num_read_ = 0;
-    state_ = kStuck;
+    leave_call();
     content_.emplace(markers_, begins_open_);
     search_.emplace(format_, tools_);
+  }
+  void leave_call() {
+    states_.clear();
+    call_.clear();
+  }
+
+  // Within a call tokens are taken back; a free text is read again.
+  void cut(std::size_t num_tokens) {
+    const std::size_t dropped = num_read_ - num_tokens;
+    if (dropped > call_.size()) return restart();
+    call_.resize(call_.size() - dropped);
+    states_.resize(states_.size() - dropped);
+    num_read_ = num_tokens;
   }
 
   // tokens_left: behind it.
   void take(TokenId token, std::size_t tokens_left) {
-    if (state_ != kStuck) {
-      search_->push_call(text_of(token));
-      state_ = tokens_->after(state_, token);
-      if (state_ == kStuck || !tokens_->may_end(state_)) return;
-      state_ = kStuck;
-      search_->restart();
-      return;
+    if (!states_.empty()) {
+      call_.push_back(token);
+      states_.push_back(tokens_->after(states_.back(), token));
+      const bool is_stuck = states_.back() == kStuck;
+      if (!is_stuck && !tokens_->may_end(states_.back())) return;
+      for (const TokenId each : call_) search_->push_call(text_of(each));
+      if (!is_stuck) search_->restart();
+      return leave_call();
     }
     search_->push(content_->push(text_of(token)).content);
     while (const auto begun = search_->next()) {
       StateId state = tokens_->after(tokens_->begin(), tokens_->marks().written(begun->opening));
-      state = tokens_->after(state, begun->rest);
+      state = tokens_->after(state, tokens_->marks().written(begun->rest));
       if (state == kStuck || tokens_->tokens_to_end(state) > tokens_left) continue;
-      if (tokens_->may_end(state)) {
-        search_->restart();
-        return;
-      }
-      state_ = state;
+      if (tokens_->may_end(state)) return search_->restart();
+      states_.push_back(state);
       return;
     }
   }
@@ -189,7 +217,8 @@ class CallReader final : public AnswerReader {
   ToldTokens told_;
   // Of the answer so far.
   std::size_t num_read_ = 0;
-  StateId state_ = kStuck;  // within a call; kStuck: in free text
+  std::vector<StateId> states_;  // within a call: where it began to be held, and after each token since; else none
+  std::vector<TokenId> call_;    // those tokens
   std::optional<ContentFinder> content_;
   std::optional<CallSearch> search_;
 };

@@ -172,11 +172,17 @@ const std::vector<Answer>& answers() {
        "\"parameters\": {}}",
        "call|get_weather\nargs|{\"city\": \"Bern\"}\nend\ncall|note\nargs|{}\nend\n"},
       {"llama-3", "{\"name\": \"Anna\", \"age\": 5}", "text|{\"name\": \"Anna\", \"age\": 5}\n"},
+      {"llama-3", "{\"type\": \"function\", \"function\": {\"name\": \"note\", \"parameters\": {\"text\": \"a\"}}}",
+       "call|note\nargs|{\"text\": \"a\"}\nend\n"},
+      // Without a mark the name comes first.
+      {"llama-3", "{\"parameters\": {}, \"name\": \"note\"}", "text|{\"parameters\": {}, \"name\": \"note\"}\n"},
       {"gpt-oss", " to=functions.get_weather<|channel|>commentary json<|message|>{\"city\": \"Bern\"}<|call|>", kBern},
       {"gpt-oss",
        "<|channel|>commentary<|message|>I look.<|end|><|start|>assistant<|channel|>commentary "
        "to=functions.get_weather <|constrain|>json<|message|>{\"city\": \"Bern\"}",
        "text|I look.\ncall|get_weather\nargs|{\"city\": \"Bern\"}\nend\n"},
+      {"gpt-oss", "<|channel|>analysis to=note code<|message|>{}", "call|note\nargs|{}\nend\n"},
+      {"gpt-oss", "<|channel|>analysis to=python code<|message|>{}", "text|{}\n"},
       {"gpt-oss", "<|channel|>final<|message|>Done.", "text|Done.\n"},
       {"gpt-oss", "Plain.", "text|Plain.\n"},
       {"gemma-4",
@@ -205,6 +211,8 @@ const std::vector<Answer>& answers() {
        "call|note\nargs|{\"text\": \"a </param> b\", \"tags\": [\"x\"]}\nend\n"},
       {"granite-3", "<|tool_call|>[{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Bern\"}}]", kBern},
       {"functools", "functools[{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Bern\"}}]", kBern},
+      {"functools", "functools [{\"name\": \"note\", \"arguments\": {}}]", "call|note\nargs|{}\nend\n"},
+      {"functools", "functools {\"name\": \"note\"}", "text|functools {\"name\": \"note\"}\n"},
       {"generic", "Hm.\n\n<tool_call>\n{\"name\": \"note\", \"arguments\": {}}\n</tool_call>\n\n",
        "text|Hm.\ncall|note\nargs|{}\nend\n"},
   };

@@ -13,6 +13,7 @@
 #include "engine/constraints/forms/form_rule.h"
 #include "engine/constraints/schema/schema_document.h"
 #include "engine/constraints/schema/schema_values.h"
+#include "engine/constraints/tools/call_grammar.h"
 #include "tests/engine/constraints/grammar_cases.h"
 #include "tests/engine/constraints/marked_vocabulary.h"
 
@@ -56,10 +57,11 @@ struct ToolList {
 };
 
 // A vocabulary of words of calls, and the format's marks as control tokens or as text.
-std::shared_ptr<const MarkedVocabulary> vocabulary_for(const ToolFormat& format, bool has_marks) {
-  std::vector<std::string> words = {"get",       "_weather", "now",    "\": \"", "{\"",   "\"}",  "name",
-                                    "arguments", " the",     "city",   "st",     "></",   "para", "meter",
-                                    "\n",        "\n{\"",    "</func", "null",   "Zürich"};
+std::shared_ptr<const MarkedVocabulary> vocabulary_for(const ToolFormat& format, bool has_marks,
+                                                       std::vector<std::string> words = {}) {
+  for (const char* const word : {"get", "_weather", "now", "\": \"", "{\"", "\"}", "name", "arguments", " the", "city",
+                                 "st", "></", "para", "meter", "\n", "\n{\"", "</func", "null", "Zürich"})
+    words.emplace_back(word);
   std::vector<std::string> marks;
   if (has_marks)
     for (const std::string_view each :
@@ -292,6 +294,128 @@ TEST_CASE("a call without marks at an answer's beginning is held once its name i
   }
 }
 
+TEST_CASE("what the parser takes for a call is held from its name on, however it is written up to there") {
+  std::string list = kCallTools;
+  list.insert(1, R"({"type":"function","function":{"name":"a:1"}},)");
+  const ToolList tools(list.c_str());
+  std::mt19937 random(8);
+  struct Spelled {
+    const char *format, *text;
+    bool is_call = true;
+  };
+  for (const Spelled& each : {
+           Spelled{"llama-3", "{\"type\": \"function\", \"name\": \"get\""},
+           {"llama-3", "{\"type\": \"function\", \"name\": \"get\" ,"},
+           {"llama-3", "{ \"name\" : \"get\""},
+           {"llama-3", "{\"name\"  :  \"get_weather\""},
+           {"llama-3", "{\n\n\n\n\n\n\n\n\n\"name\": \"get\""},
+           {"llama-3", "{\"function\": \"get\""},
+           {"llama-3", "{\"function\": {\"name\": \"get\""},
+           {"llama-3", "{\"type\": \"function\", \"function\": {\"description\": \"\", \"name\": \"get\""},
+           {"llama-3", "{\"parameters\": {\"where\": 5}, \"name\": \"get\"}", false},
+           {"llama-3", "{\"arguments\": {}, \"function\": {\"name\": \"get\"}}", false},
+           {"functools", "functools [{\"name\": \""},
+           {"functools", "functools ["},
+           {"functools", "So: functools\n\n ["},
+           {"functools", "functools functools["},
+           {"functools", "functools {\"name\": \"get\"}", false},
+           {"functools", "functools{\"name\": \"evil\", \"arguments\": {}}", false},
+           {"gpt-oss", "<|channel|>commentary to=get <|constrain|>json<|message|>"},
+           {"gpt-oss", "<|channel|>analysis to=get code<|message|>"},
+           {"gpt-oss", "<|channel|>commentary to=functions.get"},
+           {"gpt-oss", "Well.<|end|><|start|>assistant to=get_weather<|channel|>commentary<|message|>"},
+           {"gpt-oss", "to=now<|message|>"},
+           {"gpt-oss", "<|channel|>commentary to=evil.tool code<|message|>{}", false},
+           {"gpt-oss", "<|channel|>analysis to=python code<|message|>{}", false},
+           {"gpt-oss", "<|channel|>commentary to=user<|message|>{}", false},
+           {"gpt-oss", "<|channel|>analysis to=a:1:5 code<|message|>"},
+           {"pythonic", "[get ("},
+           {"pythonic", " [\n get_weather \n("},
+           {"pythonic", "[other (get(", false},
+       }) {
+    const ToolFormat& format = *chat::find_tool_format(each.format);
+    const auto vocabulary = vocabulary_for(format, false, {"\" ,", " {\""});
+    const CallRule rule = call_rule_of(tools, format, {}, vocabulary);
+    const std::vector<TokenId> script = vocabulary->encode(each.text, {.add_special = false, .parse_special = true});
+    std::size_t spoken = 0;
+    const auto reader = rule.rule->read({}, {});
+    const std::vector<TokenId> answer = drawn_answer(*vocabulary, *reader, 500, random, [&](std::size_t) {
+      return spoken < script.size() ? script[spoken++] : MarkedVocabulary::kEnd;
+    });
+    const std::string text = text_with_marks(*vocabulary, answer);
+    INFO(each.format << ": " << text);
+    CHECK((text.size() > std::string_view(each.text).size()) == each.is_call);
+    CHECK(spoken == script.size());
+    const Parsed parsed = parse_calls(format, tools, text);
+    CHECK(parsed.calls.empty() != each.is_call);
+    CHECK(parsed.num_ended == parsed.calls.size());
+    for (const Call& call : parsed.calls) check_call(tools, call);
+  }
+}
+
+// Texts of pieces that calls are made of, in any order: what a model may write where nothing is held.
+TEST_CASE("whatever a model writes, the parser takes nothing for a call that was not held") {
+  const ToolList tools(kCallTools);
+  std::mt19937 random(10);
+  std::size_t num_calls = 0;
+  const auto try_texts = [&](const ToolFormat& format, const std::shared_ptr<const MarkedVocabulary>& vocabulary) {
+    const CallRule rule = call_rule_of(tools, format, {}, vocabulary);
+    std::vector<std::string> pieces;
+    for (const char* const each : {"{",
+                                   "}",
+                                   "[",
+                                   "]",
+                                   "(",
+                                   ")",
+                                   " ",
+                                   "\n",
+                                   ",",
+                                   ";",
+                                   ": ",
+                                   "\"",
+                                   "\"name\": ",
+                                   "\"function\": ",
+                                   "\"arguments\": {",
+                                   "\"parameters\": {}",
+                                   "\"type\": \"function\", ",
+                                   "\"get\"",
+                                   "get",
+                                   "\"other\"",
+                                   "other",
+                                   "now",
+                                   "to=",
+                                   "code",
+                                   "all"})
+      pieces.emplace_back(each);
+    for (const std::string_view each :
+         {format.section_open, format.section_close, format.call_open, format.call_close, format.before_name,
+          format.after_name, std::string_view("<|message|>"), std::string_view("<|end|>"), format.tags.key_open})
+      if (!each.empty()) pieces.emplace_back(each);
+    for (int each = 0; each < 50; ++each) {
+      std::string script;
+      while (script.size() < 150) script += pieces[random() % pieces.size()];
+      const std::vector<TokenId> ids = vocabulary->encode(script, {.add_special = false, .parse_special = true});
+      std::size_t spoken = 0;
+      const auto reader = rule.rule->read({}, {});
+      const std::vector<TokenId> answer = drawn_answer(*vocabulary, *reader, 600, random, [&](std::size_t) {
+        return spoken < ids.size() ? ids[spoken++] : MarkedVocabulary::kEnd;
+      });
+      const std::string text = text_with_marks(*vocabulary, answer);
+      INFO(format.name << ": " << text);
+      const Parsed parsed = parse_calls(format, tools, text);
+      for (const Call& call : parsed.calls) check_call(tools, call);
+      num_calls += parsed.calls.size();
+    }
+  };
+  for (const ToolFormat& format : chat::tool_formats()) {
+    try_texts(format, std::make_shared<const MarkedVocabulary>(std::vector<std::string>{}, std::vector<std::string>{}));
+    for (const bool has_marks : {false, true})
+      try_texts(format, vocabulary_for(format, has_marks,
+                                       {"\" ,", " {\"", "\",", "\":", ": {", "}}", "get (", "\"get\"", "other\""}));
+  }
+  CHECK(num_calls > 1000);
+}
+
 TEST_CASE("what looks like a call in reasoning is none, nor where the shortest call does not fit any more") {
   const ToolList tools(kCallTools);
   const ToolFormat& format = *chat::find_tool_format("hermes");
@@ -381,6 +505,95 @@ TEST_CASE("a strict tool whose parameters cannot be enforced is refused, and oth
       }
     }
   }
+}
+
+TEST_CASE("a tool whose schema takes too much work is loose alone, and no strict one beside it is refused") {
+  constexpr const char* kLong = R"({"type":"object","properties":{"a":{"type":"string","allOf":[
+    {"pattern":"^(a|b)*a(a|b){18}$"},{"pattern":"^(a|b)*b(a|b){15}a(a|b)*$"},{"not":{"pattern":"aa.{12}b"}},
+    {"not":{"pattern":"ab.{11}b"}}]}},"required":["a"]})";
+  for (const char* const name : {"hermes", "qwen3-coder", "lfm2", "gemma-4"}) {
+    std::string text = "[";
+    for (int i = 0; i < 30; ++i) text += fmt::format(R"({{"type":"function","function":{{"name":"p{}"}}}},)", i);
+    text += fmt::format(R"({{"type":"function","function":{{"name":"heavy","parameters":{}}}}},)", kLong);
+    text += R"({"type":"function","function":{"name":"last","parameters":{"type":"object","properties":{
+      "x":{"type":"integer","minimum":1,"maximum":500}},"required":["x"]}}}])";
+    const ToolList tools(text.c_str());
+    const ToolFormat& format = *chat::find_tool_format(name);
+    const auto vocabulary = vocabulary_for(format, false);
+    INFO(name);
+    const auto made = try_call_rule(tools, format, {.strict = {"last"}}, vocabulary);
+    REQUIRE(made);
+    REQUIRE(made->loose.size() == 1);
+    CHECK(made->loose[0].name == "heavy");
+    CHECK_THAT(made->loose[0].why.message, Catch::Contains("too much"));
+    const auto refused = try_call_rule(tools, format, {.strict = {"last", "heavy"}}, vocabulary);
+    REQUIRE_FALSE(refused);
+    CHECK_THAT(refused.error().message, Catch::Contains("the tool 'heavy' is strict"));
+  }
+}
+
+TEST_CASE("what the schemas of tools take of memory is bounded: those for which none is left are loose") {
+  const ToolFormat& format = *chat::find_tool_format("hermes");
+  const auto vocabulary = vocabulary_for(format, false);
+  // So many numbers of one tool.
+  const auto tools_of = [](std::size_t count, std::size_t numbers) {
+    std::string text = "[";
+    for (std::size_t i = 0; i < count; ++i) {
+      std::string members;
+      for (std::size_t at = 0; at < numbers; ++at)
+        members += fmt::format(R"({}"x{}":{{"type":"number","multipleOf":0.{:03}7}})", at == 0 ? "" : ",", at, i + at);
+      text += fmt::format(R"({}{{"type":"function","function":{{"name":"t{}","strict":false,"parameters":{{)"
+                          R"("type":"object","properties":{{{}}}}}}}}})",
+                          i == 0 ? "" : ",", i, members);
+    }
+    return ToolList((text + "]").c_str());
+  };
+  const auto form_of = [&](const ToolList& tools) {
+    return compile_form({.kind = Constraint::Kind::calls, .text = tools.text}, *vocabulary, &format);
+  };
+  const ToolList many = tools_of(60, 3);
+  const auto form = form_of(many);
+  REQUIRE(form);
+  CHECK(form->bytes_used() < kMaxToolsMemory + (4u << 20));
+  REQUIRE(form->calls.loose.size() > 20);
+  CHECK(form->calls.loose.size() < 60);
+  CHECK_THAT(form->calls.loose.back().why.message, Catch::Contains("too much memory"));
+  // One tool does not take all of it.
+  const auto one = form_of(tools_of(1, 300));
+  REQUIRE(one);
+  CHECK(one->calls.loose.size() == 1);
+  CHECK(one->bytes_used() < kMaxToolMemory + (4u << 20));
+  CHECK(form_of(tools_of(5, 1))->calls.loose.empty());
+}
+
+TEST_CASE("a tool whose name means something else in a format is written so that it is called, or left out") {
+  const ToolList tools(R"([{"type":"function","function":{"name":"a:1"}},{"type":"function","function":{"name":"all"}},
+    {"type":"function","function":{"name":"functions.b"}},{"type":"function","function":{"name":"functions.c:20"}}])");
+  std::mt19937 random(9);
+  for (const ToolFormat& format : chat::tool_formats())
+    for (const std::string name : {"a:1", "all", "functions.b", "functions.c:20", ""}) {
+      const auto vocabulary = vocabulary_for(format, true);
+      const auto rule = try_call_rule(tools, format, {.must_call = true, .name = name}, vocabulary);
+      INFO(format.name << " " << name);
+      if (!format.user_name.empty() && name == format.user_name) {
+        REQUIRE_FALSE(rule);
+        CHECK_THAT(rule.error().message, Catch::Contains("no tool named 'all' can be called"));
+        CHECK(try_call_rule(tools, format, {.name = name}, vocabulary));
+        continue;
+      }
+      REQUIRE(rule);
+      for (int each = 0; each < 6; ++each) {
+        const auto answer = drawn_answer(*vocabulary, *rule->rule->read({}, {}), rule->least_tokens + 40, random);
+        const std::string text = text_with_marks(*vocabulary, answer);
+        INFO(text);
+        const Parsed parsed = parse_calls(format, tools, text);
+        REQUIRE_FALSE(parsed.calls.empty());
+        for (const Call& call : parsed.calls) {
+          CHECK((name.empty() || call.name == name));
+          CHECK(tools.set->has(call.name));
+        }
+      }
+    }
 }
 
 // Tools with descriptions and nested objects, of so many bytes each.
