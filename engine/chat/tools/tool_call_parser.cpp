@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "config/assert.h"
 #include "engine/tokenizers/marker_search.h"
 
 namespace troupe::engine::chat {
@@ -12,6 +13,20 @@ ToolCallParser::ToolCallParser(const ToolFormat& format, std::shared_ptr<const T
       tools_(tools ? std::move(tools) : std::make_shared<const ToolSet>()),
       openings_(openings_of(format)),
       may_be_bare_(format.may_be_bare || format.syntax == CallSyntax::recipients) {}
+
+ToolCallParser ToolCallParser::copy() const {
+  TROUPE_ASSERT(!is_within_call());
+  ToolCallParser made(format_, tools_);
+  made.state_ = state_;
+  made.held_ = held_;
+  made.num_calls_ = num_calls_;
+  made.last_beginning_ = last_beginning_;
+  made.may_be_bare_ = may_be_bare_;
+  made.is_behind_mark_ = is_behind_mark_;
+  made.is_in_section_ = is_in_section_;
+  made.is_in_list_ = is_in_list_;
+  return made;
+}
 
 std::vector<AnswerPart> ToolCallParser::push(std::string_view text) {
   held_ += text;

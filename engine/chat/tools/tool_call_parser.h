@@ -36,6 +36,9 @@ class ToolCallParser {
   // format: outlives the parser. tools: those of the request; of an empty set each name that is well-formed is one.
   ToolCallParser(const ToolFormat& format, std::shared_ptr<const ToolSet> tools);
 
+  // One that has read the same; not within a call (asserted).
+  [[nodiscard]] ToolCallParser copy() const;
+
   [[nodiscard]] std::vector<AnswerPart> push(std::string_view text);
   // At the end of the answer: what was held back. An open call ends.
   [[nodiscard]] std::vector<AnswerPart> finish();

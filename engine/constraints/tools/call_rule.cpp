@@ -1,6 +1,7 @@
 #include "engine/constraints/tools/call_rule.h"
 
 #include <algorithm>
+#include <list>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -24,6 +25,15 @@ class CallSearch {
  public:
   CallSearch(const ToolFormat& format, std::shared_ptr<const chat::ToolSet> tools)
       : format_(format), openings_(chat::openings_of(format)), parser_(format, std::move(tools)) {}
+
+  CallSearch(const CallSearch& other)
+      : format_(other.format_),
+        openings_(other.openings_),
+        parser_(other.parser_.copy()),
+        text_(other.text_),
+        searched_(other.searched_) {}
+  // Whether there is a copy: not within a call that is not held.
+  bool may_copy() const { return !parser_.is_within_call(); }
 
   // What the format's grammar has to read of a call that has begun: the opening as the grammar writes it, and what
   // stands behind it already.
@@ -148,6 +158,7 @@ class CallReader final : public AnswerReader {
       const TokenId token = answer[num_read_++];
       try {
         take(token, tokens_left + answer.size() - num_read_);
+        keep_place();
       } catch (const ConstraintLimit&) {
         restart();
         throw;
@@ -159,6 +170,7 @@ class CallReader final : public AnswerReader {
 
   void restart() {
     num_read_ = 0;
+    kept_.clear();
     leave_call();
     content_.emplace(markers_, begins_open_);
     search_.emplace(format_, tools_);
@@ -168,13 +180,29 @@ class CallReader final : public AnswerReader {
     call_.clear();
   }
 
-  // Within a call tokens are taken back; a free text is read again.
+  // Within a call tokens are taken back; a free text is read again from a place that was kept.
   void cut(std::size_t num_tokens) {
     const std::size_t dropped = num_read_ - num_tokens;
-    if (dropped > call_.size()) return restart();
+    if (dropped > call_.size()) {
+      std::erase_if(kept_, [&](const Kept& each) { return each.num_read > num_tokens; });
+      if (kept_.empty()) return restart();
+      leave_call();
+      num_read_ = kept_.back().num_read;
+      content_.emplace(kept_.back().content);
+      search_.emplace(kept_.back().search);
+      return;
+    }
     call_.resize(call_.size() - dropped);
     states_.resize(states_.size() - dropped);
     num_read_ = num_tokens;
+  }
+
+  // So that drafts that are not accepted cost little behind a long text.
+  void keep_place() {
+    if (!states_.empty() || !search_->may_copy()) return;
+    if (!kept_.empty() && num_read_ < kept_.back().num_read + kTokensBetween) return;
+    if (kept_.size() == kMostKept) kept_.erase(kept_.begin());
+    kept_.push_back({num_read_, *content_, *search_});
   }
 
   // tokens_left: behind it.
@@ -221,6 +249,14 @@ class CallReader final : public AnswerReader {
   std::vector<TokenId> call_;    // those tokens
   std::optional<ContentFinder> content_;
   std::optional<CallSearch> search_;
+  // Places in free text to which the reading may return, the last of them.
+  struct Kept {
+    std::size_t num_read;
+    ContentFinder content;
+    CallSearch search;
+  };
+  static constexpr std::size_t kTokensBetween = 32, kMostKept = 4;
+  std::list<Kept> kept_;
 };
 
 class CallsInText final : public AnswerRule {
