@@ -1,7 +1,7 @@
 // The Mamba families: no attention, no feed-forward part; each layer is an RMSNorm and a mixer.
 //
 //   x += W_out mixer(norm(x))
-#include "engine/layers/mamba_mixer.h"
+#include "engine/layers/recurrent/mamba_mixer.h"
 #include "engine/model/recurrent_model.h"
 
 namespace troupe::engine {

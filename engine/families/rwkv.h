@@ -1,7 +1,7 @@
 // The parts that RWKV-6 and RWKV-7 share: norms at both ends, scans over heads, and channel mixing.
 #pragma once
 
-#include "engine/layers/token_shift.h"
+#include "engine/layers/recurrent/token_shift.h"
 #include "engine/model/recurrent_model.h"
 #include "kernels/recurrent/recurrent.h"
 

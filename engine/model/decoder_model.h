@@ -5,8 +5,8 @@
 #include <string>
 #include <utility>
 
-#include "engine/layers/decoder_pass.h"
-#include "engine/layers/decoder_weights.h"
+#include "engine/layers/decoder/decoder_pass.h"
+#include "engine/layers/decoder/decoder_weights.h"
 #include "engine/weights/language_model.h"
 #include "engine/weights/model_info.h"
 

@@ -8,7 +8,7 @@
 
 #include "config/printable.h"
 #include "engine/formats/metadata.h"
-#include "engine/layers/decoder_weights.h"
+#include "engine/layers/decoder/decoder_weights.h"
 #include "engine/weights/model_info.h"
 #include "engine/weights/tensor_reader.h"
 

@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "engine/formats/metadata.h"
-#include "engine/layers/recurrent_pass.h"
+#include "engine/layers/recurrent/recurrent_pass.h"
 #include "engine/weights/language_model.h"
 #include "engine/weights/model_info.h"
 #include "engine/weights/tensor_reader.h"

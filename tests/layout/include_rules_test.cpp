@@ -67,6 +67,8 @@ const std::map<std::string, Floors> kFloors = {
        "machine",
        "weights",
        "layers",
+       "layers/recurrent",
+       "layers/decoder",
        "model",
        "families",
        "evaluation"}}},

@@ -1,4 +1,4 @@
-#include "engine/layers/decoder_weights.h"
+#include "engine/layers/decoder/decoder_weights.h"
 
 #include <fmt/format.h>
 

@@ -10,8 +10,8 @@
 
 #include "config/result.h"
 #include "engine/layers/attention_plan.h"
-#include "engine/layers/convolution.h"
-#include "engine/layers/mamba_mixer.h"
+#include "engine/layers/recurrent/convolution.h"
+#include "engine/layers/recurrent/mamba_mixer.h"
 #include "engine/layers/rope_table.h"
 #include "engine/weights/language_model.h"
 #include "engine/weights/packed_matrix.h"

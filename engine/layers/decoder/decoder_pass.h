@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "cache/group.h"
-#include "engine/layers/decoder_weights.h"
+#include "engine/layers/decoder/decoder_weights.h"
 #include "engine/layers/layer_pass.h"
 #include "engine/memory/kv_arena.h"
 #include "engine/model.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/formats/metadata.h"
-#include "engine/layers/recurrent_pass.h"
+#include "engine/layers/recurrent/recurrent_pass.h"
 #include "engine/weights/tensor_reader.h"
 
 namespace troupe::engine {

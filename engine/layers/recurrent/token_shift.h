@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/formats/metadata.h"
-#include "engine/layers/recurrent_pass.h"
+#include "engine/layers/recurrent/recurrent_pass.h"
 #include "engine/weights/layer_norm.h"
 
 namespace troupe::engine {

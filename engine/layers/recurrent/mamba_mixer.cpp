@@ -1,11 +1,11 @@
-#include "engine/layers/mamba_mixer.h"
+#include "engine/layers/recurrent/mamba_mixer.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "config/assert.h"
-#include "engine/layers/convolution.h"
+#include "engine/layers/recurrent/convolution.h"
 #include "kernels/recurrent/recurrent.h"
 
 namespace troupe::engine {

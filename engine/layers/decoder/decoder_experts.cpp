@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "config/assert.h"
-#include "engine/layers/decoder_pass.h"
+#include "engine/layers/decoder/decoder_pass.h"
 
 namespace troupe::engine {
 namespace {

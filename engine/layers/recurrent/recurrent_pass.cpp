@@ -1,4 +1,4 @@
-#include "engine/layers/recurrent_pass.h"
+#include "engine/layers/recurrent/recurrent_pass.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "engine/layers/decoder_pass.h"
+#include "engine/layers/decoder/decoder_pass.h"
 
 #include <algorithm>
 #include <cstring>

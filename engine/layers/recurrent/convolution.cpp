@@ -1,4 +1,4 @@
-#include "engine/layers/convolution.h"
+#include "engine/layers/recurrent/convolution.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "engine/layers/token_shift.h"
+#include "engine/layers/recurrent/token_shift.h"
 
 #include <fmt/format.h>
 
