@@ -20,6 +20,9 @@ namespace troupe::engine {
   X(qwen3)                 \
   X(qwen3moe)              \
   X(qwen3vl)               \
+  X(qwen3next)             \
+  X(qwen35)                \
+  X(qwen35moe)             \
   X(phi2)                  \
   X(phi3)                  \
   X(gemma)                 \

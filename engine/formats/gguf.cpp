@@ -536,8 +536,12 @@ bool may_be_computed(std::string_view name, std::uint64_t num_layers) {
 std::uint64_t num_layers_of(const ModelFile& file) {
   const auto* const architecture = file.find("general.architecture");
   const auto* const name = architecture ? std::get_if<std::string>(architecture) : nullptr;
-  const auto layers = name ? Metadata(file, *name).integer("block_count") : std::nullopt;
-  return layers && *layers > 0 ? static_cast<std::uint64_t>(*layers) : std::numeric_limits<std::uint64_t>::max();
+  if (!name) return std::numeric_limits<std::uint64_t>::max();
+  Metadata meta(file, *name);
+  const std::int64_t layers = meta.integer("block_count").value_or(0);
+  const std::int64_t further = meta.integer("nextn_predict_layers").value_or(0);
+  if (layers <= 0) return std::numeric_limits<std::uint64_t>::max();
+  return static_cast<std::uint64_t>(further > 0 && further < layers ? layers - further : layers);
 }
 
 std::uint64_t join_types(std::uint64_t hash, std::span<const kernels::ConvertedType* const> types) {

@@ -26,6 +26,7 @@ class Workspace {
     delta,  // a pending addition to the residual
     qkv,
     attention,
+    attention_gate,
     gate,
     up,
     rounded_f32,

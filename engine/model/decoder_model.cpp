@@ -6,12 +6,13 @@ namespace {
 // Adds attention, and a mixer beside it, to the residual. False if no output row is left.
 bool run_attention(DecoderPass& pass, const DecoderLayer& layer, bool last) {
   const bool has_mixer = static_cast<bool>(layer.mixer.in);
-  pass.norm(layer.attn_norm, {&layer.q, &layer.k, &layer.v, &layer.mixer.in}, layer.is_parallel);
+  pass.norm(layer.attn_norm, {&layer.q, &layer.k, &layer.v, &layer.attention_gate, &layer.mixer.in}, layer.is_parallel);
   pass.project_qkv(layer);
   if (has_mixer) pass.run_mixer(layer);
   pass.rotate_and_store();
   if (last && !pass.drop_rows_without_output()) return false;
   pass.attend();
+  pass.gate_attention();
   pass.round_attention(layer.attn_sub_norm, layer.o);
   pass.add_projection(layer.o, layer.o_bias, layer.attn_post_norm);
   if (has_mixer) pass.add_mixer(layer);
@@ -22,12 +23,18 @@ bool run_attention(DecoderPass& pass, const DecoderLayer& layer, bool last) {
 bool run_mixing(DecoderPass& pass, const DecoderLayer& layer, bool last) {
   if (layer.shape.has_attention()) return run_attention(pass, layer, last);
   const bool convolves = layer.shape.recurrence == Recurrence::short_convolution;
+  const bool has_delta_net = layer.shape.recurrence == Recurrence::delta_net;
+  const DeltaNetLayer& net = layer.delta_net;
   if (convolves) {
     pass.norm(layer.attn_norm, {&layer.convolution.in});
     pass.run_convolution(layer);
+  } else if (has_delta_net) {
+    pass.norm(layer.attn_norm, {&net.gate, &net.qkv, &net.beta, &net.alpha, &net.both});
+    pass.run_delta_net(layer);
   }
   if (last && !pass.drop_rows_without_output()) return false;
-  if (convolves) pass.add_convolution(layer);
+  if (convolves) pass.add_mixed(layer.convolution.out);
+  if (has_delta_net) pass.add_mixed(net.out);
   if (layer.shape.is_linear) {
     pass.norm(layer.attn_norm, {&layer.o});
     pass.add_projection(layer.o);

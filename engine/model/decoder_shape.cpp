@@ -230,6 +230,7 @@ void read_head_counts(Metadata& meta, const DecoderTraits& traits, DecoderShape&
   const auto kv_heads = meta.has(kv_key) ? meta.counts_by_layer(kv_key, info.num_layers, kMaxHeads) : heads;
   for (std::size_t i = 0; i < info.num_layers; ++i) {
     LayerShape& layer = shape.layers[i];
+    if (layer.recurrence == Recurrence::delta_net) continue;
     if (heads[i] == 0) continue;  // some files list K/V heads there
     if (kv_heads[i] == 0) {
       layer.is_linear = traits.without_kv == WithoutKv::linear;
@@ -251,6 +252,28 @@ void read_head_counts(Metadata& meta, const DecoderTraits& traits, DecoderShape&
   }
   if (info.num_heads == 0 && !meta.failed()) meta.fail(ErrorCode::unsupported, "no layer has attention");
   info.num_heads = std::max(info.num_heads, 1u);  // after an error
+}
+
+// Which layers have a gated delta net: those flagged, or all but every n-th.
+void read_delta_nets(Metadata& meta, const DecoderTraits& traits, std::uint32_t num_blocks, DecoderShape& shape) {
+  if (traits.delta_nets == DeltaNets::none) return;
+  const auto flags = meta.flags_by_layer("attention.recurrent_layers", num_blocks);
+  const std::uint32_t full_every = meta.count("full_attention_interval", kMaxLayers, 4);
+  for (std::size_t i = 0; i < shape.layers.size(); ++i)
+    if (flags ? (*flags)[i] : (i + 1) % full_every != 0) shape.layers[i].recurrence = Recurrence::delta_net;
+  if (shape.num_states() != 0)
+    shape.delta_net = read_delta_net_shape(meta, traits.delta_nets == DeltaNets::tiled);
+}
+
+// Layers behind the last one, which draft further tokens from its output (multi-token prediction), are not computed.
+void leave_out_further_layers(Metadata& meta, const DecoderTraits& traits, ModelInfo& info) {
+  const std::string key = "nextn_predict_layers";
+  if (!traits.further_layers) return meta.refuse_unless(key, {0}, "a model has no layers that predict further tokens");
+  const std::int64_t further = meta.integer(key).value_or(0);
+  if (further < 0 || further >= info.num_layers)
+    return meta.fail_key(ErrorCode::bad_model, key,
+                         fmt::format("is {}; it must be from 0 to less than the {} layers", further, info.num_layers));
+  info.num_layers -= static_cast<std::uint32_t>(further);
 }
 
 void read_heads(Metadata& meta, const DecoderTraits& traits, DecoderShape& shape) {
@@ -391,10 +414,17 @@ Result<DecoderShape> read_decoder_shape(const ModelFile& file, const DecoderTrai
   DecoderShape shape;
   shape.info = read_model_info(file, traits.family, meta, options);
   ModelInfo& info = shape.info;
+  const std::uint32_t num_blocks = info.num_layers;
+  leave_out_further_layers(meta, traits, info);
   shape.layers.resize(info.num_layers);
-  const auto ffn_dims = meta.counts_by_layer("feed_forward_length", info.num_layers, kMaxFfnDim);
+  // Files of Qwen3.5-MoE have the length of experts alone.
+  std::optional<std::int64_t> absent_ffn_dim;
+  if (traits.experts == Experts::all && meta.has("expert_feed_forward_length") && !meta.has("feed_forward_length"))
+    absent_ffn_dim = meta.count("expert_feed_forward_length", kMaxFfnDim);
+  const auto ffn_dims = meta.counts_by_layer("feed_forward_length", info.num_layers, kMaxFfnDim, absent_ffn_dim);
   info.ffn_dim = *std::max_element(ffn_dims.begin(), ffn_dims.end());
   for (std::size_t i = 0; i < info.num_layers; ++i) shape.layers[i].ffn_dim = ffn_dims[i];
+  read_delta_nets(meta, traits, num_blocks, shape);
   read_heads(meta, traits, shape);
   info.rms_epsilon = static_cast<float>(
       meta.positive(traits.layer_norms ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon"));
@@ -414,7 +444,6 @@ Result<DecoderShape> read_decoder_shape(const ModelFile& file, const DecoderTrai
   shape.logit_cap =
       static_cast<float>(traits.logit_cap != 0 ? meta.positive("final_logit_softcapping", traits.logit_cap)
                                                : meta.not_negative("final_logit_softcapping", 0));
-  meta.refuse_unless("nextn_predict_layers", {0}, "a model has no layers that predict further tokens");
   meta.refuse_unless("attention.causal", {true}, "a token sees those before it, as a model that continues texts must");
   if (traits.mamba2) {
     shape.mamba = read_mamba_shape(meta, true);
@@ -423,7 +452,8 @@ Result<DecoderShape> read_decoder_shape(const ModelFile& file, const DecoderTrai
       if (!layer.has_attention()) meta.fail(ErrorCode::unsupported, "layers of this family have attention");
     }
   }
-  if (shape.num_states() != 0 && !traits.mamba2) shape.convolution = read_short_convolution_shape(meta, info.dim);
+  if (traits.without_kv == WithoutKv::short_convolution && shape.num_states() != 0)
+    shape.convolution = read_short_convolution_shape(meta, info.dim);
   read_shared_kv(meta, traits, shape);
   place_layers(meta, options.kv_type, shape);
   if (meta.failed()) return meta.error();

@@ -37,6 +37,15 @@ std::vector<std::byte> interleave(std::span<const std::byte> rows, std::uint64_t
   return out;
 }
 
+// Every other run of `run` rows, from the first one on.
+std::vector<std::byte> every_other_run(std::span<const std::byte> rows, std::size_t run_bytes) {
+  std::vector<std::byte> out;
+  for (std::size_t at = 0; at < rows.size(); at += 2 * run_bytes)
+    out.insert(out.end(), rows.begin() + static_cast<std::ptrdiff_t>(at),
+               rows.begin() + static_cast<std::ptrdiff_t>(at + run_bytes));
+  return out;
+}
+
 std::string not_finite(const TensorInfo& tensor) {
   const std::string as = tensor.converted_from ? fmt::format(" as {}", kernels::info(tensor.type).name) : "";
   return fmt::format(
@@ -118,7 +127,8 @@ PackedMatrix TensorReader::matrix(const std::string& name, std::uint64_t rows, s
   }
   const std::string part_name = how.part ? fmt::format("{}#{}", name, part.first) : name;
   const std::size_t row_bytes = tensor->bytes.size() / part.of;
-  const std::span<const std::byte> file_rows = tensor->bytes.subspan(part.first * row_bytes, rows * row_bytes);
+  const std::uint64_t all_rows = part.run == 0 ? rows : 2 * rows - part.run;
+  const std::span<const std::byte> file_rows = tensor->bytes.subspan(part.first * row_bytes, all_rows * row_bytes);
   MatrixForm form{.type = tensor->type, .layout = kernels::Layout::file, .rows = rows, .k = k, .scale = scale};
   if (how.multiplied) form.layout = wanted_layout(tensor->type);
   auto packed =
@@ -135,7 +145,7 @@ PackedMatrix TensorReader::matrix(const std::string& name, std::uint64_t rows, s
   weights_.bytes += packed->bytes().size();
   weights_.matrix_bytes += packed->bytes().size();
   weights_.content_hash = combine_hashes(weights_.content_hash, packed->header().content);
-  done_with(*tensor, file_rows.size());
+  done_with(*tensor, rows * row_bytes);
   return std::move(*packed);
 }
 
@@ -200,7 +210,12 @@ const TensorInfo* TensorReader::find(const std::string& name, const std::vector<
 
 Result<PackedMatrix> TensorReader::pack(const TensorInfo& tensor, std::span<const std::byte> file_rows, MatrixForm form,
                                         const MatrixReading& how) {
-  std::vector<std::byte> interleaved;
+  std::vector<std::byte> gathered, interleaved;
+  if (how.part && how.part->run != 0) {
+    const std::size_t row_bytes = tensor.bytes.size() / how.part->of;
+    gathered = every_other_run(file_rows, how.part->run * row_bytes);
+    file_rows = gathered;
+  }
   if (how.interleave_head != 0) {
     interleaved = interleave(file_rows, form.rows, how.interleave_head, how.interleave_rotated);
     file_rows = interleaved;

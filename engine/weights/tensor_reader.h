@@ -19,10 +19,12 @@
 namespace troupe::engine {
 
 // A part of a tensor that holds several matrices: the rows from `first` on, of `of` rows in total (over all experts).
+// Of two matrices that take turns every `run` rows it is those of one.
 struct TensorPart {
   std::uint64_t first = 0;
   std::uint64_t of = 0;
   std::uint64_t num_experts = 0;  // the size of the third dimension; 0: there is none
+  std::uint64_t run = 0;          // rows; 0: one matrix's rows follow each other
 };
 
 // The order of q and k rows that makes rotating (i, i + rotated/2) a rotation of neighbours: scores are sums over a

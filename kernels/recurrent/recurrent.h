@@ -140,6 +140,36 @@ struct Wkv7 {
 };
 using Wkv7Of = void(const Wkv7& wkv);
 
+inline constexpr std::size_t kMaxDeltaKey = 256;
+inline constexpr float kDeltaEpsilon = 1e-6f;  // of the norms of q and k, fixed in Qwen3-Next
+
+// The gated delta rule of one head of values (Yang et al., "Gated Delta Networks", 2025), i over keys and j over
+// values:
+//   q = q / sqrt(sum of q^2 + kDeltaEpsilon) / sqrt(key_size);  k = k / sqrt(sum of k^2 + kDeltaEpsilon)
+//   d = exp(a softplus(alpha + dt_bias));  u[j] = sigmoid(beta) (v[j] - d (sum over i of s[i][j] k[i]))
+//   s[i][j] = d s[i][j] + k[i] u[j];  y[j] = sum over i of s[i][j] q[i]
+//   out = y / sqrt(mean of y^2 + norm_epsilon) * norm_weight * silu(gate)
+struct DeltaRule {
+  const float *q = nullptr, *k = nullptr;  // [tokens][key_size]
+  const float* v = nullptr;                // [tokens][value_size]
+  std::size_t stride = 0;                  // of these three
+  const float *alpha = nullptr, *beta = nullptr;  // [tokens], step_stride apart
+  std::size_t step_stride = 0;
+  const float* gate = nullptr;  // [tokens][value_size]
+  std::size_t gate_stride = 0;
+  float a = 0;  // at most 0
+  float dt_bias = 0;
+  const float* norm_weight = nullptr;  // [value_size]
+  float norm_epsilon = 0;
+  float* out = nullptr;  // may be gate
+  std::size_t out_stride = 0;
+  float* state = nullptr;      // [value_size / 16][key_size][16]: block of values, key, value
+  std::size_t key_size = 0;    // a multiple of 16, at most kMaxDeltaKey
+  std::size_t value_size = 0;  // a multiple of 16
+  std::size_t num_tokens = 0;
+};
+using DeltaRuleOf = void(const DeltaRule& rule);
+
 // The functions of one variant. All except the reference's differ in the last bits only.
 struct RecurrentKernels {
   Map* map;
@@ -150,6 +180,7 @@ struct RecurrentKernels {
   HeadScanOf* head_scan;
   Wkv6Of* wkv6;
   Wkv7Of* wkv7;
+  DeltaRuleOf* delta_rule;
 };
 
 }  // namespace troupe::kernels

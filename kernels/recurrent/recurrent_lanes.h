@@ -354,8 +354,64 @@ void wkv7_head(const Wkv7& h) {
   }
 }
 
-constexpr RecurrentKernels kRecurrentKernels{map_rows,    layer_norm_row, mix_rows,  convolve_channels,
-                                             scan_blocks, scan_head,      wkv6_head, wkv7_head};
+// out = x / sqrt(sum of x^2 + kDeltaEpsilon) * scale.
+void to_unit_length(const float* x, float* out, std::size_t size, Lanes scale) {
+  Lanes squares = zero();
+  for (std::size_t i = 0; i < size; i += kLanes) squares = fma(load(x + i), load(x + i), squares);
+  const Lanes factor = div(scale, root(add(sum(squares), set1(kDeltaEpsilon))));
+  for (std::size_t i = 0; i < size; i += kLanes) store(out + i, mul(load(x + i), factor));
+}
+
+void delta_rule_head(const DeltaRule& h) {
+  const std::size_t size = h.key_size, state_floats = size * kLanes;
+  const Lanes q_scale = div(one(), root(set1(static_cast<float>(size))));
+  alignas(64) float q[kMaxDeltaKey], k[kMaxDeltaKey];
+  for (std::size_t t = 0; t < h.num_tokens; ++t) {
+    const float *v = h.v + t * h.stride, *gate = h.gate + t * h.gate_stride;
+    float* const out = h.out + t * h.out_stride;
+    fetch(h.q + t * h.stride, size, h.stride, t, 1, h.num_tokens);
+    fetch(h.k + t * h.stride, size, h.stride, t, 1, h.num_tokens);
+    fetch(v, h.value_size, h.stride, t, 1, h.num_tokens);
+    fetch(gate, h.value_size, h.gate_stride, t, 1, h.num_tokens);
+    to_unit_length(h.q + t * h.stride, q, size, q_scale);
+    to_unit_length(h.k + t * h.stride, k, size, one());
+    const Lanes step = softplus(add(set1(h.alpha[t * h.step_stride]), set1(h.dt_bias)));
+    const Lanes decay = exp(mul(step, set1(h.a))), share = sigmoid(set1(h.beta[t * h.step_stride]));
+    Lanes squares = zero();
+    // y times weight and gate waits in `out` for the norm's factor, which needs all blocks.
+    for_blocks(h.value_size / kLanes, [&]<std::size_t N>(std::size_t block) {
+      float* const state = h.state + block * state_floats;
+      Lanes found[N], update[N], y[N];
+      for (std::size_t b = 0; b < N; ++b) found[b] = y[b] = zero();
+      for (std::size_t i = 0; i < size; ++i) {
+        const Lanes k_i = set1(k[i]);
+        for (std::size_t b = 0; b < N; ++b) found[b] = fma(load(state + b * state_floats + i * kLanes), k_i, found[b]);
+      }
+      for (std::size_t b = 0; b < N; ++b)
+        update[b] = mul(share, sub(load(v + (block + b) * kLanes), mul(decay, found[b])));
+      for (std::size_t i = 0; i < size; ++i) {
+        const Lanes k_i = set1(k[i]), q_i = set1(q[i]);
+        for (std::size_t b = 0; b < N; ++b) {
+          float* const at = state + b * state_floats + i * kLanes;
+          const Lanes s = fma(decay, load(at), mul(k_i, update[b]));
+          store(at, s);
+          y[b] = fma(s, q_i, y[b]);
+        }
+      }
+      for (std::size_t b = 0; b < N; ++b) {
+        const std::size_t at = (block + b) * kLanes;
+        squares = fma(y[b], y[b], squares);
+        store(out + at, mul(y[b], mul(load(h.norm_weight + at), silu(load(gate + at)))));
+      }
+    });
+    const Lanes mean = div(sum(squares), set1(static_cast<float>(h.value_size)));
+    const Lanes factor = div(one(), root(add(mean, set1(h.norm_epsilon))));
+    for (std::size_t i = 0; i < h.value_size; i += kLanes) store(out + i, mul(load(out + i), factor));
+  }
+}
+
+constexpr RecurrentKernels kRecurrentKernels{map_rows,  layer_norm_row, mix_rows,  convolve_channels, scan_blocks,
+                                             scan_head, wkv6_head,      wkv7_head, delta_rule_head};
 
 }  // namespace
 }  // namespace troupe::kernels

@@ -161,7 +161,7 @@ TEST_CASE("each weight type gives the same bits in any batch, after any history 
 }
 
 TEST_CASE("layers that differ give the same bits in any batch, after any history and on any number of threads") {
-  for (const char* const name : {"deci-F32", "lfm2-F32", "lfm2moe-F32"})
+  for (const char* const name : {"deci-F32", "lfm2-F32", "lfm2moe-F32", "qwen3next-F32", "qwen35-F32"})
     if (const auto path = golden_model(name)) check_all_variants(*path, false);
 }
 

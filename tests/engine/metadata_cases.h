@@ -125,7 +125,13 @@ inline MetadataFile metadata_alone(const std::string& name) {
     put(file, name, decoder_with({{"expert_count", whole(4)}, {"expert_used_count", whole(2)}}));
   else if (name == "qwen2vl")
     put(file, name, decoder_with({{"rope.dimension_sections", std::vector<std::int64_t>{3, 3, 2, 0}}}));
-  else if (name == "lfm2moe")
+  else if (name == "qwen35") {
+    Values all = decoder_with(mixer);
+    all.insert({{"ssm.group_count", whole(1)},
+                {"full_attention_interval", whole(3)},
+                {"rope.dimension_sections", std::vector<std::int64_t>{3, 3, 2, 0}}});
+    put(file, name, all);
+  } else if (name == "lfm2moe")
     put(file, name, [&] {
       Values all = decoder_with({{"expert_count", whole(4)},
                                  {"expert_used_count", whole(2)},
@@ -150,7 +156,8 @@ inline MetadataFile metadata_model(const std::string& name) {
 
 inline std::vector<std::string> metadata_model_names() {
   return {"llama", "gpt2",     "no vocabulary", "nomic-bert", "mamba",  "mamba2",  "falcon-h1", "rwkv6",   "rwkv7",
-          "qwen2", "qwen2moe", "qwen3moe",      "gemma2",     "gemma3", "granite", "mistral3",  "qwen2vl", "lfm2moe"};
+          "qwen2", "qwen2moe", "qwen3moe",      "gemma2",     "gemma3", "granite", "mistral3",  "qwen2vl", "lfm2moe",
+          "qwen35"};
 }
 
 inline std::vector<MetadataCase> metadata_cases() {
@@ -202,6 +209,7 @@ inline std::vector<MetadataCase> metadata_cases() {
       {"ARCH.attention.scale", "granite", 0.25},
       {"ARCH.attention.temperature_scale", "mistral3", 0.25},
       {"ARCH.nextn_predict_layers", "llama", whole(0)},
+      {"ARCH.attention.recurrent_layers", "qwen35", std::vector<std::int64_t>{1, 0, 1, 1, 0, 1}},
       {"ARCH.rescale_every_n_layers", "rwkv6", whole(6)},
       {"ARCH.token_shift_count", "rwkv7", whole(2)},
       {"ARCH.ssm.group_count", "mamba2", whole(1)},
@@ -224,6 +232,7 @@ inline std::vector<MetadataCase> metadata_cases() {
   of_model("nomic-bert", {"tokenizer.ggml.cls_token_id", "tokenizer.ggml.seperator_token_id"});
   of_model("qwen3moe", {"ARCH.expert_count", "ARCH.expert_used_count"});
   of_model("lfm2moe", {"ARCH.leading_dense_block_count", "ARCH.shortconv.l_cache"});
+  of_model("qwen35", {"ARCH.full_attention_interval"});
   of_model("mamba", {"ARCH.ssm.conv_kernel", "ARCH.ssm.inner_size", "ARCH.ssm.state_size", "ARCH.ssm.time_step_rank"});
   of_model("rwkv6", {"ARCH.attention.layer_norm_epsilon", "ARCH.wkv.head_size", "ARCH.time_mix_extra_dim",
                      "ARCH.time_decay_extra_dim"});

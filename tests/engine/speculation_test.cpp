@@ -245,12 +245,12 @@ TEST_CASE("an answer with drafts equals the one without: quantised weights") {
 }
 
 TEST_CASE("an answer with drafts equals the one without: recurrent states, with and without attention beside them") {
-  for (const char* name : {"mamba", "mamba2", "rwkv6", "rwkv7", "falcon-h1", "lfm2", "lfm2moe"})
+  for (const char* name : {"mamba", "mamba2", "rwkv6", "rwkv7", "falcon-h1", "lfm2", "lfm2moe", "qwen3next", "qwen35"})
     check_model(*load(fixture(name)));
 }
 
 TEST_CASE("an answer with drafts equals the one without: states that are rounded at fixed positions") {
-  for (const char* name : {"mamba", "falcon-h1"}) check_model(*load(fixture(name), engine::StateType::f16));
+  for (const char* name : {"mamba", "falcon-h1", "qwen35"}) check_model(*load(fixture(name), engine::StateType::f16));
 }
 
 TEST_CASE("an accepted proposal that ends the sequence ends it: what was proposed after it is not taken") {

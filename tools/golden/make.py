@@ -189,6 +189,61 @@ def of_layers(name, family, heads, kv_heads, ffn, dim=32, head_dim=16, qk_norm=F
     return b
 
 
+def with_delta_nets(name, family, layers, every, dim=32, heads=2, kv_heads=1, head_dim=16, rotated=8, key_heads=2,
+                    value_heads=4, state=16, ffn=16, experts=None, further=0, tied=False, **metadata):
+    """Qwen3-Next and Qwen3.5: gated delta nets, and in every n-th layer attention with a gate. `further`: the number of
+    layers behind the last one, which predict further tokens."""
+    b = Builder(name, family, block_count=layers + further, embedding_length=dim, attention__head_count=heads,
+                attention__head_count_kv=kv_heads, attention__key_length=head_dim, attention__value_length=head_dim,
+                attention__layer_norm_rms_epsilon=EPSILON, rope__dimension_count=rotated, rope__freq_base=10000.0, full_attention_interval=every, ssm__conv_kernel=4,
+                ssm__inner_size=value_heads * state, ssm__state_size=state, ssm__time_step_rank=value_heads,
+                ssm__group_count=key_heads, **metadata)
+    if family != "qwen35moe":  # whose files have the length of experts alone
+        b.set(feed_forward_length=ffn)
+    if further:
+        b.set(nextn_predict_layers=further)
+    b.ends(dim, tied)
+    for layer in range(layers + further):
+        blk = "blk.%d." % layer
+        b.norm(blk + "attn_norm.weight", dim)
+        if layer >= layers or (layer + 1) % every == 0:
+            for which, rows in (("q", 2 * heads * head_dim), ("k", kv_heads * head_dim), ("v", kv_heads * head_dim)):
+                b.matrix(blk + "attn_%s.weight" % which, rows, dim, gain=1.3)
+            for which in "qk":
+                b.norm(blk + "attn_%s_norm.weight" % which, head_dim)
+            b.matrix(blk + "attn_output.weight", dim, heads * head_dim, gain=2.0)
+        else:
+            delta_net(b, blk, dim, family, key_heads, value_heads, state)
+        b.norm(blk + "post_attention_norm.weight", dim)
+        if experts:
+            feed_forward_of_experts(b, blk, dim, **experts)
+        else:
+            for which in ("gate", "up"):
+                b.matrix(blk + "ffn_%s.weight" % which, ffn, dim)
+            b.matrix(blk + "ffn_down.weight", dim, ffn)
+        if layer >= layers:
+            b.matrix(blk + "nextn.eh_proj.weight", dim, 2 * dim)
+            for which in ("enorm", "hnorm", "shared_head_norm"):
+                b.norm(blk + "nextn.%s.weight" % which, dim)
+    return b
+
+
+def delta_net(b, blk, dim, family, key_heads, value_heads, state):
+    channels = (2 * key_heads + value_heads) * state
+    b.matrix(blk + "attn_qkv.weight", channels, dim, gain=1.5)
+    b.matrix(blk + "attn_gate.weight", value_heads * state, dim)
+    b.vector(blk + "ssm_conv1d.weight", channels, 4, deviation=0.6)
+    if family == "qwen3next":
+        b.matrix(blk + "ssm_ba.weight", 2 * value_heads, dim)
+    else:
+        for which in ("beta", "alpha"):
+            b.matrix(blk + "ssm_%s.weight" % which, value_heads, dim)
+    b.vector(blk + "ssm_dt.bias", value_heads, mean=-1.5, deviation=0.5)
+    b.put(blk + "ssm_a", -b.numbers(blk + "ssm_a").uniform(0.2, 2.0, value_heads))
+    b.norm(blk + "ssm_norm.weight", state)
+    b.matrix(blk + "ssm_out.weight", dim, value_heads * state)
+
+
 def feed_forward_of_experts(b, blk, dim, count, used, ffn, shared=0, biases=False, gain=1.0):
     b.set(expert_count=count, expert_used_count=used, expert_feed_forward_length=ffn)
     b.matrix(blk + "ffn_gate_inp.weight", count, dim, gain=2.0)
@@ -377,6 +432,11 @@ def small_families():
     yield small("gpt-oss", **gpt_oss)
     yield small("gpt-oss", "gpt-oss-yarn", **gpt_oss, rope__scaling__type="yarn", rope__scaling__factor=4.0,
                 rope__scaling__original_context_length=150)
+    delta = dict(layers=3, every=3)
+    yield with_delta_nets("qwen3next", "qwen3next", experts=dict(count=4, used=2, ffn=16, shared=16), **delta)
+    delta["rope__dimension_sections"] = [2, 1, 1, 0]
+    yield with_delta_nets("qwen35", "qwen35", tied=True, further=1, **delta)
+    yield with_delta_nets("qwen35moe", "qwen35moe", experts=dict(count=4, used=2, ffn=16, shared=16), **delta)
     yield small("stablelm", "stablelm-12b", norm="biased", ffn_norm=None, qk_norm="own heads", rotated=4)
 
 

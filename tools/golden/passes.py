@@ -121,6 +121,10 @@ TRAITS = {
     "deci": {"rope": "pairs"},
     "lfm2": {"qk_norm": "heads"},
     "lfm2moe": {"qk_norm": "heads", "normalised_experts": True, "expert_gate": "sigmoid"},
+    "qwen3next": {"qk_norm": "heads", "normalised_experts": True, "ffn_norm": "post_attention_norm", "delta_net": True},
+    "qwen35": {"qk_norm": "heads", "ffn_norm": "post_attention_norm", "delta_net": True, "tiled_keys": True},
+    "qwen35moe": {"qk_norm": "heads", "normalised_experts": True, "ffn_norm": "post_attention_norm", "delta_net": True,
+                  "tiled_keys": True},
 }
 
 
@@ -228,6 +232,9 @@ class Decoder:
 
     def attention(self, blk, layer, x):
         q, k, v = self.qkv(blk, layer, x)
+        opened = 1.0
+        if self.traits.get("delta_net"):  # the rows of each head are followed by those of its gate
+            q, opened = q[:, 0::2], sigmoid(q[:, 1::2])
         steps = [lambda parts: self.heads_normed(blk, parts), lambda parts: [self.rotated(part, layer) for part in parts]]
         for step in reversed(steps) if self.traits.get("norms_rotated") else steps:
             q, k = step([q, k])
@@ -251,7 +258,7 @@ class Decoder:
         if self.model.has(blk + "attn_sinks.weight"):  # scores without values
             total = total + numpy.exp(self.model.vector(blk + "attn_sinks.weight")[:, None, None] - largest)
         weights /= total
-        out = numpy.einsum("hps,shd->phd", weights, v).reshape(len(x), -1)
+        out = (numpy.einsum("hps,shd->phd", weights, v) * opened).reshape(len(x), -1)
         return self.times(blk + "attn_output", self.norm(blk + "attn_sub_norm.weight", out))
 
     def gated(self, gate, up):
@@ -301,8 +308,39 @@ class Decoder:
         mixed = over_time(b * u, self.model.values(blk + "shortconv.conv.weight"))
         return self.model.times(blk + "shortconv.out_proj.weight", c * mixed)
 
+    def delta_net(self, blk, x):
+        """The gated delta rule (Yang et al., 2025): a head's state forgets, then k's value in it moves to v by beta.
+        Heads of values share those of keys: neighbours, or in files of Qwen3.5 every n-th."""
+        get, times = self.model.get, self.model.times
+        size, num_keys, heads = get("ssm.state_size"), get("ssm.group_count"), get("ssm.time_step_rank")
+        share = heads // num_keys
+        mixed = silu(over_time(times(blk + "attn_qkv.weight", x), self.model.values(blk + "ssm_conv1d.weight")))
+        q, k, v = (part.reshape(len(x), -1, get("ssm.inner_size") // heads if i == 2 else size) for i, part in
+                   enumerate(numpy.split(mixed, [num_keys * size, 2 * num_keys * size], axis=1)))
+        q, k = (part / numpy.sqrt((part * part).sum(axis=2, keepdims=True) + 1e-6) for part in (q, k))
+        of_head = numpy.arange(heads) % num_keys if self.traits.get("tiled_keys") else numpy.arange(heads) // share
+        q, k = q[:, of_head] * size ** -0.5, k[:, of_head]
+        if self.model.has(blk + "ssm_ba.weight"):  # both of a head of keys, then of the next one
+            both = times(blk + "ssm_ba.weight", x).reshape(len(x), num_keys, 2, share)
+            beta, alpha = both[:, :, 0].reshape(len(x), heads), both[:, :, 1].reshape(len(x), heads)
+        else:
+            beta, alpha = (times(blk + "ssm_%s.weight" % name, x) for name in ("beta", "alpha"))
+        beta = sigmoid(beta)
+        decay = numpy.exp(self.model.vector(blk + "ssm_a") * softplus(alpha + self.model.vector(blk + "ssm_dt.bias")))
+        state, y = numpy.zeros((heads, size, v.shape[2])), numpy.zeros_like(v)  # [heads, keys, values]
+        for t in range(len(x)):
+            state = state * decay[t][:, None, None]
+            delta = (v[t] - numpy.einsum("hij,hi->hj", state, k[t])) * beta[t][:, None]
+            state = state + k[t][:, :, None] * delta[:, None, :]
+            y[t] = numpy.einsum("hij,hi->hj", state, q[t])
+        y = rms_normed(y, self.model.vector(blk + "ssm_norm.weight"), self.epsilon)
+        y = y.reshape(len(x), -1) * silu(times(blk + "attn_gate.weight", x))
+        return times(blk + "ssm_out.weight", y)
+
     def mixed(self, blk, layer, x):
         """What stands before the feed-forward part; zeros if nothing does."""
+        if self.traits.get("delta_net") and self.model.has(blk + "ssm_out.weight"):
+            return self.delta_net(blk, x)
         if self.model.has(blk + "shortconv.in_proj.weight"):
             return self.short_convolution(blk, x)
         if self.model.has(blk + "attn_q.weight") or self.model.has(blk + "attn_qkv.weight"):
@@ -318,7 +356,8 @@ class Decoder:
             x = x * numpy.sqrt(self.dim)
         x = x * model.get("embedding_scale", 1.0)
         share = model.get("residual_scale", 1.0)
-        for layer in range(model.get("block_count")):
+        # The last layers may predict further tokens: the model itself ends before them.
+        for layer in range(model.get("block_count") - model.get("nextn_predict_layers", 0)):
             blk = "blk.%d." % layer
             normed = self.norm(blk + "attn_norm.weight", x)
             delta = self.mixed(blk, layer, normed)
@@ -331,7 +370,7 @@ class Decoder:
             if model.has(blk + "ssm_in.weight"):  # Falcon-H1: both halves read the same norm
                 delta = delta + mamba2_mixer(model, blk, normed)
             x = x + share * delta
-            if self.of_layer("feed_forward_length", layer) == 0:
+            if self.of_layer("feed_forward_length", layer, 1) == 0:
                 continue
             # Falcon-H1's converter leaves the suffix away.
             normed = self.norm(blk + (ffn_norm if model.has(blk + ffn_norm) else ffn_norm + ".weight"), x)

@@ -66,14 +66,23 @@ OTHER_NAMES = {
     "gpt-oss": {"attn_sinks": "self_attn.sinks", "ffn_gate_inp": "mlp.router"},
     "hunyuan-dense": {"attn_q_norm": "self_attn.query_layernorm", "attn_k_norm": "self_attn.key_layernorm"},
     "starcoder2": {"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
+    **dict.fromkeys(("qwen3next", "qwen35", "qwen35moe"), {
+        "post_attention_norm": "post_attention_layernorm", "attn_qkv": "linear_attn.in_proj_qkv",
+        "attn_gate": "linear_attn.in_proj_z", "ssm_beta": "linear_attn.in_proj_b", "ssm_alpha": "linear_attn.in_proj_a",
+        "ssm_ba": "linear_attn.in_proj_ba", "ssm_conv1d": "linear_attn.conv1d", "ssm_dt": "linear_attn.dt_bias",
+        "ssm_a": "linear_attn.A_log", "ssm_norm": "linear_attn.norm", "ssm_out": "linear_attn.out_proj",
+        "ffn_gate_inp": "mlp.gate", "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
+        "ffn_gate_shexp": "mlp.shared_expert.gate_proj", "ffn_up_shexp": "mlp.shared_expert.up_proj",
+        "ffn_down_shexp": "mlp.shared_expert.down_proj"}),
     "phi2": {"attn_output": "self_attn.dense", "ffn_up": "mlp.fc1", "ffn_down": "mlp.fc2",
              "output_norm": "final_layernorm"},
 }
 CLASSES = {"gemma": "Gemma", "ernie4_5": "Ernie4_5", "seed_oss": "SeedOss", "mistral3": "Ministral3", "granite": "Granite",
            "olmo2": "Olmo2", "olmo3": "Olmo3", "smollm3": "SmolLM3", "cohere2": "Cohere2", "exaone4": "Exaone4",
            "command-r": "Cohere", "hunyuan-dense": "HunYuanDenseV1", "qwen2vl": "Qwen2VLText", "qwen3vl": "Qwen3VLText",
-           "gpt-oss": "GptOss", "starcoder2": "Starcoder2", "phi2": "Phi", "stablelm": "StableLm"}
+           "qwen3next": "Qwen3Next", "qwen35": "Qwen3_5Text", "qwen35moe": "Qwen3_5MoeText", "gpt-oss": "GptOss", "starcoder2": "Starcoder2", "phi2": "Phi", "stablelm": "StableLm"}
 PERMUTED = {"smollm3", "granite", "mistral3"}
+DELTA_NETS = {"qwen3next", "qwen35", "qwen35moe"}
 
 
 def configuration(name, family, get, has):
@@ -81,11 +90,11 @@ def configuration(name, family, get, has):
     kind = CLASSES.get(name, CLASSES.get(family))
     if kind is None or name == "granite-nope":
         return None
-    layers, head_dim = get("block_count"), get("attention.key_length")
+    layers, head_dim = get("block_count") - get("nextn_predict_layers", 0), get("attention.key_length")
     rope = {"rope_type": "default", "rope_theta": get("rope.freq_base")}
     epsilon = get("attention.layer_norm_rms_epsilon", None) or get("attention.layer_norm_epsilon")
     values = {
-        "vocab_size": 50, "hidden_size": get("embedding_length"), "intermediate_size": get("feed_forward_length"),
+        "vocab_size": 50, "hidden_size": get("embedding_length"), "intermediate_size": get("feed_forward_length", None),
         "num_hidden_layers": layers, "num_attention_heads": get("attention.head_count"),
         "num_key_value_heads": get("attention.head_count_kv"), "head_dim": head_dim,
         "max_position_embeddings": get("context_length"), "tie_word_embeddings": not has("output.weight"),
@@ -117,6 +126,17 @@ def configuration(name, family, get, has):
                       qk_layernorm=has("blk.0.attn_q_norm.weight"))
     if family in ("qwen2vl", "qwen3vl"):
         rope.update(mrope_section=get("rope.dimension_sections")[:3], mrope_interleaved=family == "qwen3vl")
+    if family in DELTA_NETS:
+        every, size = get("full_attention_interval"), get("ssm.state_size")
+        values["layer_types"] = ["full_attention" if (i + 1) % every == 0 else "linear_attention" for i in range(layers)]
+        values.update(linear_conv_kernel_dim=get("ssm.conv_kernel"), linear_key_head_dim=size, linear_value_head_dim=size,
+                      linear_num_key_heads=get("ssm.group_count"), linear_num_value_heads=get("ssm.time_step_rank"))
+        if get("rope.dimension_sections", None):
+            rope.update(mrope_section=get("rope.dimension_sections")[:3], mrope_interleaved=True)
+    if family in DELTA_NETS and get("expert_count", None):
+        values.update(moe_intermediate_size=get("expert_feed_forward_length"), num_experts=get("expert_count"),
+                      num_experts_per_tok=get("expert_used_count"), norm_topk_prob=True,
+                      shared_expert_intermediate_size=get("expert_shared_feed_forward_length"))
     if family == "gpt-oss":
         values.update(intermediate_size=get("expert_feed_forward_length"), num_local_experts=get("expert_count"),
                       num_experts_per_tok=get("expert_used_count"))
@@ -133,16 +153,45 @@ def configuration(name, family, get, has):
     return kind, getattr(transformers, kind + "Config")(**values)
 
 
+def of_delta_net(metadata, family, part, values):
+    """A tensor's values as transformers has them: heads of values stand beside those that share a head of keys."""
+    keys, heads, size = (metadata[family + ".ssm." + key] for key in ("group_count", "time_step_rank", "state_size"))
+    share = heads // keys
+
+    def grouped(values, axis=0):  # from turns
+        if family == "qwen3next":
+            return values
+        values = numpy.moveaxis(values, axis, 0)
+        order = numpy.arange(len(values)).reshape(share, keys, -1).swapaxes(0, 1).reshape(-1)
+        return numpy.moveaxis(values[order], 0, axis)
+
+    if part in ("attn_qkv", "ssm_conv1d"):
+        values = numpy.concatenate([values[:2 * keys * size], grouped(values[2 * keys * size:])])
+    elif part in ("attn_gate", "ssm_beta", "ssm_alpha", "ssm_dt"):
+        values = grouped(values)
+    elif part == "ssm_out":
+        values = grouped(values, 1)
+    elif part == "ssm_a":
+        values = numpy.log(-grouped(values))
+    return values[:, None] if part == "ssm_conv1d" else values
+
+
 def state_of(name, family, metadata, tensors):
     """The tensors by transformers' names."""
     heads, kv_heads = (metadata[family + ".attention." + key] for key in ("head_count", "head_count_kv"))
     head_dim = metadata[family + ".attention.key_length"]
     state, experts = {}, {}
+    layers = metadata[family + ".block_count"] - metadata.get(family + ".nextn_predict_layers", 0)
     for tensor_name, tensor in tensors.items():
         values = tensor.values
+        if family in DELTA_NETS:
+            if tensor_name.startswith("blk.") and int(tensor_name.split(".")[1]) >= layers:
+                continue
+            if "norm" in tensor_name and "ssm_norm" not in tensor_name:
+                values = values - 1
         if family == "gemma" and "norm" in tensor_name:
             values = values - 1  # its norms multiply with 1 + weight
-        part, kind = tensor_name.rsplit(".", 1)
+        part, kind = tensor_name.rsplit(".", 1) if not tensor_name.endswith("ssm_a") else (tensor_name, "")
         names = {**NAMES, **OTHER_NAMES.get(family, {})}
         if not part.startswith("blk."):
             part = {"token_embd": "model.embed_tokens", "output_norm": "model." + names.get("output_norm", "norm"),
@@ -151,6 +200,13 @@ def state_of(name, family, metadata, tensors):
             continue
         _, layer, part = part.split(".")
         prefix = "model.layers.%s." % layer
+        if family in DELTA_NETS and (part.startswith("ssm_") or part in ("attn_qkv", "attn_gate")):
+            values = of_delta_net(metadata, family, part, values)
+            key = prefix + names[part] + ("" if part in ("ssm_a", "ssm_dt") else ".weight")
+            state[key] = values
+            continue
+        if part == "ffn_gate_inp_shexp":
+            values = values[None, :]
         if part == "attn_qkv":
             sizes = numpy.cumsum([heads * head_dim, kv_heads * head_dim])
             for which, piece in zip("qkv", numpy.split(values, sizes)):
@@ -167,7 +223,21 @@ def state_of(name, family, metadata, tensors):
             experts.setdefault((prefix, kind), {})[part] = values
             continue
         state[prefix + names[part] + ("" if part == "attn_sinks" else "." + kind)] = values
-    for (prefix, kind), parts in experts.items():  # rows of gate and up take turns; matrices have inputs first
+    if family == "qwen3next":  # q, k, v and z of a head of keys, then of the next
+        keys = metadata[family + ".ssm.group_count"]
+        for name in [name for name in state if name.endswith("in_proj_qkv.weight")]:
+            size = keys * metadata[family + ".ssm.state_size"]
+            parts = [*numpy.split(state.pop(name), [size, 2 * size]), state.pop(name.replace("in_proj_qkv", "in_proj_z"))]
+            parts = [part.reshape(keys, -1, part.shape[1]) for part in parts]
+            both = numpy.concatenate(parts, axis=1)
+            state[name.replace("in_proj_qkv", "in_proj_qkvz")] = both.reshape(-1, both.shape[2])
+    for (prefix, kind), parts in experts.items():
+        if family in DELTA_NETS:
+            both = numpy.concatenate([parts["ffn_gate_exps"], parts["ffn_up_exps"]], axis=1)
+            state[prefix + "mlp.experts.gate_up_proj"] = both
+            state[prefix + "mlp.experts.down_proj"] = parts["ffn_down_exps"]
+            continue
+        # Rows of gate and up take turns; matrices have inputs first.
         suffix = "" if kind == "weight" else "_bias"
         both = numpy.stack([parts["ffn_gate_exps"], parts["ffn_up_exps"]], axis=2)
         both = both.reshape(both.shape[0], -1, *both.shape[3:])

@@ -196,10 +196,13 @@ void DecoderPass::project_qkv(const DecoderLayer& layer) {
   const OperationScope scope(team_, Operation::attn_qkv, layer_);
   float* const q = qkv_.data();
   float* const k = q + layer.shape.attention.q_dim();
-  if (layer.shape.kv_layer != layer_) return input_.multiply({{&layer.q, q, qkv_stride_}});
+  if (layer.attention_gate) attention_gate_ = workspace_.take<float>(Slot::attention_gate, num_rows_ * gate_width());
+  const Product gate{&layer.attention_gate, attention_gate_.data(), gate_width()};
+  if (layer.shape.kv_layer != layer_) return input_.multiply({{&layer.q, q, qkv_stride_}, gate});
   input_.multiply({{&layer.q, q, qkv_stride_},
                    {&layer.k, k, qkv_stride_},
-                   {&layer.v, k + layer.shape.attention.kv_dim(), qkv_stride_}});
+                   {&layer.v, k + layer.shape.attention.kv_dim(), qkv_stride_},
+                   gate});
 }
 
 void DecoderPass::rotate_and_store() {
@@ -246,17 +249,30 @@ void DecoderPass::store_rows(const BlockRows& rows) {
   }
 }
 
+// What of a mixer's rows add_mixed() or add_mixer() reads.
+std::size_t DecoderPass::mixed_width() const {
+  switch (this_layer().shape.recurrence) {
+    case Recurrence::none:
+      return 0;
+    case Recurrence::mamba2:
+      return weights_.mamba.inner;
+    case Recurrence::short_convolution:
+      return weights_.convolution.dim;
+    case Recurrence::delta_net:
+      return weights_.delta_net.value_dim();
+  }
+  return 0;
+}
+
 bool DecoderPass::drop_rows_without_output() {
   const std::size_t before = num_rows_;
   const LayerShape& shape = this_layer().shape;
-  const std::size_t mixed_width = shape.recurrence == Recurrence::none     ? 0
-                                  : shape.recurrence == Recurrence::mamba2 ? weights_.mamba.inner
-                                                                           : weights_.convolution.dim;
   const Kept queries{.x = qkv_.data(), .stride = qkv_stride_, .width = shape.attention.q_dim()};
-  const Kept mixed{.x = mixer_.data(), .stride = mixer_stride_, .width = mixed_width};
+  const Kept mixed{.x = mixer_.data(), .stride = mixer_stride_, .width = mixed_width()};
+  const Kept gate{.x = attention_gate_.data(), .stride = gate_width(), .width = gate_width()};
   const std::size_t normed_width = this_layer().is_parallel ? info_.dim : 0;
   const Kept normed{.x = normed_.data(), .stride = normed_width, .width = normed_width};
-  const bool any = LayerPass::drop_rows_without_output({queries, mixed, normed});
+  const bool any = LayerPass::drop_rows_without_output({queries, mixed, gate, normed});
   if (any && num_rows_ != before && shape.has_attention()) this_plan().make(places_, this_layers_blocks());
   return any;
 }
@@ -264,6 +280,18 @@ bool DecoderPass::drop_rows_without_output() {
 void DecoderPass::attend() {
   const OperationScope scope(team_, Operation::attention, layer_);
   this_plan().attend(qkv_.data(), attention_.data(), qkv_stride_, weights_.biases_of(this_layer()), this_layer().sinks);
+}
+
+void DecoderPass::gate_attention() {
+  const std::size_t width = gate_width();
+  if (width == 0) return;
+  const OperationScope scope(team_, Operation::attn_round, layer_);
+  for_each_row([&](std::size_t row) {
+    float* const gate = attention_gate_.data() + row * width;
+    float* const out = attention_.data() + row * qkv_stride_;
+    kernels_.recurrent->map(kernels::Function::sigmoid, gate, gate, width);
+    for (std::size_t i = 0; i < width; ++i) out[i] *= gate[i];
+  });
 }
 
 void DecoderPass::round_rows(float* rows, std::size_t stride, const std::vector<float>& sub_norm) {
@@ -364,11 +392,29 @@ void DecoderPass::run_convolution(const DecoderLayer& layer) {
       .run(team_, recurrent_rows(), layer.convolution, layer_, layer.shape.state, mixer_.data());
 }
 
-void DecoderPass::add_convolution(const DecoderLayer& layer) {
+void DecoderPass::run_delta_net(const DecoderLayer& layer) {
+  const DeltaNetLayer& net = layer.delta_net;
+  const GatedDeltaNet::Row at = GatedDeltaNet::row_of(weights_.delta_net);
+  {
+    const OperationScope scope(team_, Operation::mixer_in, layer_);
+    mixer_stride_ = at.width;
+    mixer_ = workspace_.take<float>(Slot::mixer, num_rows_ * at.width);
+    float* const out = mixer_.data();
+    input_.multiply({{&net.gate, out + at.gate, at.width},
+                     {&net.qkv, out + at.qkv, at.width},
+                     {&net.beta, out + at.beta, at.width},
+                     {&net.alpha, out + at.alpha, at.width},
+                     {&net.both, out + at.beta, at.width}});
+  }
+  GatedDeltaNet(weights_.delta_net, weights_.states, kernels_, info_.rms_epsilon)
+      .run(team_, workspace_, recurrent_rows(), net, layer_, layer.shape.state, mixer_.data());
+}
+
+void DecoderPass::add_mixed(const PackedMatrix& out) {
   const OperationScope scope(team_, Operation::mixer_out, layer_);
-  input_.reset(num_rows_, {&layer.convolution.out});
+  input_.reset(num_rows_, {&out});
   round_rows(mixer_.data(), mixer_stride_, {});
-  input_.multiply({{&layer.convolution.out, delta_.data(), info_.dim}});
+  input_.multiply({{&out, delta_.data(), info_.dim}});
   delta_pending_ = true;
   delta_bias_ = delta_norm_ = nullptr;
 }

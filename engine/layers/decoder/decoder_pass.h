@@ -51,10 +51,14 @@ class DecoderPass : public LayerPass {
   void run_mixer(const DecoderLayer& layer);
   // residual += the mixer's output projection, in addition to a pending one.
   void add_mixer(const DecoderLayer& layer);
+  // attention *= the sigmoid of the gate that project_qkv computed, in a layer that has one.
+  void gate_attention();
+  // Runs the gated delta net on the input, which norm() rounded for its matrices.
+  void run_delta_net(const DecoderLayer& layer);
   // Runs the short convolution on the input, which norm() rounded for its `in`.
   void run_convolution(const DecoderLayer& layer);
-  // residual += the convolution's output projection.
-  void add_convolution(const DecoderLayer& layer);
+  // residual += `out`, the output projection of what stands in the place of attention.
+  void add_mixed(const PackedMatrix& out);
   // input = attention, normed with `sub_norm` unless it is empty, rounded for `consumer`.
   void round_attention(const std::vector<float>& sub_norm, const PackedMatrix& consumer);
   // gated = gate(W_gate input) * (W_up input), or gelu(W_up input) without a gate. `rounds`: no norm follows, so
@@ -109,6 +113,9 @@ class DecoderPass : public LayerPass {
   void add_to_pending(const PackedMatrix& matrix, const std::vector<float>& bias);
   void gate_chunk(const FeedForward& ffn, const PanelChunk& chunk);
   void project_mixer_input(const PackedMatrix& matrix);
+  std::size_t mixed_width() const;
+  // Of attention_gate_'s rows; 0: the layer has no gate.
+  std::size_t gate_width() const { return this_layer().attention_gate ? this_layer().shape.attention.q_dim() : 0; }
   RecurrentRows recurrent_rows() const;
   // decoder_experts.cpp
   std::span<RowRun> choose_experts(const ExpertWeights& moe, float* scores, std::size_t stride);
@@ -136,6 +143,7 @@ class DecoderPass : public LayerPass {
 
   std::span<BlockRows> block_rows_;
   std::span<float> qkv_, attention_, gate_, up_, scratch_;
+  std::span<float> attention_gate_;  // [rows, num_heads * head_dim]
   std::size_t scratch_stride_ = 0;
   std::array<GroupBlocks, cache::kMaxGroups> groups_;
   std::array<std::optional<AttentionPlan>, kMaxPlans> plans_;

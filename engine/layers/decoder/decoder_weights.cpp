@@ -33,6 +33,8 @@ class LayerReader {
     if (at_.recurrence == Recurrence::mamba2) layer.mixer = Mamba2Mixer::read(in_, prefix_, shape_.mamba, info_.dim);
     if (at_.recurrence == Recurrence::short_convolution)
       layer.convolution = ShortConvolution::read(in_, prefix_, shape_.convolution);
+    if (at_.recurrence == Recurrence::delta_net)
+      layer.delta_net = GatedDeltaNet::read(in_, prefix_, shape_.delta_net, info_.dim);
     if (at_.has_feed_forward()) read_feed_forward(layer);
     return layer;
   }
@@ -104,7 +106,13 @@ class LayerReader {
       std::copy(of_qk.begin(), of_qk.end(), layer.qkv_bias.begin());
       return;
     }
+    if (traits_.gated_attention) {
+      rotated.part = TensorPart{.first = 0, .of = 2 * q_dim_, .run = at_.attention.head_dim};
+      const TensorPart gates{.first = at_.attention.head_dim, .of = 2 * q_dim_, .run = at_.attention.head_dim};
+      layer.attention_gate = in_.matrix(prefix_ + "attn_q.weight", q_dim_, info_.dim, {.part = gates});
+    }
     layer.q = in_.matrix(prefix_ + "attn_q.weight", q_dim_, info_.dim, rotated);
+    rotated.part.reset();
     if (has_kv_) {
       layer.k = in_.matrix(prefix_ + "attn_k.weight", kv_dim_, info_.dim, rotated);
       layer.v = in_.matrix(prefix_ + "attn_v.weight", kv_dim_, info_.dim);
@@ -221,9 +229,11 @@ std::vector<MatrixWork> matrix_work(const DecoderWeights& weights) {
   std::vector<MatrixWork> all;
   for (const DecoderLayer& layer : weights.layers) {
     const bool last = &layer == &weights.layers.back();
-    for (const PackedMatrix* matrix : {&layer.q, &layer.k, &layer.v}) add_matrix_work(all, *matrix, false);
-    for (const PackedMatrix* matrix : {&layer.mixer.in, &layer.convolution.in}) add_matrix_work(all, *matrix, false);
-    for (const PackedMatrix* matrix : {&layer.o, &layer.mixer.out, &layer.convolution.out})
+    const DeltaNetLayer& net = layer.delta_net;
+    for (const PackedMatrix* matrix : {&layer.q, &layer.k, &layer.v, &layer.attention_gate, &layer.mixer.in,
+                                       &layer.convolution.in, &net.qkv, &net.gate, &net.beta, &net.alpha, &net.both})
+      add_matrix_work(all, *matrix, false);
+    for (const PackedMatrix* matrix : {&layer.o, &layer.mixer.out, &layer.convolution.out, &net.out})
       add_matrix_work(all, *matrix, last);
     for (const FeedForward* ffn : {&layer.ffn, &layer.moe.shared})
       for (const PackedMatrix* matrix : {&ffn->gate, &ffn->up, &ffn->down}) add_matrix_work(all, *matrix, last);
@@ -240,6 +250,7 @@ std::vector<MatrixWork> matrix_work(const DecoderWeights& weights) {
 StateLayout states_of(const DecoderShape& shape) {
   const std::uint32_t num_states = shape.num_states();
   if (num_states == 0) return {};
+  if (shape.delta_net.num_heads != 0) return shape.delta_net.state_layout(num_states);
   return shape.convolution.width != 0 ? shape.convolution.state_layout(num_states)
                                       : shape.mamba.state_layout(num_states);
 }
@@ -346,6 +357,7 @@ Result<DecoderWeights> read_decoder(const ModelFile& file, const DecoderTraits& 
   weights.plans = shape->plans;
   weights.mamba = shape->mamba;
   weights.convolution = shape->convolution;
+  weights.delta_net = shape->delta_net;
   weights.states = states_of(*shape);
   weights.cache = cache_spec_of(*shape, weights.states, options);
   weights.content_hash = file.content_hash();

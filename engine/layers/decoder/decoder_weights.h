@@ -11,6 +11,7 @@
 #include "config/result.h"
 #include "engine/layers/attention_plan.h"
 #include "engine/layers/recurrent/convolution.h"
+#include "engine/layers/recurrent/gated_delta_net.h"
 #include "engine/layers/recurrent/mamba_mixer.h"
 #include "engine/layers/rope_table.h"
 #include "engine/weights/language_model.h"
@@ -52,6 +53,13 @@ enum class WithoutKv : std::uint8_t {
   short_convolution,  // convolution.h (LFM2)
 };
 
+// Which layers have a gated delta net in the place of attention: all but every n-th, or those that the file lists.
+enum class DeltaNets : std::uint8_t {
+  none,
+  grouped,  // neighbouring heads of values share one of keys (Qwen3-Next)
+  tiled,    // they take turns (Qwen3.5)
+};
+
 // The differences between the families with this shape.
 struct DecoderTraits {
   std::string family;         // prefix of its metadata keys
@@ -85,6 +93,9 @@ struct DecoderTraits {
   bool mrope = false;              // rope.dimension_sections: alike for text, where all sections have one position
   bool query_temperature = false;  // queries grow with their position if the file has attention.temperature_scale
   bool sinks = false;   // each head has a score without a value, which takes its share of the softmax (gpt-oss)
+  bool gated_attention = false;  // attn_q has the rows of each head, and then those of its gate: o = W_o (sigmoid(g) a)
+  DeltaNets delta_nets = DeltaNets::none;
+  bool further_layers = false;  // nextn_predict_layers of block_count predict further tokens: they are not read
   bool mamba2 = false;  // each layer has a Mamba-2 mixer beside its attention (Falcon-H1)
   std::string output_norm = "output_norm.weight";
   float attention_cap = 0;  // default if the metadata have none; 0: none
@@ -105,7 +116,7 @@ struct DecoderTraits {
 };
 
 // The recurrence that a layer has beside its attention, or in its place.
-enum class Recurrence : std::uint8_t { none, mamba2, short_convolution };
+enum class Recurrence : std::uint8_t { none, mamba2, short_convolution, delta_net };
 
 // The sizes of attention. A step plans it once for all layers that have the same ones.
 struct AttentionShape {
@@ -166,6 +177,7 @@ struct DecoderLayer {
   bool is_parallel = false;      // the feed-forward part reads attn_norm's output
   std::vector<float> attn_norm;  // [dim]
   PackedMatrix q, k, v, o;
+  PackedMatrix attention_gate;  // [num_heads * head_dim]; empty: none
   std::vector<float> o_bias;  // empty: none
   // What is added to q, k and v: [(num_heads + 2 * num_kv_heads) * head_dim], or empty; with an int8 cache only to q,
   // [num_heads * head_dim], as the others are in KvBiases' form then.
@@ -183,6 +195,7 @@ struct DecoderLayer {
   ExpertWeights moe;
   Mamba2Layer mixer;  // empty: none
   ShortConvolutionLayer convolution;
+  DeltaNetLayer delta_net;
 };
 
 struct DecoderWeights : ModelWeights {
@@ -193,6 +206,7 @@ struct DecoderWeights : ModelWeights {
   std::vector<RopeTable> turns;  // KvBiases::turns for each of `ropes`; none if no layer has a key_bias
   MambaShape mamba;              // of mixers; `states` has the offsets of their states
   ShortConvolutionShape convolution;
+  DeltaNetShape delta_net;
   StateLayout states;
   // What queries at positions from i * temperature_step on are multiplied with; empty: nothing.
   std::vector<float> query_scales;
@@ -238,6 +252,7 @@ struct DecoderShape {
   double temperature = 0;  // queries are multiplied with 1 + temperature * ln(1 + floor(position / original_context))
   MambaShape mamba;
   ShortConvolutionShape convolution;
+  DeltaNetShape delta_net;
   std::uint64_t num_key_biases = 0;  // of layers whose KvBiases are apart
 
   // Bytes of the RoPE tables, of queries' factors, and of K's biases where these are apart.

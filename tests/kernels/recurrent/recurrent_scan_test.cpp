@@ -239,6 +239,73 @@ TEST_CASE("Mamba-2's scan matches its formula, and continues where it stopped") 
       }
 }
 
+// x to length 1, but for the epsilon, times `scale`.
+std::vector<double> unit_length(const Rows& rows, std::size_t token, std::size_t size, double scale) {
+  double squares = double{kDeltaEpsilon};
+  for (std::size_t i = 0; i < size; ++i) squares += rows.at(token, i) * rows.at(token, i);
+  std::vector<double> out;
+  for (std::size_t i = 0; i < size; ++i) out.push_back(rows.at(token, i) * scale / std::sqrt(squares));
+  return out;
+}
+
+TEST_CASE("the gated delta rule matches its formula, and continues where it stopped") {
+  constexpr double kA = -0.7, kBias = -1.5, kEpsilon = 1e-3;
+  for (const std::size_t size : {std::size_t{16}, std::size_t{48}, kMaxDeltaKey})
+    for (const std::size_t width : {std::size_t{16}, std::size_t{64}, std::size_t{80}}) {
+      INFO("keys of " << size << ", values of " << width);
+      const std::size_t widest = std::max(size, width);
+      // v, q, k, alpha, beta, gate
+      std::vector<Rows> in = {random_rows(widest, 5, 1), random_rows(widest, 5, 2),  random_rows(widest, 5, 3),
+                              random_rows(1, 2, 4, 3.0f), random_rows(1, 2, 5, 3.0f), random_rows(widest, 5, 6)};
+      add_hard_steps(in[3]);
+      const auto weight = random_floats(width, 7);
+      check_scan(
+          in, width, width * size, {5},
+          [&](std::vector<double>& state, std::vector<double>& out) {
+            for (std::size_t t = 0; t < kTokens; ++t) {
+              const std::vector<double> q = unit_length(in[1], t, size, 1 / std::sqrt(static_cast<double>(size)));
+              const std::vector<double> k = unit_length(in[2], t, size, 1);
+              const double decay = std::exp(kA * softplus(in[3].at(t, 0) + kBias)), share = sigmoid(in[4].at(t, 0));
+              double squares = 0;
+              std::vector<double> y(width);
+              for (std::size_t j = 0; j < width; ++j) {
+                double found = 0;
+                for (std::size_t i = 0; i < size; ++i) state[place(j, i, size)] *= decay;
+                for (std::size_t i = 0; i < size; ++i) found += state[place(j, i, size)] * k[i];
+                const double update = share * (in[0].at(t, j) - found);
+                for (std::size_t i = 0; i < size; ++i) y[j] += (state[place(j, i, size)] += k[i] * update) * q[i];
+                squares += y[j] * y[j];
+              }
+              const double length = std::sqrt(squares / static_cast<double>(width) + kEpsilon);
+              for (std::size_t j = 0; j < width; ++j)
+                out[t * width + j] = y[j] / length * double{weight[j]} * silu(in[5].at(t, j));
+            }
+          },
+          [&](const RecurrentKernels& kernels, std::vector<Rows>& rows, std::size_t first, std::size_t count,
+              float* state, float* out, std::size_t out_stride) {
+            kernels.delta_rule({.q = rows[1].row(first),
+                                .k = rows[2].row(first),
+                                .v = rows[0].row(first),
+                                .stride = rows[0].stride,
+                                .alpha = rows[3].row(first),
+                                .beta = rows[4].row(first),
+                                .step_stride = rows[3].stride,
+                                .gate = rows[5].row(first),
+                                .gate_stride = rows[5].stride,
+                                .a = static_cast<float>(kA),
+                                .dt_bias = static_cast<float>(kBias),
+                                .norm_weight = weight.data(),
+                                .norm_epsilon = static_cast<float>(kEpsilon),
+                                .out = out,
+                                .out_stride = out_stride,
+                                .state = state,
+                                .key_size = size,
+                                .value_size = width,
+                                .num_tokens = count});
+          });
+    }
+}
+
 // Of one token of a head: y = norm(y) weight + bias.
 void norm_head(std::vector<double>& y, const std::vector<float>& weight, const std::vector<float>& bias) {
   double mean = 0, variance = 0;
