@@ -468,6 +468,57 @@ def rwkv6(model, g):
     rwkv_end(model, g)
 
 
+def qwen3next(model, g):
+    """Gated delta nets, and in every fourth layer attention with a gate; experts with a shared one, or a dense part."""
+    d, heads, kv, hd, ff, experts = g["d"], g["heads"], g["kv"], g["head_dim"], g["ff"], g.get("experts", 0)
+    size, keys, values = g["state"], g["key_heads"], g["value_heads"]
+    width = (2 * keys + values) * size  # q, k and v are convolved together
+    model.integers(context_length=g["context"], embedding_length=d, feed_forward_length=ff, block_count=g["layers"],
+                   attention__head_count=heads, attention__head_count_kv=kv, attention__key_length=hd,
+                   attention__value_length=hd, rope__dimension_count=g["rotated"], full_attention_interval=4,
+                   ssm__conv_kernel=4, ssm__inner_size=values * size, ssm__state_size=size, ssm__time_step_rank=values,
+                   ssm__group_count=keys, vocab_size=g["vocab"])
+    if experts:
+        model.integers(expert_count=experts, expert_used_count=min(g["experts_used"], experts),
+                       expert_feed_forward_length=g["expert_ff"], expert_shared_feed_forward_length=g["expert_ff"])
+    if "sections" in g:
+        model.put(f"{model.arch}.rope.dimension_sections", ARRAY, (INT32, g["sections"]))
+    model.floats(attention__layer_norm_rms_epsilon=1e-6, rope__freq_base=g["rope"])
+    model.matrix("token_embd", g["vocab"], d)
+    for i in range(g["layers"]):
+        b = f"blk.{i}."
+        model.single(b + "attn_norm.weight", d)
+        if (i + 1) % 4 == 0:
+            for name, count in (("attn_q", 2 * heads), ("attn_k", kv), ("attn_v", kv)):
+                model.matrix(b + name, count * hd, d)
+            for name in ("attn_q_norm", "attn_k_norm"):
+                model.single(b + name + ".weight", hd)
+            model.matrix(b + "attn_output", d, heads * hd)
+        else:
+            model.matrix(b + "attn_qkv", width, d)
+            model.matrix(b + "attn_gate", values * size, d)
+            model.single(b + "ssm_conv1d.weight", width, 4, values=projection())
+            for name, rows in (("ssm_ba", 2 * values),) if model.arch == "qwen3next" else (("ssm_beta", values),
+                                                                                           ("ssm_alpha", values)):
+                model.matrix(b + name, rows, d)
+            model.single(b + "ssm_dt.bias", values, values=ssm_step_bias)
+            model.single(b + "ssm_a", values, values=uniform(-16, -1))
+            model.single(b + "ssm_norm.weight", size)
+            model.matrix(b + "ssm_out", d, values * size)
+        model.single(b + "post_attention_norm.weight", d)
+        if experts:
+            model.single(b + "ffn_gate_inp.weight", experts, d, values=projection())
+            model.single(b + "ffn_gate_inp_shexp.weight", d, values=normal(d**-0.5))
+        parts, shape = (("_exps", "_shexp"), g["expert_ff"]) if experts else (("",), ff)
+        for part in parts:
+            count = (experts,) if part == "_exps" else ()
+            for name, rows, k in (("ffn_gate", shape, d), ("ffn_up", shape, d), ("ffn_down", d, shape)):
+                model.matrix(b + name + part, *count, rows, k)
+    model.single("output_norm.weight", d)
+    if not g["tied"]:
+        model.matrix("output", g["vocab"], d)
+
+
 LLAMA_3_ROPE = {"factor": 32.0, "low": 1.0, "high": 4.0, "original": 8192}
 
 GEOMETRIES = {
@@ -496,6 +547,13 @@ GEOMETRIES = {
     "lfm2-8b-a1b": (lfm2, "lfm2moe", dict(layers=24, d=2048, ff=7168, heads=32, kv=8, head_dim=64, conv=3, vocab=65536,
                                           context=128000, rope=1e6, attention=(2, 6, 10, 14, 18, 21), experts=32,
                                           experts_used=4, expert_ff=1792, dense=2)),
+    "qwen3-next-80b-a3b": (qwen3next, "qwen3next", dict(layers=48, d=2048, ff=5120, heads=16, kv=2, head_dim=256,
+                                                        rotated=64, state=128, key_heads=16, value_heads=32, experts=512,
+                                                        experts_used=10, expert_ff=512, vocab=151936, context=262144,
+                                                        rope=1e7, tied=False)),
+    "qwen3.5-0.8b": (qwen3next, "qwen35", dict(layers=24, d=1024, ff=3584, heads=8, kv=2, head_dim=256, rotated=64,
+                                               state=128, key_heads=16, value_heads=16, vocab=248320, context=262144,
+                                               rope=1e7, sections=[11, 11, 10, 0], tied=True)),
     "olmoe-1b-7b": (decoder, "olmoe", dict(layers=16, d=2048, ff=1024, heads=16, kv=16, head_dim=128, vocab=50304,
                                            context=4096, rope=1e4, eps=1e-5, tied=False, experts=64, experts_used=8)),
 }

@@ -1,7 +1,7 @@
 // Qwen3-Next (Qwen, 2025), and Qwen3.5 (Qwen, 2026) with experts or without. Three layers of four have a gated delta
 // net in the place of attention; the others have attention with a gate, and rotate a part of each head. Qwen3-Next and
-// Qwen3.5-MoE: besides a token's chosen experts a shared one with its own gate. Layers behind the last one, which predict
-// further tokens, are not read.
+// Qwen3.5-MoE: besides a token's chosen experts a shared one with its own gate. Layers behind the last one, which
+// predict further tokens, are not read.
 //
 //   x += W_o (sigmoid(W_g n) attention(rope(norm(W_q n)), rope(norm(W_k n)), W_v n)), n = norm(x); or
 //   x += W_out (norm(delta rule(conv(W_qkv n), W_beta n, W_alpha n)) * silu(W_z n)), n = norm(x)

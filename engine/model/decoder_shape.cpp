@@ -261,8 +261,7 @@ void read_delta_nets(Metadata& meta, const DecoderTraits& traits, std::uint32_t 
   const std::uint32_t full_every = meta.count("full_attention_interval", kMaxLayers, 4);
   for (std::size_t i = 0; i < shape.layers.size(); ++i)
     if (flags ? (*flags)[i] : (i + 1) % full_every != 0) shape.layers[i].recurrence = Recurrence::delta_net;
-  if (shape.num_states() != 0)
-    shape.delta_net = read_delta_net_shape(meta, traits.delta_nets == DeltaNets::tiled);
+  if (shape.num_states() != 0) shape.delta_net = read_delta_net_shape(meta, traits.delta_nets == DeltaNets::tiled);
 }
 
 // Layers behind the last one, which draft further tokens from its output (multi-token prediction), are not computed.

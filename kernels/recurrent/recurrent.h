@@ -150,9 +150,9 @@ inline constexpr float kDeltaEpsilon = 1e-6f;  // of the norms of q and k, fixed
 //   s[i][j] = d s[i][j] + k[i] u[j];  y[j] = sum over i of s[i][j] q[i]
 //   out = y / sqrt(mean of y^2 + norm_epsilon) * norm_weight * silu(gate)
 struct DeltaRule {
-  const float *q = nullptr, *k = nullptr;  // [tokens][key_size]
-  const float* v = nullptr;                // [tokens][value_size]
-  std::size_t stride = 0;                  // of these three
+  const float *q = nullptr, *k = nullptr;         // [tokens][key_size]
+  const float* v = nullptr;                       // [tokens][value_size]
+  std::size_t stride = 0;                         // of these three
   const float *alpha = nullptr, *beta = nullptr;  // [tokens], step_stride apart
   std::size_t step_stride = 0;
   const float* gate = nullptr;  // [tokens][value_size]

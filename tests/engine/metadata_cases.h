@@ -155,9 +155,9 @@ inline MetadataFile metadata_model(const std::string& name) {
 }
 
 inline std::vector<std::string> metadata_model_names() {
-  return {"llama", "gpt2",     "no vocabulary", "nomic-bert", "mamba",  "mamba2",  "falcon-h1", "rwkv6",   "rwkv7",
-          "qwen2", "qwen2moe", "qwen3moe",      "gemma2",     "gemma3", "granite", "mistral3",  "qwen2vl", "lfm2moe",
-          "qwen35"};
+  return {"llama",   "gpt2",     "no vocabulary", "nomic-bert", "mamba",    "mamba2", "falcon-h1",
+          "rwkv6",   "rwkv7",    "qwen2",         "qwen2moe",   "qwen3moe", "gemma2", "gemma3",
+          "granite", "mistral3", "qwen2vl",       "lfm2moe",    "qwen35"};
 }
 
 inline std::vector<MetadataCase> metadata_cases() {

@@ -92,11 +92,11 @@ struct DecoderTraits {
   bool minicpm_scales = false;     // those of MiniCPM 1B and 2B if the file has none
   bool mrope = false;              // rope.dimension_sections: alike for text, where all sections have one position
   bool query_temperature = false;  // queries grow with their position if the file has attention.temperature_scale
-  bool sinks = false;   // each head has a score without a value, which takes its share of the softmax (gpt-oss)
+  bool sinks = false;  // each head has a score without a value, which takes its share of the softmax (gpt-oss)
   bool gated_attention = false;  // attn_q has the rows of each head, and then those of its gate: o = W_o (sigmoid(g) a)
   DeltaNets delta_nets = DeltaNets::none;
   bool further_layers = false;  // nextn_predict_layers of block_count predict further tokens: they are not read
-  bool mamba2 = false;  // each layer has a Mamba-2 mixer beside its attention (Falcon-H1)
+  bool mamba2 = false;          // each layer has a Mamba-2 mixer beside its attention (Falcon-H1)
   std::string output_norm = "output_norm.weight";
   float attention_cap = 0;  // default if the metadata have none; 0: none
   float logit_cap = 0;
@@ -178,7 +178,7 @@ struct DecoderLayer {
   std::vector<float> attn_norm;  // [dim]
   PackedMatrix q, k, v, o;
   PackedMatrix attention_gate;  // [num_heads * head_dim]; empty: none
-  std::vector<float> o_bias;  // empty: none
+  std::vector<float> o_bias;    // empty: none
   // What is added to q, k and v: [(num_heads + 2 * num_kv_heads) * head_dim], or empty; with an int8 cache only to q,
   // [num_heads * head_dim], as the others are in KvBiases' form then.
   std::vector<float> qkv_bias;

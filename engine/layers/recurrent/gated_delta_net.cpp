@@ -30,9 +30,10 @@ DeltaNetShape read_delta_net_shape(Metadata& meta, bool has_tiled_keys) {
     meta.fail(ErrorCode::unsupported,
               fmt::format("'ssm.state_size' is {}; only multiples of 16 are supported", shape.head_size));
   if (inner != shape.value_dim())
-    meta.fail(ErrorCode::unsupported,
-              fmt::format("'ssm.inner_size' is {}; only heads of values as long as those of keys are supported: {} of {}",
-                          inner, shape.num_heads, shape.head_size));
+    meta.fail(
+        ErrorCode::unsupported,
+        fmt::format("'ssm.inner_size' is {}; only heads of values as long as those of keys are supported: {} of {}",
+                    inner, shape.num_heads, shape.head_size));
   if (shape.num_heads % shape.num_key_heads != 0)
     meta.fail(ErrorCode::bad_model, fmt::format("{} heads of values cannot share {} heads of keys evenly",
                                                 shape.num_heads, shape.num_key_heads));

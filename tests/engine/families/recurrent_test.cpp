@@ -20,8 +20,9 @@ using engine::LoadedModel;
 using engine::Team;
 
 const std::vector<std::string> kReferences = {"mamba-F32", "mamba2-F32", "rwkv6-F32", "rwkv7-F32", "falcon-h1-F32"};
-const std::vector<std::string> kFamilies = {"mamba-F32", "mamba2-F32",    "rwkv6-F32",  "rwkv7-F32",
-                                            "lfm2-F32",  "falcon-h1-F32", "lfm2moe-F32", "qwen3next-F32", "qwen35-F32", "qwen35moe-F32"};
+const std::vector<std::string> kFamilies = {"mamba-F32",  "mamba2-F32",    "rwkv6-F32",   "rwkv7-F32",
+                                            "lfm2-F32",   "falcon-h1-F32", "lfm2moe-F32", "qwen3next-F32",
+                                            "qwen35-F32", "qwen35moe-F32"};
 
 bool same_bits(std::span<const float> a, std::span<const float> b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;

@@ -255,7 +255,7 @@ TEST_CASE("the gated delta rule matches its formula, and continues where it stop
       INFO("keys of " << size << ", values of " << width);
       const std::size_t widest = std::max(size, width);
       // v, q, k, alpha, beta, gate
-      std::vector<Rows> in = {random_rows(widest, 5, 1), random_rows(widest, 5, 2),  random_rows(widest, 5, 3),
+      std::vector<Rows> in = {random_rows(widest, 5, 1),  random_rows(widest, 5, 2),  random_rows(widest, 5, 3),
                               random_rows(1, 2, 4, 3.0f), random_rows(1, 2, 5, 3.0f), random_rows(widest, 5, 6)};
       add_hard_steps(in[3]);
       const auto weight = random_floats(width, 7);
