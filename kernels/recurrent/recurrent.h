@@ -143,7 +143,7 @@ using Wkv7Of = void(const Wkv7& wkv);
 inline constexpr std::size_t kMaxDeltaKey = 256;
 inline constexpr float kDeltaEpsilon = 1e-6f;  // of the norms of q and k, fixed in Qwen3-Next
 
-// The gated delta rule of one head of values (Yang et al., "Gated Delta Networks", 2025), i over keys and j over
+// The gated delta rule of one head of values (Yang et al., "Gated Delta Networks", 2024), i over keys and j over
 // values:
 //   q = q / sqrt(sum of q^2 + kDeltaEpsilon) / sqrt(key_size);  k = k / sqrt(sum of k^2 + kDeltaEpsilon)
 //   d = exp(a softplus(alpha + dt_bias));  u[j] = sigmoid(beta) (v[j] - d (sum over i of s[i][j] k[i]))

@@ -309,7 +309,7 @@ class Decoder:
         return self.model.times(blk + "shortconv.out_proj.weight", c * mixed)
 
     def delta_net(self, blk, x):
-        """The gated delta rule (Yang et al., 2025): a head's state forgets, then k's value in it moves to v by beta.
+        """The gated delta rule (Yang et al., 2024): a head's state forgets, then k's value in it moves to v by beta.
         Heads of values share those of keys: neighbours, or in files of Qwen3.5 every n-th."""
         get, times = self.model.get, self.model.times
         size, num_keys, heads = get("ssm.state_size"), get("ssm.group_count"), get("ssm.time_step_rank")

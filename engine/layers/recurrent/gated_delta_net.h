@@ -1,5 +1,5 @@
 // The recurrence of Qwen3-Next and Qwen3.5: gated delta nets (Yang et al., "Gated Delta Networks: Improving Mamba2 with
-// Delta Rule", 2025), behind a convolution over q, k and v.
+// Delta Rule", 2024), behind a convolution over q, k and v.
 #pragma once
 
 #include <cstdint>
