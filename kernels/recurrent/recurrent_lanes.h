@@ -362,51 +362,86 @@ void to_unit_length(const float* x, float* out, std::size_t size, Lanes scale) {
   for (std::size_t i = 0; i < size; i += kLanes) store(out + i, mul(load(x + i), factor));
 }
 
+// found = s^T k for some blocks of a state.
+template <std::size_t N>
+inline void recall(const float* state, std::size_t size, const float* k, Lanes (&found)[N]) {
+  for (std::size_t b = 0; b < N; ++b) found[b] = zero();
+  for (std::size_t i = 0; i < size; ++i) {
+    const Lanes k_i = set1(k[i]);
+    for (std::size_t b = 0; b < N; ++b) found[b] = fma(load(state + (b * size + i) * kLanes), k_i, found[b]);
+  }
+}
+
+// s = decay s + k update^T and y = s^T q; with a next token also what recall() would find for it then, without reading
+// the state again.
+template <bool kHasNext, std::size_t N>
+inline void update_state(float* state, std::size_t size, Lanes decay, const float* k, const float* q,
+                         const float* next_k, const Lanes (&update)[N], Lanes (&y)[N], Lanes (&found)[N]) {
+  for (std::size_t b = 0; b < N; ++b) y[b] = found[b] = zero();
+  for (std::size_t i = 0; i < size; ++i) {
+    const Lanes k_i = set1(k[i]), q_i = set1(q[i]), next_i = set1(kHasNext ? next_k[i] : 0.0f);
+    for (std::size_t b = 0; b < N; ++b) {
+      float* const at = state + (b * size + i) * kLanes;
+      const Lanes s = fma(decay, load(at), mul(k_i, update[b]));
+      store(at, s);
+      y[b] = fma(s, q_i, y[b]);
+      if constexpr (kHasNext) found[b] = fma(load(at), next_i, found[b]);  // as stored: the reference rounds there
+    }
+  }
+}
+
+// Tokens whose q and k are kept beside a part of the state, four blocks or less, in a first-level cache.
+constexpr std::size_t kDeltaTokens = 8;
+
 void delta_rule_head(const DeltaRule& h) {
-  const std::size_t size = h.key_size, state_floats = size * kLanes;
+  const std::size_t size = h.key_size;
   const Lanes q_scale = div(one(), root(set1(static_cast<float>(size))));
-  alignas(64) float q[kMaxDeltaKey], k[kMaxDeltaKey];
-  for (std::size_t t = 0; t < h.num_tokens; ++t) {
-    const float *v = h.v + t * h.stride, *gate = h.gate + t * h.gate_stride;
-    float* const out = h.out + t * h.out_stride;
-    fetch(h.q + t * h.stride, size, h.stride, t, 1, h.num_tokens);
-    fetch(h.k + t * h.stride, size, h.stride, t, 1, h.num_tokens);
-    fetch(v, h.value_size, h.stride, t, 1, h.num_tokens);
-    fetch(gate, h.value_size, h.gate_stride, t, 1, h.num_tokens);
-    to_unit_length(h.q + t * h.stride, q, size, q_scale);
-    to_unit_length(h.k + t * h.stride, k, size, one());
-    const Lanes step = softplus(add(set1(h.alpha[t * h.step_stride]), set1(h.dt_bias)));
-    const Lanes decay = exp(mul(step, set1(h.a))), share = sigmoid(set1(h.beta[t * h.step_stride]));
-    Lanes squares = zero();
-    // y times weight and gate waits in `out` for the norm's factor, which needs all blocks.
+  alignas(64) float q[kDeltaTokens * kMaxDeltaKey], k[kDeltaTokens * kMaxDeltaKey];
+  Lanes decay[kDeltaTokens], share[kDeltaTokens], squares[kDeltaTokens];
+  for (std::size_t first = 0; first < h.num_tokens; first += kDeltaTokens) {
+    const std::size_t count = h.num_tokens - first < kDeltaTokens ? h.num_tokens - first : kDeltaTokens;
+    for (std::size_t t = 0; t < count; ++t) {
+      const std::size_t row = first + t;
+      fetch(h.q + row * h.stride, size, h.stride, row, 1, h.num_tokens);
+      fetch(h.k + row * h.stride, size, h.stride, row, 1, h.num_tokens);
+      fetch(h.v + row * h.stride, h.value_size, h.stride, row, 0, h.num_tokens);
+      fetch(h.gate + row * h.gate_stride, h.value_size, h.gate_stride, row, 0, h.num_tokens);
+      to_unit_length(h.q + row * h.stride, q + t * size, size, q_scale);
+      to_unit_length(h.k + row * h.stride, k + t * size, size, one());
+      const Lanes step = softplus(add(set1(h.alpha[row * h.step_stride]), set1(h.dt_bias)));
+      decay[t] = exp(mul(step, set1(h.a)));
+      share[t] = sigmoid(set1(h.beta[row * h.step_stride]));
+      squares[t] = zero();
+    }
     for_blocks(h.value_size / kLanes, [&]<std::size_t N>(std::size_t block) {
-      float* const state = h.state + block * state_floats;
+      float* const state = h.state + block * size * kLanes;
       Lanes found[N], update[N], y[N];
-      for (std::size_t b = 0; b < N; ++b) found[b] = y[b] = zero();
-      for (std::size_t i = 0; i < size; ++i) {
-        const Lanes k_i = set1(k[i]);
-        for (std::size_t b = 0; b < N; ++b) found[b] = fma(load(state + b * state_floats + i * kLanes), k_i, found[b]);
-      }
-      for (std::size_t b = 0; b < N; ++b)
-        update[b] = mul(share, sub(load(v + (block + b) * kLanes), mul(decay, found[b])));
-      for (std::size_t i = 0; i < size; ++i) {
-        const Lanes k_i = set1(k[i]), q_i = set1(q[i]);
+      recall(state, size, k, found);
+      for (std::size_t t = 0; t < count; ++t) {
+        const std::size_t row = first + t, channel = block * kLanes;
+        const float *k_t = k + t * size, *q_t = q + t * size;
+        const float *v = h.v + row * h.stride + channel, *gate = h.gate + row * h.gate_stride + channel;
+        float* const out = h.out + row * h.out_stride + channel;
+        for (std::size_t b = 0; b < N; ++b)
+          update[b] = mul(share[t], sub(load(v + b * kLanes), mul(decay[t], found[b])));
+        if (t + 1 < count)
+          update_state<true>(state, size, decay[t], k_t, q_t, k_t + size, update, y, found);
+        else
+          update_state<false>(state, size, decay[t], k_t, q_t, nullptr, update, y, found);
+        // Weighted and gated, y waits in `out` for the norm's factor, which needs all blocks.
         for (std::size_t b = 0; b < N; ++b) {
-          float* const at = state + b * state_floats + i * kLanes;
-          const Lanes s = fma(decay, load(at), mul(k_i, update[b]));
-          store(at, s);
-          y[b] = fma(s, q_i, y[b]);
+          squares[t] = fma(y[b], y[b], squares[t]);
+          const Lanes opened = mul(load(h.norm_weight + channel + b * kLanes), silu(load(gate + b * kLanes)));
+          store(out + b * kLanes, mul(y[b], opened));
         }
       }
-      for (std::size_t b = 0; b < N; ++b) {
-        const std::size_t at = (block + b) * kLanes;
-        squares = fma(y[b], y[b], squares);
-        store(out + at, mul(y[b], mul(load(h.norm_weight + at), silu(load(gate + at)))));
-      }
     });
-    const Lanes mean = div(sum(squares), set1(static_cast<float>(h.value_size)));
-    const Lanes factor = div(one(), root(add(mean, set1(h.norm_epsilon))));
-    for (std::size_t i = 0; i < h.value_size; i += kLanes) store(out + i, mul(load(out + i), factor));
+    for (std::size_t t = 0; t < count; ++t) {
+      float* const out = h.out + (first + t) * h.out_stride;
+      const Lanes mean = div(sum(squares[t]), set1(static_cast<float>(h.value_size)));
+      const Lanes factor = div(one(), root(add(mean, set1(h.norm_epsilon))));
+      for (std::size_t i = 0; i < h.value_size; i += kLanes) store(out + i, mul(load(out + i), factor));
+    }
   }
 }
 
