@@ -257,10 +257,16 @@ void read_head_counts(Metadata& meta, const DecoderTraits& traits, DecoderShape&
 // Which layers have a gated delta net: those flagged, or all but every n-th.
 void read_delta_nets(Metadata& meta, const DecoderTraits& traits, std::uint32_t num_blocks, DecoderShape& shape) {
   if (traits.delta_nets == DeltaNets::none) return;
-  const auto flags = meta.flags_by_layer("attention.recurrent_layers", num_blocks);
+  const std::string key = "attention.recurrent_layers";
+  const auto flags = meta.integers(key);
+  if (flags && flags->size() != num_blocks)
+    return meta.fail_key(ErrorCode::bad_model, key,
+                         fmt::format("is a list of {} for {} layers", flags->size(), num_blocks));
+  if (flags && std::any_of(flags->begin(), flags->end(), [](std::int64_t flag) { return flag != 0 && flag != 1; }))
+    return meta.fail_key(ErrorCode::bad_model, key, "has numbers other than 0 and 1");
   const std::uint32_t full_every = meta.count("full_attention_interval", kMaxLayers, 4);
   for (std::size_t i = 0; i < shape.layers.size(); ++i)
-    if (flags ? (*flags)[i] : (i + 1) % full_every != 0) shape.layers[i].recurrence = Recurrence::delta_net;
+    if (flags ? (*flags)[i] == 1 : (i + 1) % full_every != 0) shape.layers[i].recurrence = Recurrence::delta_net;
   if (shape.num_states() != 0) shape.delta_net = read_delta_net_shape(meta, traits.delta_nets == DeltaNets::tiled);
 }
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <optional>
 
 #include "engine/evaluation/eval.h"
 #include "tests/engine/gguf_copy.h"
@@ -77,7 +78,9 @@ TEST_CASE("a tensor in a layer that a family does not use is refused by name") {
       {"granite", {"attn_norm.bias"}},
       {"minicpm", {"post_ffw_norm.weight"}},
       {"internlm2", {"attn_sub_norm.weight"}},
-      {"mistral3", {"ffn_sub_norm.weight"}}};
+      {"mistral3", {"ffn_sub_norm.weight"}},
+      {"qwen35", {"ffn_norm.weight", "attn_output.weight", "ssm_conv1d.bias", "ssm_in.weight", "ffn_gate_inp.weight"}},
+      {"qwen3next", {"ffn_gate.weight", "attn_qkv.bias"}}};
   for (const auto& [name, parts] : unused) {
     CHECK(refusal_of(fixture_and(name, [](GgufWriter&) {})) == "loaded");
     for (const std::string& part : parts) {
@@ -232,6 +235,55 @@ TEST_CASE("large biases of K cost an int8 cache no digits in layers without rota
     CHECK(same_bits(logits_of(file.path(), std::string(table->name), 7, kernels::KvType::i8),
                     logits_of(file.path(), std::string(table->name), 0, kernels::KvType::i8)));
   }
+}
+
+// The fixture qwen35 with other values of keys (nothing: without the key), and with or without a block behind the last
+// layer.
+GgufWriter qwen35_with(const std::map<std::string, std::optional<engine::MetadataValue>>& changes,
+                       bool has_further_block = true) {
+  const auto file = fixture("qwen35");
+  GgufWriter out;
+  for (const auto& [key, value] : file->metadata())
+    if (!changes.contains(key)) std::visit(MetadataCopy(out, key), value);
+  for (const auto& [key, value] : changes)
+    if (value) std::visit(MetadataCopy(out, key), *value);
+  for (const engine::TensorInfo& tensor : file->tensors())
+    if (has_further_block || !tensor.name.starts_with("blk.3.")) copy_tensor(tensor, out);
+  return out;
+}
+
+engine::MetadataValue whole(std::int64_t value) { return value; }
+engine::MetadataValue flags(std::vector<std::int64_t> values) { return values; }
+
+TEST_CASE("qwen35: layers with a gated delta net may be flagged, and blocks behind the last layer change nothing") {
+  const std::string interval = "qwen35.full_attention_interval", further = "qwen35.nextn_predict_layers";
+  const auto expected = logits_of(TROUPE_TEST_DATA "/golden/qwen35.gguf", "scalar");
+  const auto logits_with = [](const GgufWriter& out) {
+    const TemporaryFile file(out.bytes());
+    return logits_of(file.path(), "scalar");
+  };
+  const std::string listed = "qwen35.attention.recurrent_layers";
+  CHECK(same_bits(logits_with(qwen35_with({{interval, {}}, {listed, flags({1, 1, 0, 0})}})), expected));
+  CHECK(same_bits(logits_with(qwen35_with({{"qwen35.block_count", whole(3)}, {further, {}}}, false)), expected));
+  CHECK_THAT(refusal_of(qwen35_with({{listed, flags({1, 1, 0})}})), Contains("is a list of 3 for 4 layers"));
+  CHECK_THAT(refusal_of(qwen35_with({{listed, flags({1, 2, 0, 0})}})), Contains("has numbers other than 0 and 1"));
+  CHECK_THAT(refusal_of(qwen35_with({{further, whole(4)}})), Contains("must be from 0 to less than the 4 layers"));
+  // Which layer has a net decides which tensors it has.
+  CHECK_THAT(refusal_of(qwen35_with({{interval, {}}})), Contains("tensor 'blk.2.attn_qkv.weight' is missing"));
+  CHECK_THAT(refusal_of(qwen35_with({{further, {}}})), Contains("tensor 'blk.3.attn_qkv.weight' is missing"));
+}
+
+TEST_CASE("qwen35: sizes of gated delta nets that are not supported are refused") {
+  const auto refused = [](const std::string& key, std::int64_t value) {
+    return refusal_of(qwen35_with({{"qwen35.ssm." + key, whole(value)}}));
+  };
+  CHECK_THAT(refused("conv_kernel", 1), Contains("a convolution of width 1"));
+  CHECK_THAT(refused("conv_kernel", 9), Contains("'qwen35.ssm.conv_kernel' is 9"));
+  CHECK_THAT(refused("state_size", 24), Contains("'ssm.state_size' is 24; only multiples of 16"));
+  CHECK_THAT(refused("state_size", 272), Contains("'qwen35.ssm.state_size' is 272"));
+  CHECK_THAT(refused("group_count", 3), Contains("4 heads of values cannot share 3 heads of keys evenly"));
+  CHECK_THAT(refused("inner_size", 128), Contains("'ssm.inner_size' is 128") && Contains("4 of 16"));
+  CHECK(refusal_of(qwen35_with({{"qwen35.ssm.inner_size", {}}})) == "loaded");
 }
 
 TEST_CASE("the first files of MiniCPM, without factors, have those of its configuration") {
