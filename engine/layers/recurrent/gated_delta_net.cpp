@@ -22,8 +22,8 @@ DeltaNetShape read_delta_net_shape(Metadata& meta, bool has_tiled_keys) {
   shape.head_size = meta.count("ssm.state_size", kernels::kMaxDeltaKey);
   shape.num_key_heads = meta.count("ssm.group_count", kMaxDeltaHeads);
   shape.num_heads = meta.count("ssm.time_step_rank", kMaxDeltaHeads);
-  const std::uint32_t inner =
-      meta.count("ssm.inner_size", std::int64_t{kMaxDeltaHeads} * kernels::kMaxDeltaKey, shape.value_dim());
+  const std::uint32_t inner = meta.count(
+      "ssm.inner_size", kMaxDeltaHeads * static_cast<std::int64_t>(kernels::kMaxDeltaKey), shape.value_dim());
   if (meta.failed()) return shape;
   if (shape.conv_width < 2) meta.fail(ErrorCode::unsupported, "a convolution of width 1 is not supported");
   if (shape.head_size % kernels::kStateLanes != 0)
