@@ -285,7 +285,8 @@ std::string_view missing_function(const KernelTable& table) {
       {table.matmul != nullptr, "matmul"},
       {table.gated_matmul != nullptr, "gated_matmul"},
       {recurrent && recurrent->map && recurrent->layer_norm && recurrent->mix && recurrent->convolve &&
-           recurrent->selective_scan && recurrent->head_scan && recurrent->wkv6 && recurrent->wkv7,
+           recurrent->selective_scan && recurrent->head_scan && recurrent->wkv6 && recurrent->wkv7 &&
+           recurrent->delta_rule,
        "recurrent"},
       TROUPE_ROW_FUNCTIONS(TROUPE_NAMED, table)};
 #undef TROUPE_NAMED

@@ -372,20 +372,18 @@ inline void recall(const float* state, std::size_t size, const float* k, Lanes (
   }
 }
 
-// s = decay s + k update^T and y = s^T q; with a next token also what recall() would find for it then, without reading
-// the state again.
-template <bool kHasNext, std::size_t N>
+// s = decay s + k update^T and y = s^T q.
+template <std::size_t N>
 inline void update_state(float* state, std::size_t size, Lanes decay, const float* k, const float* q,
-                         const float* next_k, const Lanes (&update)[N], Lanes (&y)[N], Lanes (&found)[N]) {
-  for (std::size_t b = 0; b < N; ++b) y[b] = found[b] = zero();
+                         const Lanes (&update)[N], Lanes (&y)[N]) {
+  for (std::size_t b = 0; b < N; ++b) y[b] = zero();
   for (std::size_t i = 0; i < size; ++i) {
-    const Lanes k_i = set1(k[i]), q_i = set1(q[i]), next_i = set1(kHasNext ? next_k[i] : 0.0f);
+    const Lanes k_i = set1(k[i]), q_i = set1(q[i]);
     for (std::size_t b = 0; b < N; ++b) {
       float* const at = state + (b * size + i) * kLanes;
       const Lanes s = fma(decay, load(at), mul(k_i, update[b]));
       store(at, s);
       y[b] = fma(s, q_i, y[b]);
-      if constexpr (kHasNext) found[b] = fma(load(at), next_i, found[b]);  // as stored: the reference rounds there
     }
   }
 }
@@ -416,18 +414,15 @@ void delta_rule_head(const DeltaRule& h) {
     for_blocks(h.value_size / kLanes, [&]<std::size_t N>(std::size_t block) {
       float* const state = h.state + block * size * kLanes;
       Lanes found[N], update[N], y[N];
-      recall(state, size, k, found);
       for (std::size_t t = 0; t < count; ++t) {
         const std::size_t row = first + t, channel = block * kLanes;
         const float *k_t = k + t * size, *q_t = q + t * size;
         const float *v = h.v + row * h.stride + channel, *gate = h.gate + row * h.gate_stride + channel;
         float* const out = h.out + row * h.out_stride + channel;
+        recall(state, size, k_t, found);
         for (std::size_t b = 0; b < N; ++b)
           update[b] = mul(share[t], sub(load(v + b * kLanes), mul(decay[t], found[b])));
-        if (t + 1 < count)
-          update_state<true>(state, size, decay[t], k_t, q_t, k_t + size, update, y, found);
-        else
-          update_state<false>(state, size, decay[t], k_t, q_t, nullptr, update, y, found);
+        update_state(state, size, decay[t], k_t, q_t, update, y);
         // Weighted and gated, y waits in `out` for the norm's factor, which needs all blocks.
         for (std::size_t b = 0; b < N; ++b) {
           squares[t] = fma(y[b], y[b], squares[t]);
