@@ -16,7 +16,7 @@ namespace troupe::engine {
 //
 //   n = norm(x)
 //   x += post_norm(W_o sub_norm(attention(rope(qk_norm(W_q n + b_q)), rope(qk_norm(W_k n + b_k)), W_v n + b_v)))
-//        + W_out mixer(W_in n)
+//        + W_out mixer(W_in n); with a gate the attention is multiplied by sigmoid(W_g n); or W_out of a recurrence
 //   n = norm(x)
 //   x += post_norm(W_down sub_norm(gate(W_gate n) * W_up n)), or the experts' sum in its place
 class DecoderModel final : public LanguageModel {
