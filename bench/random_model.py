@@ -138,6 +138,8 @@ def decoder(model, g):
     experts = g.get("experts", 0)
     if experts:
         model.integers(expert_count=experts, expert_used_count=min(g["experts_used"], experts))
+    if model.arch == "qwen3moe":
+        model.integers(attention__key_length=hd, attention__value_length=hd, expert_feed_forward_length=ff)
     model.matrix("token_embd", vocab, d)  # with the values of a last matrix, which it may also be
     for i in range(g["layers"]):
         b = f"blk.{i}."
@@ -149,9 +151,9 @@ def decoder(model, g):
                 model.bias(b + name, rows, of_norm(g["key_bias"], hd) if large else None)
         later = projection(g["later_layers"] if i > 0 else 1.0)
         model.matrix(b + "attn_output", d, heads * hd, values=later)
-        if model.arch in ("gemma3", "olmoe"):
-            model.single(b + "attn_q_norm.weight", hd if model.arch == "gemma3" else heads * hd)
-            model.single(b + "attn_k_norm.weight", hd if model.arch == "gemma3" else kv * hd)
+        if model.arch in ("gemma3", "olmoe", "qwen3moe"):
+            model.single(b + "attn_q_norm.weight", heads * hd if model.arch == "olmoe" else hd)
+            model.single(b + "attn_k_norm.weight", kv * hd if model.arch == "olmoe" else hd)
         if model.arch == "gemma3":
             model.single(b + "post_attention_norm.weight", d)
             model.single(b + "post_ffw_norm.weight", d)
@@ -544,6 +546,8 @@ GEOMETRIES = {
                                                     vocab=32784, context=16384, rope=1e11, tied=False)),
     "lfm2-350m": (lfm2, "lfm2", dict(layers=16, d=1024, ff=4608, heads=16, kv=8, head_dim=64, conv=3, vocab=65536,
                                      context=128000, rope=1e6, attention=(2, 5, 8, 10, 12, 14))),
+    "lfm2-1.2b": (lfm2, "lfm2", dict(layers=16, d=2048, ff=8192, heads=32, kv=8, head_dim=64, conv=3, vocab=65536,
+                                     context=128000, rope=1e6, attention=(2, 5, 8, 10, 12, 14))),
     "lfm2-8b-a1b": (lfm2, "lfm2moe", dict(layers=24, d=2048, ff=7168, heads=32, kv=8, head_dim=64, conv=3, vocab=65536,
                                           context=128000, rope=1e6, attention=(2, 6, 10, 14, 18, 21), experts=32,
                                           experts_used=4, expert_ff=1792, dense=2)),
@@ -554,8 +558,14 @@ GEOMETRIES = {
     "qwen3.5-0.8b": (qwen3next, "qwen35", dict(layers=24, d=1024, ff=3584, heads=8, kv=2, head_dim=256, rotated=64,
                                                state=128, key_heads=16, value_heads=16, vocab=248320, context=262144,
                                                rope=1e7, sections=[11, 11, 10, 0], tied=True)),
+    "qwen3.5-4b": (qwen3next, "qwen35", dict(layers=32, d=2560, ff=9216, heads=16, kv=4, head_dim=256, rotated=64,
+                                             state=128, key_heads=16, value_heads=32, vocab=248320, context=262144,
+                                             rope=1e7, sections=[11, 11, 10, 0], tied=True)),
     "olmoe-1b-7b": (decoder, "olmoe", dict(layers=16, d=2048, ff=1024, heads=16, kv=16, head_dim=128, vocab=50304,
                                            context=4096, rope=1e4, eps=1e-5, tied=False, experts=64, experts_used=8)),
+    "qwen3-30b-a3b": (decoder, "qwen3moe", dict(layers=48, d=2048, ff=768, heads=32, kv=4, head_dim=128, vocab=151936,
+                                                context=40960, rope=1e6, eps=1e-6, tied=False, experts=128,
+                                                experts_used=8)),
 }
 
 

@@ -87,7 +87,8 @@ void check_same(const Answered& answered, const Answered& expected) {
 }
 
 TEST_CASE("proposals: a right answer is verified at the speed of a prompt, and a wrong token changes nothing") {
-  for (const char* name : {"llama", "bitnet", "qwen2", "gemma2", "gemma3", "mamba", "rwkv7", "falcon-h1", "lfm2"}) {
+  for (const char* name :
+       {"llama", "bitnet", "qwen2", "gemma2", "gemma3", "mamba", "rwkv7", "falcon-h1", "lfm2", "qwen35"}) {
     const auto model = fixture(name);
     const std::vector<Request> requests = some_requests(*model);
     for (std::size_t i = 0; i < requests.size(); ++i) {

@@ -25,7 +25,8 @@ using troupe::test::TempFolder;
 namespace fs = std::filesystem;
 
 constexpr const char* kAttention = "llama";
-constexpr const char* kModels[] = {"llama", "gemma2", "gemma3", "mamba", "rwkv7", "falcon-h1", "deci", "lfm2"};
+constexpr const char* kModels[] = {"llama",     "gemma2", "gemma3", "mamba", "rwkv7",
+                                   "falcon-h1", "deci",   "lfm2",   "qwen35"};
 
 GatewayOptions options_for(const std::string& model, const std::string& directory = {}) {
   GatewayOptions options;

@@ -15,12 +15,12 @@ SCRIPT = sys.argv.pop(1)
 # Millions of parameters of the released models.
 PARAMETERS = {"mamba-130m": 129.1, "mamba2-130m": 129.0, "rwkv7-world-0.1b": 191.1, "rwkv6-world-1b6": 1599.9,
               "qwen2.5-0.5b": 494.0, "qwen2.5-3b": 3085.9, "tinyllama-1.1b": 1100.0, "llama-3.2-1b": 1235.8, "gemma-3-1b": 999.9,
-              "falcon-h1-0.5b": 521.4, "lfm2-350m": 354.5, "lfm2-8b-a1b": 8339.9, "olmoe-1b-7b": 6919.2, "smollm3-3b": 3075.1, "olmo2-1b": 1484.9, "olmo3-7b": 7298.0,
+              "falcon-h1-0.5b": 521.4, "lfm2-350m": 354.5, "lfm2-1.2b": 1170.3, "qwen3-30b-a3b": 30532.1, "lfm2-8b-a1b": 8339.9, "olmoe-1b-7b": 6919.2, "smollm3-3b": 3075.1, "olmo2-1b": 1484.9, "olmo3-7b": 7298.0,
               "granite-3.3-2b": 2533.5, "gemma-2b": 2506.2, "command-r-35b": 34980.8, "command-r7b": 8028.0, "exaone4-1.2b": 1279.4,
               "exaone4-32b": 32003.2, "ernie4.5-0.3b": 360.7, "seed-oss-36b": 36151.1, "hunyuan-0.5b": 539.0, "qwen2-vl-2b": 1543.7,
               "qwen3-vl-4b": 4022.5, "minicpm-2b": 2724.9, "internlm2.5-1.8b": 1889.1, "starcoder2-3b": 3030.4, "phi-2": 2779.7,
               "stablelm-2-1.6b": 1644.5, "ministral-3-3b": 3429.0, "gpt-oss-20b": 20914.8,
-              "qwen3-next-80b-a3b": 79674.4, "qwen3.5-0.8b": 752.4}
+              "qwen3-next-80b-a3b": 79674.4, "qwen3.5-0.8b": 752.4, "qwen3.5-4b": 4205.8}
 
 
 PYTHON = "/usr/bin/python3"  # the script's own: Debian's numpy belongs to it

@@ -339,7 +339,8 @@ TEST_CASE("inspect says which layers have K and V, and counts these alone") {
     const char* name;
     std::uint64_t layers, with_attention, kv_heads;  // of 16 numbers, in all layers
   };
-  for (const Model& each : {Model{"deci", 6, 3, 4}, {"lfm2", 4, 1, 1}, {"llama", 2, 2, 4}, {"mamba", 2, 0, 0}}) {
+  for (const Model& each :
+       {Model{"deci", 6, 3, 4}, {"lfm2", 4, 1, 1}, {"llama", 2, 2, 4}, {"mamba", 2, 0, 0}, {"qwen35", 3, 1, 1}}) {
     INFO(each.name);
     const std::string path = std::string(TROUPE_TEST_DATA "/golden/") + each.name + ".gguf";
     const json model = json::parse(invoke({"inspect", "-m", path, "--json"}).out);

@@ -40,7 +40,7 @@ TEST_CASE("what a model drafts for itself is what it says, whatever became of th
 
 TEST_CASE("a model of any family drafts for itself what it says: with windows, recurrent state, or both") {
   Team team(1);
-  for (const char* name : {"gemma2", "gemma3", "mamba", "mamba2", "rwkv6", "rwkv7", "falcon-h1", "lfm2"}) {
+  for (const char* name : {"gemma2", "gemma3", "mamba", "mamba2", "rwkv6", "rwkv7", "falcon-h1", "lfm2", "qwen35"}) {
     const auto model = load(std::string(name) + ".gguf", 40, TROUPE_TEST_DATA "/golden");
     for (const float temperature : {0.f, 0.8f}) {
       INFO(name << " at temperature " << temperature);
@@ -82,7 +82,7 @@ TEST_CASE("a model of any family drafts for itself what it says: with windows, r
 
 TEST_CASE("proposals that were wrong leave no trace in a recurrent state") {
   Team team(1);
-  for (const char* name : {"mamba", "rwkv7", "falcon-h1", "lfm2", "gemma2", "llama", "gemma3"}) {
+  for (const char* name : {"mamba", "rwkv7", "falcon-h1", "lfm2", "qwen35", "gemma2", "llama", "gemma3"}) {
     INFO(name);
     // The one that says what is right has blocks of its own.
     const auto model = load(std::string(name) + ".gguf", 40, TROUPE_TEST_DATA "/golden");

@@ -28,8 +28,8 @@ bool same_bits(std::span<const float> a, std::span<const float> b) {
 }
 
 TEST_CASE("the last hidden state is the one that the next token's logits come from, in every family, batch and step") {
-  for (const std::string name :
-       {"llama-F32", "gemma3-F32", "olmoe-F32", "mamba-F32", "rwkv7-F32", "falcon-h1-F32", "lfm2-F32", "deci-F32"}) {
+  for (const std::string name : {"llama-F32", "gemma3-F32", "olmoe-F32", "mamba-F32", "rwkv7-F32", "falcon-h1-F32",
+                                 "lfm2-F32", "deci-F32", "qwen35-F32"}) {
     const auto path = golden_model(name);
     if (!path) return;
     INFO(name);
