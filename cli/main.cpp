@@ -113,6 +113,8 @@ Result<int> call(Command command, const config::Parsed& parsed) {
       return backup(config::BackupOptions(parsed.options), parsed);
     case Command::restore:
       return restore(config::RestoreOptions(parsed.options), parsed);
+    case Command::doctor:
+      return doctor(config::DoctorOptions(parsed.options), parsed);
     case Command::completion:
       return completion(parsed);
   }

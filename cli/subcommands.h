@@ -37,6 +37,8 @@ Result<int> top(const config::TopOptions& options);
 Result<int> usage(const config::UsageOptions& options, const config::Given& given);
 Result<int> perplexity(const config::PerplexityOptions& options, const config::Given& given);
 Result<int> probe(const config::ProbeOptions& options);
+// The exit code: 0 if all is fine, 1 if there is advice, 2 if something is broken.
+Result<int> doctor(const config::DoctorOptions& options, const config::Given& given);
 // verify: its arguments are files of receipts. The exit code is 0 if all are proved, 1 if one differs.
 Result<int> verify(const config::VerifyOptions& options, const config::Given& given);
 Result<int> backup(const config::BackupOptions& options, const config::Given& given);

@@ -9,7 +9,7 @@
 namespace troupe::cli {
 namespace {
 
-constexpr std::size_t kMostShown = 3;  // of tenants, and of the reasons of each
+constexpr std::size_t kMostRefusals = 3;  // of tenants, and of the reasons of each
 
 std::string label_of(const Metric& metric, std::string_view name) {
   for (const auto& [label, value] : metric.labels)
@@ -51,14 +51,14 @@ std::string refused_text(const client::ServerStatus& s,
                          const std::function<std::string(std::uint32_t uid)>& user_name) {
   std::vector<std::string> shown;
   const std::vector<RefusedTenant> all = refused_most(s);
-  for (std::size_t i = 0; i < std::min(all.size(), kMostShown); ++i) {
+  for (std::size_t i = 0; i < std::min(all.size(), kMostRefusals); ++i) {
     std::vector<std::string> reasons;
-    for (std::size_t j = 0; j < std::min(all[i].reasons.size(), kMostShown); ++j)
+    for (std::size_t j = 0; j < std::min(all[i].reasons.size(), kMostRefusals); ++j)
       reasons.push_back(fmt::format("{} {}", all[i].reasons[j].first, all[i].reasons[j].second));
     shown.push_back(fmt::format("{} {} of {}{}", tenant_name(all[i].tenant, user_name), all[i].refused, all[i].received,
                                 reasons.empty() ? "" : fmt::format(" ({})", fmt::join(reasons, ", "))));
   }
-  if (all.size() > kMostShown) shown.push_back(fmt::format("{} others", all.size() - kMostShown));
+  if (all.size() > kMostRefusals) shown.push_back(fmt::format("{} others", all.size() - kMostRefusals));
   return fmt::format("{}", fmt::join(shown, "; "));
 }
 

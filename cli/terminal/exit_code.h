@@ -15,8 +15,9 @@ inline constexpr config::ExitStatus kExitStatuses[] = {
      "because its I/O thread was late by --progress-timeout twice in a row, or because it had not stopped 5 seconds "
      "after "
      "--drain-timeout; status: the server has failed or stands still; run: "
-     "also an answer that --timeout or the end of the server cut short; verify: an answer differs, and nothing else"},
-    {kExitUsage, "wrong flags or values; run: a request that can never be served"},
+     "also an answer that --timeout or the end of the server cut short; verify: an answer differs, and nothing else; "
+     "doctor: there is advice"},
+    {kExitUsage, "wrong flags or values; run: a request that can never be served; doctor: something is broken"},
     {kExitBadModel, "the model file is damaged, or of a kind that is not served"},
     {kExitModelMissing, "there is no such model file"},
     {kExitSocketBusy, "another server listens on the socket"},

@@ -40,7 +40,10 @@ class JsonFormatter final : public spdlog::formatter {
                             {"thread", message.thread_id},
                             {"message", text(has_members ? message.logger_name : message.payload)}};
     std::string dumped = printable_json(line.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
-    if (has_members) dumped.replace(dumped.size() - 1, 1, "," + text(message.payload).substr(1));
+    if (has_members) {  // which begin with a bracket: a comma joins them
+      dumped.back() = ',';
+      dumped += std::string_view(text(message.payload)).substr(1);
+    }
     dumped += '\n';
     out.append(dumped.data(), dumped.data() + dumped.size());
   }

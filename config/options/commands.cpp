@@ -287,6 +287,18 @@ std::vector<CommandInfo> make_commands() {
        "else ~/.cache/troupe) and shown when asked again; `troupe bench` prints its results as shares of it. It wants "
        "the machine for itself, for about ten seconds, and the memory of a buffer of 2 GiB or four times the L3 cache.",
        {"troupe probe", "troupe probe --refresh -t 2 -o json", "troupe probe --quick -m llama-3.2-1b-q4_k_m.gguf"}},
+      {Command::doctor,
+       "doctor",
+       "what this machine and installation lack, each with its remedy",
+       "",
+       "Looks at the CPU's features and how its frequency is chosen, memory, huge pages, limits of control groups, the "
+       "probe of this machine, and the configuration that a server started now would have: what it would refuse, "
+       "whether its models fit, where it would keep sessions; then at systemd's units and at the sockets of servers: "
+       "whether they let you in, and whether an old program still runs. It changes nothing, measures nothing, and "
+       "starts no server. -m judges another model. A line begins with ok, advice or broken. The exit code is 0 if all "
+       "is fine, 1 if there is advice, 2 if something is broken.",
+       {"troupe doctor", "troupe doctor -m llama-3.2-1b-q4_k_m.gguf -c 32k", "troupe doctor --json",
+        "sudo -u troupe troupe doctor --config /etc/troupe/troupe.toml"}},
       {Command::version,
        "version",
        "show the version and what this CPU can run",

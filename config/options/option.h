@@ -42,16 +42,18 @@ enum class Command : std::uint8_t {
   restore,
   tools,
   schema,
-  grammar
+  grammar,
+  doctor
 };
 
 // Its place in a set of subcommands.
 constexpr std::uint32_t bit(Command command) { return 1u << static_cast<unsigned>(command); }
 
 // The subcommands that talk to a server.
-inline constexpr std::uint32_t kClientCommands =
-    bit(Command::run) | bit(Command::status) | bit(Command::top) | bit(Command::load) | bit(Command::embed) |
-    bit(Command::usage) | bit(Command::session) | bit(Command::chat) | bit(Command::model) | bit(Command::verify);
+inline constexpr std::uint32_t kClientCommands = bit(Command::run) | bit(Command::status) | bit(Command::top) |
+                                                 bit(Command::load) | bit(Command::embed) | bit(Command::usage) |
+                                                 bit(Command::session) | bit(Command::chat) | bit(Command::model) |
+                                                 bit(Command::verify) | bit(Command::doctor);
 // The subcommands that take a text or token ids.
 inline constexpr std::uint32_t kTextCommands = bit(Command::run) | bit(Command::tokenize) | bit(Command::embed);
 

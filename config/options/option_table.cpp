@@ -11,11 +11,11 @@ namespace troupe::config {
 namespace {
 
 // In the order of Command.
-using OptionSets =
-    std::tuple<ServeOptions, RunOptions, BenchOptions, EvalOptions, TokenizeOptions, InspectOptions, StatusOptions,
-               TopOptions, VersionOptions, LoadOptions, ProbeOptions, PerplexityOptions, EmbedOptions, UsageOptions,
-               SessionOptions, ModelCommandOptions, KeyCommandOptions, ChatOptions, VerifyOptions, CompletionOptions,
-               BackupOptions, RestoreOptions, ToolsCommandOptions, SchemaCommandOptions, GrammarCommandOptions>;
+using OptionSets = std::tuple<ServeOptions, RunOptions, BenchOptions, EvalOptions, TokenizeOptions, InspectOptions,
+                              StatusOptions, TopOptions, VersionOptions, LoadOptions, ProbeOptions, PerplexityOptions,
+                              EmbedOptions, UsageOptions, SessionOptions, ModelCommandOptions, KeyCommandOptions,
+                              ChatOptions, VerifyOptions, CompletionOptions, BackupOptions, RestoreOptions,
+                              ToolsCommandOptions, SchemaCommandOptions, GrammarCommandOptions, DoctorOptions>;
 
 static_assert(kMaxDraftTokens == 16);  // as the help of spec-draft-n-max says
 static_assert(kClientCommands == (sets_with<SocketOptions, OptionSets>() & ~bit(Command::serve)));

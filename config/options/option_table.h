@@ -418,6 +418,7 @@ using ChatOptions = Configured<SocketOptions, RequestOptions, SessionNameOptions
                                LengthOptions, RawOptions>;
 using SessionOptions = Configured<SocketOptions, SessionsDirOptions, AnchorOptions, DryRunOptions, JsonOptions>;
 using ModelCommandOptions = Configured<SocketOptions, JsonOptions>;
+using DoctorOptions = Configured<ModelOptions, ContextOptions, SocketOptions, JsonOptions>;
 using KeyCommandOptions = Configured<KeysFileOptions, KeyOptions, JsonOptions>;
 using VerifyOptions = Configured<EngineOptions, SocketOptions, AnywayOptions>;
 using BackupOptions = Configured<UsageFileOptions, SessionsDirOptions, KeysFileOptions, StateOptions>;

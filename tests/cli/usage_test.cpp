@@ -9,8 +9,9 @@ using Catch::Matchers::StartsWith;
 
 namespace {
 
-const std::vector<std::string> kSubcommands{"serve",   "run",    "bench", "eval",    "perplexity", "tokenize",  "embed",
-                                            "inspect", "status", "probe", "version", "usage",      "completion"};
+const std::vector<std::string> kSubcommands{"serve",    "run",   "bench",      "eval",   "perplexity",
+                                            "tokenize", "embed", "inspect",    "status", "probe",
+                                            "version",  "usage", "completion", "doctor"};
 
 }  // namespace
 
