@@ -297,8 +297,7 @@ std::vector<CommandInfo> make_commands() {
        "whether they let you in, and whether an old program still runs. It changes nothing, measures nothing, and "
        "starts no server. -m judges another model. A line begins with ok, advice or broken. The exit code is 0 if all "
        "is fine, 1 if there is advice, 2 if something is broken.",
-       {"troupe doctor", "troupe doctor -m llama-3.2-1b-q4_k_m.gguf -c 32k", "troupe doctor --json",
-        "sudo -u troupe troupe doctor --config /etc/troupe/troupe.toml"}},
+       {"troupe doctor", "troupe doctor -m llama-3.2-1b-q4_k_m.gguf -c 32k", "troupe doctor --json"}},
       {Command::version,
        "version",
        "show the version and what this CPU can run",

@@ -50,7 +50,7 @@ constexpr Row kFlags[] = {
     {kAll, "-cnv --conversation -i --interactive -if --interactive-first", "`troupe chat` is a conversation"},
     {kAll, "-no-cnv --no-conversation", "`troupe run` continues the text of the prompt; leave it out"},
     {kTextCommands, "-p --prompt", "the arguments are the text: troupe run \"Once upon a time\""},
-    {kClientCommands & ~bit(Command::verify), "-m --model",
+    {kClientCommands & ~bit(Command::verify) & ~bit(Command::doctor), "-m --model",
      "the server has the models: `troupe serve -m FILE`, or `troupe model load FILE` while it serves"},
     {kServe, "-ub --ubatch-size", "a step has one size: -b TOKENS"},
     {kServe, "--slots --no-slots --slots-endpoint",

@@ -39,13 +39,14 @@ TEST_CASE("the subcommands whose options include a group have its rows") {
   CHECK(commands_of("temp") == (bit(Command::run) | bit(Command::chat) | bit(Command::load)));
   CHECK(commands_of("threads") == (bit(Command::serve) | bit(Command::bench) | bit(Command::eval) |
                                    bit(Command::perplexity) | bit(Command::probe) | bit(Command::verify)));
-  CHECK(commands_of("socket") == (bit(Command::serve) | bit(Command::run) | bit(Command::chat) | bit(Command::status) |
-                                  bit(Command::top) | bit(Command::load) | bit(Command::embed) | bit(Command::usage) |
-                                  bit(Command::session) | bit(Command::model) | bit(Command::verify)));
+  CHECK(commands_of("socket") ==
+        (bit(Command::serve) | bit(Command::run) | bit(Command::chat) | bit(Command::status) | bit(Command::top) |
+         bit(Command::load) | bit(Command::embed) | bit(Command::usage) | bit(Command::session) | bit(Command::model) |
+         bit(Command::verify) | bit(Command::doctor)));
   CHECK(commands_of("json") ==
         (bit(Command::run) | bit(Command::status) | bit(Command::version) | bit(Command::inspect) | bit(Command::eval) |
          bit(Command::usage) | bit(Command::session) | bit(Command::model) | bit(Command::key) | bit(Command::tools) |
-         bit(Command::schema) | bit(Command::grammar)));
+         bit(Command::schema) | bit(Command::grammar) | bit(Command::doctor)));
   CHECK(commands_of("decode") == bit(Command::tokenize));
   std::uint32_t all = 0;
   for (const CommandInfo& command : commands()) all |= bit(command.command);
