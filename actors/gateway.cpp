@@ -399,22 +399,8 @@ RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink)
 
 void GatewayImpl::load_models(std::vector<std::pair<ModelRequest, OnModelChange>> requests) {
   std::vector<ModelLoad> loads;
-  for (auto& [request, done] : requests) {
-    ModelSource source{.path = std::move(request.path),
-                       .name = std::move(request.name),
-                       .aliases = std::move(request.aliases),
-                       .draft_path = std::move(request.draft_path),
-                       .chat_template = std::move(request.chat_template),
-                       .load = options_.load,
-                       .weight = request.weight,
-                       .pinned = request.pinned,
-                       .predict = request.predict ? request.predict : options_.predict};
-    source.load.context = request.context.value_or(source.load.context);
-    source.load.num_blocks = request.num_blocks.value_or(source.load.num_blocks);
-    source.load.kv_type = request.kv_type.value_or(source.load.kv_type);
-    source.load.memory = request.memory;
-    loads.push_back({std::move(source), std::move(done)});
-  }
+  for (auto& [request, done] : requests)
+    loads.push_back({source_of(std::move(request), options_.load, options_.predict), std::move(done)});
   models_.load(context(), std::move(loads));
 }
 

@@ -13,6 +13,7 @@
 #include "actors/requests/session_info.h"
 #include "actors/serving/served_model.h"
 #include "config/metric.h"
+#include "config/options/model_keys.h"
 #include "config/options/server_limits.h"
 #include "config/result.h"
 #include "engine/compute/profiler.h"
@@ -39,21 +40,16 @@ struct ModelSource {
 
 inline constexpr std::size_t kMaxModels = 64;  // of one server
 
-// A model to load while the server runs. What is absent is as GatewayOptions::load has it.
+// A model to load while the server runs. What its keys leave out is as GatewayOptions::load and predict have it.
 struct ModelRequest {
-  std::string path{};
-  std::string name{};
-  std::vector<std::string> aliases{};
-  std::string draft_path{};
-  ChatTemplateChoice chat_template{};
-  std::optional<std::uint32_t> context{};
-  std::optional<std::uint32_t> num_blocks{};
-  std::optional<kernels::KvType> kv_type{};
-  std::uint64_t memory = 0;  // as ModelSource::load.memory
-  double weight = 1;
-  bool pinned = false;
-  std::optional<std::uint32_t> predict{};  // scheduler::kUnlimitedTokens: no limit
+  config::ModelKeys keys{};
+  // In Jinja: then keys.chat_template is its name for messages. Empty: that names a template of the server's, or one in
+  // the model's file.
+  std::string chat_template_source{};
 };
+// It, and how it is served. `keys` are right (config::problem_of()).
+[[nodiscard]] ModelSource source_of(ModelRequest request, const engine::LoadOptions& load,
+                                    std::optional<std::uint32_t> predict);
 
 struct GatewayOptions : config::GatewayLimits, SessionsPlace {
   std::vector<ModelSource> models;         // at most kMaxModels; the first one is the default

@@ -174,20 +174,18 @@ Result<ipc::ServerOptions> server_options(const config::ServeOptions& options, c
 
 namespace {
 
-// A name of ours, else a file, else a name in the model's file, which is not open yet.
-Result<actors::ChatTemplateChoice> read_chat_template(const std::string& option) {
-  if (option.empty()) return actors::ChatTemplateChoice{};
-  if (const auto source = engine::chat::find_builtin_template(option))
-    return actors::ChatTemplateChoice{option, std::string(*source)};
+// The source of a template's file; empty for a name of ours, and for one that may be in the model's file, which is not
+// open yet.
+Result<std::string> read_chat_template(const std::string& option) {
   const bool is_path = option.find('/') != std::string::npos || std::filesystem::exists(option);
-  if (!is_path) return actors::ChatTemplateChoice{option, {}};
+  if (option.empty() || engine::chat::find_builtin_template(option) || !is_path) return std::string();
   auto source = read_plain_file(option, engine::chat::Limits{}.max_source_bytes);
   if (!source) return Error{ErrorCode::bad_config, "--chat-template: " + source.error().message};
   // Read now, so that a mistake in it is found before the model is loaded.
   const auto parsed = engine::chat::ChatTemplate::parse(*source, option);
   if (!parsed) return Error{ErrorCode::bad_config, "--chat-template: " + parsed.error().message};
   if (source->empty()) return Error{ErrorCode::bad_config, "--chat-template: " + option + " is empty"};
-  return actors::ChatTemplateChoice{option, *std::move(source)};
+  return source;
 }
 
 Result<engine::Speculation> read_speculation(const config::SpeculationOptions& options, bool has_draft) {
@@ -231,7 +229,7 @@ Result<std::vector<config::ModelTable>> model_tables(const config::ServeOptions&
   if (tables.empty()) {
     auto embedded = model_path(config::ModelOptions{});
     if (!embedded) return embedded.error();
-    tables.push_back({.path = std::move(*embedded)});
+    tables.emplace_back().path = std::move(*embedded);
   }
   if (tables.size() > actors::kMaxModels)
     return config::bad_value(given, "model",
@@ -255,49 +253,48 @@ Result<std::vector<std::string>> alias_names(const config::ServeOptions& options
   return names;
 }
 
-// Options that belong to one model are the first one's: --alias (of which `names` are), --draft and --chat-template.
-// problem: is set where the chat template cannot be used.
-actors::ModelSource model_source(const config::ModelTable& table, bool is_first, const config::ServeOptions& options,
-                                 const std::vector<std::string>& names, const config::Given& given,
-                                 const engine::LoadOptions& load, std::optional<Error>& problem) {
-  actors::ModelSource source{
-      .path = table.path, .name = table.name, .aliases = table.aliases, .draft_path = table.draft, .load = load};
-  source.weight = table.weight;
-  source.pinned = table.pinned;
-  source.load.memory = table.memory.count;
-  if (!table.kv_type.empty() && !beats_file(given, "kv-type")) source.load.kv_type = kv_type_of(table.kv_type);
-  source.predict =
-      config::answer_length(beats_file(given, "predict") ? options.predict : table.predict.value_or(options.predict));
-  source.load.context = static_cast<std::uint32_t>(
-      beats_file(given, "ctx-size") ? options.ctx_size : table.ctx_size.value_or(options.ctx_size));
-  source.load.num_blocks = static_cast<std::uint32_t>(
-      beats_file(given, "kv-blocks") ? options.kv_blocks : table.kv_blocks.value_or(options.kv_blocks));
-  std::string chat_template = table.chat_template;
-  if (is_first) {
-    const auto take = [&](std::string& value, const std::string& option, std::string_view name) {
-      if (!option.empty() && (value.empty() || beats_file(given, name))) value = option;
-    };
-    if (!names.empty() && (source.name.empty() || beats_file(given, "alias"))) {
-      source.name = names.front();
-      if (names.size() > 1) source.aliases.assign(names.begin() + 1, names.end());
-    }
-    take(source.draft_path, options.draft, "draft");
-    take(chat_template, options.chat_template, "chat-template");
+// The keys of a model with what flags and variables say of it: they beat the file. Options that belong to one model are
+// the first one's: --alias (of which `names` are), --draft and --chat-template.
+config::ModelKeys keys_of(const config::ModelTable& table, bool is_first, const config::ServeOptions& options,
+                          const std::vector<std::string>& names, const config::Given& given) {
+  config::ModelKeys keys = table;
+  // Without a value of its own a model has that of the option.
+  if (beats_file(given, "kv-type")) keys.kv_type.clear();
+  if (beats_file(given, "predict")) keys.predict.reset();
+  if (beats_file(given, "ctx-size")) keys.ctx_size.reset();
+  if (beats_file(given, "kv-blocks")) keys.kv_blocks.reset();
+  if (keys.tool_format.empty() || beats_file(given, "tool-format")) keys.tool_format = options.tool_format;
+  if (!is_first) return keys;
+  const auto take = [&](std::string& value, const std::string& option, std::string_view name) {
+    if (!option.empty() && (value.empty() || beats_file(given, name))) value = option;
+  };
+  if (!names.empty() && (keys.name.empty() || beats_file(given, "alias"))) {
+    keys.name = names.front();
+    if (names.size() > 1) keys.aliases.assign(names.begin() + 1, names.end());
   }
-  auto choice = read_chat_template(chat_template);
-  if (choice)
-    source.chat_template = *std::move(choice);
-  else if (!table.chat_template.empty() && chat_template == table.chat_template && table.line > 0)
-    problem = Error{choice.error().code, fmt::format("{}:{}: {}", given.file, table.line, choice.error().message)};
-  else
-    problem = choice.error();
-  const bool says_table = !table.tool_format.empty() && !beats_file(given, "tool-format");
-  source.chat_template.tool_format = says_table ? table.tool_format : options.tool_format;
-  if (const Status known = check_tool_format(source.chat_template.tool_format); !known)
-    problem = says_table ? Error{ErrorCode::bad_config,
-                                 fmt::format("{}:{}: {}", given.file, table.line, known.error().message)}
-                         : config::bad_value(given, "tool-format", known.error().message.substr(13));
-  return source;
+  take(keys.draft, options.draft, "draft");
+  take(keys.chat_template, options.chat_template, "chat-template");
+  return keys;
+}
+
+// problem: is set where the chat template or the format of calls cannot be used.
+actors::ModelSource model_source(const config::ModelTable& table, config::ModelKeys keys, const config::Given& given,
+                                 const actors::GatewayOptions& gateway, std::optional<Error>& problem) {
+  const auto in_table = [&](const Error& error) {
+    return Error{error.code, fmt::format("{}:{}: {}", given.file, table.line, error.message)};
+  };
+  auto chat_template = read_chat_template(keys.chat_template);
+  if (!chat_template)
+    problem = keys.chat_template == table.chat_template && table.line > 0 ? in_table(chat_template.error())
+                                                                          : chat_template.error();
+  if (const Status known = check_tool_format(keys.tool_format); !known)
+    problem = keys.tool_format == table.tool_format
+                  ? in_table(known.error())
+                  : config::bad_value(given, "tool-format", known.error().message.substr(13));
+  // Without the template that cannot be read.
+  if (!chat_template) keys.chat_template.clear();
+  return actors::source_of({.keys = std::move(keys), .chat_template_source = chat_template ? *std::move(chat_template) : ""},
+                   gateway.load, gateway.predict);
 }
 
 }  // namespace
@@ -320,7 +317,8 @@ Result<actors::GatewayOptions> gateway_options(const config::ServeOptions& optio
   gateway.predict = config::answer_length(options.predict);
   for (const config::ModelTable& table : *tables) {
     std::optional<Error> problem;
-    gateway.models.push_back(model_source(table, gateway.models.empty(), options, *names, given, *load, problem));
+    config::ModelKeys keys = keys_of(table, gateway.models.empty(), options, *names, given);
+    gateway.models.push_back(model_source(table, std::move(keys), given, gateway, problem));
     if (problem && problems == nullptr) return *problem;
     if (problem) problems->push_back(problem->message);
   }
@@ -343,20 +341,7 @@ Result<actors::ModelRequest> model_request(const config::ModelTable& table) {
   auto chat_template = read_chat_template(table.chat_template);
   if (!chat_template) return chat_template.error();
   if (const Status known = check_tool_format(table.tool_format); !known) return known.error();
-  chat_template->tool_format = table.tool_format;
-  actors::ModelRequest request{.path = table.path,
-                               .name = table.name,
-                               .aliases = table.aliases,
-                               .draft_path = table.draft,
-                               .chat_template = *std::move(chat_template),
-                               .memory = table.memory.count,
-                               .weight = table.weight,
-                               .pinned = table.pinned};
-  if (table.ctx_size) request.context = static_cast<std::uint32_t>(*table.ctx_size);
-  if (table.predict) request.predict = config::answer_length(*table.predict);
-  if (table.kv_blocks) request.num_blocks = static_cast<std::uint32_t>(*table.kv_blocks);
-  if (!table.kv_type.empty()) request.kv_type = kv_type_of(table.kv_type);
-  return request;
+  return actors::ModelRequest{.keys = table, .chat_template_source = *std::move(chat_template)};
 }
 
 std::string served_name(const config::ModelTable& table) {

@@ -120,18 +120,17 @@ Status add_chat_template(const std::string& option, client::ModelRequest& reques
 Result<client::ModelRequest> to_request(std::span<const std::string> words) {
   const auto table = config::parse_model(words);
   if (!table) return table.error();
-  client::ModelRequest request{.path = std::filesystem::absolute(table->path).lexically_normal().string(),
-                               .name = table->name,
-                               .kv_type = table->kv_type == "q8_0" ? "int8" : table->kv_type,
-                               .memory = table->memory.count,
-                               .pinned = table->pinned,
-                               .weight = table->weight,
-                               .aliases = table->aliases,
-                               .tool_format = table->tool_format};
-  if (!table->draft.empty()) request.draft = std::filesystem::absolute(table->draft).lexically_normal().string();
-  if (table->ctx_size) request.ctx_size = static_cast<std::uint32_t>(*table->ctx_size);
-  if (table->predict) request.predict = config::answer_length(*table->predict);
-  if (table->kv_blocks) request.kv_blocks = static_cast<std::uint32_t>(*table->kv_blocks);
+  client::ModelRequest request;
+  config::for_each_model_key(*table, request, [](const auto& from, auto& to) {
+    if constexpr (requires { from.has_value(); }) {
+      if (from) to = static_cast<std::uint32_t>(*from);  // of predict, -1 is all
+    } else {
+      to = from;
+    }
+  });
+  if (request.kv_type == "q8_0") request.kv_type = "int8";  // as older servers call it
+  for (std::string* path : {&request.path, &request.draft})
+    if (!path->empty()) *path = std::filesystem::absolute(*path).lexically_normal().string();
   if (!table->chat_template.empty())
     if (Status added = add_chat_template(table->chat_template, request); !added) return added.error();
   return request;

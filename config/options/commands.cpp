@@ -1,12 +1,25 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "config/assert.h"
+#include "config/options/model_keys.h"
 #include "config/options/options.h"
 
 namespace troupe::config {
 namespace {
 
 std::vector<CommandInfo> make_commands() {
+  static const std::string kModelText = fmt::format(
+      "ls shows the models of the server: the default one first, whether each is served, its size and its requests. "
+      "load adds one, for the server's owner and root: it returns once the model is served, and the others are served "
+      "meanwhile. Its keys are those of a [[model]] table: {}; of several aliases aliases=a,b. Where memory is "
+      "missing, "
+      "idle models make room that are neither the default nor pinned, the least recently used first. unload takes one "
+      "away: requests that run have --drain-timeout of the server to end. info shows one with its family, types, "
+      "context and vocabulary. What is loaded like this is not in the configuration file: it is gone after a restart.",
+      fmt::join(model_keys(), ", "));
   return {
       {Command::serve,
        "serve",
@@ -97,19 +110,7 @@ std::vector<CommandInfo> make_commands() {
        "model",
        "list, load and unload the models of a server",
        "ls | load [NAME=]FILE [KEY=VALUE...] | unload NAME | info [NAME]",
-       "ls shows the models of the server: the default one first, whether each is served, its size and its requests. "
-       "load "
-       "adds one, for the server's owner and root: it returns once the model is served, and the others are served "
-       "meanwhile. Its keys are those of a [[model]] table: ctx-size, kv-type, kv-blocks, memory, weight, "
-       "predict, pinned, chat-template, tool-format, draft, and aliases (aliases=a,b). Where memory is missing, idle "
-       "models make room that are neither the "
-       "default nor "
-       "pinned, the least "
-       "recently "
-       "used first. unload takes one away: requests that run have --drain-timeout of the server to end. info shows one "
-       "with its family, types, context and vocabulary. What is loaded like this is not in the configuration file: it "
-       "is "
-       "gone after a restart.",
+       kModelText,
        {"troupe model ls", "troupe model load llama3=/srv/models/llama-3.2-3b-q4_k_m.gguf ctx-size=16384 kv-type=int8",
         "troupe model load qwen.gguf memory=6GiB pinned=true", "troupe model unload llama3",
         "troupe model info --json"}},

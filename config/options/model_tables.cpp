@@ -14,26 +14,27 @@ constexpr std::string_view kKind = "model";
 constexpr double kMaxBlocks = 1u << 30;
 constexpr double kMaxContext = 1u << 24;
 constexpr double kMaxBytes = 1ull << 60;
+constexpr double kMinWeight = 0.001, kMaxWeight = 1000;
 constexpr std::string_view kKvTypes[] = {"f16", "f32", "int8", "q8_0"};
 
-const TableKey<ModelTable> kModelKeys[] = {
-    {"path", &ModelTable::path},
-    {"name", &ModelTable::name},
-    {"aliases", &ModelTable::aliases},
-    {"ctx-size", &ModelTable::ctx_size, 0, kMaxContext},
-    {"kv-type", &ModelTable::kv_type},
-    {"kv-blocks", &ModelTable::kv_blocks, 0, kMaxBlocks},
-    {"predict", &ModelTable::predict, -1, kMaxContext},
-    {"chat-template", &ModelTable::chat_template},
-    {"tool-format", &ModelTable::tool_format},
-    {"draft", &ModelTable::draft},
-    {"memory", &ModelTable::memory, 0, kMaxBytes},
-    {"weight", &ModelTable::weight, kMinModelWeight, kMaxModelWeight},
-    {"pinned", &ModelTable::pinned},
+const TableKey<ModelKeys> kModelKeys[] = {
+    {"path", &ModelKeys::path},
+    {"name", &ModelKeys::name},
+    {"aliases", &ModelKeys::aliases},
+    {"ctx-size", &ModelKeys::ctx_size, 0, kMaxContext},
+    {"kv-type", &ModelKeys::kv_type},
+    {"kv-blocks", &ModelKeys::kv_blocks, 0, kMaxBlocks},
+    {"predict", &ModelKeys::predict, -1, kMaxContext},
+    {"chat-template", &ModelKeys::chat_template},
+    {"tool-format", &ModelKeys::tool_format},
+    {"draft", &ModelKeys::draft},
+    {"memory", &ModelKeys::memory, 0, kMaxBytes},
+    {"weight", &ModelKeys::weight, kMinWeight, kMaxWeight},
+    {"pinned", &ModelKeys::pinned},
 };
 
 // All that clients may call this model.
-std::vector<std::string> names_of(const ModelTable& model) {
+std::vector<std::string> names_of(const ModelKeys& model) {
   std::vector<std::string> names = model.aliases;
   if (!model.name.empty()) names.insert(names.begin(), model.name);
   return names;
@@ -54,17 +55,33 @@ std::string too_many_aliases(std::size_t number) {
                                     : fmt::format("{} aliases; a model has at most {}", number, kMaxModelAliases);
 }
 
+// Which number is out of its range.
+std::optional<ModelProblem> problem_of_numbers(const ModelKeys& model) {
+  for (const TableKey<ModelKeys>& key : kModelKeys) {
+    const auto number = std::visit(
+        [&](auto member) -> std::optional<double> {
+          using Member = std::remove_cvref_t<decltype(model.*member)>;
+          if constexpr (std::is_same_v<Member, std::optional<std::int64_t>>)
+            return model.*member ? std::optional(static_cast<double>(*(model.*member))) : std::nullopt;
+          else if constexpr (std::is_same_v<Member, double>)
+            return model.*member;
+          else if constexpr (std::is_same_v<Member, Bytes>)
+            return static_cast<double>((model.*member).count);
+          else
+            return std::nullopt;
+        },
+        key.field);
+    if (number && !(*number >= key.min && *number <= key.max))
+      return ModelProblem{key.name, out_of_range(key, format_number(*number))};
+  }
+  return std::nullopt;
+}
+
 // What is wrong with the last table beside those before it; empty: nothing.
 std::string problem_of(std::span<const ModelTable> tables) {
   const ModelTable& last = tables.back();
-  if (last.path.empty()) return "this model has no path: path = \"FILE.gguf\"";
-  if (!last.kv_type.empty() && std::ranges::find(kKvTypes, last.kv_type) == std::end(kKvTypes))
-    return fmt::format("kv-type is '{}'; it may be {}", last.kv_type, fmt::join(kKvTypes, ", "));
-  if (last.predict == 0) return "predict is 0; an answer has at least one token, and -1 is no limit";
-  if (std::string problem = problem_of_model_name(last.name); !problem.empty()) return "name: " + problem;
-  if (std::string problem = too_many_aliases(last.aliases.size()); !problem.empty()) return problem;
+  if (auto problem = problem_of(last)) return std::move(problem->why);
   const std::vector<std::string> names = names_of(last);
-  if (std::string problem = problem_of_names(names); !problem.empty()) return "aliases: " + problem;
   for (const ModelTable& other : tables.first(tables.size() - 1))
     for (const std::string& taken : names_of(other))
       if (std::ranges::find(names, taken) != names.end())
@@ -74,6 +91,29 @@ std::string problem_of(std::span<const ModelTable> tables) {
 
 }  // namespace
 
+std::vector<std::string_view> model_keys() {
+  std::vector<std::string_view> names;
+  for (const TableKey<ModelKeys>& key : kModelKeys)
+    if (key.name != "path" && key.name != "name") names.push_back(key.name);
+  return names;
+}
+
+std::optional<ModelProblem> problem_of(const ModelKeys& model) {
+  if (model.path.empty()) return ModelProblem{"path", "this model has no path: path = \"FILE.gguf\""};
+  if (!model.kv_type.empty() && std::ranges::find(kKvTypes, model.kv_type) == std::end(kKvTypes))
+    return ModelProblem{"kv-type", fmt::format("kv-type is '{}'; it may be {}", Printable(model.kv_type).text(),
+                                               fmt::join(kKvTypes, ", "))};
+  if (model.predict == 0)
+    return ModelProblem{"predict", "predict is 0; an answer has at least one token, and -1 is no limit"};
+  if (std::string problem = problem_of_model_name(model.name); !problem.empty())
+    return ModelProblem{"name", "name: " + problem};
+  if (std::string problem = too_many_aliases(model.aliases.size()); !problem.empty())
+    return ModelProblem{"aliases", std::move(problem)};
+  if (std::string problem = problem_of_names(names_of(model)); !problem.empty())
+    return ModelProblem{"aliases", "aliases: " + problem};
+  return problem_of_numbers(model);
+}
+
 Result<std::vector<ModelTable>> to_model_tables(std::span<const Table> tables) {
   std::vector<ModelTable> models;
   for (const Table& table : tables) {
@@ -81,7 +121,7 @@ Result<std::vector<ModelTable>> to_model_tables(std::span<const Table> tables) {
       return error_in_line(table.line, fmt::format("there may be at most {} tables [[model]]", kMaxModelTables));
     ModelTable& model = models.emplace_back();
     model.line = table.line;
-    if (Status read = read_row<ModelTable>(kModelKeys, kKind, table, model); !read) return read.error();
+    if (Status read = read_row<ModelKeys>(kModelKeys, kKind, table, model); !read) return read.error();
     if (const std::string problem = problem_of(models); !problem.empty()) return error_in_line(table.line, problem);
   }
   return models;
@@ -101,7 +141,8 @@ Result<std::vector<std::string>> parse_names(std::string_view list) {
 }
 
 Result<ModelTable> parse_model(const std::string& text) {
-  ModelTable model{.path = text};
+  ModelTable model;
+  model.path = text;
   const std::size_t equals = text.find('=');
   if (equals != std::string::npos && text.find('/') > equals) {
     model.name = text.substr(0, equals);
@@ -140,7 +181,7 @@ Result<ModelTable> parse_model(std::span<const std::string> words) {
     Status read = Ok{};
     for (const TableEntry::Scalar& value : values) {
       const Table table{0, {{word.substr(0, equals), 0, false, {value}}}};
-      if (read = read_row<ModelTable>(kModelKeys, kKind, table, *model); read) break;
+      if (read = read_row<ModelKeys>(kModelKeys, kKind, table, *model); read) break;
     }
     if (!read) return wrong(read.error().message.substr(std::string_view("0: ").size()));
   }
@@ -148,6 +189,6 @@ Result<ModelTable> parse_model(std::span<const std::string> words) {
   return model;
 }
 
-std::string to_toml(const ModelTable& model) { return row_to_toml<ModelTable>(kModelKeys, model); }
+std::string to_toml(const ModelTable& model) { return row_to_toml<ModelKeys>(kModelKeys, model); }
 
 }  // namespace troupe::config

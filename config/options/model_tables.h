@@ -8,32 +8,16 @@
 #include <string_view>
 #include <vector>
 
-#include "config/options/bytes.h"
+#include "config/options/model_keys.h"
 #include "config/options/table.h"
 #include "config/result.h"
 
 namespace troupe::config {
 
 inline constexpr std::size_t kMaxModelTables = 64;
-inline constexpr std::size_t kMaxModelAliases = 16;  // of one model
-inline constexpr double kMinModelWeight = 0.001, kMaxModelWeight = 1000;
 
-struct ModelTable {
+struct ModelTable : ModelKeys {
   int line = 0;  // of its header, from 1; 0: of -m
-
-  std::string path{};
-  std::string name{};                       // what clients call it; empty: the name in its file
-  std::vector<std::string> aliases{};       // other names that clients may call it by
-  std::optional<std::int64_t> ctx_size{};   // what is absent is as the option of that name says
-  std::string kv_type{};                    // likewise if empty
-  std::optional<std::int64_t> kv_blocks{};  // likewise
-  std::optional<std::int64_t> predict{};    // likewise
-  std::string chat_template{};              // likewise
-  std::string tool_format{};                // likewise
-  std::string draft{};                      // a draft model; empty: none
-  Bytes memory{};                           // of --memory, for this model; 0: what it needs and a share of the rest
-  double weight = 1;                        // of its computing, in the shares of its tenants
-  bool pinned = false;                      // never unloaded to make room for another
 };
 
 // The models of these tables, in their order: the first is the default. Error: bad_config, "LINE: WHY": an unknown key
@@ -56,6 +40,8 @@ struct ModelTable {
 [[nodiscard]] std::string to_toml(const ModelTable& model);
 
 // Whether they say the same, in whatever lines.
-[[nodiscard]] inline bool operator==(const ModelTable& a, const ModelTable& b) { return to_toml(a) == to_toml(b); }
+[[nodiscard]] inline bool operator==(const ModelTable& a, const ModelTable& b) {
+  return static_cast<const ModelKeys&>(a) == static_cast<const ModelKeys&>(b);
+}
 
 }  // namespace troupe::config

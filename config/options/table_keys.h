@@ -34,6 +34,15 @@ struct TableKey {
   double min = 0, max = 0;
 };
 
+// "ctx-size is -1; it may be from 0 to 16777216"
+template <class Row>
+[[nodiscard]] std::string out_of_range(const TableKey<Row>& key, const std::string& value) {
+  const auto text = [](double bound) {
+    return bound == std::floor(bound) ? std::to_string(static_cast<std::int64_t>(bound)) : format_number(bound);
+  };
+  return fmt::format("{} is {}; it may be from {} to {}", key.name, value, text(key.min), text(key.max));
+}
+
 // "LINE: WHY".
 [[nodiscard]] inline Error error_in_line(int line, const std::string& why) {
   return {ErrorCode::bad_config, fmt::format("{}: {}", line, why)};
@@ -51,12 +60,7 @@ class RowReader {
 
  private:
   std::string wrong_type(std::string_view wanted) const { return fmt::format("{} takes {}", key_.name, wanted); }
-  std::string out_of_range(const std::string& value) const {
-    const auto text = [](double bound) {
-      return bound == std::floor(bound) ? std::to_string(static_cast<std::int64_t>(bound)) : format_number(bound);
-    };
-    return fmt::format("{} is {}; it may be from {} to {}", key_.name, value, text(key_.min), text(key_.max));
-  }
+  std::string out_of_range(const std::string& value) const { return config::out_of_range(key_, value); }
   bool in_range(double value) const { return value >= key_.min && value <= key_.max; }
 
   // The one value, if it has this type.

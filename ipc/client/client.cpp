@@ -11,6 +11,7 @@
 #include "ipc/client/connection.h"
 #include "ipc/client/conversions.h"
 #include "ipc/client/stream.h"
+#include "ipc/frames/model_keys.h"
 #include "ipc/sockets/socket_path.h"
 
 namespace troupe::client {
@@ -289,25 +290,15 @@ Result<std::vector<ModelDescription>> Client::models() {
 }
 
 Result<Health::Model> Client::load_model(const ModelRequest& request) {
-  for (const std::string* text : {&request.path, &request.name, &request.draft, &request.chat_template,
-                                  &request.chat_template_source, &request.kv_type})
-    if (!is_utf8(*text)) return not_utf8("a value of the model");
+  bool is_text = is_utf8(request.chat_template_source);
+  config::for_each_model_key(request, [&](const auto& value) {
+    if constexpr (std::is_same_v<decltype(value), const std::string&>) is_text = is_text && is_utf8(value);
+  });
+  if (!is_text || !std::ranges::all_of(request.aliases, is_utf8)) return not_utf8("a value of the model");
   v1::ClientFrame frame;
   v1::LoadModel& body = *frame.mutable_load_model();
-  body.set_path(request.path);
-  body.set_name(request.name);
-  body.set_draft(request.draft);
-  body.set_chat_template(request.chat_template);
+  ipc::put_model_keys(request, body);
   body.set_chat_template_source(request.chat_template_source);
-  if (request.ctx_size) body.set_ctx_size(*request.ctx_size);
-  if (request.kv_blocks) body.set_kv_blocks(*request.kv_blocks);
-  body.set_kv_type(request.kv_type);
-  body.set_memory(request.memory);
-  body.set_pinned(request.pinned);
-  body.set_weight(request.weight);
-  if (request.predict) body.set_predict(*request.predict);
-  body.mutable_aliases()->Add(request.aliases.begin(), request.aliases.end());
-  body.set_tool_format(request.tool_format);
   return impl_->change_model(frame, body);
 }
 

@@ -12,11 +12,12 @@
 #include "config/assert.h"
 #include "config/folders.h"
 #include "config/normal_float.h"
-#include "config/options/model_tables.h"
+#include "config/options/model_keys.h"
 #include "config/printable.h"
 #include "config/utf8.h"
 #include "engine/chat/builtin_templates.h"
 #include "ipc/frames/framing.h"
+#include "ipc/frames/model_keys.h"
 #include "ipc/frames/sampling_message.h"
 #include "ipc/request_rules.h"
 #include "ipc/tools/request_tools.h"
@@ -601,55 +602,24 @@ v1::ServerFrame to_frame(std::uint64_t stream, const std::vector<actors::ModelDe
   return frame;
 }
 
-std::variant<actors::ModelRequest, Refusal> to_model_request(v1::LoadModel& asked) {
-  actors::ModelRequest request;
-  for (const auto& [field, path] : {std::pair("path", &asked.path()), std::pair("draft", &asked.draft())}) {
+std::variant<actors::ModelRequest, Refusal> to_model_request(const v1::LoadModel& asked) {
+  actors::ModelRequest request{.keys = {}, .chat_template_source = asked.chat_template_source()};
+  config::ModelKeys& keys = request.keys;
+  take_model_keys(asked, keys);
+  if (keys.predict == scheduler::kUnlimitedTokens) keys.predict = -1;
+  for (const auto& [field, path] : {std::pair("path", &keys.path), std::pair("draft", &keys.draft)}) {
     if (path->empty() && std::string_view(field) == "draft") continue;
     if (path->starts_with('/') && path->size() < PATH_MAX && path->find('\0') == std::string::npos) continue;
     return scheduler::invalid(field, fmt::format("'{}' is no absolute path of a file", Printable(*path).text()));
   }
-  if (std::string problem = problem_of_model_name(asked.name()); !problem.empty())
-    return scheduler::invalid("name", std::move(problem));
-  if (static_cast<std::size_t>(asked.aliases_size()) > config::kMaxModelAliases)
-    return scheduler::invalid(
-        "aliases", fmt::format("{} aliases; a model has at most {}", asked.aliases_size(), config::kMaxModelAliases));
-  for (const std::string& each : asked.aliases()) {
-    if (each.empty()) return scheduler::invalid("aliases", "a name is empty");
-    if (std::string problem = problem_of_model_name(each); !problem.empty())
-      return scheduler::invalid("aliases", std::move(problem));
+  if (auto problem = config::problem_of(keys)) {
+    std::string field(problem->key);
+    std::ranges::replace(field, '-', '_');
+    return scheduler::invalid(field, std::move(problem->why));
   }
-  request.path = std::move(*asked.mutable_path());
-  request.name = std::move(*asked.mutable_name());
-  request.aliases.assign(asked.aliases().begin(), asked.aliases().end());
-  request.draft_path = std::move(*asked.mutable_draft());
-  request.chat_template.source = std::move(*asked.mutable_chat_template_source());
-  request.chat_template.name = std::move(*asked.mutable_chat_template());
-  if (const auto ours = engine::chat::find_builtin_template(request.chat_template.name);
-      ours && request.chat_template.source.empty())
-    request.chat_template.source = *ours;
-  request.chat_template.tool_format = std::move(*asked.mutable_tool_format());
-  if (const std::string& format = request.chat_template.tool_format;
-      !format.empty() && engine::chat::find_tool_format(format) == nullptr)
+  if (!keys.tool_format.empty() && engine::chat::find_tool_format(keys.tool_format) == nullptr)
     return scheduler::invalid("tool_format", fmt::format("there is no format '{}'; `troupe tools formats` lists them",
-                                                         Printable(format).text()));
-  if (asked.has_ctx_size()) request.context = asked.ctx_size();
-  if (asked.has_kv_blocks()) request.num_blocks = asked.kv_blocks();
-  if (const std::string& type = asked.kv_type(); !type.empty()) {
-    for (const kernels::KvType each : {kernels::KvType::f16, kernels::KvType::f32, kernels::KvType::i8})
-      if (kernels::name(each) == type) request.kv_type = each;
-    if (!request.kv_type)
-      return scheduler::invalid("kv_type", fmt::format("'{}' is none of f16, f32 and int8", Printable(type).text()));
-  }
-  request.memory = asked.memory();
-  if (asked.has_weight()) request.weight = asked.weight();
-  if (!(request.weight >= config::kMinModelWeight && request.weight <= config::kMaxModelWeight))
-    return scheduler::invalid("weight", fmt::format("{} is not from {} to {}", request.weight, config::kMinModelWeight,
-                                                    config::kMaxModelWeight));
-  request.pinned = asked.pinned();
-  if (asked.has_predict()) {
-    if (asked.predict() == 0) return scheduler::invalid("predict", "an answer has at least one token");
-    request.predict = asked.predict();
-  }
+                                                         Printable(keys.tool_format).text()));
   return request;
 }
 

@@ -1,6 +1,8 @@
 #include "config/options/model_tables.h"
 
 #include <catch2/catch.hpp>
+#include <cmath>
+#include <functional>
 #include <sstream>
 #include <string>
 
@@ -141,6 +143,34 @@ TEST_CASE("models: a table that cannot be used is an error with its line") {
   std::string many;
   for (std::size_t i = 0; i <= kMaxModelTables; ++i) many += "[[model]]\npath = \"a\"\n";
   CHECK_THAT(table_error(many), Contains("there may be at most 64 tables [[model]]"));
+}
+
+TEST_CASE("models: what is wrong is told with its key, wherever the values come from") {
+  const auto key_of = [](const std::function<void(ModelKeys&)>& change) -> std::string {
+    ModelKeys model{.path = "/a.gguf", .name = "x", .predict = -1, .weight = 0.5};
+    CHECK_FALSE(problem_of(model));
+    change(model);
+    const auto problem = problem_of(model);
+    return problem ? std::string(problem->key) : "none";
+  };
+  CHECK(key_of([](auto& m) { m.path.clear(); }) == "path");
+  CHECK(key_of([](auto& m) { m.name = "a\nb"; }) == "name");
+  CHECK(key_of([](auto& m) { m.aliases = {"y", "x"}; }) == "aliases");
+  CHECK(key_of([](auto& m) { m.aliases = {""}; }) == "aliases");
+  CHECK(key_of([](auto& m) { m.kv_type = "q4_0"; }) == "kv-type");
+  CHECK(key_of([](auto& m) { m.predict = 0; }) == "predict");
+  CHECK(key_of([](auto& m) { m.predict = -2; }) == "predict");
+  CHECK(key_of([](auto& m) { m.ctx_size = -1; }) == "ctx-size");
+  CHECK(key_of([](auto& m) { m.kv_blocks = std::int64_t{1} << 40; }) == "kv-blocks");
+  CHECK(key_of([](auto& m) { m.memory = std::uint64_t{1} << 61; }) == "memory");
+  CHECK(key_of([](auto& m) { m.weight = 0; }) == "weight");
+  CHECK(key_of([](auto& m) { m.weight = std::nan(""); }) == "weight");
+}
+
+TEST_CASE("models: every key is a member of the structs, and a key of the table") {
+  std::size_t num_members = 0;
+  for_each_model_key(ModelKeys{}, [&](const auto&) { ++num_members; });
+  CHECK(model_keys().size() == num_members - 2);  // without path and name
 }
 
 TEST_CASE("models: -m names a model before the first =, unless a slash comes first") {

@@ -50,7 +50,7 @@ class JudgingGateway final : public actors::Gateway {
   }
   std::vector<std::string> model_names() const override { return {}; }
   void load_models(std::vector<std::pair<actors::ModelRequest, actors::OnModelChange>> requests) override {
-    for (const auto& [request, done] : requests) done(actors::ModelHealth{.name = request.name});
+    for (const auto& [request, done] : requests) done(actors::ModelHealth{.name = request.keys.name});
   }
   void unload_model(const std::string& name, actors::OnModelChange done) override {
     done(actors::ModelHealth{.name = name});

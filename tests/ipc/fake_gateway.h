@@ -195,7 +195,7 @@ class FakeGateway final : public actors::Gateway {
         asked_models_.push_back(wanted);
         return 0;
       });
-      done(actors::ModelHealth{.name = request.name, .readiness = actors::Readiness::ready, .load_fraction = 1});
+      done(actors::ModelHealth{.name = request.keys.name, .readiness = actors::Readiness::ready, .load_fraction = 1});
     }
   }
   std::vector<std::string> model_names() const override { return {"here"}; }

@@ -45,23 +45,22 @@ TEST_CASE("the owner loads a model with all its values, and unloads one") {
   CHECK(loaded->readiness == client::Readiness::ready);
   const std::vector<actors::ModelRequest> asked = server.gateway.asked_models();
   REQUIRE(asked.size() == 1);
-  CHECK(asked[0].path == "/models/a.gguf");
-  CHECK(asked[0].draft_path == "/models/d.gguf");
-  CHECK(asked[0].chat_template.name == "chatml");
-  CHECK_FALSE(asked[0].chat_template.source.empty());  // one of the server's
-  CHECK(asked[0].context == 512);
-  CHECK(asked[0].num_blocks == 0);
-  CHECK(asked[0].kv_type == kernels::KvType::i8);
-  CHECK(asked[0].memory == 1u << 30);
-  CHECK(asked[0].pinned);
-  CHECK(asked[0].weight == 2.5);
-  CHECK(asked[0].predict == 9);
-  CHECK(asked[0].aliases == std::vector<std::string>{"b", "c"});
-  CHECK(asked[0].chat_template.tool_format == "hermes");
+  CHECK(asked[0].keys.path == "/models/a.gguf");
+  CHECK(asked[0].keys.draft == "/models/d.gguf");
+  CHECK(asked[0].keys.chat_template == "chatml");
+  CHECK(asked[0].keys.ctx_size == 512);
+  CHECK(asked[0].keys.kv_blocks == 0);
+  CHECK(asked[0].keys.kv_type == "int8");
+  CHECK(asked[0].keys.memory == 1u << 30);
+  CHECK(asked[0].keys.pinned);
+  CHECK(asked[0].keys.weight == 2.5);
+  CHECK(asked[0].keys.predict == 9);
+  CHECK(asked[0].keys.aliases == std::vector<std::string>{"b", "c"});
+  CHECK(asked[0].keys.tool_format == "hermes");
   REQUIRE((*client)->load_model({.path = "/models/b.gguf"}));
-  CHECK_FALSE(server.gateway.asked_models()[1].context);
-  CHECK_FALSE(server.gateway.asked_models()[1].kv_type);
-  CHECK_FALSE(server.gateway.asked_models()[1].predict);
+  CHECK_FALSE(server.gateway.asked_models()[1].keys.ctx_size);
+  CHECK(server.gateway.asked_models()[1].keys.kv_type.empty());
+  CHECK_FALSE(server.gateway.asked_models()[1].keys.predict);
   CHECK((*client)->load_model({.path = "/models/b.gguf", .predict = 0}).error().code == ErrorCode::invalid_argument);
 
   const auto unloaded = (*client)->unload_model("here");
