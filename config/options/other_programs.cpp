@@ -7,11 +7,7 @@
 namespace troupe::config {
 namespace {
 
-struct Row {
-  std::uint32_t commands;  // bits as in Option
-  std::string_view names;  // between spaces
-  std::string_view advice;
-};
+using Row = AdviceRow;
 
 constexpr std::uint32_t kAll = ~0u;
 constexpr std::uint32_t kServe = bit(Command::serve);
@@ -19,18 +15,21 @@ constexpr std::uint32_t kServe = bit(Command::serve);
 constexpr Row kFlags[] = {
     {kAll, "-ngl --n-gpu-layers --gpu-layers -dev --device -sm --split-mode -ts --tensor-split -mg --main-gpu",
      "troupe computes on CPUs only; leave it out"},
-    {kAll, "-tp --tensor-parallel-size", "one process computes, on CPUs; leave it out"},
+    {kAll, "-cmoe --cpu-moe -ncmoe --n-cpu-moe -nkvo --no-kv-offload -fit --fit --enforce-eager --cpu-offload-gb",
+     "troupe computes on CPUs only; leave it out"},
+    {kAll, "-tp --tensor-parallel-size -pp --pipeline-parallel-size -dp --data-parallel-size",
+     "one process computes, on CPUs; leave it out"},
     {kAll, "-fa --flash-attn", "attention is always computed block by block; leave it out"},
     {kAll, "--mlock",
      "weights are in the server's own memory and are not locked there; MemorySwapMax=0 of its unit keeps them out of "
      "swap"},
-    {kAll, "--mmap --no-mmap", "the model file is read at load and not needed afterwards; leave it out"},
+    {kAll, "--mmap --no-mmap -lm --load-mode", "the model file is read at load and not needed afterwards; leave it out"},
     {kAll, "--numa",
      "one team of threads computes; `numactl --cpunodebind=N --membind=N troupe ...`, or AllowedCPUs= of a unit, keeps "
      "it on one node"},
     {kAll, "-tb --threads-batch", "prompts and answers are computed by the same threads (-t); leave it out"},
     {kAll, "-cb --cont-batching -nocb --no-cont-batching", "requests are always batched; leave it out"},
-    {kAll, "--cache-prompt --enable-prefix-caching", "common prompt prefixes are always computed once; leave it out"},
+    {kAll, "--cache-prompt --cache-reuse --enable-prefix-caching", "common prompt prefixes are always computed once; leave it out"},
     {kAll, "--gpu-memory-utilization", "--memory SIZE is the budget for weights and KV cache"},
     {kAll, "-hf -hfr --hf-repo -hff --hf-file -mu --model-url",
      "models are not downloaded: fetch a GGUF file, and name it with -m FILE"},
@@ -52,6 +51,20 @@ constexpr Row kFlags[] = {
     {kTextCommands, "-p --prompt", "the arguments are the text: troupe run \"Once upon a time\""},
     {kClientCommands & ~bit(Command::verify) & ~bit(Command::doctor), "-m --model",
      "the server has the models: `troupe serve -m FILE`, or `troupe model load FILE` while it serves"},
+    {kServe, "--enable-chunked-prefill", "prompts are always computed in parts (--max-stall); leave it out"},
+    {kServe, "-to --timeout",
+     "--stall-timeout is for clients that read nothing, --keep-alive-timeout for idle HTTP connections"},
+    {kServe, "--threads-http --api-server-count", "one thread speaks to all clients; leave it out"},
+    {kServe, "--models-dir", "each model is named: -m NAME=FILE, several times, or a [[model]] table in troupe.toml"},
+    {kServe, "--sleep-idle-seconds", "--idle-exit TIME ends a server that its socket starts again"},
+    {kServe, "--enable-auto-tool-choice --tool-call-parser",
+     "how a model writes calls of tools is found from its chat template; --tool-format NAME says it"},
+    {kServe, "--reasoning-parser --reasoning-format",
+     "the markers of reasoning are found when the model is loaded; leave it out"},
+    {kServe, "--webui --no-webui --ui --no-ui", "the page is at / of a server with --listen; leave it out"},
+    {kServe, "--generation-config --override-generation-config",
+     "requests bring their sampling; what they leave out is neutral, as in OpenAI's API"},
+    {kAll, "--trust-remote-code --tokenizer", "a GGUF file has all of the model, its vocabulary, too; leave it out"},
     {kServe, "-ub --ubatch-size", "a step has one size: -b TOKENS"},
     {kServe, "--slots --no-slots --slots-endpoint",
      "`troupe top` shows what runs; `troupe status --json` says it to programs; leave it out"},
@@ -100,6 +113,9 @@ bool has_word(std::string_view words, std::string_view word) {
 }
 
 }  // namespace
+
+std::span<const AdviceRow> flags_of_others() { return kFlags; }
+std::span<const AdviceRow> subcommands_of_others() { return kSubcommands; }
 
 std::string_view advice_on_flag(Command command, std::string_view flag) {
   for (const Row& row : kFlags)
