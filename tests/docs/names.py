@@ -29,16 +29,16 @@ LIBRARIES = ("std::", "fmt::", "caf::")
 LITERAL = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
 LITERALS = re.compile(r'"(?:[^"\\\n]|\\.)*"(?:\s*"(?:[^"\\\n]|\\.)*")*')
 # Programs of others, whose flags are theirs.
-FOREIGN = """cargo cmake clang-format-14 clang++-14 ctest curl ask find g++ git grep jq journalctl llama-bench llama-cli llama-server
-  llama-quantize llama-gguf-split llama-batched-bench llama-perplexity lm-eval loginctl ninja node npm numactl perf pip pip3 pkg-config protoc
-  prometheus-node-exporter node_exporter python3 run-clang-tidy-14 socat ss strace systemctl systemd-run systemd-socket-activate
+FOREIGN = """adduser aider cargo claude codex cmake clang-format-14 clang++-14 ctest curl ask find g++ git grep jq journalctl llama-bench llama-cli llama-server llama-completion
+  llama-embedding llama-quantize llama-tokenize llama-gguf-split llama-batched-bench llama-perplexity lm-eval loginctl ninja nginx node npm numactl ollama opencode openssl perf pip pip3 pkg-config protoc
+  prometheus-node-exporter node_exporter python3 qwen run-clang-tidy-14 socat ss strace systemctl systemd-run systemd-socket-activate
   systemd-sysusers systemd-tmpfiles taskset uv valgrind vllm xargs sed git-lfs""".split()
 # Flags that stand alone and are of a program of others.
 OTHERS = {"--skip-chat-parsing": "llama-server", "--component": "cmake --install", "--prefix": "cmake --install",
           **dict.fromkeys(("--apply_chat_template", "--confirm_run_unsafe_code", "--limit", "--log_samples", "--model_args",
                            "--num_fewshot", "--system_instruction", "--tasks"), "lm-eval run")}
 # Pages that tell what becomes of flags of llama.cpp, vLLM and Ollama: config/options/other_programs.cpp has those, too.
-PAGES_OF_OTHERS = ("docs/operations.md", "CHANGELOG.md")
+PAGES_OF_OTHERS = ("docs/coming_from.md", "CHANGELOG.md")
 # Programs of this tree that a build makes of a file or folder of another name.
 BUILT = {"ipc_api_samples": "tests/ipc/http/api/samples.cpp", "adversary": "tests/adversary"}
 

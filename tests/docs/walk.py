@@ -31,12 +31,15 @@ Config = namedtuple("Config", "shows")
 Reload = namedtuple("Reload", "")
 # A configuration of logrotate, the one that is installed; where there is a logrotate, the server goes on in a new file.
 Rotate = namedtuple("Rotate", "")
+# A server of nginx's, which nginx reads where there is one, with a certificate of its own.
+Nginx = namedtuple("Nginx", "")
 # Commands. server: flags of one that runs meanwhile; None: the block starts its own, or none. prepare: a command before.
 # says: what the output of a command shows, by the beginning of the command; an empty one: anything. typed: what is typed on its
 # terminal. stop_before: the server is stopped before this command. config: ~/.config/troupe/troupe.toml.
 Run = namedtuple("Run", "says server prepare typed stop_before config", defaults=(None, None, {}, None, None))
 
 UNIT = Skip("a part of a unit, which deploy_units tries")
+AGENT = Skip("a program of others: programs_agents and programs_aider run it with these settings")
 # Single commands that are not run.
 LINES = {
     r"build/release/troupe probe": "wants the machine for itself",
@@ -128,6 +131,37 @@ BLOCKS = {
         "troupe load --clients 2": Run({"troupe load --clients": "TTFT", "troupe load --openai": "TTFT"},
                                        server="--listen tcp://127.0.0.1:8080"),
     },
+    "docs/cookbook.md": {
+        "sudo apt install": Skip("installs packages and fetches models"),
+        'memory = "24GiB"': Config(['memory = "24GiB"', 'aliases = ["default"]', 'name = "embed"', 'name = "web"', "weight = 0.5"]),
+        "[Service]": UNIT,
+        "[Socket]": UNIT,
+        "sudo -u troupe troupe serve --check &&": Run({"sudo -u troupe troupe serve --check": r"nothing to complain of"}),
+        "sudo -u troupe troupe serve --check": Skip("asks the machine's server; the blocks below are tried with one"),
+        "sudo -u troupe troupe status": Run({
+            "sudo -u troupe troupe status": r"(?s)^health +ready", "sudo -u troupe troupe usage --socket /run/troupe/troupe.sock --since": "done",
+            "sudo -u troupe troupe usage --socket /run/troupe/troupe.sock --by": r"group +done"}, server="", prepare="troupe run -n 4 Once"),
+        "#!/bin/sh": Run({"install": "", "troupe backup": r"usage.db, keys, 2 files of sessions", "find": "", "set": ""},
+                         server="--usage-db /var/lib/troupe/usage.db --sessions-dir /var/lib/troupe/sessions",
+                         prepare="troupe run --session tea -n 4 Once && troupe usage && "
+                                 "troupe key add ci --keys-file /var/lib/troupe/keys"),
+        "troupe serve -m": Run({"curl": r'"id": ?"coder"'}),
+        "export ANTHROPIC": AGENT,
+        'model = "coder"': AGENT,
+        "LOCAL_KEY": AGENT,
+        '{"id"': Skip("lines of a file; example_python_batch tries others"),
+        "{": AGENT,
+        "opencode": AGENT,
+        "OPENAI_BASE_URL": AGENT,
+        "python3 docs/examples/python_batch.py": Skip("example_python_batch runs it, where the Python package can be used"),
+        "[[tenant]]": Config(["weight = 0.1", "max-running = 32"]),
+        "systemd-run": Skip("needs systemd of a user"),
+        "mkdir -p answers": Run({"mkdir": "", "xargs": ""}, server="", prepare="printf 'Once upon\\nA little fox\\n' >prompts.txt"),
+        "sudo -u troupe troupe key add": Run({"sudo -u troupe troupe key add alice": r"trp_\w+"}),
+        "listen = ": Config(['listen = ["tcp://127.0.0.1:']),
+        "server {": Nginx(),
+        "curl -N": Skip("another machine's"),
+    },
     "docs/metrics.md": {
         "troupe status --prometheus": Run({"mv": "", "troupe status": ""}, server=""),
     },
@@ -190,6 +224,10 @@ class Walk:
             (r"/srv/models/bge-small-f16\.gguf", os.path.join(data, "tiny-bert.gguf")),
             (r"/srv/models/qwen2[\w.-]+\.gguf", os.path.join(data, "golden/qwen2.gguf")),
             (r"/var/lib/troupe", self.state),
+            (r" --socket /run/troupe/troupe\.sock", ""),
+            (r"--group troupe,students", "--group games"),
+            (r"docs/examples/", os.path.join(SOURCE, "docs/examples/")),
+            (r" && sudo systemctl reload troupe", ""),
             (r"/srv/backup", os.path.join(folder, "backup")),
             (r"/var/log/troupe", os.path.join(folder, "logs")),
             (r"/var/lib/prometheus/node-exporter", exporter),
@@ -201,7 +239,7 @@ class Walk:
             (r"output-len=\d+", "output-len=16"),
             (r"\bmemory=4GiB", "memory=64MiB"),
             (r'"(troupe|students|guests)"', '"games"'),  # groups and users that every Debian has
-            (r'"gateway"', '"nobody"'),
+            (r'"(gateway|batch)"', '"nobody"'),
         ]
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith(("TROUPE_", "XDG_"))}
         self.environment |= {"HOME": os.path.join(folder, "home"), "XDG_RUNTIME_DIR": os.path.join(folder, "run"),
@@ -365,6 +403,22 @@ class Walk:
             server.terminate()
             server.wait(SECONDS)
 
+    def nginx(self, block):
+        program = shutil.which("nginx", path=os.environ["PATH"] + ":/usr/sbin")
+        if not program or not shutil.which("openssl"):
+            print("    not run: there is no nginx, or no openssl")
+            return []
+        certificate, key, conf = (os.path.join(self.folder, name) for name in ("cert.pem", "key.pem", "nginx.conf"))
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", certificate, "-subj", "/CN=x",
+                        "-days", "2"], check=True, capture_output=True)
+        text = re.sub(r"/etc/letsencrypt/\S+/fullchain\.pem", certificate, self.put_in_place("\n".join(block)))
+        text = re.sub(r"/etc/letsencrypt/\S+/privkey\.pem", key, text)
+        paths = "".join(f"{name}_temp_path {self.folder}/{name};" for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+        with open(conf, "w") as file:
+            file.write(f"pid {self.folder}/nginx.pid; events {{}} http {{ access_log off; {paths}\n{text}\n}}\n")
+        done = subprocess.run([program, "-t", "-p", self.folder, "-e", os.path.join(self.folder, "errors"), "-c", conf], capture_output=True, text=True)
+        return [done.stderr] if done.returncode else []
+
     @staticmethod
     def _text(path):
         try:
@@ -400,6 +454,8 @@ def walk(page):
                 wrong = here.take(block, how)
             elif isinstance(how, Reload):
                 wrong = here.reload(block)
+            elif isinstance(how, Nginx):
+                wrong = here.nginx(block)
             elif isinstance(how, Rotate):
                 wrong = here.rotate(block)
             else:
