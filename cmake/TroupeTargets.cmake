@@ -25,6 +25,8 @@ add_compile_options("$<$<CXX_COMPILER_ID:GNU>:SHELL:--param ggc-min-heapsize=524
 # CAF 0.17 and Asio 1.22 need these; harmless elsewhere. The last: Asio chooses aligned_alloc() or operator new by whether
 # a header of the standard library came before its own, so that one source file would free what another allocated.
 add_compile_definitions(ASIO_HAS_CO_AWAIT=1 ASIO_STANDALONE=1 ASIO_DISABLE_STD_ALIGNED_ALLOC=1)
+# What ships names source files from the top of the tree, wherever it was built: the same bytes on any machine.
+add_compile_options($<$<CONFIG:Release>:-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=>)
 if(TROUPE_SANITIZE)
   add_compile_options(-fsanitize=${TROUPE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   if(TROUPE_SANITIZE MATCHES undefined)

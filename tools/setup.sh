@@ -1,4 +1,4 @@
-# Sourced by demo.sh and test.sh: makes sure that the Debian packages named in the arguments are there.
+# Sourced by demo.sh, test.sh and tools/package.sh: makes sure that the Debian packages named in the arguments are there.
 #
 #   need_packages ninja-build libcaf-dev ...
 #
@@ -10,6 +10,8 @@ kBuildPackages=(g++ cmake ninja-build ccache pkg-config libcaf-dev libasio-dev l
   libutf8proc-dev libxxhash-dev libsystemd-dev libsqlite3-dev libedit-dev libssl-dev prometheus-cpp-dev zlib1g-dev
   libcurl4-openssl-dev)
 kTestPackages=(catch2 clang-format-14 doxygen mypy python3 python3-httpx python3-jinja2 python3-jsonschema python3-numpy python3-pip python3-protobuf)
+# What makes Debian packages of a build, and checks them.
+kPackagePackages=(debhelper dh-python dpkg-dev lintian patchelf python3)
 
 say() { printf '%s\n' "$*" >&2; }
 

@@ -4,8 +4,10 @@
 #include <spdlog/spdlog.h>
 
 #include <filesystem>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "config/state_directory.h"
 #include "engine/machine/probe_file.h"
@@ -40,15 +42,20 @@ Result<std::string> model_path(const config::ModelOptions& options) {
   // An empty one is most likely a variable of a script.
   if (!options.model.empty() && !options.model.front().empty()) return options.model.front();
   std::error_code ignored;
-  const std::filesystem::path binary = std::filesystem::read_symlink("/proc/self/exe", ignored);
-  const std::filesystem::path installed =
-      (binary.parent_path() / TROUPE_INSTALLED_MODELS / kEmbeddedModel).lexically_normal();
-  const std::filesystem::path source = std::filesystem::path(TROUPE_SOURCE_MODELS) / kEmbeddedModel;
-  for (const std::filesystem::path& path : {installed, source})
-    if (std::filesystem::exists(path, ignored)) return path.string();
+  const std::filesystem::path folder = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
+  // In the tree of the source only for a binary that lies in the folder of a build: what lies there for an installed
+  // one is no file of troupe.
+  std::vector<const char*> places{TROUPE_INSTALLED_MODELS};
+  if (std::filesystem::exists(folder / "CMakeCache.txt", ignored)) places.push_back(TROUPE_SOURCE_MODELS);
+  std::vector<std::string> looked_at;
+  for (const char* place : places) {
+    looked_at.push_back((folder / place / kEmbeddedModel).lexically_normal().string());
+    if (std::filesystem::exists(looked_at.back(), ignored)) return looked_at.back();
+  }
   return Error{ErrorCode::model_missing,
-               fmt::format("the embedded model is neither {} nor {}; name a model file with -m", installed.string(),
-                           source.string())};
+               fmt::format("the embedded model is not where it belongs ({}); install troupe again, or "
+                           "name a model file with -m",
+                           fmt::join(looked_at, ", "))};
 }
 
 Result<engine::LoadOptions> load_options(const config::EngineOptions& options, const config::Given& given) {
