@@ -86,11 +86,11 @@ make_packages() {
   local log=$stage/log
   mkdir "$stage/troupe"
   cp -R debian "$stage/troupe"
-  if [ "$version" != "$(dpkg-parsechangelog -l debian/changelog -S Version)" ]; then
-    { printf 'troupe (%s) unstable; urgency=medium\n\n  * Of the source at %s.\n\n' "$version" "${commit:-an unknown commit}"
-      printf ' -- %s  %s\n\n' "$(sed -n 's/^Maintainer: //p' debian/control)" "$(date -R -d "@$SOURCE_DATE_EPOCH")"
-      cat debian/changelog; } >"$stage/troupe/debian/changelog"
-  fi
+  # The topmost entry is of the version that the tree becomes: it gets this version, and this time.
+  awk -v version="$version" -v date="$(date -R -d "@$SOURCE_DATE_EPOCH")" '
+    !done && /^troupe \(/ { sub(/\([^)]*\)/, "(" version ")") }
+    !done && /^ -- / { sub(/>  .*/, ">  " date); done = 1 }
+    { print }' debian/changelog >"$stage/troupe/debian/changelog"
   (cd "$stage/troupe" && TROUPE_BUILD=$from dpkg-buildpackage --build=binary --no-sign --no-check-builddeps \
     --no-pre-clean) >"$log" 2>&1 || { cat "$log" >&2; fail "dpkg-buildpackage failed."; }
   rm -f "$output"/*.deb "$output"/troupe_*.changes "$output"/troupe_*.buildinfo

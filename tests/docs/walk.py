@@ -50,6 +50,7 @@ LINES = {
 
 BLOCKS = {
     "README.md": {
+        "sudo apt install troupe": Skip("installs packages, as tools/package_roundtrip.sh does"),
         "./demo.sh": Skip("installs packages, builds and tests"),
         "build/release/troupe serve &": Run({
             'build/release/troupe run "Once': r"\w+",
@@ -71,6 +72,9 @@ BLOCKS = {
         }),
     },
     "docs/operations.md": {
+        "echo 'deb": Skip("installs packages, as tools/package_roundtrip.sh does"),
+        "tools/package.sh": Skip("makes packages, as tests/package/run.sh does"),
+        "tar xzf troupe-": Skip("is the archive of tools/package.sh --tarball, which is not made here"),
         "sudo apt-get install": Skip("installs packages and builds, as demo.sh does; deploy_packages compares the packages"),
         "systemctl --user daemon-reload": Skip("needs systemd of a user"),
         "sudo systemd-sysusers": Skip("changes users and units of the system"),

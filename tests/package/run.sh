@@ -41,15 +41,18 @@ done
 [ -z "$wrong" ] || fail "A file that is meant to be installed, or no more, belongs into the lists: $0 $build --write.
 One that is not meant to: debian/*.install say which package has what."
 
-# The version of CMakeLists.txt is the one of the changelog: a release is made of both.
+# The version of CMakeLists.txt is the one of the changelog, and of the Python package.
 version=$(sed -n 's/^project(troupe VERSION \([0-9.]*\) .*/\1/p' CMakeLists.txt)
 [ "$version" = "$(dpkg-parsechangelog -l debian/changelog -S Version)" ] ||
   fail "CMakeLists.txt says version $version, and debian/changelog another one."
+grep -qx "version = \"$version\"" clients/python/pyproject.toml ||
+  fail "CMakeLists.txt says version $version, and clients/python/pyproject.toml another one."
 made=$(dpkg-deb --field "$(deb_of troupe)" Version)
 case $made in "$version" | "$version"~*) ;; *) fail "The package's version $made is not of $version." ;; esac
 
 # What dpkg asks about before it replaces it.
 root=$work/root
+mkdir "$work/control"
 for package in $packages; do dpkg-deb --raw-extract "$(deb_of "$package")" "$work/control/$package"; done
 [ "$(sort "$work/control/troupe/DEBIAN/conffiles" | xargs)" = "/etc/logrotate.d/troupe /etc/troupe/troupe.toml" ] ||
   fail "Other conffiles than expected: $(cat "$work/control/troupe/DEBIAN/conffiles")"
