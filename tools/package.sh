@@ -12,10 +12,10 @@
 #   --output DIR        where packages and archive are put (build/package); packages of earlier runs there are removed
 #   --repository DIR    puts the packages into a source for apt as well, with Packages, Packages.gz and Release
 #   --sign KEY          signs it: Release.gpg, InRelease, and the public key as troupe.gpg
-#   --tarball           makes the archive as well; it holds the libraries that it needs, but for glibc
+#   --tarball           makes the archive as well; it has the libraries that it needs, but for glibc and libstdc++
 #
 # The version is that of CMakeLists.txt where the commit has the tag vVERSION. Any other commit comes before it:
-# VERSION~DATE.gCOMMIT, DATE being the commit's; a tree with changes is VERSION~DATE.gCOMMIT+changed. Two runs for one commit
+# VERSION~DATE.gCOMMIT, DATE being the commit's; a tree with changes is VERSION~DATE.gCOMMIT+dirty. Two runs for one commit
 # make the same bytes, wherever the tree lies, with the same compiler and Debian packages. SOURCE_DATE_EPOCH replaces
 # the commit's time in the files.
 set -euo pipefail
@@ -65,9 +65,9 @@ version=$(sed -n 's/^project(troupe VERSION \([0-9.]*\) .*/\1/p' CMakeLists.txt)
 if commit=$(git rev-parse --short=12 HEAD 2>/dev/null); then
   time=$(git log -1 --format=%ct)
   if ! git diff --quiet HEAD; then
-    version+=~$(date -d "@$time" +%Y%m%d%H%M%S).g$commit+changed
+    version+=~$(date -d "@$time" +%Y%m%d%H%M%S).g${commit:0:8}+dirty
   elif ! git tag --points-at HEAD | grep -qx "v$version"; then
-    version+=~$(date -d "@$time" +%Y%m%d%H%M%S).g$commit
+    version+=~$(date -d "@$time" +%Y%m%d%H%M%S).g${commit:0:8}
   fi
   grep -qF "($commit)" <<<"$("$from/troupe" version)" ||
     say "Note: $from is a build of another commit than $commit; cmake --preset release, and build it again."
@@ -130,18 +130,20 @@ make_repository() {
   echo "sudo apt update && sudo apt install troupe"
 }
 
-# The libraries that a program needs, but for those of glibc, which belong to the machine's kernel and name service.
+# The libraries that a program needs, but for those that every system has, and a newer one in a compatible form: glibc's,
+# which belong to the machine's kernel and name service, and GCC's.
 libraries_of() {
   ldd "$1" | awk '$2 == "=>" { print $3 }' | while IFS= read -r library; do
     case $(basename "$library") in
-      ld-linux*|libc.so.*|libm.so.*|libmvec.so.*|libdl.so.*|librt.so.*|libpthread.so.*|libresolv.so.*|libutil.so.*) ;;
+      ld-linux*|libc.so.*|libm.so.*|libmvec.so.*|libdl.so.*|librt.so.*|libpthread.so.*|libresolv.so.*|libutil.so.* | \
+        libgcc_s.so.*|libstdc++.so.*) ;;
       *) echo "$library" ;;
     esac
   done
 }
 
 make_tarball() {
-  local name=troupe-$version-linux-x86_64 root library package licence glibc
+  local name=troupe-${version//\~/-}-linux-x86_64 root library package licence glibc libstdcxx
   root=$stage/$name
   local archive=$output/$name.tar.gz
   mkdir -p "$root" "$stage/whole"
@@ -169,10 +171,14 @@ make_tarball() {
   strip --strip-unneeded "$root/bin/troupe"
   patchelf --set-rpath "\$ORIGIN/../lib" "$root/bin/troupe"
   for library in "$root"/lib/*; do patchelf --set-rpath "\$ORIGIN" "$library"; done
-  glibc=$(objdump -T "$root/bin/troupe" "$root"/lib/* | grep -oE 'GLIBC_[0-9.]+' | sort -u -V | tail -n 1)
+  # symbols PREFIX: the newest version of a system library's symbols that is needed.
+  symbols() { objdump -T "$root/bin/troupe" "$root"/lib/* | grep -oE "\b$1_[0-9.]+" | sort -u -V | tail -n 1; }
+  glibc=$(symbols GLIBC) libstdcxx=$(symbols GLIBCXX)
   cat >"$root/README" <<TEXT
-troupe $version for Linux on x86-64, with the libraries that it needs from Debian 12 (lib/), but for glibc: it needs
-glibc ${glibc#GLIBC_} or newer (Debian 12, Ubuntu 22.04 or newer where that is what they have: ldd --version).
+troupe $version for Linux on x86-64
+
+What it needs of the system: glibc ${glibc#GLIBC_} or newer, and libstdc++ with $libstdcxx, as Debian 12 and Ubuntu 22.04 have and
+whatever is newer. Its other libraries, of Debian 12, are in lib/.
 
     bin/troupe serve &
     bin/troupe run "Once upon a time"
@@ -182,7 +188,7 @@ lib/. Those get no security updates of a system: take a newer archive, or the De
 TEXT
   tar --create --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --format=gnu \
     -C "$stage" "$name" | gzip -9n >"$archive"
-  say "It needs glibc ${glibc#GLIBC_} or newer."
+  say "It needs glibc ${glibc#GLIBC_} or newer, and libstdc++ with $libstdcxx."
   echo "$archive"
 }
 

@@ -9,6 +9,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 source tools/setup.sh
 export LC_ALL=C
+export DPKG_DEB_COMPRESSOR_TYPE=gzip  # what ships is smaller, and takes longer
 
 fail() { say "$*"; exit 1; }
 build=${1:?the folder of a release build}
@@ -21,6 +22,7 @@ cleanup() {
 }
 trap cleanup EXIT
 
+need_packages python3-protobuf
 tools/package.sh --from "$build" --output "$work/debs" --repository "$work/apt" >"$work/said" || { cat "$work/said"; exit 1; }
 packages=$(sed -n 's/^Package: //p' debian/control)
 deb_of() { ls "$work/debs/$1"_*.deb; }
@@ -87,24 +89,24 @@ until "$troupe" status >/dev/null 2>&1; do
 done
 answer=$("$troupe" run -n 16 --temp 0 "Once upon a time" </dev/null)
 [ -n "$answer" ] || fail "The packaged server has given no answer."
-PYTHONPATH=$root/usr/lib/python3/dist-packages python3 -B - <<'P' || fail "The Python package gets no answer."
+PYTHONPATH=$root/usr/lib/python3/dist-packages /usr/bin/python3 -B - <<'P' || fail "The Python package gets no answer."
 import asyncio, troupe
 async def main():
     async with troupe.Client() as client:
         assert (await client.generate("Once", max_tokens=4)).text
 asyncio.run(main())
 P
-kill "$server"
-wait "$server" || fail "The packaged server has not stopped cleanly: $(cat "$work/log")"
-server=
-# Programs are linked with the shared library as pkg-config says, and start.
+# Programs are linked with the shared library as pkg-config says.
 if command -v pkg-config >/dev/null && command -v g++ >/dev/null; then
   printf '#include <troupe/ipc/client/client.h>\nint main() { return troupe::client::Client::connect({}) ? 0 : 1; }\n' >"$work/a.cpp"
   # shellcheck disable=SC2046  # words
   PKG_CONFIG_PATH=$root/usr/lib/pkgconfig g++ -std=c++20 "$work/a.cpp" -o "$work/a.out" \
     $(PKG_CONFIG_PATH=$root/usr/lib/pkgconfig pkg-config --cflags --libs troupe-client) || fail "Nothing can be linked with the library."
-  LD_LIBRARY_PATH=$root/usr/lib "$work/a.out" || fail "A program with the library does not start."
+  LD_LIBRARY_PATH=$root/usr/lib "$work/a.out" || fail "A program with the library reaches no server."
 fi
+kill "$server"
+wait "$server" || fail "The packaged server has not stopped cleanly: $(cat "$work/log")"
+server=
 
 # apt finds what it is told of.
 (cd "$work/apt" && sed -n 's/^ \([0-9a-f]\{64\}\) [0-9]* \(.*\)/\1  \2/p' Release | sha256sum --check --quiet) ||
