@@ -115,6 +115,14 @@ Result<int> call(Command command, const config::Parsed& parsed) {
       return restore(config::RestoreOptions(parsed.options), parsed);
     case Command::doctor:
       return doctor(config::DoctorOptions(parsed.options), parsed);
+    case Command::pull:
+      return pull(config::PullCommandOptions(parsed.options), parsed);
+    case Command::list:
+      return list(config::ListOptions(parsed.options), parsed);
+    case Command::rm:
+      return rm(config::RemoveOptions(parsed.options), parsed);
+    case Command::prune:
+      return prune(config::PruneOptions(parsed.options), parsed);
     case Command::completion:
       return completion(parsed);
   }

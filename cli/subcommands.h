@@ -43,6 +43,11 @@ Result<int> doctor(const config::DoctorOptions& options, const config::Given& gi
 Result<int> verify(const config::VerifyOptions& options, const config::Given& given);
 Result<int> backup(const config::BackupOptions& options, const config::Given& given);
 Result<int> restore(const config::RestoreOptions& options, const config::Given& given);
+// pull: its arguments are sources of models. 130 after Ctrl-C.
+Result<int> pull(const config::PullCommandOptions& options, const config::Given& given);
+Result<int> list(const config::ListOptions& options, const config::Given& given);
+Result<int> rm(const config::RemoveOptions& options, const config::Given& given);
+Result<int> prune(const config::PruneOptions& options, const config::Given& given);
 Result<int> completion(const config::Given& given);
 Result<int> version(const config::VersionOptions& options);
 

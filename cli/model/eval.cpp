@@ -63,7 +63,10 @@ struct RunSetup {
 // The second run, as if its options had been given for the first.
 RunSetup second_run(const config::EvalOptions& first, const config::Given& given) {
   RunSetup second{first, given};
-  if (!first.compare.empty()) second.options.model = {first.compare};
+  if (!first.compare.empty()) {
+    second.options.model = {first.compare};
+    second.options.hf_repo.clear();
+  }
   if (first.compare_kv_type != "same") second.options.kv_type = first.compare_kv_type;
   if (first.compare_ternary != "same") second.options.ternary = first.compare_ternary;
   if (first.compare_kernels != "same") {

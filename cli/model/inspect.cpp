@@ -454,7 +454,8 @@ Result<int> inspect(const config::InspectOptions& options, const config::Given& 
   if (given.arguments.size() > 1)
     return Error{ErrorCode::invalid_argument, "one file at a time; '" + given.arguments[1] + "' is a second one"};
   config::EngineOptions engine;
-  engine.model = given.arguments.empty() ? options.model : given.arguments;
+  static_cast<config::ModelOptions&>(engine) = options;
+  if (!given.arguments.empty()) engine.model = given.arguments;
   static_cast<config::FitOptions&>(engine) = options;
   auto load = load_options(engine, given);
   if (!load) return load.error();

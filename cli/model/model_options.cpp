@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/store/find_model.h"
 #include "config/state_directory.h"
 #include "engine/machine/probe_file.h"
 #include "engine/model/kernel_choice.h"
@@ -35,12 +36,18 @@ kernels::KvType kv_type_of(std::string_view option) {
   return option == "f16" ? kernels::KvType::f16 : kernels::KvType::i8;
 }
 
+bool has_model(const config::ModelOptions& options) { return !options.model.empty() || !options.hf_repo.empty(); }
+
 Result<std::string> model_path(const config::ModelOptions& options) {
   if (options.model.size() > 1)
     return Error{ErrorCode::invalid_argument,
                  fmt::format("--model: {} models; only `troupe serve` takes several", options.model.size())};
   // An empty one is most likely a variable of a script.
-  if (!options.model.empty() && !options.model.front().empty()) return options.model.front();
+  const bool has_path = !options.model.empty() && !options.model.front().empty();
+  if (has_path && !options.hf_repo.empty())
+    return Error{ErrorCode::invalid_argument, "-m and -hf name two models; only `troupe serve` takes several"};
+  if (has_path) return find_model(options.model.front(), options);
+  if (!options.hf_repo.empty()) return find_model(options.hf_repo, options);
   std::error_code ignored;
   const std::filesystem::path folder = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
   // In the tree of the source only for a binary that lies in the folder of a build: what lies there for an installed

@@ -28,7 +28,7 @@ bool answers(const engine::MachineProbe& kept, const engine::ProbeOptions& asked
 Result<engine::ProbeOptions> probe_options(const config::ProbeOptions& options) {
   engine::ProbeOptions probe;
   probe.num_threads = options.threads ? static_cast<std::uint32_t>(options.threads) : engine::default_num_threads();
-  if (!options.model.empty()) {
+  if (has_model(options)) {
     std::error_code error;
     const auto path = model_path(options);
     if (!path) return path.error();
@@ -73,7 +73,7 @@ Result<int> probe(const config::ProbeOptions& options) {
   const engine::MachineIdentity machine = engine::machine_identity();
   std::optional<engine::MachineProbe> result;
   if (folder && !options.refresh) result = engine::load_probe(*folder, machine);
-  const bool kept = result && answers(*result, *asked, !options.model.empty());
+  const bool kept = result && answers(*result, *asked, has_model(options));
   if (!kept) {
     result = measure(*asked);
     keep(folder, *result);

@@ -409,7 +409,7 @@ class Service {
       if (known != served.end() && find(known->first)->readiness != actors::Readiness::failed &&
           wanted.insert(known->first).second)
         continue;
-      std::string name = served_name(table);
+      std::string name = served_name(table, parsed_.options);
       if (!wanted.insert(name).second) {
         spdlog::error("reload: {}:{}: a model before it is called \"{}\", too; give one another name", parsed_.file,
                       table.line, Printable(name).text());
@@ -426,7 +426,7 @@ class Service {
   void load_models(NamedTables tables) {
     std::vector<std::pair<actors::ModelRequest, actors::OnModelChange>> requests;
     for (auto& [name, table] : tables) {
-      auto request = model_request(table);
+      auto request = model_request(table, parsed_.options);
       if (!request) {
         spdlog::error("reload: model {}: {}", Printable(name).text(), request.error().message);
         continue;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cli/model/model_options.h"
+#include "cli/store/find_model.h"
 #include "cli/serve/tenant_rules.h"
 #include "cli/terminal/accounts.h"
 #include "cli/terminal/logging.h"
@@ -217,6 +218,17 @@ bool beats_file(const config::Given& given, std::string_view option) {
   return origin != given.origins.end() && (origin->second.starts_with("--") || origin->second.starts_with("TROUPE_"));
 }
 
+// A name of the store becomes a path.
+Status find_file(config::ModelTable& table, const config::StoreDirOptions& options, const config::Given& given) {
+  auto found = find_model(table.path, options);
+  if (!found)
+    return Error{found.error().code, table.line > 0
+                                         ? fmt::format("{}:{}: {}", given.file, table.line, found.error().message)
+                                         : found.error().message};
+  table.path = *std::move(found);
+  return Ok{};
+}
+
 // The models that are to be served, by [[model]] tables or by -m; else the embedded one.
 Result<std::vector<config::ModelTable>> model_tables(const config::ServeOptions& options, const config::Given& given) {
   std::vector<config::ModelTable> tables = given.models;
@@ -226,6 +238,9 @@ Result<std::vector<config::ModelTable>> model_tables(const config::ServeOptions&
     if (!model) return config::bad_value(given, "model", model.error().message);
     tables.push_back(std::move(*model));
   }
+  if (!options.hf_repo.empty()) tables.push_back({.path = options.hf_repo});
+  for (config::ModelTable& table : tables)
+    if (Status found = find_file(table, options, given); !found) return found.error();
   if (tables.empty()) {
     auto embedded = model_path(config::ModelOptions{});
     if (!embedded) return embedded.error();
@@ -321,6 +336,11 @@ Result<actors::GatewayOptions> gateway_options(const config::ServeOptions& optio
     gateway.models.push_back(model_source(table, std::move(keys), given, gateway, problem));
     if (problem && problems == nullptr) return *problem;
     if (problem) problems->push_back(problem->message);
+    std::string& draft = gateway.models.back().draft_path;
+    if (draft.empty()) continue;
+    auto found = find_model(draft, options);
+    if (!found) return Error{found.error().code, "the draft model: " + found.error().message};
+    draft = *std::move(found);
   }
   auto speculation = read_speculation(
       options, std::ranges::any_of(gateway.models, [](const auto& model) { return !model.draft_path.empty(); }));
@@ -337,17 +357,26 @@ Result<actors::GatewayOptions> gateway_options(const config::ServeOptions& optio
   return gateway;
 }
 
-Result<actors::ModelRequest> model_request(const config::ModelTable& table) {
+Result<actors::ModelRequest> model_request(const config::ModelTable& table, const config::StoreDirOptions& options) {
+  auto path = find_model(table.path, options, false);
+  if (!path) return path.error();
+  auto draft = table.draft.empty() ? Result<std::string>(std::string()) : find_model(table.draft, options, false);
+  if (!draft) return draft.error();
   auto chat_template = read_chat_template(table.chat_template);
   if (!chat_template) return chat_template.error();
   if (const Status known = check_tool_format(table.tool_format); !known) return known.error();
-  return actors::ModelRequest{.keys = table, .chat_template_source = *std::move(chat_template)};
+  actors::ModelRequest request{.keys = table, .chat_template_source = *std::move(chat_template)};
+  request.keys.path = *std::move(path);
+  request.keys.draft = *std::move(draft);
+  return request;
 }
 
-std::string served_name(const config::ModelTable& table) {
+std::string served_name(const config::ModelTable& table, const config::StoreDirOptions& options) {
   if (!table.name.empty()) return table.name;
-  const auto file = engine::open_gguf(table.path);
-  return file ? engine::model_name(**file) : engine::name_after_file(table.path);
+  const auto found = find_model(table.path, options, false);
+  const std::string& path = found ? *found : table.path;
+  const auto file = engine::open_gguf(path);
+  return file ? engine::model_name(**file) : engine::name_after_file(path);
 }
 
 Result<std::string> limits_text(const config::ServeOptions& options, const config::Given& given) {

@@ -23,10 +23,12 @@ namespace troupe::cli {
                                                              const config::Given& given,
                                                              std::vector<std::string>* problems = nullptr);
 
-// A model of a [[model]] table, to be loaded while the server runs. Error: a chat template that cannot be read.
-[[nodiscard]] Result<actors::ModelRequest> model_request(const config::ModelTable& table);
+// A model of a [[model]] table, to be loaded while the server runs. Error: no such model in the store, a chat template
+// that cannot be read.
+[[nodiscard]] Result<actors::ModelRequest> model_request(const config::ModelTable& table,
+                                                         const config::StoreDirOptions& options);
 // What the model of the table is called: its name, else that in its file.
-[[nodiscard]] std::string served_name(const config::ModelTable& table);
+[[nodiscard]] std::string served_name(const config::ModelTable& table, const config::StoreDirOptions& options);
 
 // --print-limits: one line for each kind of memory, its most bytes first; the last line is "total". Error: a model's
 // file cannot be read.

@@ -12,6 +12,7 @@
 
 #include "cli/client/client_options.h"
 #include "cli/status/status_report.h"
+#include "cli/store/find_model.h"
 #include "cli/subcommands.h"
 #include "cli/terminal/exit_code.h"
 #include "cli/terminal/output.h"
@@ -117,9 +118,16 @@ Status add_chat_template(const std::string& option, client::ModelRequest& reques
   return Ok{};
 }
 
-Result<client::ModelRequest> to_request(std::span<const std::string> words) {
-  const auto table = config::parse_model(words);
+Result<client::ModelRequest> to_request(std::span<const std::string> words, const config::StoreDirOptions& options) {
+  auto table = config::parse_model(words);
   if (!table) return table.error();
+  // In the store of who asks: the server looks into none for others.
+  for (std::string* const path : {&table->path, &table->draft}) {
+    if (path->empty()) continue;
+    auto found = find_model(*path, options);
+    if (!found) return found.error();
+    *path = *std::move(found);
+  }
   client::ModelRequest request;
   config::for_each_model_key(*table, request, [](const auto& from, auto& to) {
     if constexpr (requires { from.has_value(); }) {
@@ -158,15 +166,16 @@ int told(const client::Health::Model& model, const char* what, bool json) {
   return kExitOk;
 }
 
-Result<int> load_one(client::Client& client, std::span<const std::string> words, bool json) {
-  const auto request = to_request(words);
+Result<int> load_one(client::Client& client, std::span<const std::string> words,
+                     const config::ModelCommandOptions& options) {
+  const auto request = to_request(words, options);
   if (!request) return request.error();
   std::future<Result<client::Health::Model>> answer =
       std::async(std::launch::async, [&] { return client.load_model(*request); });
   show_progress(client, answer);
   const auto model = answer.get();
   if (!model) return model.error();
-  return told(*model, "loaded", json);
+  return told(*model, "loaded", options.json);
 }
 
 }  // namespace
@@ -187,7 +196,7 @@ Result<int> model(const config::ModelCommandOptions& options, const config::Give
 
   const auto client = connect(options, "troupe model");
   if (!client) return client.error();
-  if (verb == "load") return load_one(**client, words.subspan(1), options.json);
+  if (verb == "load") return load_one(**client, words.subspan(1), options);
   if (verb == "info") return info(**client, words.size() > 1 ? words[1] : std::string(), options.json);
   if (verb != "unload") return list_models(**client, options.json);
   const auto unloaded = (*client)->unload_model(words[1]);

@@ -26,7 +26,7 @@ std::vector<CommandInfo> make_commands() {
        "serve a model to the users of this machine",
        "[MODEL...]",
        "Loads a model and serves it through a Unix socket until SIGTERM or SIGINT, which let running answers finish "
-       "(a second signal stops at once). The arguments are files of models, as values of -m. Without one the embedded "
+       "(a second signal stops at once). The arguments are files or names of models, as values of -m. Without one the embedded "
        "model is served. Users share the server equally; "
        "[[tenant]] tables in troupe.toml give users, groups and services weights and limits (operations.md).",
        {"troupe serve", "troupe serve llama-3.2-1b-q4_k_m.gguf -c 8k -t 8",
@@ -189,6 +189,40 @@ std::vector<CommandInfo> make_commands() {
        "byte "
        "it is not. The exit code is 1 if one is not. structured.md has the notation.",
        {"troupe grammar check dates.gbnf", "troupe grammar check dates.gbnf \"2024-02-30\" unknown"}},
+      {Command::pull,
+       "pull",
+       "fetch a model by its name",
+       "NAME...",
+       "Fetches models into the store, from where -m finds them by name: ORG/NAME[:QUANT] of a hub (Hugging Face; "
+       "HF_ENDPOINT names another), https://HOST/FILE.gguf, or ollama://NAME[:TAG] of a registry as Ollama's "
+       "(OLLAMA_REGISTRY names another). Of a hub's model without QUANT the largest file is taken that fits the memory "
+       "of a server on this machine, with K and V of -c tokens (8,192, or fewer if it was trained for fewer), and it is "
+       "said why. Parts of a file are fetched at once; what was interrupted goes on where it was. A model is listed once "
+       "its hash is right and a server would take it. This command alone uses the network: no server does (pull.md).",
+       {"troupe pull ggml-org/gemma-3-270m-it-GGUF", "troupe pull unsloth/Qwen3-8B-GGUF:Q4_K_M --connections 8",
+        "troupe pull https://example.org/tiny.gguf --name tiny", "troupe pull ollama://llama3.2:1b",
+        "sudo troupe pull --system ggml-org/gemma-3-270m-it-GGUF:Q8_0"}},
+      {Command::list,
+       "list",
+       "list the models of the store",
+       "",
+       "Shows the models that `troupe pull` has fetched, with their sizes, quantizations, families and when that was. A "
+       "file that several models need is counted with each of them.",
+       {"troupe list", "troupe list --json", "troupe list --system"}},
+      {Command::rm,
+       "rm",
+       "remove models from the store",
+       "NAME...",
+       "Takes models out of the store, by their whole names. Files go when no other model needs them. A server that has "
+       "one open keeps it until it ends; the disk's space is free then.",
+       {"troupe rm ggml-org/gemma-3-270m-it-GGUF:Q8_0", "troupe rm --system llama3.2:1b"}},
+      {Command::prune,
+       "prune",
+       "remove what no model of the store needs",
+       "",
+       "Removes what is left of transfers that were not finished, and files that no model needs. Where `troupe pull` "
+       "runs, nothing is removed, and the exit code is 75.",
+       {"troupe prune --dry-run", "troupe prune"}},
       {Command::inspect,
        "inspect",
        "show what is in a model file",

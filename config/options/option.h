@@ -43,7 +43,11 @@ enum class Command : std::uint8_t {
   tools,
   schema,
   grammar,
-  doctor
+  doctor,
+  pull,
+  list,
+  rm,
+  prune
 };
 
 // Its place in a set of subcommands.

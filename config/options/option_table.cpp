@@ -15,7 +15,8 @@ using OptionSets = std::tuple<ServeOptions, RunOptions, BenchOptions, EvalOption
                               StatusOptions, TopOptions, VersionOptions, LoadOptions, ProbeOptions, PerplexityOptions,
                               EmbedOptions, UsageOptions, SessionOptions, ModelCommandOptions, KeyCommandOptions,
                               ChatOptions, VerifyOptions, CompletionOptions, BackupOptions, RestoreOptions,
-                              ToolsCommandOptions, SchemaCommandOptions, GrammarCommandOptions, DoctorOptions>;
+                              ToolsCommandOptions, SchemaCommandOptions, GrammarCommandOptions, DoctorOptions, PullCommandOptions,
+                              ListOptions, RemoveOptions, PruneOptions>;
 
 static_assert(kMaxDraftTokens == 16);  // as the help of spec-draft-n-max says
 static_assert(kClientCommands == (sets_with<SocketOptions, OptionSets>() & ~bit(Command::serve)));
@@ -45,6 +46,8 @@ constexpr std::string_view kTenants = "Tenants";
 constexpr std::string_view kGoals = "Goals (exit code 1 when one is missed)";
 constexpr std::string_view kInputOutput = "Input and output";
 constexpr std::string_view kConfiguration = "Configuration";
+constexpr std::string_view kStore = "Store of models";
+constexpr std::string_view kNetwork = "Network";
 
 }  // namespace
 
@@ -57,9 +60,13 @@ OptionPlace::OptionPlace(T Group::*member)
 std::span<const Option> option_table() {
   static const std::vector<Option> table{
       {&ModelOptions::model, "model", "-m", kModel, "FILE", kAny,
-       "the model, a GGUF file, of a split one the first; none: the embedded one (probe: a size to read at; none: 1 "
-       "GiB). "
+       "the model: a GGUF file, of a split one the first, or the name of a model that `troupe list` shows; none: the "
+       "embedded one (probe: a size to read at; none: 1 GiB). "
        "serve: may be given several times, as NAME=FILE: requests name their model, and the first is the default"},
+      {&ModelOptions::hf_repo, "hf-repo", "-hf -hfr", kModel, "ORG/NAME[:QUANT]", kAny,
+       "as -m with the name of a model that `troupe pull` has fetched; where it is missing and a person can be asked, it "
+       "is asked for",
+       kNeedsRestart, kFlagOnly},
       {&ServerOptions::draft, "draft", "-md --model-draft", kModel, "FILE", kAny,
        "draft model for speculative decoding, best of the same vocabulary: with --spec-type draft or auto"},
       {&SpeculationOptions::spec_type, "spec-type", "", kModel, "TYPE", kAny,
@@ -92,7 +99,7 @@ std::span<const Option> option_table() {
       {&EngineOptions::state_snapshot_every, "state-snapshot-every", "", kModel, "TOKENS", within(32, 1 << 20),
        "positions between two snapshots of recurrent state, a multiple of 32; with f32 one more at the end of a "
        "prompt"},
-      {&FitOptions::memory, "memory", "", kModel, "SIZE", within(0, 1024.0 * 1024.0 * kGiB),
+      {&BudgetOptions::memory, "memory", "", kModel, "SIZE", within(0, 1024.0 * 1024.0 * kGiB),
        "budget for weights, vocabulary and KV cache together; 0: 60 % of what is available"},
       {&ServerOptions::kv_blocks, "kv-blocks", "--num-gpu-blocks-override", kModel, "N", within(0, 1 << 30),
        "KV blocks of 32 tokens; 0: what the memory budget leaves"},
@@ -541,7 +548,7 @@ std::span<const Option> option_table() {
        "print the file's chat templates alone, as they are"},
       {&AnchorOptions::anchors, "anchors", "", kInputOutput, "", kAny, "inspect: print all anchors"},
       {&DryRunOptions::dry_run, "dry-run", "", kInputOutput, "", kAny,
-       "session repair, restore: say what would be done, and do nothing"},
+       "session repair, restore, prune: say what would be done, and do nothing"},
       {&StateOptions::state, "state", "", kInputOutput, "DIR", kAny,
        "the directory in which the server keeps usage.db, sessions and keys (the machine's service: /var/lib/troupe); "
        "none: $STATE_DIRECTORY, $XDG_STATE_HOME/troupe or ~/.local/state/troupe. --usage-db, --sessions-dir and "
@@ -574,6 +581,33 @@ std::span<const Option> option_table() {
       {&VerboseOptions::verbose, "verbose", "-v", kInputOutput, "", kAny,
        "run: report tokens per second, time to the first token, cached tokens and the receipt on stderr; status: list "
        "every metric"},
+
+      {&StoreDirOptions::store, "store", "", kStore, "DIR", kAny,
+       "where models are that `troupe pull` has fetched; none: $XDG_DATA_HOME/troupe/models or "
+       "~/.local/share/troupe/models (to find a model also /var/lib/troupe/models)"},
+      {&MachineStoreOptions::system_store, "system-store", "--system", kStore, "", kAny,
+       "the machine's store, /var/lib/troupe/models", kNeedsRestart, kFlagOnly},
+      {&PullOptions::store_quota, "store-quota", "", kStore, "SIZE", within(0, 1024.0 * 1024.0 * kGiB),
+       "most that the store may take on the disk; what does not fit is not begun; 0: any size"},
+      {&PullOptions::pull_name, "pull-name", "--name", kStore, "NAME", kAny,
+       "the name under which the model is kept; none: after where it comes from", kNeedsRestart, kFlagOnly},
+      {&PullOptions::ask, "ask", "", kStore, "", kAny, "say what would be fetched, and ask before it is",
+       kNeedsRestart, kFlagOnly},
+      {&PullOptions::pull_connections, "pull-connections", "--connections", kNetwork, "N", within(1, 16),
+       "parts of a file that are fetched at once"},
+      {&PullOptions::pull_timeout, "pull-timeout", "--timeout", kNetwork, "TIME", within(1000, kHours),
+       "connect again when no byte has come for this long"},
+      {&PullOptions::pull_retries, "pull-retries", "--retries", kNetwork, "N", within(0, 1000),
+       "give up after this many failures with nothing between them; what arrived is kept"},
+      {&PullOptions::token_file, "token-file", "", kNetwork, "FILE", kAny,
+       "a file with the hub's token, which nobody else may read (0600); none: $HF_TOKEN, HF_TOKEN_PATH, "
+       "$CREDENTIALS_DIRECTORY/hf-token, ~/.cache/huggingface/token"},
+      {&PullOptions::ca_file, "ca-file", "", kNetwork, "FILE", kAny,
+       "certificates of authorities (PEM) that a server's must be signed by; none: $SSL_CERT_FILE, else the system's"},
+      {&PullOptions::allow_http, "allow-http", "", kNetwork, "", kAny,
+       "also fetch from servers without TLS, where anyone on the way reads and changes what comes", kNeedsRestart,
+       kFlagOnly},
+      {&PullOptions::quiet, "quiet", "-q", kInputOutput, "", kAny, "show no progress", kNeedsRestart, kFlagOnly},
 
       {&ConfigOptions::config, "config", "", kConfiguration, "FILE", kAny,
        "configuration file; none: $XDG_CONFIG_HOME/troupe/troupe.toml, else /etc/troupe/troupe.toml"},

@@ -27,18 +27,27 @@ struct ConfigOptions {
   bool print_config = false;
 };
 
-struct ModelOptions {
-  std::vector<std::string> model;  // PATH; of serve also NAME=PATH, and several
+// Where models that troupe has fetched are.
+struct StoreDirOptions {
+  std::string store;  // empty: this user's, and where models are looked for also the machine's
+};
+
+struct ModelOptions : StoreDirOptions {
+  std::vector<std::string> model;  // a path or a name of the store; of serve also NAME=PATH, and several
+  std::string hf_repo;             // a name of the store alone; empty: none
 };
 
 struct ThreadOptions {
   std::int64_t threads = 0;  // 0: engine::default_num_threads()
 };
 
-// Of what decides how much memory a model takes, the part that `inspect` shows too.
-struct FitOptions {
-  std::string state_type = "f32";
+// Of what decides how much memory a model takes, the part that `pull` asks for, and that which `inspect` shows.
+struct BudgetOptions {
   Bytes memory;  // 0: 60 % of what is available
+};
+
+struct FitOptions : BudgetOptions {
+  std::string state_type = "f32";
   std::string kernels;
   std::string optimize = "auto";
 };
@@ -369,6 +378,22 @@ struct FormOptions {  // run
   bool json_object = false;
 };
 
+struct MachineStoreOptions {  // pull, list, rm, prune
+  bool system_store = false;
+};
+
+struct PullOptions {
+  std::string pull_name;  // empty: after the source
+  std::string token_file, ca_file;
+  bool allow_http = false;
+  bool ask = false;
+  bool quiet = false;
+  std::int64_t pull_connections = 4;
+  std::int64_t pull_retries = 8;  // failures in a row
+  std::chrono::milliseconds pull_timeout{60'000};
+  Bytes store_quota;  // 0: none
+};
+
 template <class... Groups>
 struct Joined : Groups... {};
 
@@ -381,7 +406,8 @@ struct Options : Joined<HelpOptions, ConfigOptions, EngineOptions, ContextOption
                         PaceOptions, PromptOptions, FaultOptions, LoadTenantOptions, GoalOptions, ReportOptions,
                         PassageOptions, LogitsOptions, DecodeOptions, SpeculationOptions, UsageFileOptions,
                         PeriodOptions, KeysFileOptions, KeyOptions, TcpOptions, AnywayOptions, DryRunOptions,
-                        StateOptions, ReplaceOptions, ToolFormatOptions, ToolChoiceOptions, FormOptions> {};
+                        StateOptions, ReplaceOptions, ToolFormatOptions, ToolChoiceOptions, FormOptions,
+                        MachineStoreOptions, PullOptions> {};
 
 // The options of a subcommand.
 template <class... Groups>
@@ -417,7 +443,7 @@ using UsageOptions = Configured<SocketOptions, UsageFileOptions, PeriodOptions, 
 using ChatOptions = Configured<SocketOptions, RequestOptions, SessionNameOptions, MessageOptions, ToolFileOptions,
                                LengthOptions, RawOptions>;
 using SessionOptions = Configured<SocketOptions, SessionsDirOptions, AnchorOptions, DryRunOptions, JsonOptions>;
-using ModelCommandOptions = Configured<SocketOptions, JsonOptions>;
+using ModelCommandOptions = Configured<SocketOptions, StoreDirOptions, JsonOptions>;
 using DoctorOptions = Configured<ModelOptions, ContextOptions, SocketOptions, JsonOptions>;
 using KeyCommandOptions = Configured<KeysFileOptions, KeyOptions, JsonOptions>;
 using VerifyOptions = Configured<EngineOptions, SocketOptions, AnywayOptions>;
@@ -426,6 +452,11 @@ using RestoreOptions = OptionSet<BackupOptions, ReplaceOptions, DryRunOptions>;
 using ToolsCommandOptions = Configured<ModelOptions, ToolFormatOptions, ToolFileOptions, JsonOptions>;
 using SchemaCommandOptions = Configured<ModelOptions, JsonOptions>;
 using GrammarCommandOptions = Configured<JsonOptions>;
+using PullCommandOptions =
+    Configured<StoreDirOptions, MachineStoreOptions, PullOptions, BudgetOptions, ContextOptions, JsonOptions>;
+using ListOptions = Configured<StoreDirOptions, MachineStoreOptions, JsonOptions>;
+using RemoveOptions = Configured<StoreDirOptions, MachineStoreOptions>;
+using PruneOptions = Configured<StoreDirOptions, MachineStoreOptions, DryRunOptions>;
 using EmbedOptions = Configured<SocketOptions, ModelNameOptions, TokenTextOptions, EndsOptions, VectorOptions>;
 
 }  // namespace troupe::config

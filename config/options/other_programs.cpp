@@ -31,8 +31,11 @@ constexpr Row kFlags[] = {
     {kAll, "-cb --cont-batching -nocb --no-cont-batching", "requests are always batched; leave it out"},
     {kAll, "--cache-prompt --cache-reuse --enable-prefix-caching", "common prompt prefixes are always computed once; leave it out"},
     {kAll, "--gpu-memory-utilization", "--memory SIZE is the budget for weights and KV cache"},
-    {kAll, "-hf -hfr --hf-repo -hff --hf-file -mu --model-url",
-     "models are not downloaded: fetch a GGUF file, and name it with -m FILE"},
+    {kAll, "-hff --hf-file -mu --model-url",
+     "`troupe pull` fetches a model: ORG/NAME:FILE.gguf of a hub, or https://HOST/FILE.gguf; -m takes its name then"},
+    {kAll, "-hf -hfr --hf-repo",
+     "`troupe pull ORG/NAME` fetches a model; `troupe serve -m ORG/NAME` serves it, and `troupe model load ORG/NAME` "
+     "while a server runs"},
     {kClientCommands, "--host --port",
      "the programs of troupe reach a server through its Unix socket, not over TCP: --socket PATH, or "
      "TROUPE_HOST=unix:///PATH"},
@@ -93,18 +96,14 @@ constexpr Row kFlags[] = {
 };
 
 constexpr Row kSubcommands[] = {
-    {kAll, "pull",
-     "models are files here: fetch a GGUF file, then `troupe serve -m FILE`, or `troupe model load FILE` while it "
-     "serves"},
-    {kAll, "list ls", "`troupe model ls` shows the models of the server, `troupe inspect -m FILE` a file"},
+    {kAll, "ls", "`troupe list` shows the models that were pulled, `troupe model ls` those of the server"},
     {kAll, "ps", "`troupe status` and `troupe top` show what runs"},
     {kAll, "stop",
      "`troupe model unload NAME` takes a model away; Ctrl-C, `kill` or `systemctl --user stop troupe.socket "
      "troupe.service` ends a server, which finishes what runs"},
     {kAll, "show", "`troupe model info NAME` shows a model of the server, `troupe inspect -m FILE` a file"},
-    {kAll, "rm cp push create",
-     "models are files here, and troupe keeps none of its own; `troupe model unload NAME` takes one away from a "
-     "server"},
+    {kAll, "cp push create",
+     "models are files here: `troupe pull` fetches them, `troupe rm` removes them, and nothing else changes them"},
 };
 
 bool has_word(std::string_view words, std::string_view word) {

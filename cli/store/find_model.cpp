@@ -1,0 +1,116 @@
+#include "cli/store/find_model.h"
+
+#include <fmt/format.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+
+#include "cli/store/model_source.h"
+#include "config/exit_codes.h"
+#include "config/printable.h"
+#include "config/system_error.h"
+
+namespace troupe::cli {
+namespace {
+
+// A process of its own, so that this one never has a network.
+Status pull_asking(const std::string& name, const config::StoreDirOptions& options) {
+  std::vector<std::string> words{"troupe", "pull", "--ask"};
+  if (!options.store.empty()) words.insert(words.end(), {"--store", options.store});
+  words.push_back(name);
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  pid_t child = 0;
+  if (const int failed = ::posix_spawn(&child, "/proc/self/exe", nullptr, nullptr, arguments.data(), environ);
+      failed != 0)
+    return system_error("troupe pull: cannot be started", failed);
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kExitOk) return Ok{};
+  return Error{ErrorCode::model_missing, fmt::format("{}: was not pulled", Printable(name, 256).text())};
+}
+
+}  // namespace
+
+bool is_path_alone(const std::string& text) {
+  return text.empty() || text.front() == '/' || text.front() == '.' || text.front() == '~' ||
+         (text.size() > 5 && same_name(text.substr(text.size() - 5), ".gguf") &&
+          text.find("://") == std::string::npos && text.find(':') == std::string::npos);
+}
+
+Result<FoundModel> find_stored(const std::string& name, const std::vector<StorePlace>& places) {
+  std::optional<Error> unusable;
+  for (const StorePlace& place : places) {
+    const auto store = Store::open(place, false);
+    if (!store) {
+      if (store.error().code != ErrorCode::model_missing && !unusable) unusable = store.error();
+      continue;
+    }
+    const auto listing = store->list();
+    if (!listing) return listing.error();
+    std::vector<const StoredModel*> partly;
+    for (const StoredModel& model : listing->models) {
+      const NameMatch match = match_name(name, model.name);
+      if (match == NameMatch::whole || (model.source == name && !name.empty())) return FoundModel{model, place};
+      if (match == NameMatch::partly) partly.push_back(&model);
+    }
+    if (partly.size() == 1) return FoundModel{*partly.front(), place};
+    if (partly.size() > 1) {
+      std::string all;
+      for (const StoredModel* const model : partly) all += (all.empty() ? "" : ", ") + model->name;
+      return Error{ErrorCode::invalid_argument,
+                   fmt::format("'{}' means several models: {}; name one", Printable(name, 256).text(), all)};
+    }
+    if (!listing->problems.empty() && !unusable)
+      unusable = Error{ErrorCode::permission, "a record is not used: " + listing->problems.front()};
+  }
+  std::string where;
+  for (const StorePlace& place : places) where += (where.empty() ? "" : " and ") + place.path;
+  return Error{ErrorCode::model_missing,
+               fmt::format("'{}' is no file, and no model in {}{}{}", Printable(name, 256).text(), where,
+                           unusable ? "; " : "", unusable ? unusable->message : "")};
+}
+
+Result<std::string> find_model(const std::string& typed, const config::StoreDirOptions& options, bool may_ask) {
+  std::error_code ignored;
+  if (is_path_alone(typed) || std::filesystem::exists(typed, ignored)) return typed;
+  const std::vector<StorePlace> places = searched_stores(options.store);
+  auto found = find_stored(typed, places);
+  if (!found && found.error().code == ErrorCode::model_missing) {
+    // Names that only this machine gave (--name) are no sources.
+    const bool is_source = typed.find('/') != std::string::npos && problem_of_store_name(typed).empty();
+    const bool can_ask = may_ask && ::isatty(STDIN_FILENO) == 1 && ::isatty(STDERR_FILENO) == 1;
+    if (is_source && can_ask) {
+      if (Status pulled = pull_asking(typed, options); !pulled) return pulled.error();
+      found = find_stored(typed, places);
+    } else {
+      return Error{ErrorCode::model_missing,
+                   fmt::format("{}; {}", found.error().message,
+                               is_source ? fmt::format("`troupe pull {}` fetches it", typed)
+                                         : "check the path given with -m; `troupe list` shows what there is, and "
+                                           "`troupe pull ORG/NAME` fetches a model")};
+    }
+  }
+  if (!found) return found.error();
+  const auto store = Store::open(found->place, false);
+  return store ? store->file_of(found->model) : store.error();
+}
+
+std::vector<std::string> stored_names(const std::vector<StorePlace>& places) {
+  std::vector<std::string> names;
+  for (const StorePlace& place : places) {
+    const auto store = Store::open(place, false);
+    if (!store) continue;
+    if (const auto listing = store->list())
+      for (const StoredModel& model : listing->models) names.push_back(model.name);
+  }
+  return names;
+}
+
+}  // namespace troupe::cli
