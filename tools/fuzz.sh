@@ -13,7 +13,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 source tools/setup.sh
 
-targets=(api call_grammar chat_template config frame gbnf gguf http metadata pattern sampler schema sequence_file server_frame
+targets=(api call_grammar chat_template config frame gbnf gguf http metadata pattern pull sampler schema sequence_file server_frame
   tokenizer tool_calls weights_file)
 preset=asan
 programs=build/$preset/tests/fuzz

@@ -10,6 +10,7 @@
 #include "cli/terminal/output.h"
 #include "cli/terminal/progress.h"
 #include "cli/terminal/status_line.h"
+#include "config/printable.h"
 
 namespace troupe::cli {
 namespace {
@@ -19,8 +20,8 @@ constexpr std::chrono::milliseconds kDrawEvery{250}, kEventEvery{1000};
 constexpr const char* kWhere = "troupe pull";
 
 void print_event(const nlohmann::ordered_json& event) {
-  write_json(event, std::cout);
-  std::cout.flush();
+  std::cout << printable_json(event.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)) << '\n'
+            << std::flush;
 }
 
 }  // namespace
@@ -107,8 +108,9 @@ void PullReport::pulled(const StoredModel& model, const std::string& path, bool 
                         {"path", path},
                         {"new", is_new}});
   if (style_ == Style::quiet) return;
-  std::cout << fmt::format("{} {}: {}{}{}; troupe serve -m {}\n", is_new ? "pulled" : "is up to date:", model.name,
-                           size_text(model.bytes()), model.family.empty() ? "" : ", ", model.family, model.name);
+  std::cout << fmt::format("{}{}{}: {}{}{}; troupe serve -m {}\n", is_new ? "pulled " : "", model.name,
+                           is_new ? "" : " is up to date", size_text(model.bytes()), model.family.empty() ? "" : ", ",
+                           model.family, model.name);
 }
 
 void PullReport::erase() const {

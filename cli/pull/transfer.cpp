@@ -23,7 +23,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::uint64_t kLeastPiece = 256 << 10, kMostPiece = 64 << 20, kFirstPiece = 4 << 20;
+constexpr std::uint64_t kLeastPiece = 256 << 10, kMostPiece = 64 << 20, kFirstPiece = 512 << 10;
 constexpr std::uint64_t kHashAtOnce = 16 << 20;   // between two looks at the network
 constexpr std::uint64_t kEnoughProgress = 64 << 10;  // after which failures are counted anew
 constexpr std::chrono::seconds kSaveEvery{2};
@@ -40,6 +40,14 @@ std::string sha256_of(const std::string& text) {
 // Two sources of one file share what has come.
 std::string key_of(const WantedFile& wanted) {
   return wanted.sha256.empty() ? "url-" + sha256_of(wanted.url.text()) : blob_name(wanted.sha256);
+}
+
+// How the server marks this version of the file.
+std::string mark_of(const ResponseHead& head) {
+  constexpr std::size_t kMaxMarkBytes = 512;
+  std::string mark(field_of(head.fields, "etag"));
+  if (mark.empty()) mark = field_of(head.fields, "last-modified");
+  return mark.size() > kMaxMarkBytes ? std::string() : mark;
 }
 
 Result<TransferState> read_state(const Store& store, const std::string& key) {
@@ -199,7 +207,7 @@ Status Transfer::take_size(std::uint64_t size) {
 bool Transfer::is_changed(const ResponseHead& head, std::uint64_t size) const {
   if (state_.size != 0 && size != state_.size) return true;
   // A file whose hash is known cannot change unseen, and other machines of one server may mark it differently.
-  const std::string_view etag = field_of(head.fields, "etag");
+  const std::string etag = mark_of(head);
   return wanted_.sha256.empty() && !state_.etag.empty() && !etag.empty() && etag != state_.etag;
 }
 
@@ -224,7 +232,7 @@ Status Transfer::take_ranged_head(Part& part, const ResponseHead& head) {
 }
 
 Status Transfer::take_head(Part& part, const ResponseHead& head) {
-  const std::string etag(field_of(head.fields, "etag"));
+  const std::string etag = mark_of(head);
   if (head.status == 206) {
     if (Status taken = take_ranged_head(part, head); !taken) return taken;
   } else {
@@ -254,7 +262,7 @@ Status Transfer::take_head(Part& part, const ResponseHead& head) {
     return contradiction("is the one that the store has");
   }
   opened_ = true;
-  if (state_.etag.empty() && etag.size() <= 512) state_.etag = etag;
+  if (state_.etag.empty()) state_.etag = etag;
   return Ok{};
 }
 
@@ -382,6 +390,11 @@ Status Transfer::run(std::uint64_t front) {
   }
   for (const auto& part : parts_) network_.cancel(part->number);
   parts_.clear();
+  // What came before a contradiction cannot be told from what is wrong, unless a hash will.
+  if (!failed && failed.error().code == ErrorCode::protocol && wanted_.sha256.empty()) {
+    forget_data();
+    return failed;
+  }
   if (const Status saved = save(); failed && !saved) failed = saved;
   return failed;
 }

@@ -74,7 +74,8 @@ std::optional<Result<ModelSource>> parse_hub_page(const Url& url, std::string_vi
   const bool is_short = url.is_secure() && url.host == "hf.co" && hosts.hub.host == "huggingface.co";
   if (url.origin() != hosts.hub.origin() && !is_short) return std::nullopt;
   const std::string path = percent_decoded(url.path().substr(1));
-  if (are_segments(path, 2, 2)) return parse_hub(path, typed, hosts);
+  const bool is_file = problem_of_file_name(path.substr(path.rfind('/') + 1)).empty();
+  if (are_segments(path, 2, 2) && !is_file) return parse_hub(path, typed, hosts);
   std::string::size_type name_end = path.find('/');
   if (name_end != path.npos) name_end = path.find('/', name_end + 1);
   if (name_end == path.npos) return std::nullopt;

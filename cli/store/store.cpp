@@ -50,7 +50,11 @@ Status make_folder(int parent, const std::string& name, const std::string& path,
     return errno == EEXIST ? Status(Ok{}) : Status(system_error(path + ": cannot be made", errno));
   // Not mkdir's mode, of which the umask takes bits, and systems the setgid one.
   const FileDescriptor made(::openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (made.get() < 0 || ::fchmod(made.get(), mode) != 0) return system_error(path + ": cannot be made", errno);
+  if (made.get() < 0) return system_error(path + ": cannot be made", errno);
+  const auto group = is_shared && ::geteuid() == 0 ? find_group("troupe") : Result<std::optional<std::uint32_t>>(std::nullopt);
+  if (group && *group && ::fchown(made.get(), static_cast<uid_t>(-1), **group) != 0)
+    return system_error(path + ": cannot be given to the group troupe", errno);
+  if (::fchmod(made.get(), mode) != 0) return system_error(path + ": cannot be made", errno);
   return Ok{};
 }
 
@@ -71,7 +75,8 @@ Result<StorePlace> own_store(const std::string& option) {
 std::vector<StorePlace> searched_stores(const std::string& option) {
   std::vector<StorePlace> places;
   if (auto own = own_store(option)) places.push_back(*std::move(own));
-  if (option.empty()) places.push_back({kMachineStore, true});
+  // It may be in a folder that the service alone enters.
+  if (option.empty() && ::access(kMachineStore, R_OK | X_OK) == 0) places.push_back({kMachineStore, true});
   return places;
 }
 

@@ -11,7 +11,8 @@
 namespace troupe::config {
 namespace {
 
-enum class Kind { text, words, file, directory, model };
+// model: of the server. stored: of the store. file_or_stored: what -m takes.
+enum class Kind { text, words, file, directory, model, stored, file_or_stored };
 
 // What a value or an argument may be.
 struct Value {
@@ -28,6 +29,8 @@ Value value_of(const Option& option, const ValueNames& names) {
   if (const auto known = names.find(option.name); known != names.end()) return {Kind::words, known->second};
   if (option.value.find('|') != std::string_view::npos) return {Kind::words, split(option.value, '|')};
   if (option.name == "model-name") return {Kind::model};
+  if (option.name == "model" || option.name == "draft" || option.name == "compare") return {Kind::file_or_stored};
+  if (option.name == "hf-repo") return {Kind::stored};
   if (option.value == "DIR") return {Kind::directory};
   return {names_file(option.value) ? Kind::file : Kind::text};
 }
@@ -59,13 +62,17 @@ Arguments arguments_of(const CommandInfo& command) {
       if (begins) all.verbs.push_back({word, {}});
       begins = word == "|";
       Value& behind = all.verbs.back().arguments;
-      if (has(word, "FILE")) behind = {Kind::file};
+      if (has(word, "FILE")) behind = {command.command == Command::model ? Kind::file_or_stored : Kind::file};
       if (has(word, "NAME") && command.command == Command::model && behind.kind == Kind::text) behind = {Kind::model};
     }
   } else if (command.arguments == "DIR") {
     all.each = {Kind::directory};
-  } else if (has(command.arguments, "FILE") || has(command.arguments, "MODEL")) {
+  } else if (has(command.arguments, "MODEL") || command.command == Command::inspect) {
+    all.each = {Kind::file_or_stored};
+  } else if (has(command.arguments, "FILE")) {
     all.each = {Kind::file};
+  } else if (has(command.arguments, "NAME")) {
+    all.each = {Kind::stored};
   }
   return all;
 }
@@ -99,7 +106,16 @@ std::string escaped(std::string_view text, std::string_view special) {
 constexpr std::string_view kBashBegin = R"sh(# Completion of troupe for bash, written by `troupe completion bash`.
 _troupe() {
   local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} flags= value= kind=text words= name
+  local line=${COMP_LINE:0:COMP_POINT} typed
+  typed=${line##* }
   COMPREPLY=()
+  # Of a name with a colon it makes several, and completes the last.
+  if [[ $typed == *:* && $typed != -* ]]; then
+    line=${line%"$typed"}
+    line=${line%"${line##*[! ]}"}
+    prev=${line##* }
+    [[ $cur == : ]] && cur=
+  fi
   # Of --flag=value and NAME=FILE bash makes three words.
   if [[ $cur == = ]]; then
     cur=
@@ -124,6 +140,12 @@ constexpr std::string_view kBashEnd = R"sh(    esac
         [[ $name == "$cur"* ]] && COMPREPLY+=("$(printf %q "$name")")
       done < <("$1" model ls 2>/dev/null | sed '1d; s/  .*//')
       ;;
+    stored | file_or_stored)
+      [[ $kind == stored ]] || compopt -o default
+      while IFS= read -r name; do
+        [[ $name == "$typed"* ]] && COMPREPLY+=("$(printf %q "${name#"${typed%"$cur"}"}")")
+      done < <("$1" list 2>/dev/null | sed '1d; s/  .*//')
+      ;;
     words) mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur") ;;
   esac
 }
@@ -142,6 +164,10 @@ std::string bash_kind(const Value& value) {
       return "kind=directory";
     case Kind::model:
       return "kind=model";
+    case Kind::stored:
+      return "kind=stored";
+    case Kind::file_or_stored:
+      return "kind=file_or_stored";
   }
   return {};
 }
@@ -185,6 +211,14 @@ _troupe_models() {
   local -a names=("${(@f)$(_call_program models troupe model ls 2>/dev/null | sed '1d; s/  .*//')}")
   compadd -a names
 }
+_troupe_stored() {
+  local -a names=("${(@f)$(_call_program models troupe list 2>/dev/null | sed '1d; s/  .*//')}")
+  compadd -a names
+}
+_troupe_models_or_files() {
+  _troupe_stored
+  _troupe_files
+}
 _troupe_files() {
   [[ $PREFIX == [^/]##=* ]] && compset -P '*='
   _files
@@ -222,6 +256,10 @@ std::string zsh_action(const Value& value) {
       return "_files -/";
     case Kind::model:
       return "_troupe_models";
+    case Kind::stored:
+      return "_troupe_stored";
+    case Kind::file_or_stored:
+      return "_troupe_models_or_files";
   }
   return {};
 }
@@ -293,6 +331,10 @@ function __troupe_models
     set -l words (commandline -opc)
     $words[1] model ls 2>/dev/null | sed '1d; s/  .*//'
 end
+function __troupe_stored
+    set -l words (commandline -opc)
+    $words[1] list 2>/dev/null | sed '1d; s/  .*//'
+end
 complete -c troupe -f
 )sh";
 
@@ -310,6 +352,10 @@ std::string fish_value(const Value& value) {
       return " -x -a '(__fish_complete_directories)'";
     case Kind::model:
       return " -x -a '(__troupe_models)'";
+    case Kind::stored:
+      return " -x -a '(__troupe_stored)'";
+    case Kind::file_or_stored:
+      return " -r -F -a '(__troupe_stored)'";
   }
   return {};
 }
