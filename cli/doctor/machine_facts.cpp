@@ -143,9 +143,9 @@ std::optional<Finding> judge_frequency(const MachineFacts& facts) {
       return Finding{"frequency", Grade::advice,
                      fmt::format("CPUs save power ({}, {}{})", rule.driver, rule.governor,
                                  rule.preference.empty() ? "" : fmt::format(", {}", rule.preference)),
-                     rule.preference.empty()
-                         ? "`sudo cpupower frequency-set -g performance`"
-                         : "`sudo cpupower set --epp balance_performance`, or the power profile of the machine"};
+                     rule.preference.empty() ? "`sudo cpupower frequency-set -g performance`"
+                                             : "`echo balance_performance | sudo tee "
+                                               "/sys/devices/system/cpu/cpu*/cpufreq/energy_performance_preference`"};
   return Finding{"frequency", Grade::fine, fmt::format("{}, {}", facts.rules[0].driver, facts.rules[0].governor)};
 }
 

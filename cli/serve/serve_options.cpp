@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "cli/model/model_options.h"
-#include "cli/store/find_model.h"
 #include "cli/serve/tenant_rules.h"
+#include "cli/store/find_model.h"
 #include "cli/terminal/accounts.h"
 #include "cli/terminal/logging.h"
 #include "cli/terminal/text.h"
@@ -308,8 +308,9 @@ actors::ModelSource model_source(const config::ModelTable& table, config::ModelK
                   : config::bad_value(given, "tool-format", known.error().message.substr(13));
   // Without the template that cannot be read.
   if (!chat_template) keys.chat_template.clear();
-  return actors::source_of({.keys = std::move(keys), .chat_template_source = chat_template ? *std::move(chat_template) : ""},
-                   gateway.load, gateway.predict);
+  return actors::source_of(
+      {.keys = std::move(keys), .chat_template_source = chat_template ? *std::move(chat_template) : ""}, gateway.load,
+      gateway.predict);
 }
 
 }  // namespace

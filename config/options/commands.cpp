@@ -26,7 +26,8 @@ std::vector<CommandInfo> make_commands() {
        "serve a model to the users of this machine",
        "[MODEL...]",
        "Loads a model and serves it through a Unix socket until SIGTERM or SIGINT, which let running answers finish "
-       "(a second signal stops at once). The arguments are files or names of models, as values of -m. Without one the embedded "
+       "(a second signal stops at once). The arguments are files or names of models, as values of -m. Without one the "
+       "embedded "
        "model is served. Users share the server equally; "
        "[[tenant]] tables in troupe.toml give users, groups and services weights and limits (operations.md).",
        {"troupe serve", "troupe serve llama-3.2-1b-q4_k_m.gguf -c 8k -t 8",
@@ -196,8 +197,10 @@ std::vector<CommandInfo> make_commands() {
        "Fetches models into the store, from where -m finds them by name: ORG/NAME[:QUANT] of a hub (Hugging Face; "
        "HF_ENDPOINT names another), https://HOST/FILE.gguf, or ollama://NAME[:TAG] of a registry as Ollama's "
        "(OLLAMA_REGISTRY names another). Of a hub's model without QUANT the largest file is taken that fits the memory "
-       "of a server on this machine, with K and V of -c tokens (8,192, or fewer if it was trained for fewer), and it is "
-       "said why. Parts of a file are fetched at once; what was interrupted goes on where it was. A model is listed once "
+       "of a server on this machine, with K and V of -c tokens (8,192, or fewer if it was trained for fewer), and it "
+       "is "
+       "said why. Parts of a file are fetched at once; what was interrupted goes on where it was. A model is listed "
+       "once "
        "its hash is right and a server would take it. This command alone uses the network: no server does (pull.md).",
        {"troupe pull ggml-org/gemma-3-270m-it-GGUF", "troupe pull unsloth/Qwen3-8B-GGUF:Q4_K_M --connections 8",
         "troupe pull https://example.org/tiny.gguf --name tiny", "troupe pull ollama://llama3.2:1b",
@@ -206,14 +209,16 @@ std::vector<CommandInfo> make_commands() {
        "list",
        "list the models of the store",
        "",
-       "Shows the models that `troupe pull` has fetched, with their sizes, quantizations, families and when that was. A "
+       "Shows the models that `troupe pull` has fetched, with their sizes, quantizations, families and when that was. "
+       "A "
        "file that several models need is counted with each of them.",
        {"troupe list", "troupe list --json", "troupe list --system"}},
       {Command::rm,
        "rm",
        "remove models from the store",
        "NAME...",
-       "Takes models out of the store, by their whole names. Files go when no other model needs them. A server that has "
+       "Takes models out of the store, by their whole names. Files go when no other model needs them. A server that "
+       "has "
        "one open keeps it until it ends; the disk's space is free then.",
        {"troupe rm ggml-org/gemma-3-270m-it-GGUF:Q8_0", "troupe rm --system llama3.2:1b"}},
       {Command::prune,

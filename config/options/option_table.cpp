@@ -11,12 +11,12 @@ namespace troupe::config {
 namespace {
 
 // In the order of Command.
-using OptionSets = std::tuple<ServeOptions, RunOptions, BenchOptions, EvalOptions, TokenizeOptions, InspectOptions,
-                              StatusOptions, TopOptions, VersionOptions, LoadOptions, ProbeOptions, PerplexityOptions,
-                              EmbedOptions, UsageOptions, SessionOptions, ModelCommandOptions, KeyCommandOptions,
-                              ChatOptions, VerifyOptions, CompletionOptions, BackupOptions, RestoreOptions,
-                              ToolsCommandOptions, SchemaCommandOptions, GrammarCommandOptions, DoctorOptions, PullCommandOptions,
-                              ListOptions, RemoveOptions, PruneOptions>;
+using OptionSets =
+    std::tuple<ServeOptions, RunOptions, BenchOptions, EvalOptions, TokenizeOptions, InspectOptions, StatusOptions,
+               TopOptions, VersionOptions, LoadOptions, ProbeOptions, PerplexityOptions, EmbedOptions, UsageOptions,
+               SessionOptions, ModelCommandOptions, KeyCommandOptions, ChatOptions, VerifyOptions, CompletionOptions,
+               BackupOptions, RestoreOptions, ToolsCommandOptions, SchemaCommandOptions, GrammarCommandOptions,
+               DoctorOptions, PullCommandOptions, ListOptions, RemoveOptions, PruneOptions>;
 
 static_assert(kMaxDraftTokens == 16);  // as the help of spec-draft-n-max says
 static_assert(kClientCommands == (sets_with<SocketOptions, OptionSets>() & ~bit(Command::serve)));
@@ -64,7 +64,8 @@ std::span<const Option> option_table() {
        "embedded one (probe: a size to read at; none: 1 GiB). "
        "serve: may be given several times, as NAME=FILE: requests name their model, and the first is the default"},
       {&ModelOptions::hf_repo, "hf-repo", "-hf -hfr", kModel, "ORG/NAME[:QUANT]", kAny,
-       "as -m with the name of a model that `troupe pull` has fetched; where it is missing and a person can be asked, it "
+       "as -m with the name of a model that `troupe pull` has fetched; where it is missing and a person can be asked, "
+       "it "
        "is asked for",
        kNeedsRestart, kFlagOnly},
       {&ServerOptions::draft, "draft", "-md --model-draft", kModel, "FILE", kAny,
@@ -591,8 +592,8 @@ std::span<const Option> option_table() {
        "most that the store may take on the disk; what does not fit is not begun; 0: any size"},
       {&PullOptions::pull_name, "pull-name", "--name", kStore, "NAME", kAny,
        "the name under which the model is kept; none: after where it comes from", kNeedsRestart, kFlagOnly},
-      {&PullOptions::ask, "ask", "", kStore, "", kAny, "say what would be fetched, and ask before it is",
-       kNeedsRestart, kFlagOnly},
+      {&PullOptions::ask, "ask", "", kStore, "", kAny, "say what would be fetched, and ask before it is", kNeedsRestart,
+       kFlagOnly},
       {&PullOptions::pull_connections, "pull-connections", "--connections", kNetwork, "N", within(1, 16),
        "parts of a file that are fetched at once"},
       {&PullOptions::pull_timeout, "pull-timeout", "--timeout", kNetwork, "TIME", within(1000, kHours),

@@ -398,16 +398,16 @@ template <class... Groups>
 struct Joined : Groups... {};
 
 // The values of all options, each once: what the parser fills. A subcommand gets its OptionSet of them.
-struct Options : Joined<HelpOptions, ConfigOptions, EngineOptions, ContextOptions, ProfileOptions, SocketOptions,
-                        RequestOptions, TokenTextOptions, ControlTokenOptions, EndsOptions, RawOptions, JsonOptions,
-                        FormatOptions, SessionsDirOptions, ServerOptions, GatewayLimits, ConnectionLimits, LogOptions,
-                        AnswerOptions, ConversationOptions, ChatFlagOptions, ShownOptions, AnchorOptions,
-                        VerboseOptions, VectorOptions, StatusFormatOptions, ScreenOptions, CaseOptions, MachineOptions,
-                        PaceOptions, PromptOptions, FaultOptions, LoadTenantOptions, GoalOptions, ReportOptions,
-                        PassageOptions, LogitsOptions, DecodeOptions, SpeculationOptions, UsageFileOptions,
-                        PeriodOptions, KeysFileOptions, KeyOptions, TcpOptions, AnywayOptions, DryRunOptions,
-                        StateOptions, ReplaceOptions, ToolFormatOptions, ToolChoiceOptions, FormOptions,
-                        MachineStoreOptions, PullOptions> {};
+struct Options
+    : Joined<HelpOptions, ConfigOptions, EngineOptions, ContextOptions, ProfileOptions, SocketOptions, RequestOptions,
+             TokenTextOptions, ControlTokenOptions, EndsOptions, RawOptions, JsonOptions, FormatOptions,
+             SessionsDirOptions, ServerOptions, GatewayLimits, ConnectionLimits, LogOptions, AnswerOptions,
+             ConversationOptions, ChatFlagOptions, ShownOptions, AnchorOptions, VerboseOptions, VectorOptions,
+             StatusFormatOptions, ScreenOptions, CaseOptions, MachineOptions, PaceOptions, PromptOptions, FaultOptions,
+             LoadTenantOptions, GoalOptions, ReportOptions, PassageOptions, LogitsOptions, DecodeOptions,
+             SpeculationOptions, UsageFileOptions, PeriodOptions, KeysFileOptions, KeyOptions, TcpOptions,
+             AnywayOptions, DryRunOptions, StateOptions, ReplaceOptions, ToolFormatOptions, ToolChoiceOptions,
+             FormOptions, MachineStoreOptions, PullOptions> {};
 
 // The options of a subcommand.
 template <class... Groups>

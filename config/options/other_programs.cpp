@@ -23,13 +23,15 @@ constexpr Row kFlags[] = {
     {kAll, "--mlock",
      "weights are in the server's own memory and are not locked there; MemorySwapMax=0 of its unit keeps them out of "
      "swap"},
-    {kAll, "--mmap --no-mmap -lm --load-mode", "the model file is read at load and not needed afterwards; leave it out"},
+    {kAll, "--mmap --no-mmap -lm --load-mode",
+     "the model file is read at load and not needed afterwards; leave it out"},
     {kAll, "--numa",
      "one team of threads computes; `numactl --cpunodebind=N --membind=N troupe ...`, or AllowedCPUs= of a unit, keeps "
      "it on one node"},
     {kAll, "-tb --threads-batch", "prompts and answers are computed by the same threads (-t); leave it out"},
     {kAll, "-cb --cont-batching -nocb --no-cont-batching", "requests are always batched; leave it out"},
-    {kAll, "--cache-prompt --cache-reuse --enable-prefix-caching", "common prompt prefixes are always computed once; leave it out"},
+    {kAll, "--cache-prompt --cache-reuse --enable-prefix-caching",
+     "common prompt prefixes are always computed once; leave it out"},
     {kAll, "--gpu-memory-utilization", "--memory SIZE is the budget for weights and KV cache"},
     {kAll, "-hff --hf-file -mu --model-url",
      "`troupe pull` fetches a model: ORG/NAME:FILE.gguf of a hub, or https://HOST/FILE.gguf; -m takes its name then"},

@@ -1,6 +1,7 @@
-// The plain logic of models that are fetched: addresses, names, ranges, records, answers of servers, the choice of a file.
-#include <catch2/catch.hpp>
+// The plain logic of models that are fetched: addresses, names, ranges, records, answers of servers, the choice of a
+// file.
 #include <algorithm>
+#include <catch2/catch.hpp>
 #include <random>
 #include <vector>
 
@@ -42,9 +43,9 @@ TEST_CASE("an address is read as it will be asked for") {
   CHECK(parse_url("https://h")->text() == "https://h/");
   CHECK(parse_url("http://h:80/x")->origin() == "http://h");
   CHECK(parse_url("https://[::1]:5/x")->origin() == "https://[::1]:5");
-  for (const char* bad : {"", "h/x", "ftp://h/x", "file:///x", "https:///x", "https://u@h/x", "https://u:p@h/x", "https://h:0/",
-                          "https://h:65536/", "https://h:x/", "https://h\\@evil/x", "https://h/\x01", "https://-h/", "https://a_b/",
-                          "https://[g]/", "https://[]/", "https://h\n/"})
+  for (const char* bad : {"", "h/x", "ftp://h/x", "file:///x", "https:///x", "https://u@h/x", "https://u:p@h/x",
+                          "https://h:0/", "https://h:65536/", "https://h:x/", "https://h\\@evil/x", "https://h/\x01",
+                          "https://-h/", "https://a_b/", "https://[g]/", "https://[]/", "https://h\n/"})
     CHECK_FALSE(parse_url(bad));
   CHECK_FALSE(parse_url("https://h/" + std::string(kMaxUrlBytes, 'x')));
 }
@@ -52,16 +53,21 @@ TEST_CASE("an address is read as it will be asked for") {
 TEST_CASE("only this machine is this machine") {
   for (const char* yes : {"http://localhost/", "http://127.0.0.1/", "http://127.255.0.9:80/", "http://[::1]/"})
     CHECK(parse_url(yes)->is_loopback());
-  for (const char* no : {"http://127.0.0.1.example.org/", "http://127.1/", "http://0127.0.0.1/", "http://127.0.0.256/", "http://128.0.0.1/",
-                         "http://localhost.example.org/", "http://[::2]/", "http://127.0.0.1./", "http://0.0.0.0/"})
+  for (const char* no :
+       {"http://127.0.0.1.example.org/", "http://127.1/", "http://0127.0.0.1/", "http://127.0.0.256/",
+        "http://128.0.0.1/", "http://localhost.example.org/", "http://[::2]/", "http://127.0.0.1./", "http://0.0.0.0/"})
     CHECK_FALSE(parse_url(no)->is_loopback());
 }
 
 TEST_CASE("a redirect leads where a browser would go") {
   const Url base = *parse_url("https://h/a/b?q=1");
-  const std::pair<const char*, const char*> cases[] = {
-      {"https://g/x", "https://g/x"}, {"//g/x", "https://g/x"}, {"/x", "https://h/x"},       {"x", "https://h/a/x"},
-      {"?y=2", "https://h/a/b?y=2"},  {"", "https://h/a/b"},    {"x?u=https://g/", "https://h/a/x?u=https://g/"}};
+  const std::pair<const char*, const char*> cases[] = {{"https://g/x", "https://g/x"},
+                                                       {"//g/x", "https://g/x"},
+                                                       {"/x", "https://h/x"},
+                                                       {"x", "https://h/a/x"},
+                                                       {"?y=2", "https://h/a/b?y=2"},
+                                                       {"", "https://h/a/b"},
+                                                       {"x?u=https://g/", "https://h/a/x?u=https://g/"}};
   for (const auto& [location, expected] : cases) CHECK(resolve_url(base, location)->text() == expected);
   for (const char* bad : {"ftp://g/x", "javascript:x", "https://u@g/"}) CHECK_FALSE(resolve_url(base, bad));
 }
@@ -86,9 +92,29 @@ TEST_CASE("names of models are one name each in the store") {
 }
 
 TEST_CASE("what leads elsewhere is no name") {
-  for (const char* bad : {"", "x", "a/b/c", "/a/b", "../b", "a/..", "a/b:", "a/b@", "a/b:../c", "a/b@x/../y", "-a/b", ".a/b", "a/b c",
-                          "ollama://", "ollama://../b", "ollama://a:..", "ollama://a/b/c/d", "https://h/", "https://h/x.bin",
-                          "https://h/%2e%2e%2fx.gguf", "https://h/.gguf", "https://h/a%00.gguf", "a/b\x1b"})
+  for (const char* bad : {"",
+                          "x",
+                          "a/b/c",
+                          "/a/b",
+                          "../b",
+                          "a/..",
+                          "a/b:",
+                          "a/b@",
+                          "a/b:../c",
+                          "a/b@x/../y",
+                          "-a/b",
+                          ".a/b",
+                          "a/b c",
+                          "ollama://",
+                          "ollama://../b",
+                          "ollama://a:..",
+                          "ollama://a/b/c/d",
+                          "https://h/",
+                          "https://h/x.bin",
+                          "https://h/%2e%2e%2fx.gguf",
+                          "https://h/.gguf",
+                          "https://h/a%00.gguf",
+                          "a/b\x1b"})
     CHECK_FALSE(parse_source(bad, store_test_hosts()));
   CHECK_FALSE(parse_source("a/" + std::string(97, 'b'), store_test_hosts()));
   for (const char* bad : {"", "../x", "/x", ".x", "-x", "a b", "a=b", "a,b", "a\\b", "a/../b", "a\x1b", "a\xff"})
@@ -116,7 +142,8 @@ TEST_CASE("ranges are those of a plain list of bytes, whatever is added") {
       const std::uint64_t begin = random() % 64, end = std::min<std::uint64_t>(64, begin + random() % 12);
       ranges.add({begin, end});
       for (std::uint64_t i = begin; i < end; ++i) plain[i] = true;
-      const auto first_absent = static_cast<std::uint64_t>(std::find(plain.begin(), plain.end(), false) - plain.begin());
+      const auto first_absent =
+          static_cast<std::uint64_t>(std::find(plain.begin(), plain.end(), false) - plain.begin());
       REQUIRE(ranges.front() == first_absent);
       REQUIRE(ranges.total() == static_cast<std::uint64_t>(std::count(plain.begin(), plain.end(), true)));
       std::uint64_t before = 0;
@@ -136,15 +163,16 @@ TEST_CASE("ranges are those of a plain list of bytes, whatever is added") {
 TEST_CASE("fields of answers say what they say and nothing else") {
   const auto range = parse_content_range("bytes 5-9/10");
   CHECK((range && range->begin == 5 && range->end == 10 && range->size == 10));
-  for (const char* bad : {"", "bytes", "bytes */10", "bytes 5-9/*", "bytes 9-5/10", "bytes 5-10/10", "bytes -1-5/10", "5-9/10",
-                          "bytes 5-9/10x", "bytes 5-99999999999999999999/100"})
+  for (const char* bad : {"", "bytes", "bytes */10", "bytes 5-9/*", "bytes 9-5/10", "bytes 5-10/10", "bytes -1-5/10",
+                          "5-9/10", "bytes 5-9/10x", "bytes 5-99999999999999999999/100"})
     CHECK_FALSE(parse_content_range(bad));
   using namespace std::chrono_literals;
   constexpr std::int64_t kNow = 1'795'953'600;  // Sun, 29 Nov 2026 12:00:00 GMT
   CHECK(parse_retry_after("120", kNow) == 120s);
   CHECK(parse_retry_after("Sun, 29 Nov 2026 12:01:30 GMT", kNow) == 90s);
   CHECK(parse_retry_after("Sun, 29 Nov 2026 11:00:00 GMT", kNow) == 0s);
-  for (const char* bad : {"", "soon", "-5", "1.5", "Sun, 29 Nov 2026 12:01:30 CET"}) CHECK_FALSE(parse_retry_after(bad, kNow));
+  for (const char* bad : {"", "soon", "-5", "1.5", "Sun, 29 Nov 2026 12:01:30 CET"})
+    CHECK_FALSE(parse_retry_after(bad, kNow));
   CHECK(next_link("<https://h/a>; rel=\"prev\", <https://h/b>; rel=\"next\"") == "https://h/b");
   CHECK(next_link("<https://h/a>; rel=\"prev\"").empty());
   CHECK(next_link("https://h/a; rel=\"next\"").empty());
@@ -156,11 +184,18 @@ TEST_CASE("fields of answers say what they say and nothing else") {
 }
 
 TEST_CASE("the quantization is what the end of a file's name says") {
-  const std::pair<const char*, const char*> cases[] = {
-      {"tiny-Q4_K_M.gguf", "Q4_K_M"},         {"tiny.q8_0.gguf", "Q8_0"},       {"Q8_0/tiny-Q8_0-00001-of-00002.gguf", "Q8_0"},
-      {"tiny-UD-Q2_K_XL.gguf", "UD-Q2_K_XL"}, {"tiny-BF16.gguf", "BF16"},       {"tiny-iq2_xxs.gguf", "IQ2_XXS"},
-      {"tiny_q8_0.gguf", "Q8_0"},             {"tales-5m-tq2_0.gguf", "TQ2_0"}, {"tiny.gguf", ""},
-      {"Qwen3-8B-Q4_K_M.gguf", "Q4_K_M"},     {"Qwen3-8B.gguf", ""},            {"gpt-oss-20b-mxfp4.gguf", "MXFP4"}};
+  const std::pair<const char*, const char*> cases[] = {{"tiny-Q4_K_M.gguf", "Q4_K_M"},
+                                                       {"tiny.q8_0.gguf", "Q8_0"},
+                                                       {"Q8_0/tiny-Q8_0-00001-of-00002.gguf", "Q8_0"},
+                                                       {"tiny-UD-Q2_K_XL.gguf", "UD-Q2_K_XL"},
+                                                       {"tiny-BF16.gguf", "BF16"},
+                                                       {"tiny-iq2_xxs.gguf", "IQ2_XXS"},
+                                                       {"tiny_q8_0.gguf", "Q8_0"},
+                                                       {"tales-5m-tq2_0.gguf", "TQ2_0"},
+                                                       {"tiny.gguf", ""},
+                                                       {"Qwen3-8B-Q4_K_M.gguf", "Q4_K_M"},
+                                                       {"Qwen3-8B.gguf", ""},
+                                                       {"gpt-oss-20b-mxfp4.gguf", "MXFP4"}};
   for (const auto& [name, quant] : cases) CHECK(quant_of(name) == quant);
 }
 
@@ -173,18 +208,23 @@ TEST_CASE("models of a repository are its files and its whole split models") {
                                  {"x.imatrix.gguf", 7, ""},
                                  {"README.md", 1, ""}});
   REQUIRE(models.size() == 2);
-  CHECK((models[0].quant == "Q8_0" && models[0].bytes() == 10 && models[0].files[0].path == "b-Q8_0-00001-of-00002.gguf"));
+  CHECK((models[0].quant == "Q8_0" && models[0].bytes() == 10 &&
+         models[0].files[0].path == "b-Q8_0-00001-of-00002.gguf"));
   CHECK(models[1].quant == "Q4_0");
 }
 
 TEST_CASE("the largest file that fits is chosen, with the reason") {
-  const std::vector<RemoteModel> models{remote("BF16", 16'000'000'000), remote("Q8_0", 8'500'000'000), remote("Q4_K_M", 4'900'000'000)};
+  const std::vector<RemoteModel> models{remote("BF16", 16'000'000'000), remote("Q8_0", 8'500'000'000),
+                                        remote("Q4_K_M", 4'900'000'000)};
   const auto middle = choose_fitting(models, {.budget = 6'200'000'000, .beside = 1'000'000'000, .context = 8192});
   REQUIRE(middle);
   CHECK(middle->model.quant == "Q4_K_M");
-  CHECK_THAT(middle->why, Contains("Q4_K_M, 4.9 GB: Q8_0's 8.5 GB does not fit the 6.2 GB") && Contains("1.0 GB for K and V of 8192"));
-  CHECK(choose_fitting(models, {.budget = 17'000'000'000, .beside = 1'000'000'000, .context = 1})->model.quant == "BF16");
-  CHECK(choose_fitting(models, {.budget = 16'999'999'999, .beside = 1'000'000'000, .context = 1})->model.quant == "Q8_0");
+  CHECK_THAT(middle->why, Contains("Q4_K_M, 4.9 GB: Q8_0's 8.5 GB does not fit the 6.2 GB") &&
+                              Contains("1.0 GB for K and V of 8192"));
+  CHECK(choose_fitting(models, {.budget = 17'000'000'000, .beside = 1'000'000'000, .context = 1})->model.quant ==
+        "BF16");
+  CHECK(choose_fitting(models, {.budget = 16'999'999'999, .beside = 1'000'000'000, .context = 1})->model.quant ==
+        "Q8_0");
   const auto none = choose_fitting(models, {.budget = 5'000'000'000, .beside = 1'000'000'000, .context = 8192});
   REQUIRE_FALSE(none);
   CHECK(none.error().code == ErrorCode::out_of_memory);
@@ -197,12 +237,13 @@ TEST_CASE("the largest file that fits is chosen, with the reason") {
 
 TEST_CASE("records read back as they were written, and others are refused") {
   const std::string sha(64, 'a');
-  StoredModel model{.name = "org/name:Q8_0",
-                    .source = "org/name",
-                    .quant = "Q8_0",
-                    .family = "llama",
-                    .files = {{"x-00001-of-00002.gguf", sha, 5, "https://h/1", "\"e\""}, {"x-00002-of-00002.gguf", sha, 6}},
-                    .pulled = 1'795'953'600};
+  StoredModel model{
+      .name = "org/name:Q8_0",
+      .source = "org/name",
+      .quant = "Q8_0",
+      .family = "llama",
+      .files = {{"x-00001-of-00002.gguf", sha, 5, "https://h/1", "\"e\""}, {"x-00002-of-00002.gguf", sha, 6}},
+      .pulled = 1'795'953'600};
   CHECK(*parse_record(record_text(model)) == model);
   CHECK(model.bytes() == 11);
   const std::string folder = model.folder();
@@ -214,13 +255,17 @@ TEST_CASE("records read back as they were written, and others are refused") {
   };
   CHECK(with([](StoredModel& m) { m.name = "../x"; }));
   CHECK(with([](StoredModel& m) { m.files.clear(); }));
-  CHECK(with([](StoredModel& m) { m.files.pop_back(); m.files.push_back({"y.gguf", std::string(64, 'b'), 1}); }));
+  CHECK(with([](StoredModel& m) {
+    m.files.pop_back();
+    m.files.push_back({"y.gguf", std::string(64, 'b'), 1});
+  }));
   CHECK(with([](StoredModel& m) { std::swap(m.files[0], m.files[1]); }));
   CHECK(with([](StoredModel& m) { m.files[0].name = "../x.gguf"; }));
   CHECK(with([](StoredModel& m) { m.files[0].sha256.back() = 'g'; }));
   CHECK(with([](StoredModel& m) { m.files[0].bytes = 0; }));
   CHECK(with([](StoredModel& m) { m.files[0].bytes = kMaxModelFileBytes + 1; }));
-  for (const char* bad : {"", "[]", "{}", "{\"version\": 1}", "{\"version\": 2}", "null"}) CHECK_FALSE(parse_record(bad));
+  for (const char* bad : {"", "[]", "{}", "{\"version\": 1}", "{\"version\": 2}", "null"})
+    CHECK_FALSE(parse_record(bad));
   model.files[0].sha256.back() = 'b';
   CHECK(model.folder() != folder);
 }

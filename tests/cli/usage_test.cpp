@@ -52,11 +52,10 @@ TEST_CASE("an unknown subcommand is refused with the nearest, a planned one with
 }
 
 TEST_CASE("words of Ollama are refused with what to do instead") {
-  const std::pair<const char*, const char*> words[] = {
-      {"ls", "troupe list"},    {"ls", "troupe model ls"},
-      {"cp", "troupe pull"},    {"show", "troupe model info NAME"},
-      {"create", "troupe rm"},  {"stop", "troupe model unload NAME"},
-      {"ps", "troupe top"},     {"stop", "systemctl --user stop"}};
+  const std::pair<const char*, const char*> words[] = {{"ls", "troupe list"},   {"ls", "troupe model ls"},
+                                                       {"cp", "troupe pull"},   {"show", "troupe model info NAME"},
+                                                       {"create", "troupe rm"}, {"stop", "troupe model unload NAME"},
+                                                       {"ps", "troupe top"},    {"stop", "systemctl --user stop"}};
   for (const auto& [word, advice] : words) {
     const Finished finished = invoke({word, "llama3"});
     CHECK(finished.code == 2);

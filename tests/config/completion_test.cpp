@@ -73,10 +73,10 @@ TEST_CASE("the fish script has every flag, for the subcommands that have it") {
 TEST_CASE("values are completed by what the table says of them") {
   const std::string script = completion("bash", kValueNames);
   const std::string serve = part(script, "      serve)\n", "        ;;\n");
-  for (const char* line :
-       {"--log-level) value=1 kind=words words='trace debug info warn error off' ;;",
-        "--spec-type) value=1 kind=words words='off auto' ;;", "--model | -m) value=1 kind=file_or_stored ;;",
-        "--sessions-dir) value=1 kind=directory ;;", "--threads | -t) value=1 kind=text ;;", "*) kind=file_or_stored ;;"})
+  for (const char* line : {"--log-level) value=1 kind=words words='trace debug info warn error off' ;;",
+                           "--spec-type) value=1 kind=words words='off auto' ;;",
+                           "--model | -m) value=1 kind=file_or_stored ;;", "--sessions-dir) value=1 kind=directory ;;",
+                           "--threads | -t) value=1 kind=text ;;", "*) kind=file_or_stored ;;"})
     CHECK_THAT(serve, Catch::Contains(line));
   CHECK_THAT(part(script, "      run)\n", "        ;;\n"),
              Catch::Contains("--served-model-name) value=1 kind=model ;;"));

@@ -1,5 +1,5 @@
-// docs/coming_from.md has the tables of flags, word for word: what becomes of the flags and subcommands of other programs,
-// and the further spellings that options have.
+// docs/coming_from.md has the tables of flags, word for word: what becomes of the flags and subcommands of other
+// programs, and the further spellings that options have.
 #include "config/options/other_programs.h"
 
 #include <algorithm>

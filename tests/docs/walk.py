@@ -43,6 +43,7 @@ AGENT = Skip("a program of others: programs_agents and programs_aider run it wit
 # Single commands that are not run.
 LINES = {
     r"build/release/troupe probe": "wants the machine for itself",
+    r"build/release/troupe doctor": "its exit code says what this machine lacks; test_cli_serve runs it",
     r"(sudo )?(systemctl|loginctl)\b": "needs systemd",
     r"sudo troupe load": None if ROOT else "needs root, which plays other users",
     r"curl\b": None if shutil.which("curl") else "there is no curl",
@@ -72,6 +73,7 @@ BLOCKS = {
         }),
     },
     "docs/operations.md": {
+        "$ troupe doctor": Skip("what one machine was told; test_cli_serve runs it"),
         "echo 'deb": Skip("installs packages, as tools/package_roundtrip.sh does"),
         "tools/package.sh": Skip("makes packages, as tests/package/run.sh does"),
         "tar xzf troupe-": Skip("is the archive of tools/package.sh --tarball, which is not made here"),

@@ -40,7 +40,8 @@ void check_image(std::string_view text) {
 void check_record(std::string_view text) {
   const auto model = parse_record(text);
   if (!model) return fuzz::check_message(model.error().message);
-  for (const StoredFile& file : model->files) TROUPE_ASSERT(file.name.find('/') == file.name.npos && is_sha256(file.sha256));
+  for (const StoredFile& file : model->files)
+    TROUPE_ASSERT(file.name.find('/') == file.name.npos && is_sha256(file.sha256));
   const auto again = parse_record(record_text(*model));
   TROUPE_ASSERT(again && record_text(*again) == record_text(*model));
 }
@@ -48,7 +49,8 @@ void check_record(std::string_view text) {
 void check_state(std::string_view text) {
   const auto state = parse_state(text);
   if (!state) return fuzz::check_message(state.error().message);
-  for (const ByteRange& range : state->done.ranges()) TROUPE_ASSERT(range.begin < range.end && range.end <= state->size);
+  for (const ByteRange& range : state->done.ranges())
+    TROUPE_ASSERT(range.begin < range.end && range.end <= state->size);
   TROUPE_ASSERT(state->done.total() <= state->size && state->done.front() <= state->done.total());
   const auto again = parse_state(state_text(*state));
   TROUPE_ASSERT(again && again->done.ranges() == state->done.ranges());
@@ -74,7 +76,8 @@ void check_address(std::string_view text) {
 void check_fields(std::string_view text) {
   HttpFields fields;
   add_field(text, fields);
-  if (const auto range = parse_content_range(text)) TROUPE_ASSERT(range->begin < range->end && range->end <= range->size);
+  if (const auto range = parse_content_range(text))
+    TROUPE_ASSERT(range->begin < range->end && range->end <= range->size);
   if (const auto wait = parse_retry_after(text, 1'795'953'600)) TROUPE_ASSERT(wait->count() >= 0);
   TROUPE_ASSERT(next_link(text).size() <= text.size());
   TROUPE_ASSERT(quant_of(text).size() <= text.size());
@@ -86,8 +89,9 @@ void check_fields(std::string_view text) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace troupe;
   fuzz::Input in(data, size);
-  constexpr void (*kChecks[])(std::string_view) = {cli::check_listing, cli::check_image,   cli::check_record, cli::check_state,
-                                                   cli::check_source,  cli::check_address, cli::check_fields};
+  constexpr void (*kChecks[])(std::string_view) = {cli::check_listing, cli::check_image,  cli::check_record,
+                                                   cli::check_state,   cli::check_source, cli::check_address,
+                                                   cli::check_fields};
   const std::size_t chosen = in.byte() % std::size(kChecks);
   kChecks[chosen](in.rest());
   return 0;

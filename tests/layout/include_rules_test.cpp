@@ -80,7 +80,8 @@ const std::map<std::string, Floors> kFloors = {
       {"keys", "sockets", "http/json", "tools", "frames", "client", "http/api", "http", "http/page"}}},
     {"bench", {{}, {"load", "load/drivers", "load/report"}}},
     {"cli",
-     {{"subcommands.h", "version.h"}, {"terminal", "store", "pull", "model", "client", "status", "usage", "backup", "load", "serve", "doctor"}}},
+     {{"subcommands.h", "version.h"},
+      {"terminal", "store", "pull", "model", "client", "status", "usage", "backup", "load", "serve", "doctor"}}},
 };
 
 // Library headers, and the only folders whose files may reach them.
