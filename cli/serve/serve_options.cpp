@@ -238,7 +238,7 @@ Result<std::vector<config::ModelTable>> model_tables(const config::ServeOptions&
     if (!model) return config::bad_value(given, "model", model.error().message);
     tables.push_back(std::move(*model));
   }
-  if (!options.hf_repo.empty()) tables.push_back({.path = options.hf_repo});
+  if (!options.hf_repo.empty()) tables.emplace_back().path = options.hf_repo;
   for (config::ModelTable& table : tables)
     if (Status found = find_file(table, options, given); !found) return found.error();
   if (tables.empty()) {
