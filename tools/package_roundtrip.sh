@@ -6,13 +6,16 @@
 #   tools/package_roundtrip.sh                        # the packages of HEAD, after those of the commit before
 #   tools/package_roundtrip.sh --from build/release   # of what is compiled there, without compiling
 #   tools/package_roundtrip.sh --before v0.1.0        # an upgrade from another commit: of one with tools/package.sh
+#   tools/package_roundtrip.sh --older /srv/apt/troupe    # from packages that were made before: nothing is compiled for them
 #
 # Options:
 #   --from BUILD       the release build whose packages are the newer ones
-#   --before COMMIT    what is upgraded (HEAD~1): compiled, from ccache where it was compiled here before
+#   --before COMMIT    what is upgraded (HEAD~1); it is compiled
+#   --older DIR        the folder of packages that are upgraded, in place of a commit's
 #   --keep             leaves the folder, and says where it is
 #
-# Minutes: most of it is debootstrap's download, and compiling the commit before. The mirror is that of this machine's apt.
+# Minutes: most of it is debootstrap, whose downloads stay in ~/.cache/troupe-tests/debootstrap, and compiling the commit before.
+# The mirror is that of this machine's apt.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source tools/setup.sh
@@ -20,20 +23,23 @@ export LC_ALL=C
 
 fail() { say "FAILED: $*"; exit 1; }
 
-from=() before=HEAD~1 keep=''
+from=() before=HEAD~1 older='' keep=''
 given=("$@")
 while [ $# -gt 0 ]; do
   case "$1" in
     --from) from=(--from "${2:?--from needs the folder of a build}"); shift 2 ;;
     --before) before=${2:?--before needs a commit}; shift 2 ;;
+    --older) older=$(cd "${2:?--older needs a folder of packages}" && pwd); shift 2 ;;
     --keep) keep=yes; shift ;;
     -h|--help) sed -n '2,/^set /p' "$0" | sed '$d; s/^# \{0,1\}//'; exit 0 ;;
     *) say "tools/package_roundtrip.sh: what is '$1'? --help lists the options."; exit 2 ;;
   esac
 done
 [ "$(id -u)" -eq 0 ] || fail "Only root can chroot: sudo $0"
-before=$(git rev-parse --verify --quiet "$before^{commit}") || fail "There is no commit $before."
-git cat-file -e "$before:tools/package.sh" 2>/dev/null || fail "$before cannot make packages: it has no tools/package.sh."
+if [ -z "$older" ]; then
+  before=$(git rev-parse --verify --quiet "$before^{commit}") || fail "There is no commit $before."
+  git cat-file -e "$before:tools/package.sh" 2>/dev/null || fail "$before cannot make packages: it has no tools/package.sh."
+fi
 if [ -z "${TROUPE_ROUNDTRIP:-}" ]; then
   need_packages "${kPackagePackages[@]}" debootstrap gpg procps systemd util-linux
   # Mounts and processes of its own, which end with it.
@@ -76,14 +82,20 @@ export GNUPGHOME=$work/gnupg
 mkdir -m 700 "$GNUPGHOME"
 gpg --batch --quiet --passphrase '' --quick-generate-key roundtrip default default never 2>"$work/log"
 make_before() {
+  if [ -n "$older" ]; then
+    mkdir "$work/apt-before"
+    cp "$older"/*.deb "$work/apt-before"
+    (cd "$work/apt-before" && dpkg-scanpackages --multiversion . >Packages)
+    return
+  fi
   git clone --quiet --no-checkout . "$work/before"
   git -C "$work/before" checkout --quiet --detach "$before"
-  # In the place of this tree, for ccache.
+  # In the place of this tree, whose files ccache knows.
   unshare --mount bash -euc 'mount --bind "$1/before" "$2"; cd "$2"; tools/package.sh --output "$1/debs-before" --repository "$1/apt-before" --sign roundtrip' \
     bash "$work" "$PWD"
 }
 step "packages of the newer commit" tools/package.sh "${from[@]}" --output "$work/debs" --repository "$work/apt-after" --sign roundtrip
-step "packages of the commit before" make_before
+step "packages of the version before" make_before
 version_of() { sed -n '/^Package: troupe$/,/^$/s/^Version: //p' "$work/apt-$1/Packages"; }
 dpkg --compare-versions "$(version_of before)" lt "$(version_of after)" ||
   fail "$(version_of before) is not older than $(version_of after)."
@@ -92,7 +104,9 @@ dpkg --compare-versions "$(version_of before)" lt "$(version_of after)" ||
 sources=$(apt-get indextargets --format 'deb $(SITE) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' | grep -E ' bookworm(-security|-updates)? ' | sort -u)
 mirror=$(awk '$3 == "bookworm" { print $2; exit }' <<<"$sources")
 [ -n "$mirror" ] || fail "This machine's apt has no mirror of Debian 12 (bookworm)."
-step "debootstrap" debootstrap --variant=minbase bookworm "$root" "$mirror"
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/troupe-tests/debootstrap
+mkdir -p "$cache"
+step "debootstrap" debootstrap --variant=minbase --cache-dir="$cache" bookworm "$root" "$mirror"
 echo "$sources" >"$root/etc/apt/sources.list"
 apt-config dump Acquire | grep -E '^Acquire::(http|https)::' >"$root/etc/apt/apt.conf.d/90machine" || true
 cp --dereference /etc/resolv.conf /etc/hosts "$root/etc"
@@ -100,8 +114,13 @@ mount -t proc proc "$root/proc"
 mount --rbind /dev "$root/dev"
 mkdir "$root/srv/troupe"
 install -D -m 644 "$work/apt-after/troupe.gpg" "$root/etc/apt/keyrings/troupe.gpg"
-echo 'deb [signed-by=/etc/apt/keyrings/troupe.gpg] file:/srv/troupe ./' >"$root/etc/apt/sources.list.d/troupe.list"
-use_source() { cp -p "$work/apt-$1"/* "$root/srv/troupe"; }
+use_source() {
+  local option=signed-by=/etc/apt/keyrings/troupe.gpg
+  [ -e "$work/apt-$1/InRelease" ] || option=trusted=yes
+  rm -f "$root"/srv/troupe/*
+  cp -p "$work/apt-$1"/* "$root/srv/troupe"
+  echo "deb [$option] file:/srv/troupe ./" >"$root/etc/apt/sources.list.d/troupe.list"
+}
 use_source before
 in_root useradd --create-home alice
 in_root useradd --create-home mallory
@@ -119,7 +138,6 @@ owned "3775 troupe troupe" /var/lib/troupe/models
 # Where systemd-tmpfiles is not, nothing but the unit makes it.
 [ ! -d "$root/run/troupe" ] || owned "755 root root" /run/troupe
 [ "$(in_root getent passwd troupe | cut -d: -f6,7)" = "/nonexistent:/usr/sbin/nologin" ] || fail "The user troupe is another one."
-expect "the units" systemd-analyze --root="$root" --man=no --recursive-errors=no verify "$root"/lib/systemd/system/troupe.{socket,service} 
 in_root usermod --append --groups troupe alice
 
 # As the units do: root makes the socket, and the server gets it.
@@ -127,7 +145,7 @@ serve() {
   mkdir -p "$root/run/troupe"
   rm -f "$root/run/troupe/troupe.sock"
   systemd-socket-activate --listen="$root/run/troupe/troupe.sock" chroot "$root" setpriv --reuid=troupe --regid=troupe --init-groups \
-    --no-new-privs --bounding-set=-all --reset-env env TROUPE_CONFIG=/etc/troupe/troupe.toml STATE_DIRECTORY=/var/lib/troupe \
+    --no-new-privs --bounding-set=-all env --unset=HOME PATH=/usr/bin:/bin TROUPE_CONFIG=/etc/troupe/troupe.toml STATE_DIRECTORY=/var/lib/troupe \
     troupe serve >"$work/server.log" 2>&1 &
   server=$!
   until [ -S "$root/run/troupe/troupe.sock" ]; do kill -0 "$server" || fail "no socket: $(cat "$work/server.log")"; sleep 0.01; done
@@ -157,10 +175,12 @@ ask usage >"$work/usage"
 
 use_source after
 step "apt update, again" apt update
-step "apt upgrade, while the server runs" apt upgrade
+step "apt upgrade of troupe, while the server runs" apt install --only-upgrade troupe
 [ "$(in_root dpkg-query -W -f '${Version}' troupe)" = "$(version_of after)" ] || fail "The upgrade has not installed $(version_of after)."
 ask session list | cmp - "$work/sessions" || fail "The upgrade has disturbed the server that runs."
 grep -qx 'max-stall = "200ms"' "$root/etc/troupe/troupe.toml" || fail "The upgrade has replaced a configuration file that was changed."
+# Those of the newer version: what was wrong in the older one is not to be mended any more.
+expect "the units" systemd-analyze --root="$root" --man=no --recursive-errors=no verify "$root"/lib/systemd/system/troupe.{socket,service}
 stop
 restart() { serve && ask run -n 1 Once; }
 step "restart" restart
@@ -189,7 +209,7 @@ install -D /dev/null "$root/var/log/troupe/troupe.log"
 step "apt purge, autoremove" apt purge --autoremove troupe libtroupe-client0.1 libtroupe-client-dev python3-troupe
 rm -rf "$root/run/troupe"  # root's socket, of this script
 # What apt, dpkg and others note of any package.
-files | grep -vE '^\./(var/lib/(apt|dpkg|ucf|systemd|python)|var/cache|var/log/(apt|dpkg|alternatives)|etc/(alternatives|ld\.so\.cache|.*-$))' >"$work/files-after"
+files | grep -vE '^\./(var/lib/(apt|dpkg|ucf|systemd|python)|var/cache|var/log/(apt|dpkg|alternatives)|etc/(alternatives|ld\.so\.cache|.*-$)|run/adduser$)' >"$work/files-after"
 left=$(comm -13 "$work/files-before" "$work/files-after")
 [ -z "$left" ] || fail "A purge leaves files: $left"
 gone=$(comm -23 "$work/files-before" <(files))
