@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs, uses, upgrades, removes and purges troupe's packages as an administrator does, in a Debian 12 of its own:
 # debootstrap's, in a folder, with chroot. What the packages promise is checked after each step; the first thing that is
-# not so ends it. At the end: what each step took. Root only; it changes nothing outside of its folder.
+# not so ends it. Before that a user runs the archive there. At the end: what each step took. Root only; it changes nothing outside of its folder.
 #
 #   tools/package_roundtrip.sh                        # the packages of HEAD, after those of the commit before
 #   tools/package_roundtrip.sh --from build/release   # of what is compiled there, without compiling
@@ -94,7 +94,7 @@ make_before() {
   unshare --mount bash -euc 'mount --bind "$1/before" "$2"; cd "$2"; tools/package.sh --output "$1/debs-before" --repository "$1/apt-before" --sign roundtrip' \
     bash "$work" "$PWD"
 }
-step "packages of the newer commit" tools/package.sh "${from[@]}" --output "$work/debs" --repository "$work/apt-after" --sign roundtrip
+step "packages and archive of the newer commit" tools/package.sh "${from[@]}" --output "$work/debs" --tarball --repository "$work/apt-after" --sign roundtrip
 step "packages of the version before" make_before
 version_of() { sed -n '/^Package: troupe$/,/^$/s/^Version: //p' "$work/apt-$1/Packages"; }
 dpkg --compare-versions "$(version_of before)" lt "$(version_of after)" ||
@@ -124,6 +124,19 @@ use_source() {
 use_source before
 in_root useradd --create-home alice
 in_root useradd --create-home mallory
+
+# The archive, as a user without rights unpacks it where no library of troupe's is.
+archive() {
+  tar xzf "$work"/debs/troupe-*.tar.gz -C "$root/home/alice"
+  as alice sh -ec 'cd ~/troupe-*
+    bin/troupe serve 2>~/log & server=$!
+    until bin/troupe status >/dev/null 2>&1; do kill -0 "$server" || { cat ~/log; exit 1; }; sleep 0.02; done
+    bin/troupe run -n 32 "Once upon a time" </dev/null
+    kill "$server"
+    wait "$server"'
+  rm -rf "$root/home/alice" && in_root install -d -o alice -g alice /home/alice
+}
+step "archive: unpacked, first answer" archive
 step "apt update" apt update
 files() { (cd "$root" && find . -xdev ! -path './proc/*' ! -path './dev/*' ! -path './srv/*' | sort); }
 files >"$work/files-before"

@@ -96,6 +96,14 @@ async def main():
         assert (await client.generate("Once", max_tokens=4)).text
 asyncio.run(main())
 P
+# Alone it says what is missing, and takes no model from where the source has it in a build.
+mkdir -p "$work/alone/usr/bin" "$work/alone/models"
+cp "$troupe" "$work/alone/usr/bin"
+cp "$root"/usr/share/troupe/models/*.gguf "$work/alone/models"
+status=0
+said=$("$work/alone/usr/bin/troupe" inspect 2>&1) || status=$?
+[ "$status" -eq 66 ] && grep -qF "$work/alone/usr/share/troupe/models" <<<"$said" ||
+  fail "Without its model the program ends with $status, not 66, and says: $said"
 # Programs are linked with the shared library as pkg-config says.
 if command -v pkg-config >/dev/null && command -v g++ >/dev/null; then
   printf '#include <troupe/ipc/client/client.h>\nint main() { return troupe::client::Client::connect({}) ? 0 : 1; }\n' >"$work/a.cpp"
