@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs, uses, upgrades, removes and purges troupe's packages as an administrator does, in a Debian 12 of its own:
 # debootstrap's, in a folder, with chroot. What the packages promise is checked after each step; the first thing that is
-# not so ends it. Before that a user runs the archive there. At the end: what each step took. Root only; it changes nothing outside of its folder.
+# not so ends it. Before that a user runs the archive there. At the end: what each step took. Root only; it changes
+# nothing outside of its folder.
 #
 #   tools/package_roundtrip.sh                        # the packages of HEAD, after those of the commit before
 #   tools/package_roundtrip.sh --from build/release   # of what is compiled there, without compiling
