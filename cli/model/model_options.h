@@ -13,8 +13,8 @@
 namespace troupe::cli {
 
 // The file of -m or -hf, which may be a name of the store (cli/store/find_model.h), else the embedded model: beside the
-// installed binary, else in the source tree it was built from. Error: model_missing, if neither file exists, or no model
-// of the name; invalid_argument for several models.
+// installed binary, else in the source tree it was built from. Error: model_missing, if neither file exists, or no
+// model of the name; invalid_argument for several models.
 [[nodiscard]] Result<std::string> model_path(const config::ModelOptions& options);
 
 // Whether -m or -hf is given.

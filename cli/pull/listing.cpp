@@ -55,9 +55,8 @@ Status add_listing(std::string_view text, std::vector<RemoteFile>& files) {
       if (const std::uint64_t size = number_of(*lfs, "size"); size != 0) file.bytes = size;
     }
     if (file.bytes > kMaxModelFileBytes)
-      return Error{ErrorCode::protocol,
-                   fmt::format("the hub says that {} has {} bytes; at most {} are fetched",
-                               Printable(file.path, 128).text(), file.bytes, kMaxModelFileBytes)};
+      return Error{ErrorCode::protocol, fmt::format("the hub says that {} has {} bytes; at most {} are fetched",
+                                                    Printable(file.path, 128).text(), file.bytes, kMaxModelFileBytes)};
     if (files.size() == kMaxListedFiles)
       return Error{ErrorCode::protocol, fmt::format("the hub lists more than {} files", kMaxListedFiles)};
     files.push_back(std::move(file));
@@ -88,15 +87,16 @@ Result<RemoteFile> parse_image_manifest(std::string_view text) {
       return Error{ErrorCode::protocol, fmt::format("the registry's manifest names no SHA-256 of its model, but '{}'",
                                                     Printable(file.path).text())};
     if (file.bytes == 0 || file.bytes > kMaxModelFileBytes)
-      return Error{ErrorCode::protocol, fmt::format("the registry says that the model has {} bytes; 1 to {} are fetched",
-                                                    file.bytes, kMaxModelFileBytes)};
+      return Error{ErrorCode::protocol,
+                   fmt::format("the registry says that the model has {} bytes; 1 to {} are fetched", file.bytes,
+                               kMaxModelFileBytes)};
     file.sha256 = file.path.substr(7);
     models.push_back(std::move(file));
   }
   if (models.empty()) return Error{ErrorCode::unsupported, "the registry's manifest has no model in GGUF"};
   if (models.size() > 1)
-    return Error{ErrorCode::unsupported, fmt::format("the registry's manifest has {} models; troupe takes one of one file",
-                                                     models.size())};
+    return Error{ErrorCode::unsupported,
+                 fmt::format("the registry's manifest has {} models; troupe takes one of one file", models.size())};
   return models.front();
 }
 

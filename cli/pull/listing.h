@@ -1,5 +1,5 @@
-// What hubs and registries say of a model: the files of a repository, the layers of a manifest. Plain logic; servers may
-// send any text.
+// What hubs and registries say of a model: the files of a repository, the layers of a manifest. Plain logic; servers
+// may send any text.
 #pragma once
 
 #include <string>

@@ -27,8 +27,8 @@ bool is_redirect(long status) {
 bool may_pass(long status) { return status == 408 || status == 429 || status == 425 || status >= 500; }
 
 bool is_certificate_error(CURLcode code) {
-  return code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE ||
-         code == CURLE_SSL_ISSUER_ERROR || code == CURLE_SSL_CRL_BADFILE;
+  return code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE || code == CURLE_SSL_ISSUER_ERROR ||
+         code == CURLE_SSL_CRL_BADFILE;
 }
 
 std::string server_of(const Url& url) { return Printable(url.origin(), 256).text(); }
@@ -156,7 +156,8 @@ std::size_t Exchange::on_body(char* data, std::size_t size, std::size_t count, v
 bool Exchange::take_header(std::string_view line) {
   header_bytes_ += line.size();
   if (header_bytes_ > kMaxHeaderBytes) {
-    refused_ = Error{ErrorCode::protocol, fmt::format("{}: its headers have more than {} bytes", server_of(url_), kMaxHeaderBytes)};
+    refused_ = Error{ErrorCode::protocol,
+                     fmt::format("{}: its headers have more than {} bytes", server_of(url_), kMaxHeaderBytes)};
     return false;
   }
   if (line.starts_with("HTTP/"))
@@ -190,15 +191,22 @@ Fault Exchange::fault_of_status() const {
   const bool had_token = !network_.options_.token.empty() && url_.origin() == network_.options_.token_for.origin();
   if (head_.status == 401 || head_.status == 403) {
     const std::string remedy =
-        had_token ? fmt::format("the token of {} does not open it; on the hub's page its licence may have to be accepted",
-                                network_.options_.token_from)
-                  : "it is private, gated or not there; a token opens it: --token-file FILE, or $HF_TOKEN";
-    return {{ErrorCode::permission, fmt::format("{}: refused with {}: {}", server, head_.status, remedy)}, false, {}, head_.status};
+        had_token
+            ? fmt::format("the token of {} does not open it; on the hub's page its licence may have to be accepted",
+                          network_.options_.token_from)
+            : "it is private, gated or not there; a token opens it: --token-file FILE, or $HF_TOKEN";
+    return {{ErrorCode::permission, fmt::format("{}: refused with {}: {}", server, head_.status, remedy)},
+            false,
+            {},
+            head_.status};
   }
   if (head_.status == 404 || head_.status == 410)
     return lasting({ErrorCode::model_missing, fmt::format("{}: there is no such model or file ({}): {}", server,
                                                           head_.status, Printable(url_.path(), 256).text())});
-  Fault fault{{ErrorCode::io, fmt::format("{}: answered with status {}", server, head_.status)}, may_pass(head_.status), {}, head_.status};
+  Fault fault{{ErrorCode::io, fmt::format("{}: answered with status {}", server, head_.status)},
+              may_pass(head_.status),
+              {},
+              head_.status};
   if (const auto after = field_of(head_.fields, "retry-after"); !after.empty() && fault.may_pass)
     fault.wait = parse_retry_after(after, static_cast<std::int64_t>(std::time(nullptr)));
   return fault;
@@ -208,18 +216,21 @@ Fault Exchange::fault_of_code(CURLcode code) const {
   const std::string server = server_of(url_);
   const std::string said = Printable(error_[0] != 0 ? error_ : curl_easy_strerror(code), 256).text();
   if (is_certificate_error(code))
-    return lasting({ErrorCode::permission,
-                    fmt::format("{}: its certificate is not trusted ({}); if the authority that signed it is yours, name "
-                                "its certificate: --ca-file FILE, or SSL_CERT_FILE",
-                                server, said)});
+    return lasting(
+        {ErrorCode::permission,
+         fmt::format("{}: its certificate is not trusted ({}); if the authority that signed it is yours, name "
+                     "its certificate: --ca-file FILE, or SSL_CERT_FILE",
+                     server, said)});
   if (code == CURLE_OPERATION_TIMEDOUT)
-    return {{ErrorCode::io, fmt::format("{}: no byte has come for {} s", server,
-                                        std::chrono::duration_cast<std::chrono::seconds>(network_.options_.timeout).count())},
+    return {{ErrorCode::io,
+             fmt::format("{}: no byte has come for {} s", server,
+                         std::chrono::duration_cast<std::chrono::seconds>(network_.options_.timeout).count())},
             true,
             {},
             0};
   if (code == CURLE_PARTIAL_FILE || code == CURLE_RECV_ERROR || code == CURLE_GOT_NOTHING)
-    return {{ErrorCode::io, fmt::format("{}: the connection ended before all had come ({})", server, said)}, true, {}, 0};
+    return {
+        {ErrorCode::io, fmt::format("{}: the connection ended before all had come ({})", server, said)}, true, {}, 0};
   return {{ErrorCode::io, fmt::format("{}: {}", server, said)}, true, {}, 0};
 }
 
@@ -237,15 +248,16 @@ std::optional<Network::Ended> Exchange::complete(CURLcode code) {
   }
   const std::string_view location = field_of(head_.fields, "location");
   if (++redirects_ > kMaxRedirects)
-    return failed(lasting({ErrorCode::protocol, fmt::format("{}: redirects more than {} times", server_of(request_.url),
-                                                            kMaxRedirects)}));
+    return failed(lasting({ErrorCode::protocol,
+                           fmt::format("{}: redirects more than {} times", server_of(request_.url), kMaxRedirects)}));
   auto next = resolve_url(url_, location);
   if (!next || location.empty())
     return failed(lasting({ErrorCode::protocol, fmt::format("{}: redirects to what is no address{}", server_of(url_),
                                                             next ? "" : ": " + next.error().message)}));
   if (url_.is_secure() && !next->is_secure())
-    return failed(lasting({ErrorCode::permission, fmt::format("{}: redirects to {}, which is without TLS; that is not followed",
-                                                              server_of(url_), server_of(*next))}));
+    return failed(
+        lasting({ErrorCode::permission, fmt::format("{}: redirects to {}, which is without TLS; that is not followed",
+                                                    server_of(url_), server_of(*next))}));
   if (next->origin() != url_.origin()) left_hub_ = true;
   url_ = *std::move(next);
   if (auto fault = start()) return failed(*std::move(fault));
@@ -297,8 +309,8 @@ std::vector<Network::Ended> Network::wait(std::chrono::milliseconds most) {
   while (const CURLMsg* const message = curl_multi_info_read(multi_, &left)) {
     if (message->msg != CURLMSG_DONE) continue;
     const CURLcode code = message->data.result;
-    const auto exchange =
-        std::find_if(running_.begin(), running_.end(), [&](const auto& each) { return each->easy() == message->easy_handle; });
+    const auto exchange = std::find_if(running_.begin(), running_.end(),
+                                       [&](const auto& each) { return each->easy() == message->easy_handle; });
     TROUPE_ASSERT(exchange != running_.end());
     if (auto done = (*exchange)->complete(code)) finish(*std::move(done));
   }
@@ -306,13 +318,12 @@ std::vector<Network::Ended> Network::wait(std::chrono::milliseconds most) {
 }
 
 Result<std::chrono::milliseconds> Network::pause_after(const Fault& fault, int failures,
-                                                        const std::string& what) const {
+                                                       const std::string& what) const {
   if (!fault.may_pass) return fault.error;
   if (failures > options_.retries)
-    return Error{fault.error.code,
-                 options_.retries == 0
-                     ? fault.error.message
-                     : fmt::format("{}; {} attempts failed, one after another", fault.error.message, failures)};
+    return Error{fault.error.code, options_.retries == 0 ? fault.error.message
+                                                         : fmt::format("{}; {} attempts failed, one after another",
+                                                                       fault.error.message, failures)};
   std::chrono::milliseconds wait = backoff(failures);
   if (fault.wait) {
     if (*fault.wait > kMaxRetryAfter)
@@ -347,7 +358,8 @@ class Text final : public Receiver {
   }
   Status body(std::span<const std::byte> bytes) override {
     if (text_.size() + bytes.size() > max_bytes_)
-      return Error{ErrorCode::protocol, fmt::format("{}: {} has more than {} bytes", server_of(head_.url), what_, max_bytes_)};
+      return Error{ErrorCode::protocol,
+                   fmt::format("{}: {} has more than {} bytes", server_of(head_.url), what_, max_bytes_)};
     text_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     return Ok{};
   }

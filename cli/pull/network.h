@@ -26,8 +26,8 @@ inline constexpr int kMaxRedirects = 10;
 inline constexpr std::chrono::seconds kMaxRetryAfter{600};
 
 struct NetworkOptions {
-  std::string token{};  // empty: none
-  Url token_for{};      // whose origin gets it
+  std::string token{};       // empty: none
+  Url token_for{};           // whose origin gets it
   std::string token_from{};  // where it was found, for messages
   std::string ca_file{};     // empty: the system's
   bool allow_http = false;

@@ -46,7 +46,8 @@ Result<std::vector<RemoteFile>> list_files(Network& network, const ModelSource& 
                                         percent_encoded(source.revision, false)));
   for (std::size_t count = 0;; ++count) {
     if (count == kMaxListingPages)
-      return Error{ErrorCode::protocol, fmt::format("the hub's list of files has more than {} pages", kMaxListingPages)};
+      return Error{ErrorCode::protocol,
+                   fmt::format("the hub's list of files has more than {} pages", kMaxListingPages)};
     const auto document =
         network.get({.url = page, .accept = "application/json"}, kMaxListingBytes, "the list of files");
     if (!document) return document.error();
@@ -68,7 +69,8 @@ Result<FitLimit> limit_of(const Store& store, Network& network, const ModelSourc
                           const std::vector<RemoteModel>& models, const FitRequest& fit) {
   FitLimit limit{.budget = fit.memory != 0 ? fit.memory : engine::default_memory_budget()};
   // The metadata of all are the same: those of the smallest that is one file.
-  const auto smallest = std::find_if(models.rbegin(), models.rend(), [](const auto& each) { return each.files.size() == 1; });
+  const auto smallest =
+      std::find_if(models.rbegin(), models.rend(), [](const auto& each) { return each.files.size() == 1; });
   if (smallest == models.rend()) return limit;
   const WantedFile wanted = wanted_of(source, smallest->files.front());
   for (const std::uint64_t front : kFronts) {

@@ -39,8 +39,8 @@ Result<Url> server_of(const char* variable, const char* otherwise) {
   auto url = parse_url(text);
   if (!url) return Error{ErrorCode::bad_config, fmt::format("${}: {}", variable, url.error().message)};
   if (url->path() != "/")
-    return Error{ErrorCode::bad_config, fmt::format("${}: '{}' is more than https://HOST[:PORT]", variable,
-                                                    Printable(text, 256).text())};
+    return Error{ErrorCode::bad_config,
+                 fmt::format("${}: '{}' is more than https://HOST[:PORT]", variable, Printable(text, 256).text())};
   url->target = "/";
   return url;
 }
@@ -62,8 +62,7 @@ PullReport::Style style_of(const config::PullCommandOptions& options) {
 class Puller {
  public:
   Puller(const config::PullCommandOptions& options, const Store& store, ModelHosts hosts, NetworkOptions network)
-      : options_(options), store_(store), hosts_(std::move(hosts)), report_(style_of(options)),
-        network_([&] {
+      : options_(options), store_(store), hosts_(std::move(hosts)), report_(style_of(options)), network_([&] {
           network.stops = [this] { return signal_ != 0; };
           network.note = [this](const std::string& text) { report_.note(text); };
           return std::move(network);
@@ -219,14 +218,16 @@ Result<std::optional<StoredModel>> Puller::find_before(const PullPlan& plan) con
   const auto found = std::find_if(listing->models.begin(), listing->models.end(),
                                   [&](const StoredModel& each) { return same_name(each.name, plan.model.name); });
   if (found == listing->models.end()) return std::optional<StoredModel>();
-  if (found->source == plan.model.source || found->files.front().url == plan.files.front().url.text()) return std::optional(*found);
+  if (found->source == plan.model.source || found->files.front().url == plan.files.front().url.text())
+    return std::optional(*found);
   // The same name of a hub's or registry's model, typed in another way.
   if (plan.model.name == found->name && options_.pull_name.empty() && !plan.files.front().sha256.empty())
     return std::optional(*found);
-  return Error{ErrorCode::invalid_argument,
-               fmt::format("{} is in the store already, from {}; give this one another name (--name), or remove that one "
-                           "(`troupe rm`)",
-                           found->name, Printable(found->source, 256).text())};
+  return Error{
+      ErrorCode::invalid_argument,
+      fmt::format("{} is in the store already, from {}; give this one another name (--name), or remove that one "
+                  "(`troupe rm`)",
+                  found->name, Printable(found->source, 256).text())};
 }
 
 Status Puller::pull(const std::string& text) {
@@ -248,7 +249,8 @@ Result<int> pull(const config::PullCommandOptions& options, const config::Given&
   auto token = find_token(options.token_file);
   if (!token) return token.error();
   if (!token->note.empty()) complain("troupe pull", token->note);
-  const auto place = options.system_store ? Result<StorePlace>(StorePlace{kMachineStore, true}) : own_store(options.store);
+  const auto place =
+      options.system_store ? Result<StorePlace>(StorePlace{kMachineStore, true}) : own_store(options.store);
   if (!place) return place.error();
   const auto store = Store::open(*place, true);
   if (!store) return store.error();
@@ -267,9 +269,9 @@ Result<int> pull(const config::PullCommandOptions& options, const config::Given&
       return kExitSignalBase + puller.signal();
     }
     if (!pulled)
-      return Error{pulled.error().code, given.arguments.size() == 1
-                                            ? pulled.error().message
-                                            : fmt::format("{}: {}", Printable(text, 256).text(), pulled.error().message)};
+      return Error{pulled.error().code, given.arguments.size() == 1 ? pulled.error().message
+                                                                    : fmt::format("{}: {}", Printable(text, 256).text(),
+                                                                                  pulled.error().message)};
   }
   return kExitOk;
 }

@@ -68,8 +68,9 @@ void PullReport::begin(const PullPlan& plan) {
                  {"files", plan.files.size()},
                  {"why", plan.why}});
   else if (style_ != Style::quiet)
-    complain(kWhere, plan.why.empty() ? fmt::format("{}{}", name_, plan.bytes() == 0 ? "" : ", " + size_text(plan.bytes()))
-                                      : fmt::format("{}: {}", name_, plan.why));
+    complain(kWhere, plan.why.empty()
+                         ? fmt::format("{}{}", name_, plan.bytes() == 0 ? "" : ", " + size_text(plan.bytes()))
+                         : fmt::format("{}: {}", name_, plan.why));
 }
 
 void PullReport::update(std::uint64_t done, std::uint64_t total) {

@@ -60,8 +60,8 @@ Error ambiguous(const std::string& what, const std::vector<RemoteModel>& models)
   for (std::size_t i = 0; i < std::min(models.size(), kMaxListed); ++i)
     names += fmt::format("{}{} ({})", i == 0 ? "" : ", ", Printable(models[i].files.front().path, 128).text(),
                          size_text(models[i].bytes()));
-  return {ErrorCode::invalid_argument,
-          fmt::format("{}; name a file behind the colon: {}{}", what, names, models.size() > kMaxListed ? ", ..." : "")};
+  return {ErrorCode::invalid_argument, fmt::format("{}; name a file behind the colon: {}{}", what, names,
+                                                   models.size() > kMaxListed ? ", ..." : "")};
 }
 
 }  // namespace
@@ -141,7 +141,8 @@ Result<Choice> choose_named(const std::vector<RemoteModel>& models, std::string_
     if (is_quant || is_file) found.push_back(model);
   }
   if (found.size() == 1) return Choice{found.front(), {}};
-  if (found.size() > 1) return ambiguous(fmt::format("{} files are '{}'", found.size(), Printable(quant).text()), found);
+  if (found.size() > 1)
+    return ambiguous(fmt::format("{} files are '{}'", found.size(), Printable(quant).text()), found);
   return Error{ErrorCode::invalid_argument,
                fmt::format("there is no '{}'; there are {}", Printable(quant).text(), list_of(models))};
 }
@@ -151,19 +152,19 @@ Result<Choice> choose_fitting(const std::vector<RemoteModel>& models, const FitL
   for (const RemoteModel& model : models)
     if (stem_without_quant(model) != stem_without_quant(models.front()))
       return ambiguous("it has several models", models);
-  const std::string beside =
-      limit.context == 0 ? " (K and V are not counted)"
-                         : fmt::format(", with {} for K and V of {} tokens and the vocabulary", size_text(limit.beside),
-                                       limit.context);
+  const std::string beside = limit.context == 0 ? " (K and V are not counted)"
+                                                : fmt::format(", with {} for K and V of {} tokens and the vocabulary",
+                                                              size_text(limit.beside), limit.context);
   const auto fits = [&](const RemoteModel& model) {
     return model.bytes() <= limit.budget && limit.beside <= limit.budget - model.bytes();
   };
   const auto best = std::find_if(models.begin(), models.end(), fits);
   if (best == models.end())
-    return Error{ErrorCode::out_of_memory,
-                 fmt::format("no file fits the {} that a server would have here{}: the smallest is {}, {}; name one behind "
-                             "the colon to take it all the same, or give -c fewer tokens or --memory more",
-                             size_text(limit.budget), beside, label_of(models.back()), size_text(models.back().bytes()))};
+    return Error{
+        ErrorCode::out_of_memory,
+        fmt::format("no file fits the {} that a server would have here{}: the smallest is {}, {}; name one behind "
+                    "the colon to take it all the same, or give -c fewer tokens or --memory more",
+                    size_text(limit.budget), beside, label_of(models.back()), size_text(models.back().bytes()))};
   std::string why;
   if (best == models.begin())
     why = fmt::format("{}, {}: the largest, and it fits the {} that a server would have here{}", label_of(*best),

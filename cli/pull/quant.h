@@ -14,7 +14,7 @@ namespace troupe::cli {
 
 // A file that a server lists.
 struct RemoteFile {
-  std::string path;    // in the repository: "Q8_0/tiny-00001-of-00002.gguf"
+  std::string path;  // in the repository: "Q8_0/tiny-00001-of-00002.gguf"
   std::uint64_t bytes = 0;
   std::string sha256;  // empty: not known
 };
@@ -36,9 +36,9 @@ struct RemoteModel {
 
 // What has to fit, for a choice.
 struct FitLimit {
-  std::uint64_t budget = 0;         // bytes
-  std::uint64_t beside = 0;         // bytes of K, V and vocabulary, beside the weights
-  std::uint32_t context = 0;        // tokens that those are for; 0: they are not known
+  std::uint64_t budget = 0;   // bytes
+  std::uint64_t beside = 0;   // bytes of K, V and vocabulary, beside the weights
+  std::uint32_t context = 0;  // tokens that those are for; 0: they are not known
 };
 
 // "4.9 GB", in powers of ten as hubs write sizes.

@@ -43,9 +43,9 @@ ordered_json row_json(const Row& row) {
   ordered_json files = ordered_json::array();
   for (const StoredFile& file : row.model.files)
     files.push_back({{"name", file.name}, {"sha256", file.sha256}, {"bytes", file.bytes}});
-  ordered_json object{{"name", row.model.name},     {"bytes", row.model.bytes()},   {"quant", row.model.quant},
-                      {"family", row.model.family}, {"pulled", row.model.pulled},   {"source", row.model.source},
-                      {"revision", row.model.revision}, {"store", row.store},       {"path", row.path},
+  ordered_json object{{"name", row.model.name},         {"bytes", row.model.bytes()}, {"quant", row.model.quant},
+                      {"family", row.model.family},     {"pulled", row.model.pulled}, {"source", row.model.source},
+                      {"revision", row.model.revision}, {"store", row.store},         {"path", row.path},
                       {"files", std::move(files)}};
   if (!row.problem.empty()) object["problem"] = row.problem;
   return object;
@@ -53,18 +53,21 @@ ordered_json row_json(const Row& row) {
 
 std::string table_of(const std::vector<Row>& rows) {
   std::size_t width = 4, quant = 5, family = 6;
-  const auto shown = [](const std::string& text) { return text.empty() ? std::string("-") : Printable(text, 200).text(); };
+  const auto shown = [](const std::string& text) {
+    return text.empty() ? std::string("-") : Printable(text, 200).text();
+  };
   for (const Row& row : rows) {
     width = std::max(width, row.model.name.size());
     quant = std::max(quant, row.model.quant.size());
     family = std::max(family, row.model.family.size());
   }
-  std::string text =
-      fmt::format("{:<{}}  {:>8}  {:<{}}  {:<{}}  {}\n", "NAME", width, "SIZE", "QUANT", quant, "FAMILY", family, "PULLED");
+  std::string text = fmt::format("{:<{}}  {:>8}  {:<{}}  {:<{}}  {}\n", "NAME", width, "SIZE", "QUANT", quant, "FAMILY",
+                                 family, "PULLED");
   for (const Row& row : rows)
-    text += fmt::format("{:<{}}  {:>8}  {:<{}}  {:<{}}  {}{}\n", shown(row.model.name), width, size_text(row.model.bytes()),
-                        shown(row.model.quant), quant, shown(row.model.family), family,
-                        local_time(row.model.pulled, "%Y-%m-%d %H:%M"), row.problem.empty() ? "" : "  (cannot be used)");
+    text +=
+        fmt::format("{:<{}}  {:>8}  {:<{}}  {:<{}}  {}{}\n", shown(row.model.name), width, size_text(row.model.bytes()),
+                    shown(row.model.quant), quant, shown(row.model.family), family,
+                    local_time(row.model.pulled, "%Y-%m-%d %H:%M"), row.problem.empty() ? "" : "  (cannot be used)");
   return text;
 }
 
@@ -107,7 +110,8 @@ Result<int> list(const config::ListOptions& options, const config::Given& given)
 }
 
 Result<int> rm(const config::RemoveOptions& options, const config::Given& given) {
-  if (given.arguments.empty()) return Error{ErrorCode::invalid_argument, "names of models are missing; `troupe list` shows them"};
+  if (given.arguments.empty())
+    return Error{ErrorCode::invalid_argument, "names of models are missing; `troupe list` shows them"};
   const auto place = Places(options).one();
   if (!place) return place.error();
   const auto store = Store::open(*place, false);
@@ -115,20 +119,24 @@ Result<int> rm(const config::RemoveOptions& options, const config::Given& given)
   for (const std::string& name : given.arguments) {
     const auto listing = store->list();
     if (!listing) return listing.error();
-    const auto model = std::find_if(listing->models.begin(), listing->models.end(),
-                                    [&](const StoredModel& each) { return match_name(name, each.name) == NameMatch::whole; });
+    const auto model = std::find_if(listing->models.begin(), listing->models.end(), [&](const StoredModel& each) {
+      return match_name(name, each.name) == NameMatch::whole;
+    });
     if (model == listing->models.end())
-      return Error{ErrorCode::model_missing, fmt::format("'{}' is no model in {}; `troupe list` shows their whole names",
-                                                         Printable(name, 256).text(), store->path())};
+      return Error{ErrorCode::model_missing,
+                   fmt::format("'{}' is no model in {}; `troupe list` shows their whole names",
+                               Printable(name, 256).text(), store->path())};
     if (Status removed = store->unlist(model->name); !removed) return removed.error();
     const auto alone = alone_in(*store);
     const bool can_remove = alone && *alone;
     const auto freed = can_remove ? store->unused(true, &*model) : Result<Store::Unused>(Store::Unused{});
     if (!freed) return freed.error();
-    std::cout << fmt::format("removed {}{}\n", model->name,
-                             freed->bytes == 0 ? "" : fmt::format(": {}, free when no server has it open", size_text(freed->bytes)));
+    std::cout << fmt::format(
+        "removed {}{}\n", model->name,
+        freed->bytes == 0 ? "" : fmt::format(": {}, free when no server has it open", size_text(freed->bytes)));
     if (!can_remove)
-      complain("troupe rm", "a `troupe pull` runs, so that its files are still there; `troupe prune` removes them later");
+      complain("troupe rm",
+               "a `troupe pull` runs, so that its files are still there; `troupe prune` removes them later");
   }
   return kExitOk;
 }

@@ -24,7 +24,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t kLeastPiece = 256 << 10, kMostPiece = 64 << 20, kFirstPiece = 512 << 10;
-constexpr std::uint64_t kHashAtOnce = 16 << 20;   // between two looks at the network
+constexpr std::uint64_t kHashAtOnce = 16 << 20;      // between two looks at the network
 constexpr std::uint64_t kEnoughProgress = 64 << 10;  // after which failures are counted anew
 constexpr std::chrono::seconds kSaveEvery{2};
 constexpr int kMaxRestarts = 3;
@@ -58,7 +58,11 @@ Result<TransferState> read_state(const Store& store, const std::string& key) {
 class Transfer {
  public:
   Transfer(const Store& store, Network& network, const WantedFile& wanted, const TransferOptions& options)
-      : store_(store), network_(network), wanted_(wanted), options_(options), key_(key_of(wanted)),
+      : store_(store),
+        network_(network),
+        wanted_(wanted),
+        options_(options),
+        key_(key_of(wanted)),
         what_(Printable(wanted.name, 128).text()) {
     state_.url = wanted.url.text();
     state_.sha256 = wanted.sha256;
@@ -134,9 +138,9 @@ Status Transfer::open() {
     return Error{ErrorCode::permission, data_path() + ": is no file of yours alone; `troupe prune` removes it"};
   if (::fchmod(data_.get(), 0644) != 0) return system_error(data_path() + ": cannot be written", errno);
   auto state = read_state(store_, key_);
-  const bool is_usable = state && state->sha256 == wanted_.sha256 && static_cast<std::uint64_t>(info.st_size) == state->size &&
-                         (wanted_.bytes == 0 || wanted_.bytes == state->size) &&
-                         (!wanted_.sha256.empty() || state->url == state_.url);
+  const bool is_usable =
+      state && state->sha256 == wanted_.sha256 && static_cast<std::uint64_t>(info.st_size) == state->size &&
+      (wanted_.bytes == 0 || wanted_.bytes == state->size) && (!wanted_.sha256.empty() || state->url == state_.url);
   if (is_usable) {
     state->url = state_.url;
     state_ = *std::move(state);
@@ -183,10 +187,11 @@ Status Transfer::check_room(std::uint64_t size) const {
   if (options_.max_store_bytes == 0) return Ok{};
   const std::uint64_t used = store_.used_bytes();
   if (used + needs > options_.max_store_bytes)
-    return Error{ErrorCode::io, fmt::format("{} needs {} more, and --store-quota {} leaves {}; remove models (`troupe rm`, "
-                                            "`troupe prune`)",
-                                            what_, size_text(needs), size_text(options_.max_store_bytes),
-                                            size_text(options_.max_store_bytes - std::min(used, options_.max_store_bytes)))};
+    return Error{ErrorCode::io,
+                 fmt::format("{} needs {} more, and --store-quota {} leaves {}; remove models (`troupe rm`, "
+                             "`troupe prune`)",
+                             what_, size_text(needs), size_text(options_.max_store_bytes),
+                             size_text(options_.max_store_bytes - std::min(used, options_.max_store_bytes)))};
   return Ok{};
 }
 
@@ -214,19 +219,20 @@ bool Transfer::is_changed(const ResponseHead& head, std::uint64_t size) const {
 Status Transfer::take_ranged_head(Part& part, const ResponseHead& head) {
   const std::string_view text = field_of(head.fields, "content-range");
   const auto range = parse_content_range(text);
-  if (!range) return contradiction(fmt::format("comes with a Content-Range that is none: '{}'", Printable(text).text()));
+  if (!range)
+    return contradiction(fmt::format("comes with a Content-Range that is none: '{}'", Printable(text).text()));
   if (is_changed(head, range->size)) {
     is_stale_ = true;
     return contradiction("has changed on the server");
   }
   if (range->begin != part.wanted.begin || range->end > part.wanted.end)
-    return contradiction(fmt::format("comes with bytes {} to {}, and {} to {} were asked for", range->begin, range->end - 1,
-                                     part.wanted.begin, part.wanted.end - 1));
+    return contradiction(fmt::format("comes with bytes {} to {}, and {} to {} were asked for", range->begin,
+                                     range->end - 1, part.wanted.begin, part.wanted.end - 1));
   if (state_.size == 0)
     if (Status taken = take_size(range->size); !taken) return taken;
   if (range->end != std::min(part.wanted.end, state_.size))
-    return contradiction(fmt::format("comes with bytes {} to {}, and up to {} was asked for", range->begin, range->end - 1,
-                                     part.wanted.end - 1));
+    return contradiction(fmt::format("comes with bytes {} to {}, and up to {} was asked for", range->begin,
+                                     range->end - 1, part.wanted.end - 1));
   part.wanted.end = range->end;
   return Ok{};
 }
@@ -299,7 +305,8 @@ Status Transfer::begin_anew(const std::string& why) {
 }
 
 Status Transfer::take_end(const Network::Ended& ended) {
-  const auto found = std::find_if(parts_.begin(), parts_.end(), [&](const auto& each) { return each->number == ended.number; });
+  const auto found =
+      std::find_if(parts_.begin(), parts_.end(), [&](const auto& each) { return each->number == ended.number; });
   if (found == parts_.end()) return Ok{};  // cancelled
   const std::unique_ptr<Part> part = std::move(*found);
   parts_.erase(found);
@@ -308,10 +315,11 @@ Status Transfer::take_end(const Network::Ended& ended) {
   std::optional<Fault> fault = ended.fault;
   if (fault && fault->status == 416 && state_.size != 0) return begin_anew("it is shorter on the server now");
   if (!fault && part->at < part->wanted.end)
-    fault = Fault{contradiction(fmt::format("ended after {} of {} bytes", part->at - part->wanted.begin, part->wanted.size())),
-                  true,
-                  {},
-                  0};
+    fault = Fault{
+        contradiction(fmt::format("ended after {} of {} bytes", part->at - part->wanted.begin, part->wanted.size())),
+        true,
+        {},
+        0};
   if (!fault) {
     failures_ = 0;
     return save();
@@ -386,7 +394,8 @@ Status Transfer::run(std::uint64_t front) {
     if (failed && Clock::now() >= saved_ + kSaveEvery) failed = save();
     options_.progress(state_.done.total(), state_.size);
     if (parts_.empty() && !is_there() && Clock::now() < not_before_)
-      std::this_thread::sleep_for(std::min<Clock::duration>(std::chrono::milliseconds(100), not_before_ - Clock::now()));
+      std::this_thread::sleep_for(
+          std::min<Clock::duration>(std::chrono::milliseconds(100), not_before_ - Clock::now()));
   }
   for (const auto& part : parts_) network_.cancel(part->number);
   parts_.clear();
@@ -412,8 +421,7 @@ Result<StoredFile> Transfer::finish() {
                                             sha256, wanted_.sha256)};
   }
   const std::string blob = "blobs/" + blob_name(sha256);
-  if (::fsync(data_.get()) != 0)
-    return system_error(data_path() + ": cannot be synced", errno);
+  if (::fsync(data_.get()) != 0) return system_error(data_path() + ": cannot be synced", errno);
   if (::renameat(store_.fd(), data_name().c_str(), store_.fd(), blob.c_str()) != 0)
     return system_error(store_.path_of(blob) + ": cannot be made", errno);
   for (const char* const folder : {"blobs", "partial"})
@@ -429,8 +437,8 @@ Result<StoreLock> lock_waiting(const Store& store, Network& network, const Wante
     if (!lock) return lock.error();
     if (*lock) return *std::move(*lock);
     if (!told)
-      network.options().note(fmt::format("{}: another `troupe pull` fetches it; waiting for that",
-                                         Printable(wanted.name, 128).text()));
+      network.options().note(
+          fmt::format("{}: another `troupe pull` fetches it; waiting for that", Printable(wanted.name, 128).text()));
     if (network.options().stops()) return interrupted();
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }

@@ -1,8 +1,8 @@
 // Fetches one file into a store: in parts at once, going on where an earlier attempt ended, with its hash computed
 // behind what has come without a gap.
 //
-// What is on the disk is partial/KEY.data, as long as the whole file, and partial/KEY.json, which says which bytes of it
-// came from the server. A file that changed on the server meanwhile is begun anew. Only a file of the right size and
+// What is on the disk is partial/KEY.data, as long as the whole file, and partial/KEY.json, which says which bytes of
+// it came from the server. A file that changed on the server meanwhile is begun anew. Only a file of the right size and
 // hash becomes blobs/sha256-HEX.
 #pragma once
 
@@ -26,10 +26,10 @@ struct TransferOptions {
 
 struct WantedFile {
   Url url;
-  std::string name;          // of the file in the store, and for messages
-  std::string sha256{};      // empty: not known; then the file's own becomes its name
-  std::uint64_t bytes = 0;   // 0: not known
-  StoredFile known{};        // what the store has from this address; bytes 0: nothing
+  std::string name;         // of the file in the store, and for messages
+  std::string sha256{};     // empty: not known; then the file's own becomes its name
+  std::uint64_t bytes = 0;  // 0: not known
+  StoredFile known{};       // what the store has from this address; bytes 0: nothing
 };
 
 // Error: as the network and the disk say; protocol where the server contradicts itself or the promised size; io for a

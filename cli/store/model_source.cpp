@@ -13,8 +13,7 @@ namespace troupe::cli {
 namespace {
 
 constexpr std::string_view kRegistryPrefix = "ollama://";
-constexpr std::string_view kForms =
-    "type https://HOST/FILE.gguf, ORG/NAME[:QUANT] of a hub, or ollama://NAME[:TAG]";
+constexpr std::string_view kForms = "type https://HOST/FILE.gguf, ORG/NAME[:QUANT] of a hub, or ollama://NAME[:TAG]";
 
 Error no_source(std::string_view text, const std::string& why) {
   return {ErrorCode::invalid_argument,
@@ -27,8 +26,8 @@ bool is_plain(char c) {
 
 // A part between slashes: no hidden file, no "..", nothing that another program reads as an option.
 bool is_segment(std::string_view part) {
-  return !part.empty() && part.size() <= 96 && std::all_of(part.begin(), part.end(), is_plain) &&
-         part.front() != '.' && part.front() != '-' && part.find("..") == std::string_view::npos;
+  return !part.empty() && part.size() <= 96 && std::all_of(part.begin(), part.end(), is_plain) && part.front() != '.' &&
+         part.front() != '-' && part.find("..") == std::string_view::npos;
 }
 
 bool are_segments(std::string_view text, std::size_t least, std::size_t most) {
@@ -167,7 +166,8 @@ std::string problem_of_store_name(std::string_view name) {
 
 std::string problem_of_file_name(std::string_view name) {
   if (name.size() > kMaxFileNameBytes) return fmt::format("its file's name has more than {} bytes", kMaxFileNameBytes);
-  if (name.size() <= 5 || !same_name(name.substr(name.size() - 5), ".gguf")) return "its file's name ends not with .gguf";
+  if (name.size() <= 5 || !same_name(name.substr(name.size() - 5), ".gguf"))
+    return "its file's name ends not with .gguf";
   if (name.front() == '.' || name.front() == '-' || name.find_first_of("/\\") != std::string_view::npos ||
       name.find('\0') != std::string_view::npos)
     return "its file's name leads elsewhere";

@@ -85,14 +85,11 @@ std::string StoredModel::folder() const {
 std::string record_text(const StoredModel& model) {
   ordered_json files = ordered_json::array();
   for (const StoredFile& file : model.files)
-    files.push_back({{"name", file.name},
-                     {"sha256", file.sha256},
-                     {"bytes", file.bytes},
-                     {"url", file.url},
-                     {"etag", file.etag}});
-  const ordered_json object{{"version", 1},           {"name", model.name},     {"source", model.source},
-                            {"revision", model.revision}, {"quant", model.quant},   {"family", model.family},
-                            {"pulled", model.pulled},     {"files", std::move(files)}};
+    files.push_back(
+        {{"name", file.name}, {"sha256", file.sha256}, {"bytes", file.bytes}, {"url", file.url}, {"etag", file.etag}});
+  const ordered_json object{
+      {"version", 1},         {"name", model.name},     {"source", model.source}, {"revision", model.revision},
+      {"quant", model.quant}, {"family", model.family}, {"pulled", model.pulled}, {"files", std::move(files)}};
   return object.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 
@@ -102,11 +99,10 @@ Result<StoredModel> parse_record(std::string_view text) {
   if (!object.is_object()) return bad_record("it is no JSON object");
   StoredModel model;
   std::uint64_t version = 0;
-  for (Status took :
-       {take(object, "version", version, true), take(object, "name", model.name, true),
-        take(object, "source", model.source, false), take(object, "revision", model.revision, false),
-        take(object, "quant", model.quant, false), take(object, "family", model.family, false),
-        take(object, "pulled", model.pulled, false)})
+  for (Status took : {take(object, "version", version, true), take(object, "name", model.name, true),
+                      take(object, "source", model.source, false), take(object, "revision", model.revision, false),
+                      take(object, "quant", model.quant, false), take(object, "family", model.family, false),
+                      take(object, "pulled", model.pulled, false)})
     if (!took) return took.error();
   if (version != 1)
     return Error{ErrorCode::unsupported, fmt::format("its version is {}; a later troupe wrote it", version)};

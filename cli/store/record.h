@@ -26,10 +26,10 @@ struct StoredFile {
 
 struct StoredModel {
   std::string name;
-  std::string source{};    // as it was typed, with its server
-  std::string revision{};  // a commit, if the server says which; empty: unknown
-  std::string quant{};     // as the file's name says; empty: it says none
-  std::string family{};    // as the file says
+  std::string source{};             // as it was typed, with its server
+  std::string revision{};           // a commit, if the server says which; empty: unknown
+  std::string quant{};              // as the file's name says; empty: it says none
+  std::string family{};             // as the file says
   std::vector<StoredFile> files{};  // parts in order; at least one
   std::int64_t pulled = 0;          // seconds since 1970
 

@@ -51,7 +51,8 @@ Status make_folder(int parent, const std::string& name, const std::string& path,
   // Not mkdir's mode, of which the umask takes bits, and systems the setgid one.
   const FileDescriptor made(::openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (made.get() < 0) return system_error(path + ": cannot be made", errno);
-  const auto group = is_shared && ::geteuid() == 0 ? find_group("troupe") : Result<std::optional<std::uint32_t>>(std::nullopt);
+  const auto group =
+      is_shared && ::geteuid() == 0 ? find_group("troupe") : Result<std::optional<std::uint32_t>>(std::nullopt);
   if (group && *group && ::fchown(made.get(), static_cast<uid_t>(-1), **group) != 0)
     return system_error(path + ": cannot be given to the group troupe", errno);
   if (::fchmod(made.get(), mode) != 0) return system_error(path + ": cannot be made", errno);
@@ -90,7 +91,8 @@ Result<Store> Store::open(const StorePlace& place, bool makes) {
   }
   FileDescriptor folder(::open(place.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (folder.get() < 0 && is_missing(errno))
-    return Error{ErrorCode::model_missing, fmt::format("{}: there are no models yet; `troupe pull` fetches them", place.path)};
+    return Error{ErrorCode::model_missing,
+                 fmt::format("{}: there are no models yet; `troupe pull` fetches them", place.path)};
   if (folder.get() < 0) return system_error(place.path + ": cannot be opened", errno);
   Store store(place, std::move(folder));
   struct stat info {};
@@ -117,8 +119,8 @@ Status Store::open_folders(bool makes) const {
 }
 
 Status Store::check_owner(const struct stat& info, const std::string& what) const {
-  const bool is_trusted = info.st_uid == 0 || info.st_uid == ::geteuid() ||
-                          (place_.is_shared && service_user() == info.st_uid);
+  const bool is_trusted =
+      info.st_uid == 0 || info.st_uid == ::geteuid() || (place_.is_shared && service_user() == info.st_uid);
   if (!is_trusted)
     return Error{ErrorCode::permission,
                  fmt::format("{}: belongs to {}, who could change it while it is used; it must belong to root, {}you "
@@ -209,7 +211,8 @@ Result<std::string> Store::file_of(const StoredModel& model) const {
   const std::string folder = "files/" + model.folder();
   struct stat info {};
   if (::fstatat(fd(), folder.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0)
-    return Error{ErrorCode::io, fmt::format("{}: is missing; `troupe pull {}` makes it again", path_of(folder), model.name)};
+    return Error{ErrorCode::io,
+                 fmt::format("{}: is missing; `troupe pull {}` makes it again", path_of(folder), model.name)};
   if (!S_ISDIR(info.st_mode)) return Error{ErrorCode::permission, path_of(folder) + ": is no folder"};
   if (Status safe = check_owner(info, path_of(folder)); !safe) return safe.error();
   for (const StoredFile& file : model.files) {
@@ -310,7 +313,8 @@ Result<std::optional<StoreLock>> Store::lock(const std::string& inside, int oper
     if (failed == EWOULDBLOCK) return std::optional<StoreLock>();
     if (failed != 0) return system_error(path_of(inside) + ": cannot be locked", failed);
     // `prune` may have removed it before it was locked.
-    struct stat held {}, named {};
+    struct stat held {
+    }, named{};
     if (::fstat(file.get(), &held) == 0 && ::fstatat(fd(), inside.c_str(), &named, AT_SYMLINK_NOFOLLOW) == 0 &&
         held.st_ino == named.st_ino)
       return std::optional<StoreLock>(StoreLock(std::move(file)));
@@ -347,7 +351,8 @@ Result<std::uint64_t> Store::free_bytes() const {
 
 Status Store::sync_folder(const std::string& inside) const {
   const FileDescriptor folder(::openat(fd(), inside.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (folder.get() < 0 || ::fsync(folder.get()) != 0) return system_error(path_of(inside) + ": cannot be synced", errno);
+  if (folder.get() < 0 || ::fsync(folder.get()) != 0)
+    return system_error(path_of(inside) + ": cannot be synced", errno);
   return Ok{};
 }
 
@@ -358,8 +363,7 @@ Status Store::write_whole(const std::string& inside, const std::string& text) co
     return system_error(path_of(inside) + ": cannot be written", number);
   };
   (void)::unlinkat(fd(), fresh.c_str(), 0);  // of a process with this number that was killed
-  const FileDescriptor file(
-      ::openat(fd(), fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
+  const FileDescriptor file(::openat(fd(), fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
   if (file.get() < 0 || ::fchmod(file.get(), 0644) != 0) return failed(errno);
   for (std::size_t written = 0; written < text.size();) {
     const ssize_t wrote = ::write(file.get(), text.data() + written, text.size() - written);

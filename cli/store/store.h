@@ -62,8 +62,8 @@ class Store {
   [[nodiscard]] int fd() const { return folder_.get(); }
 
   struct Listing {
-    std::vector<StoredModel> models;     // by name
-    std::vector<std::string> problems;   // records that are not used, and why
+    std::vector<StoredModel> models;    // by name
+    std::vector<std::string> problems;  // records that are not used, and why
   };
   [[nodiscard]] Result<Listing> list() const;
 

@@ -17,7 +17,9 @@ std::string state_text(const TransferState& state) {
 }
 
 Result<TransferState> parse_state(std::string_view text) {
-  const auto wrong = [](const char* why) { return Error{ErrorCode::io, fmt::format("no state of a transfer: {}", why)}; };
+  const auto wrong = [](const char* why) {
+    return Error{ErrorCode::io, fmt::format("no state of a transfer: {}", why)};
+  };
   if (text.size() > kMaxStateBytes) return wrong("it is too long");
   const auto object = nlohmann::ordered_json::parse(text, nullptr, false);
   if (!object.is_object()) return wrong("it is no JSON object");
@@ -30,7 +32,8 @@ Result<TransferState> parse_state(std::string_view text) {
   };
   const auto size = object.find("size"), version = object.find("version"), done = object.find("done");
   if (version == object.end() || number(*version) != 1) return wrong("it is of another version");
-  TransferState state{.url = text_of("url"), .sha256 = text_of("sha256"), .etag = text_of("etag"), .size = 0, .done = {}};
+  TransferState state{
+      .url = text_of("url"), .sha256 = text_of("sha256"), .etag = text_of("etag"), .size = 0, .done = {}};
   if (size != object.end()) state.size = number(*size);
   if (state.size == 0 || state.size > kMaxModelFileBytes) return wrong("it has no size");
   if (!state.sha256.empty() && !is_sha256(state.sha256)) return wrong("its hash is none");

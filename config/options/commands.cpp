@@ -204,7 +204,7 @@ std::vector<CommandInfo> make_commands() {
        "its hash is right and a server would take it. This command alone uses the network: no server does (pull.md).",
        {"troupe pull ggml-org/gemma-3-270m-it-GGUF", "troupe pull unsloth/Qwen3-8B-GGUF:Q4_K_M --connections 8",
         "troupe pull https://example.org/tiny.gguf --name tiny", "troupe pull ollama://llama3.2:1b",
-        "sudo troupe pull --system ggml-org/gemma-3-270m-it-GGUF:Q8_0"}},
+        "troupe pull --system ggml-org/gemma-3-270m-it-GGUF:Q8_0"}},
       {Command::list,
        "list",
        "list the models of the store",

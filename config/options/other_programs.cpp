@@ -11,6 +11,12 @@ using Row = AdviceRow;
 
 constexpr std::uint32_t kAll = ~0u;
 constexpr std::uint32_t kServe = bit(Command::serve);
+constexpr std::uint32_t kStoreCommands =
+    bit(Command::pull) | bit(Command::list) | bit(Command::rm) | bit(Command::prune);
+// Those that read a model file.
+constexpr std::uint32_t kModelCommands = kServe | bit(Command::verify) | bit(Command::bench) | bit(Command::eval) |
+                                         bit(Command::perplexity) | bit(Command::tokenize) | bit(Command::inspect) |
+                                         bit(Command::probe) | bit(Command::tools) | bit(Command::schema);
 
 constexpr Row kFlags[] = {
     {kAll, "-ngl --n-gpu-layers --gpu-layers -dev --device -sm --split-mode -ts --tensor-split -mg --main-gpu",
@@ -35,7 +41,7 @@ constexpr Row kFlags[] = {
     {kAll, "--gpu-memory-utilization", "--memory SIZE is the budget for weights and KV cache"},
     {kAll, "-hff --hf-file -mu --model-url",
      "`troupe pull` fetches a model: ORG/NAME:FILE.gguf of a hub, or https://HOST/FILE.gguf; -m takes its name then"},
-    {kAll, "-hf -hfr --hf-repo",
+    {kAll & ~kModelCommands, "-hf -hfr --hf-repo",
      "`troupe pull ORG/NAME` fetches a model; `troupe serve -m ORG/NAME` serves it, and `troupe model load ORG/NAME` "
      "while a server runs"},
     {kClientCommands, "--host --port",
@@ -78,9 +84,9 @@ constexpr Row kFlags[] = {
      "vectors come from any server: `troupe embed TEXT`, POST /v1/embeddings; leave it out"},
     {kAll, "-mm --mmproj --mmproj-url --no-mmproj --limit-mm-per-prompt",
      "models read and write text only; leave it out"},
-    {kAll, "--dtype --quantization -q",
+    {kAll & ~bit(Command::pull), "--dtype --quantization -q",
      "weights are computed as the file has them; the KV cache's numbers are chosen with --kv-type"},
-    {kAll & ~bit(Command::run) & ~bit(Command::chat), "--system",
+    {kAll & ~bit(Command::run) & ~bit(Command::chat) & ~kStoreCommands, "--system",
      "messages are a client's: `troupe chat --system TEXT`, `troupe run --chat --system TEXT`"},
     {kAll, "--override-kv --override-tensor -ot",
      "the file's metadata counts: correct it there (gguf-py's gguf_set_metadata.py); -c sets the context"},

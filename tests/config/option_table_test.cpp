@@ -46,7 +46,12 @@ TEST_CASE("the subcommands whose options include a group have its rows") {
   CHECK(commands_of("json") ==
         (bit(Command::run) | bit(Command::status) | bit(Command::version) | bit(Command::inspect) | bit(Command::eval) |
          bit(Command::usage) | bit(Command::session) | bit(Command::model) | bit(Command::key) | bit(Command::tools) |
-         bit(Command::schema) | bit(Command::grammar) | bit(Command::doctor)));
+         bit(Command::schema) | bit(Command::grammar) | bit(Command::pull) | bit(Command::list) |
+         bit(Command::doctor)));
+  CHECK(commands_of("hf-repo") ==
+        (bit(Command::serve) | bit(Command::verify) | bit(Command::bench) | bit(Command::eval) |
+         bit(Command::perplexity) | bit(Command::tokenize) | bit(Command::inspect) | bit(Command::probe) |
+         bit(Command::tools) | bit(Command::schema) | bit(Command::doctor)));
   CHECK(commands_of("decode") == bit(Command::tokenize));
   std::uint32_t all = 0;
   for (const CommandInfo& command : commands()) all |= bit(command.command);

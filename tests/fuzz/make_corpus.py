@@ -606,7 +606,26 @@ def pattern_corpus():
         write("pattern", name, bytes([extent]) + pattern.encode() + b"\0" + text.encode())
 
 
+def pull_corpus():
+    sha = "a" * 64
+    row = {"type": "file", "path": "Q8_0/tiny-Q8_0.gguf", "size": 5, "lfs": {"oid": sha, "size": 500_000}}
+    listing = [{"type": "directory", "path": "Q8_0"}, row, {**row, "path": "tiny-Q4_0.gguf"}, {**row, "path": "../x.gguf"},
+               *({**row, "path": f"tiny-BF16-0000{number}-of-00002.gguf"} for number in (1, 2))]
+    image = {"layers": [{"mediaType": "application/vnd.ollama.image.model", "digest": "sha256:" + sha, "size": 5}]}
+    record = {"version": 1, "name": "org/tiny:Q8_0", "source": "org/tiny", "revision": "", "quant": "Q8_0", "family": "llama",
+              "pulled": 1_795_953_600, "files": [{"name": "tiny.gguf", "sha256": sha, "bytes": 5, "url": "https://h/x", "etag": "e"}]}
+    state = {"version": 1, "url": "https://h/x", "sha256": sha, "etag": "e", "size": 100, "done": [[0, 10], [50, 100]]}
+    for kind, values in enumerate((
+            [json.dumps(listing)], [json.dumps(image)], [json.dumps(record)], [json.dumps(state)],
+            ["org/name@v1:Q4_K_M", "https://hf.co/org/name/blob/main/x.gguf", "ollama://h.org/me/x:1b", "https://h/a%20b.gguf?x"],
+            ["//g:80/x?y#z", "https://[::1]:5/x", "../b%2f"],
+            ["bytes 0-9/10", "Sun, 29 Nov 2026 12:01:30 GMT", '<https://h/b>; rel="next"', "ETag: \"x\""])):
+        for number, value in enumerate(values):
+            write("pull", f"{kind}-{number}", bytes([kind]) + value.encode())
+
+
 if __name__ == "__main__":
+    pull_corpus()
     api_corpus()
     call_grammar_corpus()
     gbnf_corpus()
