@@ -95,6 +95,8 @@ class Doctor {
     if (!options_.config.empty()) arguments.insert(arguments.end(), {"--config", options_.config});
     if (is_flag("model"))
       for (const std::string& model : options_.model) arguments.insert(arguments.end(), {"--model", model});
+    for (const auto& [option, value] : {std::pair("hf-repo", &options_.hf_repo), std::pair("store", &options_.store)})
+      if (is_flag(option)) arguments.insert(arguments.end(), {std::string("--").append(option), *value});
     if (is_flag("ctx-size")) arguments.insert(arguments.end(), {"--ctx-size", std::to_string(options_.ctx_size)});
     const auto parsed = config::parse(config::Command::serve, arguments, config::Surroundings::of_this_process());
     constexpr std::string_view kTopic = "configuration";
