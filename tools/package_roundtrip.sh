@@ -142,7 +142,22 @@ step "apt update" apt update
 files() { (cd "$root" && find . -xdev ! -path './proc/*' ! -path './dev/*' ! -path './srv/*' | sort); }
 files >"$work/files-before"
 
+# As if systemd ran: what the packages ask of it is noted. calls: what they asked in the step before.
+fake_systemd() {
+  mkdir -p "$root/run/systemd/system"
+  : >"$root/srv/systemctl.log"
+  printf '#!/bin/sh\necho "$*" >>/srv/systemctl.log\n' >"$root/usr/bin/systemctl"
+  chmod 755 "$root/usr/bin/systemctl"
+}
+calls() {
+  rm -r "$root/run/systemd" "$root/usr/bin/systemctl"
+  { grep -vE 'daemon-reload|--version|list-units' "$root/srv/systemctl.log" || true; } | sed 's/ --[a-z]*//g; s/^--[a-z]* //' | sort | xargs
+}
+
+fake_systemd
 step "apt install troupe" apt install troupe
+called=$(calls)
+[ -z "$called" ] || fail "The installation asks systemd: $called"
 install_ms=$took
 [ -z "$(pgrep -x troupe || true)" ] || fail "The installation has started a server."
 [ "$(stat -c '%a %U %G' "$root/etc/troupe/troupe.toml")" = "644 root root" ] || fail "/etc/troupe/troupe.toml is not as it should be."
@@ -189,7 +204,10 @@ ask usage >"$work/usage"
 
 use_source after
 step "apt update, again" apt update
+fake_systemd
 step "apt upgrade of troupe, while the server runs" apt install --only-upgrade troupe
+called=$(calls)
+[ "$called" = "try-restart troupe.service" ] || fail "The upgrade asks systemd: '$called', not to restart the service if it runs, and no more."
 [ "$(in_root dpkg-query -W -f '${Version}' troupe)" = "$(version_of after)" ] || fail "The upgrade has not installed $(version_of after)."
 ask session list | cmp - "$work/sessions" || fail "The upgrade has disturbed the server that runs."
 grep -qx 'max-stall = "200ms"' "$root/etc/troupe/troupe.toml" || fail "The upgrade has replaced a configuration file that was changed."
@@ -212,7 +230,10 @@ step "apt install of the libraries" apt install libtroupe-client-dev python3-tro
 expect "the Python package" as alice python3 -c 'import troupe, troupe_pb2; assert troupe_pb2 is troupe.troupe_pb2'
 stop
 
+fake_systemd
 step "apt remove troupe" apt remove troupe
+called=$(calls)
+[ "$called" = "stop troupe-metrics.timer troupe.socket troupe.service" ] || fail "The removal asks systemd: '$called', not to stop what is the package's."
 [ ! -e "$root/usr/bin/troupe" ] || fail "The program is still there."
 for kept in var/lib/troupe/usage.db var/lib/troupe/keys var/lib/troupe/sessions etc/troupe/troupe.toml; do
   [ -e "$root/$kept" ] || fail "The removal has taken /$kept."
