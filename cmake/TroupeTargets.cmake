@@ -25,8 +25,14 @@ add_compile_options("$<$<CXX_COMPILER_ID:GNU>:SHELL:--param ggc-min-heapsize=524
 # CAF 0.17 and Asio 1.22 need these; harmless elsewhere. The last: Asio chooses aligned_alloc() or operator new by whether
 # a header of the standard library came before its own, so that one source file would free what another allocated.
 add_compile_definitions(ASIO_HAS_CO_AWAIT=1 ASIO_STANDALONE=1 ASIO_DISABLE_STD_ALIGNED_ALLOC=1)
-# What ships names source files from the top of the tree, wherever it was built: the same bytes on any machine.
+# What ships names source files from the top of the tree, wherever it was built: the same bytes on any machine. ccache
+# gives the compiler paths that are relative to the folder of the build.
+file(RELATIVE_PATH TROUPE_SOURCE_FROM_BUILD ${CMAKE_BINARY_DIR} ${CMAKE_SOURCE_DIR}/CMakeLists.txt)
+string(REPLACE CMakeLists.txt "" TROUPE_SOURCE_FROM_BUILD "${TROUPE_SOURCE_FROM_BUILD}")
 add_compile_options($<$<CONFIG:Release>:-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=>)
+if(TROUPE_SOURCE_FROM_BUILD)
+  add_compile_options($<$<CONFIG:Release>:-ffile-prefix-map=${TROUPE_SOURCE_FROM_BUILD}=>)
+endif()
 if(TROUPE_SANITIZE)
   add_compile_options(-fsanitize=${TROUPE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   if(TROUPE_SANITIZE MATCHES undefined)
