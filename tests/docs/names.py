@@ -29,7 +29,7 @@ LIBRARIES = ("std::", "fmt::", "caf::")
 LITERAL = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
 LITERALS = re.compile(r'"(?:[^"\\\n]|\\.)*"(?:\s*"(?:[^"\\\n]|\\.)*")*')
 # Programs of others, whose flags are theirs.
-FOREIGN = """adduser aider cargo claude codex cmake clang-format-14 clang++-14 ctest curl ask find g++ git grep jq journalctl llama-bench llama-cli llama-server llama-completion
+FOREIGN = """adduser aider cargo claude codex cmake cpupower clang-format-14 clang++-14 ctest curl ask find g++ git grep jq journalctl llama-bench llama-cli llama-server llama-completion
   llama-embedding llama-quantize llama-tokenize llama-gguf-split llama-batched-bench llama-perplexity lm-eval loginctl ninja nginx node npm numactl ollama opencode openssl perf pip pip3 pkg-config protoc
   prometheus-node-exporter node_exporter python3 qwen run-clang-tidy-14 socat ss strace systemctl systemd-run systemd-socket-activate
   systemd-sysusers systemd-tmpfiles taskset uv valgrind vllm xargs sed git-lfs""".split()
