@@ -47,7 +47,7 @@ Result<std::string> model_path(const config::ModelOptions& options) {
   if (has_path && !options.hf_repo.empty())
     return Error{ErrorCode::invalid_argument, "-m and -hf name two models; only `troupe serve` takes several"};
   if (has_path) return find_model(options.model.front(), options);
-  if (!options.hf_repo.empty()) return find_model(options.hf_repo, options);
+  if (!options.hf_repo.empty()) return find_stored_model(options.hf_repo, options);
   std::error_code ignored;
   const std::filesystem::path folder = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
   // In the tree of the source only for a binary that lies in the folder of a build: what lies there for an installed

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "cli/store/limited_json.h"
 #include "cli/store/model_source.h"
 #include "cli/store/record.h"
 #include "config/printable.h"
@@ -43,7 +44,7 @@ bool is_safe_path(std::string_view path) {
 }  // namespace
 
 Status add_listing(std::string_view text, std::vector<RemoteFile>& files) {
-  const json list = json::parse(text, nullptr, false);
+  const json list = parse_limited(text);
   if (!list.is_array()) return Error{ErrorCode::protocol, "the hub's list of files is no JSON list"};
   for (const json& each : list) {
     if (!each.is_object() || text_of(each, "type") != "file") continue;
@@ -75,7 +76,7 @@ Error no_gguf(const std::string& repo, const std::vector<RemoteFile>& files) {
 }
 
 Result<RemoteFile> parse_image_manifest(std::string_view text) {
-  const json manifest = json::parse(text, nullptr, false);
+  const json manifest = parse_limited(text);
   const auto layers = manifest.is_object() ? manifest.find("layers") : manifest.end();
   if (!manifest.is_object() || layers == manifest.end() || !layers->is_array())
     return Error{ErrorCode::protocol, "the registry's manifest is none: it has no list of layers"};

@@ -11,10 +11,10 @@
 
 namespace troupe::cli {
 
-inline constexpr std::size_t kMaxListingBytes = 32 << 20;
+inline constexpr std::size_t kMaxListingBytes = 4 << 20;
 inline constexpr std::size_t kMaxListingPages = 64;
 inline constexpr std::size_t kMaxListedFiles = 50'000;
-inline constexpr std::size_t kMaxRegistryBytes = 4 << 20;
+inline constexpr std::size_t kMaxRegistryBytes = 1 << 20;
 
 // Adds the files of a page of GET /api/models/ORG/NAME/tree/REVISION?recursive=true. Names that lead out of the
 // repository are passed over. Error: protocol: it is no such list, or too long.

@@ -124,6 +124,7 @@ std::optional<Fault> Exchange::start() {
   set(CURLOPT_FOLLOWLOCATION, 0L);
   set(CURLOPT_NOSIGNAL, 1L);
   set(CURLOPT_BUFFERSIZE, 256L << 10);
+  if (url_.is_loopback()) set(CURLOPT_NOPROXY, "*");  // nothing that is meant for this machine leaves it
   set(CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(options.timeout.count()));
   set(CURLOPT_LOW_SPEED_LIMIT, 1L);
   set(CURLOPT_LOW_SPEED_TIME, static_cast<long>((options.timeout.count() + 999) / 1000));

@@ -126,7 +126,8 @@ Result<PullPlan> plan_hub(const Store& store, Network& network, const ModelSourc
   const std::string quant = choice->model.quant.empty() ? name.substr(name.rfind('/') + 1) : choice->model.quant;
   // A file that was named is another model of the repository than its quantization.
   const bool is_file = problem_of_file_name(source.quant.substr(source.quant.rfind('/') + 1)).empty();
-  PullPlan plan{.model = {.name = store_name(source, hosts, is_file ? name.substr(name.rfind('/') + 1) : quant),
+  PullPlan plan{.model = {.name = store_name(source, hosts, is_file ? name : quant),
+                          .source = at(source.url, hub_file(source, name)).text(),
                           .revision = commit,
                           .quant = choice->model.quant},
                 .files = {},
@@ -144,7 +145,9 @@ Result<PullPlan> plan_registry(Network& network, const ModelSource& source, cons
   const auto file = parse_image_manifest(document->text);
   if (!file) return Error{file.error().code, fmt::format("{}: {}", source.repo, file.error().message)};
   const std::string base = source.repo.substr(source.repo.rfind('/') + 1);
-  PullPlan plan{.model = {.name = store_name(source, hosts, {}), .quant = quant_of(source.revision + ".gguf")},
+  PullPlan plan{.model = {.name = store_name(source, hosts, {}),
+                          .source = fmt::format("{}/v2/{}:{}", source.url.origin(), source.repo, source.revision),
+                          .quant = quant_of(source.revision + ".gguf")},
                 .files = {},
                 .why = {}};
   plan.files.push_back({.url = at(source.url, fmt::format("/v2/{}/blobs/{}", source.repo, file->path)),
@@ -170,7 +173,9 @@ Result<PullPlan> make_plan(const Store& store, Network& network, const ModelSour
   if (source.kind == ModelSource::Kind::hub) return plan_hub(store, network, source, hosts, fit);
   if (source.kind == ModelSource::Kind::registry) return plan_registry(network, source, hosts);
   const std::string file = percent_decoded(source.url.path().substr(source.url.path().rfind('/') + 1));
-  PullPlan plan{.model = {.name = store_name(source, hosts, {}), .quant = quant_of(file)}, .files = {}, .why = {}};
+  PullPlan plan{.model = {.name = store_name(source, hosts, {}), .source = source.url.text(), .quant = quant_of(file)},
+                .files = {},
+                .why = {}};
   // Of a split model every part, whichever was named.
   const auto split = engine::parse_split_name(std::string(source.url.path()));
   if (!split || split->count == 1) {

@@ -59,6 +59,17 @@ PullReport::Style style_of(const config::PullCommandOptions& options) {
   return ::isatty(STDERR_FILENO) == 1 ? PullReport::Style::line : PullReport::Style::tenths;
 }
 
+bool has_same_files(const StoredModel& a, const StoredModel& b) { return a.folder() == b.folder(); }
+
+// What goes on where this pull ended.
+std::string command_again(const config::PullCommandOptions& options, const std::string& text) {
+  std::string command = "troupe pull";
+  if (options.system_store) command += " --system";
+  if (!options.store.empty()) command += " --store " + shell_word(options.store);
+  if (!options.pull_name.empty()) command += " --name " + shell_word(options.pull_name);
+  return command + ' ' + shell_word(text);
+}
+
 class Puller {
  public:
   Puller(const config::PullCommandOptions& options, const Store& store, ModelHosts hosts, NetworkOptions network)
@@ -79,7 +90,7 @@ class Puller {
   Outcome pull_alone(const std::string& text);
   Result<std::optional<StoredModel>> find_before(const PullPlan& plan) const;
   Status ask(const PullPlan& plan) const;
-  Result<StoredModel> fetch(const PullPlan& plan, const std::optional<StoredModel>& before);
+  Result<StoredModel> fetch(const PullPlan& plan, std::vector<StoreLock>& held);
   Status take(const PullPlan& plan, StoredModel model, const std::optional<StoredModel>& before);
   void remove_files_of(const StoredModel& model);
   std::string kept(const PullPlan& plan, const std::string& text) const;
@@ -123,11 +134,11 @@ std::string Puller::kept(const PullPlan& plan, const std::string& text) const {
     arrived += whole && *whole ? file.bytes : arrived_bytes(store_, file);
   }
   if (arrived == 0) return {};
-  return fmt::format("{}{} are kept: `troupe pull {}` goes on from there", size_text(arrived),
-                     plan.bytes() == 0 ? "" : " of " + size_text(plan.bytes()), text);
+  return fmt::format("{}{} are kept: `{}` goes on from there", size_text(arrived),
+                     plan.bytes() == 0 ? "" : " of " + size_text(plan.bytes()), command_again(options_, text));
 }
 
-Result<StoredModel> Puller::fetch(const PullPlan& plan, const std::optional<StoredModel>& before) {
+Result<StoredModel> Puller::fetch(const PullPlan& plan, std::vector<StoreLock>& held) {
   StoredModel model = plan.model;
   const std::uint64_t total = plan.bytes();
   std::uint64_t done_before = 0;
@@ -147,13 +158,14 @@ Result<StoredModel> Puller::fetch(const PullPlan& plan, const std::optional<Stor
     return Error{ErrorCode::io, fmt::format("{} needs {} more, and {} has {} free; remove models (`troupe rm`, `troupe "
                                             "prune`), or name another folder (--store)",
                                             plan.model.name, size_text(missing), store_.path(), size_text(*free))};
-  for (WantedFile file : plan.files) {
-    if (before)
-      for (const StoredFile& known : before->files) {
-        const auto whole = store_.has_blob(known.sha256, known.bytes);
-        if (known.url == file.url.text() && whole && *whole) file.known = known;
-      }
-    auto stored = fetch_file(store_, network_, file, transfer);
+  if (options_.store_quota.count != 0 && store_.used_bytes() + missing > options_.store_quota.count)
+    return Error{
+        ErrorCode::io,
+        fmt::format("{} needs {} more, and --store-quota {} leaves {}; remove models (`troupe rm`, `troupe prune`)",
+                    plan.model.name, size_text(missing), size_text(options_.store_quota.count),
+                    size_text(options_.store_quota.count - std::min(store_.used_bytes(), options_.store_quota.count)))};
+  for (const WantedFile& file : plan.files) {
+    auto stored = fetch_file(store_, network_, file, transfer, held);
     if (!stored) return stored.error();
     done_before += stored->bytes;
     model.files.push_back(*std::move(stored));
@@ -175,7 +187,7 @@ Status Puller::take(const PullPlan& plan, StoredModel model, const std::optional
                  fmt::format("{}: no server would take it: {}", plan.model.name, family.error().message)};
   model.family = *std::move(family);
   model.pulled = static_cast<std::int64_t>(std::time(nullptr));
-  const bool is_new = !before || before->files != model.files;
+  const bool is_new = !before || !has_same_files(*before, model);
   if (Status published = store_.publish(model); !published) return published;
   report_.pulled(model, *path, is_new);
   return Ok{};
@@ -190,7 +202,6 @@ Puller::Outcome Puller::pull_alone(const std::string& text) {
   auto plan = make_plan(store_, network_, *source, hosts_,
                         {.memory = options_.memory.count, .context = static_cast<std::uint32_t>(options_.ctx_size)});
   if (!plan) return {plan.error()};
-  plan->model.source = text;
   if (!options_.pull_name.empty()) plan->model.name = options_.pull_name;
   if (const std::string problem = problem_of_store_name(plan->model.name); !problem.empty())
     return {Error{ErrorCode::invalid_argument, problem + "; give it one with --name"}};
@@ -200,14 +211,19 @@ Puller::Outcome Puller::pull_alone(const std::string& text) {
   if (options_.ask)
     if (Status agreed = ask(*plan); !agreed) return {agreed.error()};
   report_.begin(*plan);
-  const auto model = fetch(*plan, *before);
+  std::vector<StoreLock> held;
+  const auto model = fetch(*plan, held);
   report_.erase();
   if (!model) {
     const std::string how = kept(*plan, text);
     return {Error{model.error().code, fmt::format("{}{}{}", model.error().message, how.empty() ? "" : "; ", how)}};
   }
-  if (Status taken = take(*plan, *model, *before); !taken) return {taken, *model};
-  if (*before && (*before)->files != model->files) return {Ok{}, *before};
+  if (Status taken = take(*plan, *model, *before); !taken) {
+    const ErrorCode code = taken.error().code;
+    if (code == ErrorCode::bad_model || code == ErrorCode::unsupported) return {taken, *model};
+    return {Error{code, taken.error().message + "; its files are kept: pull it again"}};
+  }
+  if (*before && !has_same_files(**before, *model)) return {Ok{}, *before};
   return {Ok{}};
 }
 
@@ -218,11 +234,7 @@ Result<std::optional<StoredModel>> Puller::find_before(const PullPlan& plan) con
   const auto found = std::find_if(listing->models.begin(), listing->models.end(),
                                   [&](const StoredModel& each) { return same_name(each.name, plan.model.name); });
   if (found == listing->models.end()) return std::optional<StoredModel>();
-  if (found->source == plan.model.source || found->files.front().url == plan.files.front().url.text())
-    return std::optional(*found);
-  // The same name of a hub's or registry's model, typed in another way.
-  if (plan.model.name == found->name && options_.pull_name.empty() && !plan.files.front().sha256.empty())
-    return std::optional(*found);
+  if (found->source == plan.model.source) return std::optional(*found);
   return Error{
       ErrorCode::invalid_argument,
       fmt::format("{} is in the store already, from {}; give this one another name (--name), or remove that one "

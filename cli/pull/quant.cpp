@@ -105,7 +105,9 @@ std::vector<RemoteModel> models_of(std::vector<RemoteFile> files) {
   }
   for (auto& [last, all] : parts) {
     const auto split = engine::parse_split_name(last);
-    if (all.size() == split->count) models.push_back({quant_of(last), std::move(all)});
+    bool is_whole = all.size() == split->count;
+    for (std::uint32_t i = 0; is_whole && i < split->count; ++i) is_whole = all[i].path == split->path_of(i + 1);
+    if (is_whole) models.push_back({quant_of(last), std::move(all)});
   }
   std::stable_sort(models.begin(), models.end(), [](const auto& a, const auto& b) { return a.bytes() > b.bytes(); });
   return models;

@@ -119,14 +119,13 @@ Result<int> rm(const config::RemoveOptions& options, const config::Given& given)
   for (const std::string& name : given.arguments) {
     const auto listing = store->list();
     if (!listing) return listing.error();
-    const auto model = std::find_if(listing->models.begin(), listing->models.end(), [&](const StoredModel& each) {
-      return match_name(name, each.name) == NameMatch::whole;
-    });
-    if (model == listing->models.end())
-      return Error{ErrorCode::model_missing,
-                   fmt::format("'{}' is no model in {}; `troupe list` shows their whole names",
-                               Printable(name, 256).text(), store->path())};
-    if (Status removed = store->unlist(model->name); !removed) return removed.error();
+    const auto model = std::ranges::find(listing->models, name, &StoredModel::name);
+    if (Status removed = store->unlist(name); !removed) return removed.error();
+    if (model == listing->models.end()) {
+      std::cout << fmt::format("removed {}, whose record could not be read; `troupe prune` removes its files\n",
+                               Printable(name, 256).text());
+      continue;
+    }
     const auto alone = alone_in(*store);
     const bool can_remove = alone && *alone;
     const auto freed = can_remove ? store->unused(true, &*model) : Result<Store::Unused>(Store::Unused{});
@@ -155,10 +154,11 @@ Result<int> prune(const config::PruneOptions& options, const config::Given& give
   }
   const auto unused = store->unused(!options.dry_run);
   if (!unused) return unused.error();
-  for (const std::string& path : unused->paths) std::cout << path << '\n';
+  for (const std::string& path : unused->paths) std::cout << Printable(path, 300).text() << '\n';
+  for (const std::string& problem : unused->kept) complain("troupe prune", problem);
   std::cout << fmt::format("{} {} files, {}\n", options.dry_run ? "would remove" : "removed", unused->paths.size(),
                            size_text(unused->bytes));
-  return kExitOk;
+  return unused->kept.empty() ? kExitOk : kExitFailure;
 }
 
 }  // namespace troupe::cli

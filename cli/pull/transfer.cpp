@@ -42,12 +42,11 @@ std::string key_of(const WantedFile& wanted) {
   return wanted.sha256.empty() ? "url-" + sha256_of(wanted.url.text()) : blob_name(wanted.sha256);
 }
 
-// How the server marks this version of the file.
+// The server's mark of this version, byte for byte; empty: it gives none. A weak one (W/) and a date say less.
 std::string mark_of(const ResponseHead& head) {
   constexpr std::size_t kMaxMarkBytes = 512;
-  std::string mark(field_of(head.fields, "etag"));
-  if (mark.empty()) mark = field_of(head.fields, "last-modified");
-  return mark.size() > kMaxMarkBytes ? std::string() : mark;
+  const std::string_view mark = field_of(head.fields, "etag");
+  return mark.size() > kMaxMarkBytes || mark.starts_with("W/") ? std::string() : std::string(mark);
 }
 
 Result<TransferState> read_state(const Store& store, const std::string& key) {
@@ -57,8 +56,10 @@ Result<TransferState> read_state(const Store& store, const std::string& key) {
 
 class Transfer {
  public:
-  Transfer(const Store& store, Network& network, const WantedFile& wanted, const TransferOptions& options)
-      : store_(store),
+  Transfer(const Store& store, Network& network, const WantedFile& wanted, const TransferOptions& options,
+           StoredFile known)
+      : known_(std::move(known)),
+        store_(store),
         network_(network),
         wanted_(wanted),
         options_(options),
@@ -85,7 +86,8 @@ class Transfer {
     Status body(std::span<const std::byte> bytes) override { return owner.take_body(*this, bytes); }
     Transfer& owner;
     ByteRange wanted;
-    std::uint64_t at;  // of the next byte
+    std::uint64_t at;        // of the next byte
+    bool is_ranged = false;  // it was asked for by its range
     int number = 0;
   };
 
@@ -103,11 +105,13 @@ class Transfer {
   Status hash_some(std::uint64_t most);
   Status check_magic();
   Status save();
+  Status forget_state();
   std::uint64_t piece_bytes() const;
   Error contradiction(const std::string& what) const {
     return {ErrorCode::protocol, fmt::format("{}: {} {}", Printable(wanted_.url.origin(), 256).text(), what_, what)};
   }
 
+  const StoredFile known_;  // what the store has from this address; bytes 0: nothing
   const Store& store_;
   Network& network_;
   const WantedFile& wanted_;
@@ -121,6 +125,9 @@ class Transfer {
   bool takes_ranges_ = true;  // else it sends the whole file to every request
   bool is_known_ = false;     // it is the one that the store has
   bool is_stale_ = false;     // a part is of another version
+  bool got_part_ = false;     // in this run
+  bool is_odd_ = false;       // the request that ends now failed in a way that may pass
+  bool is_forgotten_ = false;
   std::unique_ptr<ipc::Sha256> hash_ = std::make_unique<ipc::Sha256>();
   std::uint64_t hashed_ = 0;
   int failures_ = 0, restarts_ = 0;
@@ -129,8 +136,8 @@ class Transfer {
 };
 
 Status Transfer::open() {
-  data_ = FileDescriptor(
-      ::openat(store_.fd(), data_name().c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644));
+  data_ = FileDescriptor(::openat(store_.at(data_name()).fd, store_.at(data_name()).name.c_str(),
+                                  O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644));
   struct stat info {};
   if (data_.get() < 0 || ::fstat(data_.get(), &info) != 0)
     return system_error(data_path() + ": cannot be written", errno);
@@ -138,9 +145,11 @@ Status Transfer::open() {
     return Error{ErrorCode::permission, data_path() + ": is no file of yours alone; `troupe prune` removes it"};
   if (::fchmod(data_.get(), 0644) != 0) return system_error(data_path() + ": cannot be written", errno);
   auto state = read_state(store_, key_);
-  const bool is_usable =
-      state && state->sha256 == wanted_.sha256 && static_cast<std::uint64_t>(info.st_size) == state->size &&
-      (wanted_.bytes == 0 || wanted_.bytes == state->size) && (!wanted_.sha256.empty() || state->url == state_.url);
+  // Without a hash or a mark, parts of two versions could not be told apart.
+  const bool is_usable = state && (!wanted_.sha256.empty() || !state->etag.empty()) &&
+                         state->sha256 == wanted_.sha256 && static_cast<std::uint64_t>(info.st_size) == state->size &&
+                         (wanted_.bytes == 0 || wanted_.bytes == state->size) &&
+                         (!wanted_.sha256.empty() || state->url == state_.url);
   if (is_usable) {
     state->url = state_.url;
     state_ = *std::move(state);
@@ -152,7 +161,7 @@ Status Transfer::open() {
 }
 
 std::uint64_t Transfer::piece_bytes() const {
-  if (!takes_ranges_) return state_.size;
+  if (!takes_ranges_) return kMaxModelFileBytes;
   if (state_.size == 0) return kFirstPiece;
   return std::clamp(state_.size / static_cast<std::uint64_t>(4 * options_.connections), kLeastPiece, kMostPiece);
 }
@@ -164,11 +173,15 @@ void Transfer::begin_parts(std::uint64_t front) {
     ByteRanges claimed = state_.done;
     for (const auto& part : parts_) claimed.add(part->wanted);
     const std::uint64_t known = state_.size != 0 ? state_.size : wanted_.bytes;
+    if (!takes_ranges_) claimed = {};  // it comes whole, from the beginning
     const std::uint64_t size = known == 0 ? kFirstPiece : front == 0 ? known : std::min(known, front);
     const auto gap = claimed.first_gap(size, piece_bytes());
     if (!gap) return;
     auto part = std::make_unique<Part>(*this, *gap);
-    part->number = network_.begin({.url = wanted_.url, .range = *gap}, *part);
+    Request request{.url = wanted_.url};
+    part->is_ranged = takes_ranges_;
+    if (part->is_ranged) request.range = *gap;
+    part->number = network_.begin(request, *part);
     parts_.push_back(std::move(part));
   }
 }
@@ -213,7 +226,7 @@ bool Transfer::is_changed(const ResponseHead& head, std::uint64_t size) const {
   if (state_.size != 0 && size != state_.size) return true;
   // A file whose hash is known cannot change unseen, and other machines of one server may mark it differently.
   const std::string etag = mark_of(head);
-  return wanted_.sha256.empty() && !state_.etag.empty() && !etag.empty() && etag != state_.etag;
+  return wanted_.sha256.empty() && state_.size != 0 && etag != state_.etag;
 }
 
 Status Transfer::take_ranged_head(Part& part, const ResponseHead& head) {
@@ -228,6 +241,10 @@ Status Transfer::take_ranged_head(Part& part, const ResponseHead& head) {
   if (range->begin != part.wanted.begin || range->end > part.wanted.end)
     return contradiction(fmt::format("comes with bytes {} to {}, and {} to {} were asked for", range->begin,
                                      range->end - 1, part.wanted.begin, part.wanted.end - 1));
+  if (wanted_.sha256.empty() && mark_of(head).empty()) {
+    takes_ranges_ = false;
+    return contradiction("comes in parts that nothing marks as those of one version");
+  }
   if (state_.size == 0)
     if (Status taken = take_size(range->size); !taken) return taken;
   if (range->end != std::min(part.wanted.end, state_.size))
@@ -240,6 +257,7 @@ Status Transfer::take_ranged_head(Part& part, const ResponseHead& head) {
 Status Transfer::take_head(Part& part, const ResponseHead& head) {
   const std::string etag = mark_of(head);
   if (head.status == 206) {
+    if (!takes_ranges_) return contradiction("comes as a part, where the whole was asked for");
     if (Status taken = take_ranged_head(part, head); !taken) return taken;
   } else {
     const auto length = parse_length(field_of(head.fields, "content-length"));
@@ -248,26 +266,27 @@ Status Transfer::take_head(Part& part, const ResponseHead& head) {
       is_stale_ = true;
       return contradiction("has changed on the server");
     }
+    if (got_part_) {
+      is_odd_ = true;  // one of several machines that are one server; the next may do better
+      return contradiction("comes whole, where a part was asked for");
+    }
     // What was kept of parts is of no use where they cannot be asked for.
     takes_ranges_ = false;
     if (state_.size == 0)
       if (Status taken = take_size(*length); !taken) return taken;
-    if (parts_.size() > 1) {
-      is_stale_ = true;
-      return contradiction("comes whole, where a part was asked for");
-    }
+    if (Status forgotten = forget_state(); !forgotten) return forgotten;
     state_.done = {};
     hash_ = std::make_unique<ipc::Sha256>();
-    hashed_ = done_at_save_ = 0;
-    (void)::unlinkat(store_.fd(), state_name().c_str(), 0);
+    hashed_ = 0;
     part.wanted = {0, state_.size};
     part.at = 0;
   }
-  if (!opened_ && wanted_.known.bytes == state_.size && !etag.empty() && etag == wanted_.known.etag) {
+  if (!opened_ && known_.bytes == state_.size && !etag.empty() && etag == known_.etag) {
     is_known_ = true;
     return contradiction("is the one that the store has");
   }
   opened_ = true;
+  got_part_ = got_part_ || head.status == 206;
   if (state_.etag.empty()) state_.etag = etag;
   return Ok{};
 }
@@ -295,12 +314,12 @@ Status Transfer::begin_anew(const std::string& why) {
   parts_.clear();
   if (++restarts_ > kMaxRestarts) return contradiction("changes on the server again and again; try later");
   network_.options().note(fmt::format("{}: {}; beginning anew", what_, why));
-  (void)::unlinkat(store_.fd(), state_name().c_str(), 0);
+  if (Status forgotten = forget_state(); !forgotten) return forgotten;
   if (::ftruncate(data_.get(), 0) != 0) return system_error(data_path() + ": cannot be written", errno);
   state_ = {.url = wanted_.url.text(), .sha256 = wanted_.sha256, .etag = {}, .size = 0, .done = {}};
   hash_ = std::make_unique<ipc::Sha256>();
-  hashed_ = done_at_failure_ = done_at_save_ = 0;
-  opened_ = is_stale_ = false;
+  hashed_ = done_at_failure_ = 0;
+  opened_ = is_stale_ = got_part_ = false;
   return Ok{};
 }
 
@@ -313,6 +332,9 @@ Status Transfer::take_end(const Network::Ended& ended) {
   if (is_known_) return Ok{};
   if (is_stale_) return begin_anew("it has changed on the server");
   std::optional<Fault> fault = ended.fault;
+  if (fault && std::exchange(is_odd_, false)) fault->may_pass = true;
+  // The answer to a request for a part said that parts are of no use: the whole is asked for.
+  if (fault && part->is_ranged && !takes_ranges_ && !opened_) return save();
   if (fault && fault->status == 416 && state_.size != 0) return begin_anew("it is shorter on the server now");
   if (!fault && part->at < part->wanted.end)
     fault = Fault{
@@ -325,7 +347,7 @@ Status Transfer::take_end(const Network::Ended& ended) {
     return save();
   }
   if (state_.done.total() >= done_at_failure_ + kEnoughProgress) failures_ = 0;
-  done_at_failure_ = state_.done.total();
+  done_at_failure_ = std::max(done_at_failure_, state_.done.total());
   if (Clock::now() < not_before_) return save();  // what ended one part ended others
   const auto pause = network_.pause_after(*fault, ++failures_, what_);
   if (!pause) return pause.error();
@@ -361,18 +383,29 @@ Status Transfer::hash_some(std::uint64_t most) {
   return Ok{};
 }
 
-// First the data, then what says that they are there.
+// First the data, then what says that they are there. What comes in one stream cannot go on, and is not noted.
 Status Transfer::save() {
-  if (state_.size == 0 || state_.done.total() == done_at_save_) return Ok{};
+  if (is_forgotten_ || !takes_ranges_ || state_.size == 0 || state_.done.total() == done_at_save_) return Ok{};
   if (::fdatasync(data_.get()) != 0) return system_error(data_path() + ": cannot be synced", errno);
   saved_ = Clock::now();
   done_at_save_ = state_.done.total();
   return store_.write_whole(state_name(), state_text(state_));
 }
 
+// On the disk, too, before data that it names are written over.
+Status Transfer::forget_state() {
+  const Store::At place = store_.at(state_name());
+  done_at_save_ = 0;
+  if (::unlinkat(place.fd, place.name.c_str(), 0) != 0 && errno == ENOENT) return Ok{};
+  return store_.sync_folder("partial");
+}
+
 void Transfer::forget_data() {
-  (void)::unlinkat(store_.fd(), state_name().c_str(), 0);
-  (void)::unlinkat(store_.fd(), data_name().c_str(), 0);
+  is_forgotten_ = true;
+  for (const std::string& inside : {state_name(), data_name()}) {
+    const Store::At place = store_.at(inside);
+    (void)::unlinkat(place.fd, place.name.c_str(), 0);
+  }
 }
 
 Status Transfer::run(std::uint64_t front) {
@@ -421,12 +454,13 @@ Result<StoredFile> Transfer::finish() {
                                             sha256, wanted_.sha256)};
   }
   const std::string blob = "blobs/" + blob_name(sha256);
+  const Store::At from = store_.at(data_name()), to = store_.at(blob);
   if (::fsync(data_.get()) != 0) return system_error(data_path() + ": cannot be synced", errno);
-  if (::renameat(store_.fd(), data_name().c_str(), store_.fd(), blob.c_str()) != 0)
+  if (::renameat(from.fd, from.name.c_str(), to.fd, to.name.c_str()) != 0)
     return system_error(store_.path_of(blob) + ": cannot be made", errno);
   for (const char* const folder : {"blobs", "partial"})
     if (Status synced = store_.sync_folder(folder); !synced) return synced.error();
-  (void)::unlinkat(store_.fd(), state_name().c_str(), 0);
+  (void)::unlinkat(from.fd, store_.at(state_name()).name.c_str(), 0);
   return StoredFile{wanted_.name, sha256, state_.size, wanted_.url.text(), state_.etag};
 }
 
@@ -437,8 +471,9 @@ Result<StoreLock> lock_waiting(const Store& store, Network& network, const Wante
     if (!lock) return lock.error();
     if (*lock) return *std::move(*lock);
     if (!told)
-      network.options().note(
-          fmt::format("{}: another `troupe pull` fetches it; waiting for that", Printable(wanted.name, 128).text()));
+      network.options().note(fmt::format("{}: another `troupe pull` fetches it; waiting for that ({})",
+                                         Printable(wanted.name, 128).text(),
+                                         store.path_of(fmt::format("partial/{}.lock", key_of(wanted)))));
     if (network.options().stops()) return interrupted();
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
@@ -446,10 +481,26 @@ Result<StoreLock> lock_waiting(const Store& store, Network& network, const Wante
 
 }  // namespace
 
+namespace {
+
+// What a model of the store has from this address.
+Result<StoredFile> known_file(const Store& store, const Url& url) {
+  const auto listing = store.list();
+  if (!listing) return listing.error();
+  for (const StoredModel& model : listing->models)
+    for (const StoredFile& file : model.files)
+      if (file.url == url.text() && !file.etag.empty())
+        if (const auto has = store.has_blob(file.sha256, file.bytes); has && *has) return file;
+  return StoredFile{};
+}
+
+}  // namespace
+
 Result<StoredFile> fetch_file(const Store& store, Network& network, const WantedFile& wanted,
-                              const TransferOptions& options) {
-  const auto lock = lock_waiting(store, network, wanted);
+                              const TransferOptions& options, std::vector<StoreLock>& held) {
+  auto lock = lock_waiting(store, network, wanted);
   if (!lock) return lock.error();
+  StoredFile known;
   if (!wanted.sha256.empty()) {  // perhaps by the other process
     const auto has = store.has_blob(wanted.sha256, wanted.bytes);
     if (!has) return has.error();
@@ -457,23 +508,27 @@ Result<StoredFile> fetch_file(const Store& store, Network& network, const Wanted
       options.progress(wanted.bytes, wanted.bytes);
       return StoredFile{wanted.name, wanted.sha256, wanted.bytes, wanted.url.text(), {}};
     }
+  } else {
+    auto found = known_file(store, wanted.url);
+    if (!found) return found.error();
+    known = *std::move(found);
+    held.push_back(std::move(*lock));
   }
-  Transfer transfer(store, network, wanted, options);
+  Transfer transfer(store, network, wanted, options, known);
   if (Status opened = transfer.open(); !opened) return opened.error();
   if (Status ran = transfer.run(0); !ran) return ran.error();
-  if (transfer.is_known()) {
-    transfer.forget_data();
-    options.progress(wanted.known.bytes, wanted.known.bytes);
-    return wanted.known;
-  }
-  return transfer.finish();
+  if (!transfer.is_known()) return transfer.finish();
+  transfer.forget_data();
+  options.progress(known.bytes, known.bytes);
+  known.name = wanted.name;
+  return known;
 }
 
 Result<std::string> fetch_front(const Store& store, Network& network, const WantedFile& wanted, std::uint64_t least,
                                 const TransferOptions& options) {
   const auto lock = lock_waiting(store, network, wanted);
   if (!lock) return lock.error();
-  Transfer transfer(store, network, wanted, options);
+  Transfer transfer(store, network, wanted, options, {});
   if (Status opened = transfer.open(); !opened) return opened.error();
   if (Status ran = transfer.run(least); !ran) return ran.error();
   return transfer.data_path();
@@ -483,8 +538,7 @@ void forget_partial(const Store& store, const WantedFile& wanted) {
   const std::string key = key_of(wanted);
   const auto lock = store.lock_partial(key, false);
   if (!lock || !*lock) return;
-  for (const char* const end : {".json", ".data"})
-    (void)::unlinkat(store.fd(), fmt::format("partial/{}{}", key, end).c_str(), 0);
+  for (const char* const end : {".json", ".data"}) (void)::unlinkat(store.at("partial").fd, (key + end).c_str(), 0);
 }
 
 std::uint64_t arrived_bytes(const Store& store, const WantedFile& wanted) {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "cli/pull/network.h"
 #include "cli/store/record.h"
@@ -29,14 +30,14 @@ struct WantedFile {
   std::string name;         // of the file in the store, and for messages
   std::string sha256{};     // empty: not known; then the file's own becomes its name
   std::uint64_t bytes = 0;  // 0: not known
-  StoredFile known{};       // what the store has from this address; bytes 0: nothing
 };
 
 // Error: as the network and the disk say; protocol where the server contradicts itself or the promised size; io for a
 // wrong hash, in which case nothing is kept; interrupted(), in which case what has come is kept, as with all errors
-// that may pass. If the server's mark and size are those of `known`, nothing is fetched.
+// that may pass. If the store has the file from this address, and the server's mark says that it is the same, nothing
+// is fetched. held: the locks of files whose hash is known only now, until they are listed: who waits finds them there.
 [[nodiscard]] Result<StoredFile> fetch_file(const Store& store, Network& network, const WantedFile& wanted,
-                                            const TransferOptions& options);
+                                            const TransferOptions& options, std::vector<StoreLock>& held);
 
 // The first bytes of a file, at least `least` of them if it has as many: into partial/KEY.data as fetch_file() leaves
 // it, so that it goes on from there. The path of that file, which is as long as the whole one.

@@ -238,9 +238,13 @@ Result<std::vector<config::ModelTable>> model_tables(const config::ServeOptions&
     if (!model) return config::bad_value(given, "model", model.error().message);
     tables.push_back(std::move(*model));
   }
-  if (!options.hf_repo.empty()) tables.emplace_back().path = options.hf_repo;
   for (config::ModelTable& table : tables)
     if (Status found = find_file(table, options, given); !found) return found.error();
+  if (!options.hf_repo.empty()) {
+    auto found = find_stored_model(options.hf_repo, options);
+    if (!found) return found.error();
+    tables.emplace_back().path = *std::move(found);
+  }
   if (tables.empty()) {
     auto embedded = model_path(config::ModelOptions{});
     if (!embedded) return embedded.error();

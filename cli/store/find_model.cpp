@@ -21,7 +21,7 @@ namespace {
 Status pull_asking(const std::string& name, const config::StoreDirOptions& options) {
   std::vector<std::string> words{"troupe", "pull", "--ask"};
   if (!options.store.empty()) words.insert(words.end(), {"--store", options.store});
-  words.push_back(name);
+  words.insert(words.end(), {"--", name});
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
@@ -54,16 +54,19 @@ Result<FoundModel> find_stored(const std::string& name, const std::vector<StoreP
     }
     const auto listing = store->list();
     if (!listing) return listing.error();
-    std::vector<const StoredModel*> partly;
+    NameMatch best = NameMatch::partly;
+    std::vector<const StoredModel*> found;
     for (const StoredModel& model : listing->models) {
-      const NameMatch match = match_name(name, model.name);
-      if (match == NameMatch::whole || (model.source == name && !name.empty())) return FoundModel{model, place};
-      if (match == NameMatch::partly) partly.push_back(&model);
+      const NameMatch match = model.source == name ? NameMatch::in_other_words : match_name(name, model.name);
+      if (match < best) continue;
+      if (match > best) found.clear();
+      best = match;
+      found.push_back(&model);
     }
-    if (partly.size() == 1) return FoundModel{*partly.front(), place};
-    if (partly.size() > 1) {
+    if (found.size() == 1) return FoundModel{*found.front(), place};
+    if (found.size() > 1) {
       std::string all;
-      for (const StoredModel* const model : partly) all += (all.empty() ? "" : ", ") + model->name;
+      for (const StoredModel* const model : found) all += (all.empty() ? "" : ", ") + model->name;
       return Error{ErrorCode::invalid_argument,
                    fmt::format("'{}' means several models: {}; name one", Printable(name, 256).text(), all)};
     }
@@ -79,38 +82,35 @@ Result<FoundModel> find_stored(const std::string& name, const std::vector<StoreP
 
 Result<std::string> find_model(const std::string& typed, const config::StoreDirOptions& options, bool may_ask) {
   std::error_code ignored;
-  if (is_path_alone(typed) || std::filesystem::exists(typed, ignored)) return typed;
+  const auto status = std::filesystem::status(typed, ignored);
+  const bool is_there = std::filesystem::exists(status);
+  if (is_path_alone(typed) || (is_there && !std::filesystem::is_directory(status))) return typed;
+  auto found = find_stored_model(typed, options, may_ask && !is_there);
+  // A folder that is no model either: whoever opens it says so.
+  if (!found && is_there && found.error().code == ErrorCode::model_missing) return typed;
+  return found;
+}
+
+Result<std::string> find_stored_model(const std::string& name, const config::StoreDirOptions& options, bool may_ask) {
   const std::vector<StorePlace> places = searched_stores(options.store);
-  auto found = find_stored(typed, places);
+  auto found = find_stored(name, places);
   if (!found && found.error().code == ErrorCode::model_missing) {
     // Names that only this machine gave (--name) are no sources.
-    const bool is_source = typed.find('/') != std::string::npos && problem_of_store_name(typed).empty();
+    const bool is_source = name.find('/') != std::string::npos;
     const bool can_ask = may_ask && ::isatty(STDIN_FILENO) == 1 && ::isatty(STDERR_FILENO) == 1;
-    if (is_source && can_ask) {
-      if (Status pulled = pull_asking(typed, options); !pulled) return pulled.error();
-      found = find_stored(typed, places);
-    } else {
-      return Error{ErrorCode::model_missing,
-                   fmt::format("{}; {}", found.error().message,
-                               is_source ? fmt::format("`troupe pull {}` fetches it", typed)
-                                         : "check the path given with -m; `troupe list` shows what there is, and "
-                                           "`troupe pull ORG/NAME` fetches a model")};
-    }
+    if (!is_source || !can_ask)
+      return Error{
+          ErrorCode::model_missing,
+          fmt::format("{}; {}", found.error().message,
+                      is_source ? fmt::format("`troupe pull {}` fetches it", shell_word(Printable(name, 512).text()))
+                                : "check the path given with -m; `troupe list` shows what there is, and "
+                                  "`troupe pull ORG/NAME` fetches a model")};
+    if (Status pulled = pull_asking(name, options); !pulled) return pulled.error();
+    found = find_stored(name, places);
   }
   if (!found) return found.error();
   const auto store = Store::open(found->place, false);
   return store ? store->file_of(found->model) : store.error();
-}
-
-std::vector<std::string> stored_names(const std::vector<StorePlace>& places) {
-  std::vector<std::string> names;
-  for (const StorePlace& place : places) {
-    const auto store = Store::open(place, false);
-    if (!store) continue;
-    if (const auto listing = store->list())
-      for (const StoredModel& model : listing->models) names.push_back(model.name);
-  }
-  return names;
 }
 
 }  // namespace troupe::cli

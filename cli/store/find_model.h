@@ -23,14 +23,15 @@ struct FoundModel {
 // invalid_argument: there are several, whose names the message lists.
 [[nodiscard]] Result<FoundModel> find_stored(const std::string& name, const std::vector<StorePlace>& places);
 
-// The path to open. A path that exists is taken as it is; a name is looked up in the stores; where it is missing and a
+// The path to open. A file that exists is taken as it is; a name is looked up in the stores; where it is missing and a
 // person can be asked (may_ask, and a terminal), `troupe pull --ask` asks and fetches it. What can be nothing but a
 // path stays as it is, also where nothing is. Errors: as find_stored(), with the command that fetches the model; as
 // Store::file_of().
 [[nodiscard]] Result<std::string> find_model(const std::string& typed, const config::StoreDirOptions& options,
                                              bool may_ask = true);
 
-// The names of all models of these stores.
-[[nodiscard]] std::vector<std::string> stored_names(const std::vector<StorePlace>& places);
+// The same of a name alone, whatever files there are: -hf.
+[[nodiscard]] Result<std::string> find_stored_model(const std::string& name, const config::StoreDirOptions& options,
+                                                    bool may_ask = true);
 
 }  // namespace troupe::cli

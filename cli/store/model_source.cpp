@@ -13,6 +13,7 @@ namespace troupe::cli {
 namespace {
 
 constexpr std::string_view kRegistryPrefix = "ollama://";
+constexpr std::string_view kNameCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-+:/@";
 constexpr std::string_view kForms = "type https://HOST/FILE.gguf, ORG/NAME[:QUANT] of a hub, or ollama://NAME[:TAG]";
 
 Error no_source(std::string_view text, const std::string& why) {
@@ -155,12 +156,11 @@ std::string problem_of_store_name(std::string_view name) {
   if (name.empty()) return "the name is empty";
   if (percent_encoded(name, false).size() > kMaxStoreNameBytes)
     return fmt::format("the name has more than {} bytes", kMaxStoreNameBytes);
-  if (!is_utf8(name) || Printable(name, kMaxStoreNameBytes).text() != name)
-    return "the name has characters that are not shown";
+  if (name.find_first_not_of(kNameCharacters) != std::string_view::npos)
+    return "a name has letters, digits and ._-+:/@ alone";
   if (name.front() == '/' || name.front() == '.' || name.front() == '-')
     return "a name begins with no slash, dot or dash";
   if (name.find("..") != std::string_view::npos) return "a name has no '..'";
-  if (name.find_first_of("=, \\") != std::string_view::npos) return "a name has no space, '=', ',' or backslash";
   return {};
 }
 
@@ -176,18 +176,27 @@ std::string problem_of_file_name(std::string_view name) {
   return {};
 }
 
+std::string shell_word(std::string_view text) {
+  if (!text.empty() && text.find_first_not_of(kNameCharacters) == std::string_view::npos) return std::string(text);
+  std::string out = "'";
+  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + '\'';
+}
+
 NameMatch match_name(std::string_view typed, std::string_view name) {
-  const auto without_registry = [](std::string_view text) {
-    return text.starts_with(kRegistryPrefix) ? text.substr(kRegistryPrefix.size()) : text;
-  };
-  if (same_name(typed, name)) return NameMatch::whole;
-  std::string_view plain = typed.starts_with("hf.co/") ? typed.substr(6) : without_registry(typed);
-  const std::string_view own = without_registry(name);
-  if (same_name(plain, own)) return NameMatch::whole;
-  if (same_name(fmt::format("{}:latest", plain), own)) return NameMatch::whole;
-  // "org/name" of "org/name:Q4_K_M": a part that ends where a quantization or revision begins.
-  if (plain.size() < own.size() && same_name(plain, own.substr(0, plain.size())) &&
-      (own[plain.size()] == ':' || own[plain.size()] == '@'))
+  if (typed == name) return NameMatch::same;
+  if (same_name(typed, name)) return NameMatch::in_other_case;
+  std::string_view plain = typed;
+  if (plain.starts_with("hf.co/")) plain.remove_prefix(6);
+  // Of a registry's own models the store's names have no server and no user.
+  if (plain.starts_with(kRegistryPrefix) && plain.find('/', kRegistryPrefix.size()) == plain.npos)
+    plain.remove_prefix(kRegistryPrefix.size());
+  if (same_name(plain, name)) return NameMatch::in_other_words;
+  if (name.find('/') == name.npos || name.starts_with(kRegistryPrefix))
+    if (same_name(fmt::format("{}:latest", plain), name)) return NameMatch::in_other_words;
+  // "org/name" of "org/name:Q4_K_M", but of no other revision than the usual one.
+  if (plain.find_first_of(":@") == plain.npos && plain.size() < name.size() && name[plain.size()] == ':' &&
+      same_name(plain, name.substr(0, plain.size())) && name.find('@') == name.npos)
     return NameMatch::partly;
   return NameMatch::none;
 }

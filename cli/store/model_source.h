@@ -38,19 +38,23 @@ struct ModelSource {
 // The name under which the store keeps it. quant: of a hub, that of the files that were chosen.
 [[nodiscard]] std::string store_name(const ModelSource& source, const ModelHosts& hosts, std::string_view quant);
 
-// What is wrong with the name of a model of the store, for a message; empty: nothing.
+// What is wrong with the name of a model of the store, for a message; empty: nothing. Names are of letters, digits and
+// "._-+:/@", so that they stand in a command as they are.
 [[nodiscard]] std::string problem_of_store_name(std::string_view name);
 
 // What is wrong with a file's name that a server sent, so that it names a file of this very folder and a GGUF file;
 // empty: nothing.
 [[nodiscard]] std::string problem_of_file_name(std::string_view name);
 
+// A word as a shell reads it: in quotes where it needs them.
+[[nodiscard]] std::string shell_word(std::string_view text);
+
 // Whether two texts are the same but for the case of ASCII letters, as hubs compare names.
 [[nodiscard]] bool same_name(std::string_view a, std::string_view b);
 
-// Whether `name`, of a model in the store, is meant by what one typed: the same, or the same without its quantization,
-// its revision, "ollama://" or ":latest".
-enum class NameMatch { none, partly, whole };
+// How `name`, of a model in the store, is meant by what one typed, the closest last: without its quantization; with or
+// without "hf.co/", "ollama://" or ":latest"; in another case; as it is.
+enum class NameMatch { none, partly, in_other_words, in_other_case, same };
 [[nodiscard]] NameMatch match_name(std::string_view typed, std::string_view name);
 
 }  // namespace troupe::cli

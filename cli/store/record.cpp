@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "cli/store/limited_json.h"
 #include "cli/store/model_source.h"
 #include "config/printable.h"
 #include "engine/formats/split_name.h"
@@ -95,7 +96,7 @@ std::string record_text(const StoredModel& model) {
 
 Result<StoredModel> parse_record(std::string_view text) {
   if (text.size() > kMaxRecordBytes) return bad_record("it is too long");
-  const ordered_json object = ordered_json::parse(text, nullptr, false);
+  const auto object = parse_limited<ordered_json>(text);
   if (!object.is_object()) return bad_record("it is no JSON object");
   StoredModel model;
   std::uint64_t version = 0;

@@ -8,10 +8,9 @@
 //                        held by who fetches it
 //   partial/in-use       held shared by every pull, and alone by what takes blobs away
 //
-// Whatever is made has another name until it is whole and on the disk. A file counts only if its owner is root, the
-// user troupe (of the machine's store) or oneself, and nobody else can write to it; so do the folders. The machine's
-// store belongs to a group whose members may add to it (mode 3775): its sticky bit keeps them from replacing what is
-// another's.
+// Whatever is made has another name until it is whole and on the disk. A file or folder counts only if its owner is
+// root, oneself or, of the machine's store, the user troupe, and if nobody else can write to it. Everything is reached
+// from the open folders, so that no exchanged folder or link leads elsewhere.
 #pragma once
 
 #include <sys/stat.h>
@@ -59,7 +58,12 @@ class Store {
 
   [[nodiscard]] const std::string& path() const { return place_.path; }
   [[nodiscard]] std::string path_of(const std::string& inside) const { return place_.path + "/" + inside; }
-  [[nodiscard]] int fd() const { return folder_.get(); }
+  // For openat(2) and the like: the open folder of "blobs/NAME", and NAME. fd below 0: there is no such folder.
+  struct At {
+    int fd;
+    std::string name;
+  };
+  [[nodiscard]] At at(const std::string& inside) const;
 
   struct Listing {
     std::vector<StoredModel> models;    // by name
@@ -74,14 +78,15 @@ class Store {
 
   // Makes the links to the model's blobs, which are there; the model is not listed yet. The path of its first file.
   [[nodiscard]] Result<std::string> link_files(const StoredModel& model) const;
-  // Lists the model, in the place of an earlier one of the name.
+  // Lists the model, in the place of an earlier one of the name. Error: also a model that parse_record() refuses.
   [[nodiscard]] Status publish(const StoredModel& model) const;
-  // Takes the name away. Its blobs go with remove_unused().
+  // Takes the name away, also of a record that cannot be read. Its files go with unused(). Error: model_missing.
   [[nodiscard]] Status unlist(const std::string& name) const;
 
   struct Unused {
     std::vector<std::string> paths;  // inside the store
     std::uint64_t bytes = 0;         // that are free afterwards
+    std::vector<std::string> kept;   // that could not be removed, and why
   };
   // What no name needs: blobs, folders of links, unfinished files; `of`: of the files of this model alone. removes:
   // takes it away, for which in_use() must be held alone. Error: also where a record cannot be read, which may need it.
@@ -102,20 +107,24 @@ class Store {
   [[nodiscard]] Status write_whole(const std::string& inside, const std::string& text) const;
   // A file that this user alone has written. Error: also permission: it is another's, or a symbolic link.
   [[nodiscard]] Result<std::string> read_own(const std::string& inside, std::size_t max_bytes) const;
-  [[nodiscard]] Status sync_folder(const std::string& inside) const;
+  [[nodiscard]] Status sync_folder(const std::string& folder) const;
   // Whether a file or folder with this owner and mode is as it should be; `what` begins the message.
   [[nodiscard]] Status check_owner(const struct stat& info, const std::string& what) const;
 
  private:
   [[nodiscard]] Result<std::string> read(const std::string& inside, std::size_t max_bytes, bool own) const;
   [[nodiscard]] Status remove(const std::string& inside, bool is_folder) const;
-  Store(StorePlace place, FileDescriptor folder) : place_(std::move(place)), folder_(std::move(folder)) {}
-  [[nodiscard]] Status open_folders(bool makes) const;
-  [[nodiscard]] Result<std::vector<std::string>> names_in(const std::string& inside) const;
+  // The folder of a model's links, safe to use.
+  [[nodiscard]] Result<FileDescriptor> open_links(const std::string& folder) const;
+  explicit Store(StorePlace place) : place_(std::move(place)) {}
+  [[nodiscard]] Status open_folders(int store, bool makes);
+  [[nodiscard]] Result<std::vector<std::string>> names_in(const std::string& folder) const;
   [[nodiscard]] Result<std::optional<StoreLock>> lock(const std::string& inside, int operation) const;
 
+  static constexpr const char* kFolders[] = {"names", "blobs", "files", "partial"};
+
   StorePlace place_;
-  FileDescriptor folder_;
+  std::vector<FileDescriptor> folders_;  // as kFolders
 };
 
 // The name of a blob's file.

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "cli/store/limited_json.h"
 #include "cli/store/record.h"
 
 namespace troupe::cli {
@@ -21,7 +22,7 @@ Result<TransferState> parse_state(std::string_view text) {
     return Error{ErrorCode::io, fmt::format("no state of a transfer: {}", why)};
   };
   if (text.size() > kMaxStateBytes) return wrong("it is too long");
-  const auto object = nlohmann::ordered_json::parse(text, nullptr, false);
+  const auto object = parse_limited<nlohmann::ordered_json>(text);
   if (!object.is_object()) return wrong("it is no JSON object");
   const auto text_of = [&](const char* name) {
     const auto found = object.find(name);

@@ -110,6 +110,8 @@ Result<Url> parse_url(std::string_view text) {
   url.host = small_letters(authority);
   if (!is_host(url.host)) return bad_url(text, fmt::format("'{}' is no host", Printable(authority).text()));
   url.target = target_of(rest.substr(end));
+  if (url.target.size() > kMaxUrlBytes - 512)  // with its host at most kMaxUrlBytes
+    return bad_url(text, fmt::format("it has more than {} bytes", kMaxUrlBytes));
   return url;
 }
 

@@ -9,6 +9,7 @@
 #include "cli/pull/listing.h"
 #include "cli/pull/quant.h"
 #include "cli/store/byte_ranges.h"
+#include "cli/store/limited_json.h"
 #include "cli/store/model_source.h"
 #include "cli/store/record.h"
 #include "cli/store/transfer_state.h"
@@ -117,19 +118,27 @@ TEST_CASE("what leads elsewhere is no name") {
                           "a/b\x1b"})
     CHECK_FALSE(parse_source(bad, store_test_hosts()));
   CHECK_FALSE(parse_source("a/" + std::string(97, 'b'), store_test_hosts()));
-  for (const char* bad : {"", "../x", "/x", ".x", "-x", "a b", "a=b", "a,b", "a\\b", "a/../b", "a\x1b", "a\xff"})
+  for (const char* bad : {"",      "../x",  "/x",  ".x",  "-x",  "a b", "a=b", "a,b", "a\\b", "a/../b",
+                          "a\x1b", "a\xff", "a;b", "a$b", "a`b", "a|b", "a'b", "a&b", "a(b",  "\xc3\xa4"})
     CHECK_FALSE(problem_of_store_name(bad).empty());
   CHECK_FALSE(problem_of_store_name(std::string(kMaxStoreNameBytes + 1, 'x')).empty());
   CHECK(problem_of_store_name("org/name:Q4_K_M@main").empty());
 }
 
 TEST_CASE("a part of a name means it where a quantization begins") {
-  CHECK(match_name("org/name:Q8_0", "org/name:Q8_0") == NameMatch::whole);
-  CHECK(match_name("ORG/NAME:q8_0", "org/name:Q8_0") == NameMatch::whole);
+  CHECK(match_name("org/name:Q8_0", "org/name:Q8_0") == NameMatch::same);
+  CHECK(match_name("ORG/NAME:q8_0", "org/name:Q8_0") == NameMatch::in_other_case);
+  CHECK(match_name("hf.co/org/name:q8_0", "org/name:Q8_0") == NameMatch::in_other_words);
   CHECK(match_name("org/name", "org/name:Q8_0") == NameMatch::partly);
   CHECK(match_name("org/nam", "org/name:Q8_0") == NameMatch::none);
   CHECK(match_name("org/name:Q8", "org/name:Q8_0") == NameMatch::none);
-  CHECK(match_name("ollama://tiny", "tiny:latest") == NameMatch::whole);
+  CHECK(match_name("ollama://tiny", "tiny:latest") == NameMatch::in_other_words);
+  // A hub's model and a registry's are two, and so are two revisions.
+  CHECK(match_name("ollama://org/name:Q8_0", "org/name:Q8_0") == NameMatch::none);
+  CHECK(match_name("org/name:Q8_0", "ollama://org/name:Q8_0") == NameMatch::none);
+  CHECK(match_name("org/name:Q8_0", "org/name:Q8_0@dev") == NameMatch::none);
+  CHECK(match_name("org/name", "org/name:Q8_0@dev") == NameMatch::none);
+  CHECK(match_name("ollama://org/name", "ollama://org/name:latest") == NameMatch::in_other_words);
   CHECK(match_name("tiny", "tiny:1b") == NameMatch::partly);
 }
 
@@ -206,7 +215,9 @@ TEST_CASE("models of a repository are its files and its whole split models") {
                                  {"mmproj-F16.gguf", 9, ""},
                                  {"c-Q8_0-00001-of-00003.gguf", 99, ""},
                                  {"x.imatrix.gguf", 7, ""},
-                                 {"README.md", 1, ""}});
+                                 {"README.md", 1, ""},
+                                 {"d-Q8_0-00001-of-00002.gguf", 50, ""},
+                                 {"d-Q8_0-00001-of-00002.gguf", 50, ""}});
   REQUIRE(models.size() == 2);
   CHECK((models[0].quant == "Q8_0" && models[0].bytes() == 10 &&
          models[0].files[0].path == "b-Q8_0-00001-of-00002.gguf"));
@@ -281,4 +292,23 @@ TEST_CASE("a state of a transfer promises no byte beyond the file") {
     CHECK_FALSE(parse_state("{\"version\":1,\"size\":100,\"done\":" + std::string(done) + "}"));
   CHECK_FALSE(parse_state("{\"version\":1,\"size\":0,\"done\":[]}"));
   CHECK(parse_state("{\"version\":1,\"size\":100,\"done\":[]}"));
+}
+
+TEST_CASE("what is nested deeper than any answer is not read") {
+  CHECK(is_nested_deeper("[[[]]]", 2));
+  CHECK_FALSE(is_nested_deeper("[[[]]]", 3));
+  CHECK_FALSE(is_nested_deeper(R"(["[[[[[[", "\\\"[[[", [], [], []])", 2));
+  const std::string deep(4'000'000, '[');
+  std::vector<RemoteFile> files;
+  CHECK_FALSE(add_listing(deep, files));
+  CHECK_FALSE(parse_image_manifest(deep));
+  CHECK_FALSE(parse_record(deep.substr(0, 1'000'000)));
+  CHECK_FALSE(parse_state(deep.substr(0, 1'000'000)));
+}
+
+TEST_CASE("a word that a shell would read otherwise is quoted") {
+  CHECK(shell_word("org/name:Q8_0") == "org/name:Q8_0");
+  CHECK(shell_word("https://h/x?a=1&b") == "'https://h/x?a=1&b'");
+  CHECK(shell_word("a'b") == "'a'\\''b'");
+  CHECK(shell_word("") == "''");
 }

@@ -7,6 +7,7 @@ import ssl
 import struct
 import threading
 import time
+import urllib.parse
 
 
 def sha256(data):
@@ -126,7 +127,7 @@ class Hub:
         rows = [{"type": "directory", "path": "Q8_0", "size": 0}]
         for path, data in files.items():
             served = data if isinstance(data, Served) else Served(data, etag=f'"{sha256(data)[:16]}"')
-            self.paths[f"/{name}/resolve/{revision}/{path}"] = served
+            self.paths[f"/{name}/resolve/{revision}/{urllib.parse.quote(path)}"] = served
             row = {"type": "file", "path": path, "size": len(served.data)}
             if path.endswith(".gguf"):
                 row["lfs"] = {"oid": sha256(served.data), "size": len(served.data)}

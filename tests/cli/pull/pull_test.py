@@ -137,7 +137,7 @@ class PullTest(unittest.TestCase):
         done = self.troupe("pull", other)
         self.assertEqual((done.code, self.names()), (2, ["mine"]))
         self.assertIn("is in the store already", done.err)
-        for bad in ("../x", "a b", "/x", "x" * 300, "a=b", "-x", "a\x1bb"):
+        for bad in ("../x", "a b", "/x", "x" * 300, "a=b", "-x", "a\x1bb", "$(touch x)", "a;b"):
             self.assertEqual(self.troupe("pull", url, f"--name={bad}").code, 2, bad)
 
     def test_what_was_cut_goes_on(self):
@@ -213,7 +213,7 @@ class PullTest(unittest.TestCase):
 
     def test_wrong_ranges_and_lengths_are_named(self):
         def ranged(text):
-            return lambda handler, served: handler.answer(206, served.data[:1000], [("Content-Range", text)])
+            return lambda handler, served: handler.answer(206, served.data[:1000], [("Content-Range", text), ("ETag", '"1"')])
         url = self.serve(serve=ranged("bytes 5-1004/2000000"))
         self.refused(1, "bytes 5 to 1004", "were asked for", words=[url])
         self.serve(serve=ranged("bytes 0-999/*"))
@@ -227,6 +227,7 @@ class PullTest(unittest.TestCase):
         def chunked(handler, served):
             handler.send_response(206)
             handler.send_header("Content-Range", "bytes 0-99/100")
+            handler.send_header("ETag", '"1"')
             handler.send_header("Transfer-Encoding", "chunked")
             handler.end_headers()
             for _ in range(3):
@@ -246,7 +247,7 @@ class PullTest(unittest.TestCase):
 
     def test_a_size_above_the_disk_is_refused_with_both_numbers(self):
         url = self.serve(serve=lambda handler, served: handler.answer(
-            206, served.data[:512 << 10], [("Content-Range", f"bytes 0-{(512 << 10) - 1}/{1 << 41}")]))
+            206, served.data[:512 << 10], [("Content-Range", f"bytes 0-{(512 << 10) - 1}/{1 << 41}"), ("ETag", '"1"')]))
         done = self.refused(1, "needs 2.2 TB more", " free", words=[url])
         self.assertRegex(done.err, r"has [\d.]+ [kMGT]B free")
 
@@ -279,7 +280,7 @@ class PullTest(unittest.TestCase):
         done = self.pulled(self.serve(serve=serve))
         self.assertGreaterEqual(time.monotonic() - begun, 1)
         self.assertEqual((self.content("tales"), answers), (TALES, []))
-        self.assertIn("", done.err)
+        self.assertRegex(done.err, r"answered with status 429; again in 1 s")
 
     def test_a_server_that_wants_hours_is_not_waited_for(self):
         url = self.serve(status=429, headers=[("Retry-After", "7200")])
@@ -539,6 +540,7 @@ class PullTest(unittest.TestCase):
         self.pulled(url)
         self.pulled(url, "--name", "twin")
         self.assertEqual(len(self.files("blobs")), 1)
+        self.assertEqual(self.troupe("rm", "TALES").code, 66)  # a whole name, or nothing
         done = self.troupe("rm", "tales")
         self.assertEqual((done.code, done.out), (0, "removed tales\n"))
         self.assertEqual(self.content("twin"), TALES)
@@ -553,6 +555,8 @@ class PullTest(unittest.TestCase):
         done = self.troupe("prune", "--dry-run")
         self.assertIn("blobs/sha256-000", done.out)
         self.assertIn("would remove 2 files", done.out)
+        # What cannot be removed does not keep the rest.
+        os.makedirs(os.path.join(self.store, "partial", "stray", "folder"))
         url = self.serve(path="/slow.gguf", serve=lambda handler, served: handler.slowly(served, 200_000))
         pull = self.start("pull", "--json", url)
         for line in pull.stdout:
@@ -563,8 +567,30 @@ class PullTest(unittest.TestCase):
         pull.kill()
         pull.communicate()
         done = self.troupe("prune")
-        self.assertEqual(done.code, 0, done.all)
-        self.assertEqual((self.files("partial"), self.files("blobs"), self.files("files")), (["in-use"], [], []))
+        self.assertEqual(done.code, 1, done.all)
+        self.assertIn("stray: cannot be removed", done.err)
+        self.assertEqual((self.files("partial"), self.files("blobs"), self.files("files")), (["in-use", "stray"], [], []))
+        shutil.rmtree(os.path.join(self.store, "partial", "stray"))
+        self.assertEqual(self.troupe("prune").code, 0)
+
+    def test_nothing_outside_is_removed_through_an_exchanged_folder(self):
+        self.pulled(self.serve())
+        outside = os.path.join(self.folder, "outside")
+        os.mkdir(outside)
+        with open(os.path.join(outside, "file"), "w") as file:
+            file.write("x")
+        folder = os.path.join(self.store, "files", self.files("files")[0])
+        os.rename(folder, folder + "x")
+        os.symlink(outside, folder)
+        self.assertEqual(self.troupe("inspect", "-m", "tales").code, 77)
+        self.assertEqual(self.troupe("rm", "tales").code, 0)
+        self.assertEqual(self.troupe("prune").code, 0)
+        self.assertEqual(os.listdir(outside), ["file"])
+        os.rename(os.path.join(self.store, "blobs"), os.path.join(self.folder, "blobs"))
+        os.symlink(outside, os.path.join(self.store, "blobs"))
+        for words in (["prune"], ["pull", self.hub.url + "/tales.gguf"]):
+            self.assertEqual(self.troupe(*words).code, 77, words)
+        self.assertEqual(os.listdir(outside), ["file"])
 
     def test_what_others_could_change_is_not_used(self):
         self.pulled(self.serve())
@@ -607,6 +633,92 @@ class PullTest(unittest.TestCase):
         self.assertIn("its file's name leads elsewhere", done.err)
         self.assertEqual(self.troupe("prune").code, 1)
         self.assertEqual(len(self.files("blobs")), 1)
+        self.assertIn("whose record could not be read", self.troupe("rm", "tales").out)
+        self.assertEqual(self.troupe("prune").code, 0)
+        self.assertEqual(self.files("blobs"), [])
+
+    def test_a_model_that_cannot_be_listed_keeps_its_files(self):
+        os.makedirs(os.path.join(self.store, "names", "tales.json"), 0o755)  # a folder stands where its record goes
+        done = self.troupe("pull", self.serve())
+        self.assertEqual(done.code, 1, done.all)
+        self.assertIn("its files are kept", done.err)
+        self.assertEqual(self.files("blobs"), ["sha256-" + sha256(TALES)])
+
+    def test_a_hub_and_a_registry_may_have_the_same_name(self):
+        self.hub.repository("foo/bar", {"bar-Q8_0.gguf": TALES})
+        self.hub.image("foo/bar", "Q8_0", golden("llama.gguf"))
+        self.pulled("foo/bar")
+        self.pulled("ollama://foo/bar:Q8_0")
+        self.assertEqual(self.names(), ["foo/bar:Q8_0", "ollama://foo/bar:Q8_0"])
+        self.assertEqual(self.troupe("rm", "ollama://foo/bar:Q8_0").code, 0)
+        self.assertEqual(self.names(), ["foo/bar:Q8_0"])
+        self.assertEqual(self.troupe("inspect", "-m", "ollama://foo/bar:Q8_0").code, 66)
+
+    def test_files_of_two_folders_are_two_models(self):
+        self.hub.repository("two/dirs", {"A/m-Q8_0.gguf": TALES, "B/m-Q8_0.gguf": golden("llama.gguf")})
+        self.pulled("two/dirs:A/m-Q8_0.gguf")
+        self.pulled("two/dirs:B/m-Q8_0.gguf")
+        self.assertEqual(self.names(), ["two/dirs:A/m-Q8_0.gguf", "two/dirs:B/m-Q8_0.gguf"])
+        # Another hub's model of the same name is another model.
+        other = self.start_hub()
+        other.repository("two/dirs", {"A/m-Q8_0.gguf": golden("qwen2.gguf")})
+        done = self.troupe("pull", "two/dirs:A/m-Q8_0.gguf", HF_ENDPOINT=other.url)
+        self.assertEqual(done.code, 2)
+        self.assertIn("give this one another name", done.err)
+
+    def test_names_of_files_never_become_commands(self):
+        self.hub.repository("e/vil", {"tiny;$(touch${IFS}PWNED)`id`|sh.gguf": TALES})
+        done = self.refused(2, "a name has letters, digits", "--name", words=["e/vil"])
+        self.assertNotIn("$(touch", done.all)
+        self.pulled("e/vil", "--name", "tame")
+        self.assertEqual(self.names(), ["tame"])
+
+    def test_a_name_is_not_a_file_of_this_folder_after_hf_and_a_folder_hides_no_model(self):
+        self.hub.repository("foo/bar", {"bar-Q8_0.gguf": TALES})
+        self.pulled("foo/bar")
+        os.makedirs(os.path.join(self.folder, "foo/bar"))
+        with open(os.path.join(self.folder, "foo/bar:Q8_0"), "w") as file:
+            file.write("no model")
+        for words, code in ((["inspect", "-hf", "foo/bar:Q8_0"], 0), (["inspect", "-m", "foo/bar"], 0), (["inspect", "-m", "foo/bar:Q8_0"], 65)):
+            done = subprocess.run([TROUPE, *words], env=self.environment(), cwd=self.folder, capture_output=True, stdin=subprocess.DEVNULL)
+            self.assertEqual(done.returncode, code, (words, done.stderr))
+
+    def test_a_hubs_model_that_did_not_change_is_up_to_date(self):
+        self.hub.repository("org/tiny-GGUF", {"tiny-Q8_0.gguf": TALES})
+        self.pulled("org/tiny-GGUF")
+        self.assertIn("org/tiny-GGUF:Q8_0 is up to date", self.pulled("org/tiny-GGUF").out)
+        self.assertEqual(len(self.files("blobs")), 1)
+
+    def test_versions_that_nothing_marks_are_never_mixed(self):
+        for etag in (None, 'W/"1"'):
+            url = self.serve(etag=etag, serve=lambda handler, served: handler.slowly(served, 1_000_000))
+            pull = self.start("pull", "--json", url)
+            for line in pull.stdout:
+                event = json.loads(line)
+                if event["event"] == "progress" and event["done"] > 700_000:
+                    break
+            pull.send_signal(signal.SIGINT)
+            pull.communicate()
+            self.assertEqual(pull.returncode, 130)
+            self.assertEqual([name for name in self.files("partial") if name.endswith(".json")], [])
+            other = bytearray(TALES)
+            other[-4:] = b"abcd"
+            self.hub.requests.clear()
+            self.serve(bytes(other), etag=etag)
+            self.pulled(url)
+            self.assertEqual(self.content("tales"), bytes(other))
+            self.assertIn(None, self.hub.ranges_of("/tales.gguf"))
+            self.troupe("rm", "tales")
+
+    def test_two_pulls_of_one_address_fetch_it_once(self):
+        url = self.serve(serve=lambda handler, served: handler.slowly(served, 2_000_000))
+        pulls = [self.start("pull", url) for _ in range(3)]
+        for pull in pulls:
+            out, err = pull.communicate(timeout=60)
+            self.assertEqual(pull.returncode, 0, err)
+        self.assertEqual(self.content("tales"), TALES)
+        sizes = [int(end) + 1 - int(begin) for begin, end in (each[6:].split("-") for each in self.hub.ranges_of("/tales.gguf"))]
+        self.assertLess(sum(sizes), len(TALES) + 3 * (512 << 10))  # who waited asks once whether it changed
 
     def test_two_pulls_of_one_model_fetch_it_once(self):
         self.hub.repository("org/tiny-GGUF", {"tiny-Q8_0.gguf": Served(
@@ -652,16 +764,21 @@ class PullTest(unittest.TestCase):
 
     def test_whenever_it_is_killed_there_is_a_whole_model_or_none(self):
         data = golden("llama.gguf") + bytes(1_200_000)
-        self.hub.repository("org/tiny-GGUF", {"tiny-Q8_0.gguf": Served(
-            data, serve=lambda handler, served: handler.slowly(served, 20_000_000))})
-        seed = 20261129
+        served = Served(data, etag='"1"', serve=lambda handler, served: handler.slowly(served, 20_000_000))
+        self.hub.repository("org/tiny-GGUF", {"tiny-Q8_0.gguf": served})
+        self.hub.paths["/tiny.gguf"] = served
+        # With the hash known before, and only afterwards.
+        self.kill_pulls("org/tiny-GGUF", "org/tiny-GGUF:Q8_0", data, 20261129, KILLS // 2)
+        self.kill_pulls(self.hub.url + "/tiny.gguf", "tiny", data, 20261130, KILLS - KILLS // 2)
+
+    def kill_pulls(self, source, name, data, seed, kills):
         chance = random.Random(seed)
-        name, whole, killed = "org/tiny-GGUF:Q8_0", 0, 0
-        record = os.path.join(self.store, "names", "org%2Ftiny-GGUF%3AQ8_0.json")
+        whole, killed = 0, 0
+        record = os.path.join(self.store, "names", name.replace("/", "%2F").replace(":", "%3A") + ".json")
         longest = 0.05
-        for number in range(KILLS):
+        for number in range(kills):
             begun = time.monotonic()
-            pull = self.start("pull", "-q", "org/tiny-GGUF")
+            pull = self.start("pull", "-q", source)
             try:
                 pull.wait(chance.uniform(0, longest))
                 longest = max(longest / 1.5, min(2.0, 1.2 * (time.monotonic() - begun)))
@@ -683,7 +800,7 @@ class PullTest(unittest.TestCase):
                 for blob in self.files("blobs"):
                     with open(os.path.join(self.store, "blobs", blob), "rb") as file:
                         self.assertEqual(blob, "sha256-" + sha256(file.read()), f"seed {seed}, kill {number}")
-        self.pulled("org/tiny-GGUF")
+        self.pulled(source)
         self.assertEqual(self.content(name), data)
         self.assertGreater(killed, 0)
         self.troupe("rm", name)
