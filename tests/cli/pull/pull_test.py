@@ -308,6 +308,12 @@ class PullTest(unittest.TestCase):
         self.serve(path="/out.gguf", redirect="http://192.0.2.1/x.gguf")
         self.refused(77, "is without TLS", words=[self.hub.url + "/out.gguf"])
 
+    def test_nothing_for_this_machine_goes_through_a_proxy(self):
+        proxy = self.start_hub()
+        self.hub.repository("org/tiny-GGUF", {"tiny.gguf": TALES})
+        self.pulled("org/tiny-GGUF", no_proxy="", http_proxy=proxy.url, HTTP_PROXY=proxy.url, HF_TOKEN="hf_secret")
+        self.assertEqual(proxy.requests, [])
+
     def write_token(self, mode=0o600):
         path = os.path.join(self.folder, "token")
         with open(path, "w") as file:
