@@ -25,10 +25,14 @@ Status pull_asking(const std::string& name, const config::StoreDirOptions& optio
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
+  // What it says is no output of this subcommand.
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
   pid_t child = 0;
-  if (const int failed = ::posix_spawn(&child, "/proc/self/exe", nullptr, nullptr, arguments.data(), environ);
-      failed != 0)
-    return system_error("troupe pull: cannot be started", failed);
+  const int failed = ::posix_spawn(&child, "/proc/self/exe", &actions, nullptr, arguments.data(), environ);
+  ::posix_spawn_file_actions_destroy(&actions);
+  if (failed != 0) return system_error("troupe pull: cannot be started", failed);
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }

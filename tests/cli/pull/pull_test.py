@@ -6,6 +6,7 @@ import email.utils
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import stat
@@ -688,6 +689,44 @@ class PullTest(unittest.TestCase):
         for words, code in ((["inspect", "-hf", "foo/bar:Q8_0"], 0), (["inspect", "-m", "foo/bar"], 0), (["inspect", "-m", "foo/bar:Q8_0"], 65)):
             done = subprocess.run([TROUPE, *words], env=self.environment(), cwd=self.folder, capture_output=True, stdin=subprocess.DEVNULL)
             self.assertEqual(done.returncode, code, (words, done.stderr))
+
+    def test_the_machines_store_is_found_by_all_and_written_by_its_owner(self):
+        if os.geteuid() != 0 or not shutil.which("unshare") or not shutil.which("setpriv"):
+            self.skipTest("only root has a /var/lib of its own")
+        script = os.path.join(self.folder, "script")
+        with open(script, "w") as file:
+            file.write(f"""set -e
+                mount -t tmpfs -o mode=755 none /var/lib
+                mkdir /var/lib/troupe
+                umask 077
+                {TROUPE} pull -q --system {self.serve()}
+                umask 022
+                rm -rf {self.folder}/data
+                {TROUPE} list
+                cd /
+                nobody() {{ setpriv --reuid=65534 --regid=65534 --clear-groups env HOME=/nonexistent XDG_DATA_HOME= "$@"; }}
+                nobody {TROUPE} inspect -m tales | head -n 1
+                nobody {TROUPE} rm --system tales && exit 1 || echo refused $?
+                nobody {TROUPE} prune --system && exit 1 || echo refused $?
+                nobody {TROUPE} pull --system {self.hub.url}/tales.gguf && exit 1 || echo refused $?
+                chmod o+w /var/lib/troupe/models/blobs
+                nobody {TROUPE} inspect -m tales && exit 1 || echo refused $?
+                chmod o-w /var/lib/troupe/models/blobs
+                mv /var/lib/troupe/models /var/lib/troupe/elsewhere
+                ln -s elsewhere /var/lib/troupe/models
+                {TROUPE} inspect -m tales && exit 1 || echo refused $?
+                {TROUPE} prune --system && exit 1 || echo refused $?
+                """)
+        done = subprocess.run(["unshare", "-m", "sh", script], env=self.environment(), capture_output=True, stdin=subprocess.DEVNULL)
+        if b"mount" in done.stderr or b"unshare" in done.stderr:
+            self.skipTest("no file system can be mounted here")
+        out = done.stdout.decode()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("tales    1.9 MB", out)
+        self.assertIn("/var/lib/troupe/models/files/", out)
+        # What may not be used is told, and is no model.
+        self.assertEqual(re.findall(r"refused (\d+)", out), ["77", "77", "77", "66", "66", "77"], done.stderr)
+        self.assertIn("others may write to it", done.stderr.decode())
 
     def test_a_hubs_model_that_did_not_change_is_up_to_date(self):
         self.hub.repository("org/tiny-GGUF", {"tiny-Q8_0.gguf": TALES})
