@@ -10,6 +10,7 @@
 #include <ctime>
 #include <iostream>
 #include <optional>
+#include <thread>
 
 #include "cli/pull/plan.h"
 #include "cli/pull/pull_report.h"
@@ -88,6 +89,7 @@ class Puller {
     std::optional<StoredModel> unneeded{};  // what it has replaced, or what is no model
   };
   Outcome pull_alone(const std::string& text);
+  Result<StoreLock> use_store() const;
   Result<std::optional<StoredModel>> find_before(const PullPlan& plan) const;
   Status ask(const PullPlan& plan) const;
   Result<StoredModel> fetch(const PullPlan& plan, std::vector<StoreLock>& held);
@@ -193,12 +195,23 @@ Status Puller::take(const PullPlan& plan, StoredModel model, const std::optional
   return Ok{};
 }
 
+// Who removes files holds the store for a moment.
+Result<StoreLock> Puller::use_store() const {
+  for (int attempt = 0; attempt < 100 && signal_ == 0; ++attempt) {
+    auto use = store_.in_use(false);
+    if (!use) return use.error();
+    if (*use) return *std::move(*use);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  if (signal_ != 0) return interrupted();
+  return Error{ErrorCode::busy, store_.path_of("partial/in-use") + ": another program holds this lock; try again"};
+}
+
 Puller::Outcome Puller::pull_alone(const std::string& text) {
   const auto source = parse_source(text, hosts_);
   if (!source) return {source.error()};
-  const auto use = store_.in_use(false);
+  const auto use = use_store();
   if (!use) return {use.error()};
-  if (!*use) return {Error{ErrorCode::busy, store_.path() + ": models are being removed; try again"}};
   auto plan = make_plan(store_, network_, *source, hosts_,
                         {.memory = options_.memory.count, .context = static_cast<std::uint32_t>(options_.ctx_size)});
   if (!plan) return {plan.error()};

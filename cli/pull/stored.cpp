@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "cli/pull/quant.h"
 #include "cli/store/model_source.h"
@@ -72,7 +73,13 @@ std::string table_of(const std::vector<Row>& rows) {
 }
 
 // Whether a pull runs, so that nothing is removed; else the right to.
-Result<std::optional<StoreLock>> alone_in(const Store& store) { return store.in_use(true); }
+Result<std::optional<StoreLock>> alone_in(const Store& store) {
+  for (int attempt = 1;; ++attempt) {
+    auto alone = store.in_use(true);
+    if (!alone || *alone || attempt == 20) return alone;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // another rm has it for a moment
+  }
+}
 
 }  // namespace
 

@@ -3,6 +3,7 @@
     pull_test.py TROUPE SOURCE [TEST...]
 """
 import email.utils
+import fcntl
 import json
 import os
 import random
@@ -161,7 +162,7 @@ class PullTest(unittest.TestCase):
         pull.send_signal(signal.SIGINT)
         out, err = pull.communicate(timeout=30)
         self.assertEqual(pull.returncode, 130, err)
-        self.assertRegex(err.decode(), r"kB are kept: `troupe pull http://127.0.0.1:\d+/tales.gguf` goes on from there")
+        self.assertRegex(err.decode(), r"[kM]B are kept: `troupe pull http://127.0.0.1:\d+/tales.gguf` goes on from there")
         self.assertEqual(self.models(), [])
         with open(os.path.join(self.store, "partial", f"url-{sha256(url.encode())}.json")) as file:
             state = json.load(file)
@@ -754,6 +755,18 @@ class PullTest(unittest.TestCase):
             self.assertEqual(self.content("tales"), bytes(other))
             self.assertIn(None, self.hub.ranges_of("/tales.gguf"))
             self.troupe("rm", "tales")
+
+    def test_a_lock_that_another_program_keeps_is_named(self):
+        self.pulled(self.serve())
+        with open(os.path.join(self.store, "partial", "in-use")) as file:
+            self.assertEqual(stat.S_IMODE(os.fstat(file.fileno()).st_mode), 0o600)
+            fcntl.flock(file, fcntl.LOCK_SH)
+            done = self.troupe("prune")
+            self.assertEqual(done.code, 75, done.all)
+            fcntl.flock(file, fcntl.LOCK_EX)
+            done = self.troupe("pull", self.hub.url + "/tales.gguf")
+            self.assertEqual(done.code, 69, done.all)
+            self.assertIn("partial/in-use: another program holds this lock", done.err)
 
     def test_two_pulls_of_one_address_fetch_it_once(self):
         url = self.serve(serve=lambda handler, served: handler.slowly(served, 2_000_000))
