@@ -15,7 +15,7 @@ import math
 import sys
 
 MOMENTS = 0.95  # the share of the requests that get the speed of the last column
-MOST_STATES = 100_000
+MOST_STATES = 10_000
 
 
 def parse_arguments():
@@ -94,14 +94,14 @@ class Hour:
         if self.saturated:
             return
         # How often n requests are live: arrivals lead from n - 1 to n as often as ends lead back.
-        weights, live = [1.0], 0
-        while live < machine.most or weights[-1] > 1e-9 * sum(weights):
+        weights, live, total = [1.0], 0, 1.0
+        while live < machine.most or weights[-1] > 1e-9 * total:
             live += 1
             weights.append(weights[-1] * self.rate / (free * machine.decode(live) / options.answer))
+            total += weights[-1]
             if live == MOST_STATES:
                 self.saturated = True
                 return
-        total = sum(weights)
         self.live = sum(n * weight for n, weight in enumerate(weights)) / total
         seconds = self.live / self.rate  # Little's law
         self.speed = options.answer / seconds
