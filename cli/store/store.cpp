@@ -353,6 +353,10 @@ Result<std::optional<StoreLock>> Store::lock(const std::string& inside, int oper
     FileDescriptor file(
         ::openat(place.fd, place.name.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
     if (file.get() < 0) return system_error(path_of(inside) + ": cannot be opened", errno);
+    // What root makes here, the store's owner must be able to hold, too.
+    struct stat folder {};
+    if (::geteuid() == 0 && ::fstat(place.fd, &folder) == 0 && folder.st_uid != 0)
+      (void)!::fchown(file.get(), folder.st_uid, folder.st_gid);
     int failed;
     do failed = ::flock(file.get(), operation) == 0 ? 0 : errno;
     while (failed == EINTR);
