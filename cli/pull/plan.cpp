@@ -74,7 +74,7 @@ Result<FitLimit> limit_of(const Store& store, Network& network, const ModelSourc
   if (smallest == models.rend()) return limit;
   const WantedFile wanted = wanted_of(source, smallest->files.front());
   for (const std::uint64_t front : kFronts) {
-    const auto path = fetch_front(store, network, wanted, front, {});
+    const auto path = fetch_front(store, network, wanted, front, {.max_store_bytes = fit.max_store_bytes});
     if (!path) return path.error();
     const auto file = engine::open_gguf(*path);
     if (!file) {

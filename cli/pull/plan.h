@@ -15,8 +15,9 @@
 namespace troupe::cli {
 
 struct FitRequest {
-  std::uint64_t memory = 0;   // 0: as a server would have
-  std::uint32_t context = 0;  // 0: kChoiceContext, or what it was trained for if that is less
+  std::uint64_t memory = 0;           // 0: as a server would have
+  std::uint32_t context = 0;          // 0: kChoiceContext, or what it was trained for if that is less
+  std::uint64_t max_store_bytes = 0;  // 0: any; of what is read to choose
 };
 inline constexpr std::uint32_t kChoiceContext = 8192;
 

@@ -213,7 +213,9 @@ Puller::Outcome Puller::pull_alone(const std::string& text) {
   const auto use = use_store();
   if (!use) return {use.error()};
   auto plan = make_plan(store_, network_, *source, hosts_,
-                        {.memory = options_.memory.count, .context = static_cast<std::uint32_t>(options_.ctx_size)});
+                        {.memory = options_.memory.count,
+                         .context = static_cast<std::uint32_t>(options_.ctx_size),
+                         .max_store_bytes = options_.store_quota.count});
   if (!plan) return {plan.error()};
   if (!options_.pull_name.empty()) plan->model.name = options_.pull_name;
   if (const std::string problem = problem_of_store_name(plan->model.name); !problem.empty())
