@@ -101,6 +101,14 @@ version_of() { sed -n '/^Package: troupe$/,/^$/s/^Version: //p' "$work/apt-$1/Pa
 dpkg --compare-versions "$(version_of before)" lt "$(version_of after)" ||
   fail "$(version_of before) is not older than $(version_of after)."
 
+# What docs/stability.md promises between the two, from their files.
+unpack() { local deb; for deb in "$work/apt-$1"/*.deb; do dpkg-deb -x "$deb" "$work/tree-$1"; done; }
+compare() {
+  unpack before && unpack after
+  python3 -B tests/compatibility/compatibility_test.py "$work/tree-before/usr" "$work/tree-after/usr"
+}
+step "clients of each with the server of the other; what the older has kept" compare
+
 # A Debian 12 with nothing but what is required, from the mirror and by the settings of this machine's apt.
 sources=$(apt-get indextargets --format 'deb $(SITE) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' | grep -E ' bookworm(-security|-updates)? ' | sort -u)
 mirror=$(awk '$3 == "bookworm" { print $2; exit }' <<<"$sources")
@@ -163,7 +171,7 @@ install_ms=$took
 [ "$(stat -c '%a %U %G' "$root/etc/troupe/troupe.toml")" = "644 root root" ] || fail "/etc/troupe/troupe.toml is not as it should be."
 owned() { [ "$(in_root stat -c '%a %U %G' "$2")" = "$1" ] || fail "$2 is $(in_root stat -c '%a %U %G' "$2"), not $1."; }
 owned "711 troupe troupe" /var/lib/troupe
-owned "3775 troupe troupe" /var/lib/troupe/models
+owned "755 troupe troupe" /var/lib/troupe/models
 # Where systemd-tmpfiles is not, nothing but the unit makes it.
 [ ! -d "$root/run/troupe" ] || owned "755 root root" /run/troupe
 [ "$(in_root getent passwd troupe | cut -d: -f6,7)" = "/nonexistent:/usr/sbin/nologin" ] || fail "The user troupe is another one."
@@ -224,7 +232,7 @@ ask usage >"$work/usage-after"
 [ -n "$(used "$work/usage")" ] && [ "$(used "$work/usage-after")" -gt "$(used "$work/usage")" ] ||
   fail "The usage before the upgrade is gone: $(cat "$work/usage" "$work/usage-after")"
 owned "711 troupe troupe" /var/lib/troupe
-owned "3775 troupe troupe" /var/lib/troupe/models
+owned "755 troupe troupe" /var/lib/troupe/models
 
 step "apt install of the libraries" apt install libtroupe-client-dev python3-troupe
 expect "the Python package" as alice python3 -c 'import troupe, troupe_pb2; assert troupe_pb2 is troupe.troupe_pb2'

@@ -1,6 +1,6 @@
 """What docs/stability.md promises, between two builds: an older program and a newer one, each an installation.
 
-    compatibility_test.py OLDER NEWER        # folders with bin/troupe, as `cmake --install --prefix` makes them
+    compatibility_test.py OLDER NEWER        # folders with bin/troupe: of `cmake --install --prefix`, or usr/ of the packages
 
 Clients of one with a server of the other, and what a server keeps. tools/compatibility.sh runs it with the commit before.
 """
@@ -147,7 +147,7 @@ class Compatibility(unittest.TestCase):
                   "        answer = await client.generate('Once upon a time', max_tokens=8, temperature=0)\n"
                   "        print(answer.text)\n"
                   "asyncio.run(main())\n")
-        packages = os.path.join(client, "share/troupe/python")
+        packages = ":".join(os.path.join(client, each) for each in ("share/troupe/python", "lib/python3/dist-packages"))
         done = subprocess.run(["/usr/bin/python3", "-B", "-c", script], env={**self.folder.environment, "PYTHONPATH": packages},
                               capture_output=True, text=True, timeout=PATIENCE)
         if "No module named 'google" in done.stderr:
