@@ -16,7 +16,8 @@ constexpr std::uint32_t kStoreCommands =
 // Those that read a model file.
 constexpr std::uint32_t kModelCommands = kServe | bit(Command::verify) | bit(Command::bench) | bit(Command::eval) |
                                          bit(Command::perplexity) | bit(Command::tokenize) | bit(Command::inspect) |
-                                         bit(Command::probe) | bit(Command::tools) | bit(Command::schema);
+                                         bit(Command::probe) | bit(Command::tools) | bit(Command::schema) |
+                                         bit(Command::doctor);
 
 constexpr Row kFlags[] = {
     {kAll, "-ngl --n-gpu-layers --gpu-layers -dev --device -sm --split-mode -ts --tensor-split -mg --main-gpu",

@@ -48,7 +48,7 @@ def read_prompts(path: str) -> dict[str, dict[str, Any]]:
 
 
 async def answer(client: troupe.Client, name: str, row: dict[str, Any], answers: TextIO) -> bool:
-    options = {**OPTIONS, **row}
+    options: dict[str, Any] = {**OPTIONS, **row}
     try:
         got = await client.generate(options.pop("prompt"), retry=PATIENT, **options)
     except troupe.TroupeError as error:

@@ -30,6 +30,7 @@ expect() {
   while [ "$1" != : ]; do COMP_WORDS+=("$1"); shift; done
   shift
   COMP_CWORD=$((${#COMP_WORDS[@]} - 1)) asked=''
+  COMP_LINE=${COMP_WORDS[*]} COMP_POINT=${#COMP_LINE}
   _troupe "${COMP_WORDS[0]}" || true
   local got="${COMPREPLY[*]-}$asked"
   [ "$got" = "$*" ] && return
