@@ -50,7 +50,7 @@ mount -t proc proc /proc
 
 work=$(mktemp -d /tmp/troupe-roundtrip-XXXXXX)
 root=$work/root
-umounts() { local at; for at in srv/troupe proc dev; do umount "$root/$at" 2>/dev/null || true; done; }
+umounts() { local at; for at in srv/troupe proc dev; do umount --recursive --lazy "$root/$at" 2>/dev/null || true; done; }
 cleanup() {
   local status=$?
   umounts
