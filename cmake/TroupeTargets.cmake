@@ -150,7 +150,8 @@ add_custom_target(tests_without_caf)
 
 # The longest tests, longest first: they begin first, so that none of them is the last to run, alone. ctest's own figures
 # of an earlier run replace these.
-set(TROUPE_LONG_TESTS test_cli_service test_cli_commands test_cli_serve protocol_test actors_plain_test
+set(TROUPE_LONG_TESTS engine_constraints_test engine_calls_test test_cli_service test_cli_commands test_cli_serve
+  protocol_test actors_plain_test
   ipc_end_to_end_test engine_determinism_test engine_golden_test engine_decoder_test kernels_test test_load
   test_memory_limits gateway_test engine_recurrent_test scheduler_serving_test)
 
