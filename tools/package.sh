@@ -15,9 +15,9 @@
 #   --tarball           makes the archive as well; it has the libraries that it needs, but for glibc and libstdc++
 #
 # The version is that of CMakeLists.txt where the commit has the tag vVERSION. Any other commit comes before it:
-# VERSION~DATE.gCOMMIT, DATE being the commit's; a tree with changes is VERSION~DATE.gCOMMIT+dirty. Two runs for one commit
-# make the same bytes, wherever the tree lies, with the same compiler and Debian packages. SOURCE_DATE_EPOCH replaces
-# the commit's time in the files.
+# VERSION~DATE.NUMBER.gCOMMIT, DATE being the commit's and NUMBER how many there are up to it, since two may be of one
+# second; a tree with changes is VERSION~DATE.NUMBER.gCOMMIT+dirty. Two runs for one commit make the same bytes, wherever
+# the tree lies, with the same compiler and Debian packages. SOURCE_DATE_EPOCH replaces the commit's time in the files.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source tools/setup.sh
@@ -64,10 +64,11 @@ version=$(sed -n 's/^project(troupe VERSION \([0-9.]*\) .*/\1/p' CMakeLists.txt)
 [ -n "$version" ] || fail "CMakeLists.txt says no version: project(troupe VERSION ...)"
 if commit=$(git rev-parse --short=12 HEAD 2>/dev/null); then
   time=$(git log -1 --format=%ct)
+  at=$(date -d "@$time" +%Y%m%d%H%M%S).$(git rev-list --count HEAD).g${commit:0:8}
   if ! git diff --quiet HEAD; then
-    version+=~$(date -d "@$time" +%Y%m%d%H%M%S).g${commit:0:8}+dirty
+    version+=~$at+dirty
   elif ! git tag --points-at HEAD | grep -qx "v$version"; then
-    version+=~$(date -d "@$time" +%Y%m%d%H%M%S).g${commit:0:8}
+    version+=~$at
   fi
   grep -qF "($commit)" <<<"$("$from/troupe" version)" ||
     say "Note: $from is a build of another commit than $commit; cmake --preset release, and build it again."
