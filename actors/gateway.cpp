@@ -12,6 +12,7 @@
 #include <random>
 #include <thread>
 
+#include "actors/models/model_defaults.h"
 #include "actors/requests/request_check.h"
 #include "actors/saboteur.h"
 #include "actors/serving/encoding.h"
@@ -192,6 +193,7 @@ class GatewayImpl final : public Gateway {
       if (!model) continue;
       all.push_back(model->describe(unit->name()));
       all.back().aliases = unit->state().aliases();
+      all.back().defaults = unit->defaults();
     }
     return all;
   }
@@ -361,6 +363,15 @@ void set_length(Request& request, std::optional<std::uint32_t> of_model) {
     request.sampling.max_tokens = std::max(length, request.sampling.min_tokens);
 }
 
+// What the request leaves to its model.
+void take_defaults(const ModelUnit& unit, Request& request) {
+  if (request.embed) return;
+  if (!request.has_max_tokens) set_length(request, unit.predict());
+  take_numbers(unit.defaults(), request);
+  if (auto* const chat = std::get_if<ChatPrompt>(&request.prompt))
+    take_conversation(unit.defaults(), request.turn && !request.turn->is_new(), *chat);
+}
+
 RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink) {
   if (!request.has_seed) {
     request.sampling.seed = draw_seed();
@@ -373,12 +384,12 @@ RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink)
   const std::string name = request.model;
   const auto unit = models_.find(name);
   if (unit) request.model = unit->name();
-  if (unit && !request.has_max_tokens) set_length(request, unit->predict());
   // Here and not in the intake: a client that asks again and again would else always have a stream that has not ended,
   // and the drain would not end.
   auto why_not = draining_                 ? std::optional(scheduler::server_drains())
                  : request.session.empty() ? std::nullopt
                                            : begin_turn(request, sink);
+  if (unit && !why_not) take_defaults(*unit, request);
   const RequestId id = streams_.add(std::move(request), std::move(sink), now, unit ? unit->id() : 0);
   if (why_not) {
     streams_.end(id, refused(*std::move(why_not)), now);
@@ -516,6 +527,7 @@ CancelFlag GatewayImpl::post_chat(TextRequest request, ChatPrompt chat, std::fun
   if (auto* no = std::get_if<End>(&model_or)) return answered(done, std::move(*no));
   const auto model = std::get<0>(model_or);
   if (!model->chat_template()) return answered(done, refusal(Outcome::unsupported, "messages", model->chat_problem()));
+  if (const auto unit = models_.find(request.model)) take_conversation(unit->defaults(), false, chat);
   Request shape;
   shape.prompt = std::move(chat);
   if (auto wrong = check_shape(shape)) return answered(done, refused(*std::move(wrong)));

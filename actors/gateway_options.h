@@ -36,6 +36,7 @@ struct ModelSource {
   // Tokens of an answer where neither its request nor a rule for its tenant says how many; none: as the protocol has
   // it.
   std::optional<std::uint32_t> predict{};
+  config::ModelDefaults defaults{};  // of its answers, before those that its file names
 };
 
 inline constexpr std::size_t kMaxModels = 64;  // of one server

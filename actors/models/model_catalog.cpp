@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "actors/models/model_defaults.h"
 #include "engine/formats/split_name.h"
 #include "engine/model/encoder.h"
 #include "engine/model/kernel_choice.h"
@@ -34,6 +35,7 @@ Status open_files(CatalogEntry& entry) {
   auto file = engine::open_gguf(entry.source.path);
   if (!file) return file.error();
   entry.file = *std::move(file);
+  entry.defaults = config::with_fallback(entry.source.defaults, defaults_of(*entry.file, entry.notes));
   if (entry.source.name.empty()) entry.name = entry.demand.model = engine::model_name(*entry.file);
   if (Status known = add_demand(*entry.file, entry.source.load, entry.demand); !known) return known;
   if (entry.source.draft_path.empty()) return Ok{};
@@ -54,6 +56,7 @@ CatalogEntry describe(ModelSource source) {
   const ModelSource& from = entry.source;
   entry.name = from.name.empty() ? engine::name_after_file(from.path) : from.name;
   entry.demand = {.model = entry.name, .limit = from.load.memory};
+  entry.defaults = from.defaults;
   if (from.path.empty()) return entry;
   if (Status opened = open_files(entry); !opened) entry.problem = opened.error();
   return entry;

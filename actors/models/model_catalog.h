@@ -22,7 +22,9 @@ struct CatalogEntry {
   std::shared_ptr<const engine::ModelFile> file{};
   std::shared_ptr<const engine::ModelFile> draft_file{};
   MemoryDemand demand{};
-  std::optional<Error> problem{};  // why the model cannot be loaded
+  config::ModelDefaults defaults{};  // of the source, and what they lack from the file
+  std::vector<std::string> notes{};  // what in the file is not taken over
+  std::optional<Error> problem{};    // why the model cannot be loaded
 };
 
 // Opens the source's files. A source without a path is a model that is given to its unit (tests). The problem is one

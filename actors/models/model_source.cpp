@@ -27,7 +27,8 @@ ModelSource source_of(ModelRequest request, const engine::LoadOptions& load, std
                      .load = load,
                      .weight = keys.weight,
                      .pinned = keys.pinned,
-                     .predict = keys.predict ? config::answer_length(*keys.predict) : predict};
+                     .predict = keys.predict ? config::answer_length(*keys.predict) : predict,
+                     .defaults = std::move(keys.defaults)};
   if (const auto ours = engine::chat::find_builtin_template(source.chat_template.name);
       ours && source.chat_template.source.empty())
     source.chat_template.source = *ours;

@@ -12,6 +12,7 @@
 
 #include "actors/requests/proof.h"
 #include "cache/ids.h"
+#include "config/options/sampling_numbers.h"
 #include "engine/chat/tools/tool_set.h"
 #include "engine/drafting/speculation.h"
 #include "engine/layers/pooling.h"
@@ -115,6 +116,8 @@ struct Request {
   // then.
   std::optional<EmbedInputs> embed;
   engine::SamplingParams sampling;
+  config::SamplingNumbers
+      given_numbers{};    // of `sampling`, what the request says; the rest may be the model's defaults
   bool has_seed = false;  // else the gateway draws one and reports it
   // Whether the request says how long its answer may be; else a default of its tenant, of the model or of the server is
   // taken where there is one.

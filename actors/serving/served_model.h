@@ -13,6 +13,7 @@
 
 #include "actors/requests/request.h"
 #include "actors/requests/status_snapshot.h"
+#include "config/options/model_defaults.h"
 #include "config/result.h"
 #include "engine/chat/template.h"
 #include "engine/chat/tools/tool_form.h"
@@ -37,7 +38,8 @@ struct ModelDescription {
   std::shared_ptr<const engine::chat::ChatTemplate> chat_template{};  // null: the model has none
   engine::ReasoningMarkers reasoning{};                               // as ServedModel's
   bool begins_reasoning = false;
-  std::string_view tool_format{};  // of its calls of tools, by its name
+  std::string_view tool_format{};    // of its calls of tools, by its name
+  config::ModelDefaults defaults{};  // of its answers: set by the gateway
 };
 
 struct KeptForms;  // requests/form_cache.h

@@ -197,6 +197,7 @@ void ModelUnit::load(engine::Team& team) {
                  seconds_between(start, std::chrono::steady_clock::now()), server_.options.num_threads,
                  served->kernels().name, pools_of(*served), served->numerics_id());
     log_chat_template(*served);
+    for (const std::string& note : entry_.notes) spdlog::warn("{}: {}", entry_.source.path, note);
     measure(*served, seconds_between(start, std::chrono::steady_clock::now()));
     set_loaded(*std::move(served));
   } catch (const engine::Stopped&) {

@@ -40,6 +40,7 @@ class ModelUnit : public std::enable_shared_from_this<ModelUnit> {
   const std::string& name() const { return entry_.name; }
   bool is_pinned() const { return entry_.source.pinned; }
   std::optional<std::uint32_t> predict() const { return entry_.source.predict; }
+  const config::ModelDefaults& defaults() const { return entry_.defaults; }
   std::uint64_t budget_bytes() const { return memory_->bytes(); }  // its part of the memory budget
   ModelState& state() { return parts_.model; }
   const ModelState& state() const { return parts_.model; }

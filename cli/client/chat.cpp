@@ -63,7 +63,13 @@ class Chat {
         is_answering_(is_answering),
         model_(std::move(model)),
         has_template_(!model_.chat_template.empty()) {
-    settings_.sampling = sampling_of(options);
+    settings_.sampling = given_sampling(options, given);
+    settings_.presets = sampling_of(options);
+    config::for_each_sampling_number(
+        [](const config::SamplingNumber&, auto& preset, const auto& of_model) {
+          if (of_model) preset = of_model;
+        },
+        settings_.presets, model_.defaults);
     // Left out, it is as the server has it.
     if (given.origins.contains("predict")) settings_.sampling.max_tokens = config::answer_length(options.predict);
     if (options.reasoning_budget >= 0)
@@ -341,6 +347,7 @@ class Chat {
     request.model = options_.model_name;
     request.cache_scope = options_.scope;
     request.sampling = settings_.sampling;
+    request.presets = settings_.presets;
     request.reasoning_budget = settings_.reasoning_budget;
     request.tools = tools_;
     if (is_on_server_) {

@@ -51,7 +51,12 @@ void for_each_setting(Settings& settings, const F& f) {
   f(kReasoningBudget, settings.reasoning_budget);
 }
 
-std::string list_of(const ChatSettings& settings) {
+std::string list_of(ChatSettings settings) {
+  config::for_each_sampling_number(
+      [](const config::SamplingNumber&, auto& value, const auto& preset) {
+        if (!value) value = preset;
+      },
+      settings.sampling, settings.presets);
   std::string text;
   for_each_setting(settings, [&](const config::SamplingNumber& number, const auto& value) {
     text += value ? fmt::format("  {:<18} {:g}\n", number.option, static_cast<double>(*value))

@@ -43,6 +43,7 @@ struct CommandLine {
 // What /set changes.
 struct ChatSettings {
   client::Sampling sampling;
+  client::Sampling presets;  // the numbers that are taken where `sampling` has none
   std::optional<std::uint32_t> reasoning_budget;
 };
 // "temp 0.7": sets one, which may be named as in the protocol, too ("top_k"). Empty: changes nothing. Returns the

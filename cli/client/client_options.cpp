@@ -37,6 +37,16 @@ client::Sampling sampling_of(const config::SamplingOptions& options) {
   return sampling;
 }
 
+client::Sampling given_sampling(const config::SamplingOptions& options, const config::Given& given) {
+  client::Sampling sampling = sampling_of(options);
+  config::for_each_sampling_number(
+      [&](const config::SamplingNumber& number, auto& value) {
+        if (!given.origins.contains(number.option)) value.reset();
+      },
+      sampling);
+  return sampling;
+}
+
 Result<std::vector<client::Tool>> read_tools(const std::string& path) {
   const auto text = read_text(path);
   if (!text) return text.error();

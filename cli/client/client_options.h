@@ -23,6 +23,8 @@ namespace troupe::cli {
 
 // temp, top-k, top-p, min-p, the penalties and seed; the other fields have the client library's defaults.
 [[nodiscard]] client::Sampling sampling_of(const config::SamplingOptions& options);
+// The same without the numbers that were not given: a model's own defaults go before the options' (Request::presets).
+[[nodiscard]] client::Sampling given_sampling(const config::SamplingOptions& options, const config::Given& given);
 
 // The tools in a file: a JSON list in the form of OpenAI's Chat Completions, whose entries may also be the functions
 // alone. Error: io, permission, or invalid_argument with the entry that is none. The server checks names and limits.

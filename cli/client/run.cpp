@@ -116,7 +116,8 @@ Result<client::Request> make_request(const config::RunOptions& options, const co
   request.n = static_cast<std::uint32_t>(options.choices);
   request.proof = !options.receipt.empty();
 
-  request.sampling = sampling_of(options);
+  request.sampling = given_sampling(options, given);
+  request.presets = sampling_of(options);
   client::Sampling& sampling = request.sampling;
   sampling.ignore_eos = options.ignore_eos;
   sampling.stop_ids.assign(options.stop_id.begin(), options.stop_id.end());

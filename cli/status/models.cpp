@@ -1,5 +1,6 @@
 // troupe model: lists, loads and unloads the models of a server.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +20,7 @@
 #include "cli/terminal/status_line.h"
 #include "cli/terminal/text.h"
 #include "config/options/model_tables.h"
+#include "config/options/sampling_numbers.h"
 #include "config/options/values.h"
 #include "config/plain_file.h"
 #include "config/printable.h"
@@ -73,6 +75,20 @@ Result<int> list_models(client::Client& client, bool json) {
   return kExitOk;
 }
 
+// "temp 0.6, top-p 0.95, reasoning low, a system prompt of 120 bytes"
+std::string defaults_text(const client::ModelDefaults& defaults) {
+  std::vector<std::string> parts;
+  config::for_each_sampling_number(
+      [&](const config::SamplingNumber& number, const auto& value) {
+        if (value) parts.push_back(fmt::format("{} {:g}", number.option, static_cast<double>(*value)));
+      },
+      defaults);
+  if (!defaults.reasoning.empty()) parts.push_back("reasoning " + Printable(defaults.reasoning).text());
+  if (defaults.reasoning_budget) parts.push_back(fmt::format("reasoning-budget {}", *defaults.reasoning_budget));
+  if (!defaults.system.empty()) parts.push_back(fmt::format("a system prompt of {} bytes", defaults.system.size()));
+  return parts.empty() ? "none" : fmt::format("{}", fmt::join(parts, ", "));
+}
+
 std::string info_text(const client::ModelDescription& model) {
   const auto id = [](const std::optional<TokenId>& token) { return token ? std::to_string(*token) : "none"; };
   return aligned(
@@ -87,6 +103,7 @@ std::string info_text(const client::ModelDescription& model) {
        {"KV cache", fmt::format("{} bytes a token", model.kv_bytes_per_token)},
        {"chat template", model.chat_template.empty() ? "none" : Printable(model.chat_template).text()},
        {"tool format", model.tool_format.empty() ? "none" : Printable(model.tool_format).text()},
+       {"defaults", defaults_text(model.defaults)},
        {"numerics", Printable(model.numerics_id).text()}});
 }
 
@@ -118,6 +135,20 @@ Status add_chat_template(const std::string& option, client::ModelRequest& reques
   return Ok{};
 }
 
+client::ModelDefaults to_client(const config::ModelDefaults& from) {
+  client::ModelDefaults to;
+  config::for_each_sampling_number(
+      [](const config::SamplingNumber&, const auto& value, auto& out) {
+        using Value = typename std::remove_reference_t<decltype(out)>::value_type;
+        if (value) out = static_cast<Value>(*value);
+      },
+      from, to);
+  to.reasoning = from.reasoning;
+  to.system = from.system;
+  if (from.reasoning_budget) to.reasoning_budget = static_cast<std::uint32_t>(*from.reasoning_budget);
+  return to;
+}
+
 Result<client::ModelRequest> to_request(std::span<const std::string> words, const config::StoreDirOptions& options) {
   auto table = config::parse_model(words);
   if (!table) return table.error();
@@ -130,7 +161,9 @@ Result<client::ModelRequest> to_request(std::span<const std::string> words, cons
   }
   client::ModelRequest request;
   config::for_each_model_key(*table, request, [](const auto& from, auto& to) {
-    if constexpr (requires { from.has_value(); }) {
+    if constexpr (requires { from.reasoning_budget; }) {
+      to = to_client(from);
+    } else if constexpr (requires { from.has_value(); }) {
       if (from) to = static_cast<std::uint32_t>(*from);  // of predict, -1 is all
     } else {
       to = from;

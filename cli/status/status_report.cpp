@@ -15,6 +15,7 @@
 #include "cli/status/refused_most.h"
 #include "cli/terminal/accounts.h"
 #include "cli/terminal/text.h"
+#include "config/options/sampling_numbers.h"
 #include "config/printable.h"
 
 namespace troupe::cli {
@@ -152,6 +153,19 @@ std::pair<std::string, std::string> line_of(const Metric& metric) {
 
 }  // namespace
 
+ordered_json defaults_json(const client::ModelDefaults& defaults) {
+  ordered_json json = ordered_json::object();
+  config::for_each_sampling_number(
+      [&](const config::SamplingNumber& number, const auto& value) {
+        if (value) json[std::string(number.name)] = *value;
+      },
+      defaults);
+  if (!defaults.reasoning.empty()) json["reasoning"] = defaults.reasoning;
+  if (defaults.reasoning_budget) json["reasoning_budget"] = *defaults.reasoning_budget;
+  if (!defaults.system.empty()) json["system"] = defaults.system;
+  return json;
+}
+
 ordered_json description_json(const client::ModelDescription& m) {
   return {{"name", m.name},
           {"aliases", m.aliases},
@@ -165,6 +179,7 @@ ordered_json description_json(const client::ModelDescription& m) {
           {"chat_template", m.chat_template},
           {"tool_format", m.tool_format},
           {"kv_bytes_per_token", m.kv_bytes_per_token},
+          {"defaults", defaults_json(m.defaults)},
           {"numerics_id", m.numerics_id}};
 }
 

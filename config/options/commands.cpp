@@ -18,7 +18,8 @@ std::vector<CommandInfo> make_commands() {
       "missing, "
       "idle models make room that are neither the default nor pinned, the least recently used first. unload takes one "
       "away: requests that run have --drain-timeout of the server to end. info shows one with its family, types, "
-      "context and vocabulary. What is loaded like this is not in the configuration file: it is gone after a restart.",
+      "context, vocabulary and defaults. What is loaded like this is not in the configuration file: it is gone after a "
+      "restart.",
       fmt::join(model_keys(), ", "));
   return {
       {Command::serve,

@@ -113,9 +113,16 @@ Error error_at(const std::string& path, const toml::node& node, const std::strin
   return {ErrorCode::bad_config, fmt::format("{}:{}: {}", path, node.source().begin.line, why)};
 }
 
-Result<Table> read_table(const std::string& path, const toml::table& from) {
+// `below`: tables may stand in it.
+Result<Table> read_table(const std::string& path, const toml::table& from, bool below = true) {
   Table table{static_cast<int>(from.source().begin.line), {}};
   for (const auto& [key, node] : from) {
+    if (const toml::table* const inner = below ? node.as_table() : nullptr) {
+      auto read = read_table(path, *inner, false);
+      if (!read) return read.error();
+      table.tables.emplace_back(std::string(key.str()), *std::move(read));
+      continue;
+    }
     TableEntry entry{std::string(key.str()), static_cast<int>(node.source().begin.line), node.is_array(), {}};
     const auto add = [&](const toml::node& element) {
       auto scalar = scalar_of(element);

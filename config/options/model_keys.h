@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "config/options/bytes.h"
+#include "config/options/model_defaults.h"
 
 namespace troupe::config {
 
@@ -28,7 +29,8 @@ inline constexpr std::size_t kMaxModelAliases = 16;  // of one model
   X(draft)                   \
   X(memory)                  \
   X(weight)                  \
-  X(pinned)
+  X(pinned)                  \
+  X(defaults)
 
 struct ModelKeys {
   std::string path{};
@@ -44,11 +46,12 @@ struct ModelKeys {
   Bytes memory{};                           // of --memory, for this model; 0: what it needs and a share of the rest
   double weight = 1;                        // of its computing, in the shares of its tenants
   bool pinned = false;                      // never unloaded to make room for another
+  ModelDefaults defaults{};                 // of its answers
   friend bool operator==(const ModelKeys&, const ModelKeys&) = default;
 };
 
-// "ctx-size", "kv-type", ...: all keys but path and name.
-[[nodiscard]] std::vector<std::string_view> model_keys();
+// "ctx-size", "kv-type", ..., "defaults.temp", ...: all keys but path and name.
+[[nodiscard]] std::vector<std::string> model_keys();
 
 // What is wrong with a model's values: the key, and why.
 struct ModelProblem {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "config/options/table_keys.h"
 #include "config/printable.h"
@@ -15,6 +16,7 @@ constexpr double kMaxBlocks = 1u << 30;
 constexpr double kMaxContext = 1u << 24;
 constexpr double kMaxBytes = 1ull << 60;
 constexpr double kMinWeight = 0.001, kMaxWeight = 1000;
+constexpr double kMost = std::numeric_limits<double>::max();  // of a number whose range problem_of() knows
 constexpr std::string_view kKvTypes[] = {"f16", "f32", "int8", "q8_0"};
 
 const TableKey<ModelKeys> kModelKeys[] = {
@@ -32,6 +34,46 @@ const TableKey<ModelKeys> kModelKeys[] = {
     {"weight", &ModelKeys::weight, kMinWeight, kMaxWeight},
     {"pinned", &ModelKeys::pinned},
 };
+
+constexpr std::string_view kDefaults = "defaults";
+constexpr std::string_view kDefaultsKind = "model.defaults";
+
+std::vector<TableKey<ModelDefaults>> make_default_keys() {
+  std::vector<TableKey<ModelDefaults>> keys;
+  constexpr SamplingMembers kMembers;
+  for_each_sampling_number(
+      [&](const SamplingNumber& number, const auto& member) {
+        keys.push_back({number.option, member, -kMost, kMost});
+      },
+      kMembers);
+  keys.push_back({"reasoning", &ModelDefaults::reasoning});
+  keys.push_back({"reasoning-budget", &ModelDefaults::reasoning_budget, -kMost, kMost});
+  keys.push_back({"system", &ModelDefaults::system});
+  return keys;
+}
+
+std::span<const TableKey<ModelDefaults>> default_keys() {
+  static const std::vector<TableKey<ModelDefaults>> keys = make_default_keys();
+  return keys;
+}
+
+// Sets what a [[model]] table and the one below it say.
+Status read_model(const Table& table, ModelKeys& model) {
+  if (Status read = read_row<ModelKeys>(kModelKeys, kKind, table, model, kDefaults); !read) return read;
+  for (const auto& [name, below] : table.tables) {
+    if (Status read = read_row<ModelDefaults>(default_keys(), kDefaultsKind, below, model.defaults); !read) return read;
+    if (const std::string problem = problem_of(model.defaults); !problem.empty())
+      return error_in_line(below.line, problem);
+  }
+  return Ok{};
+}
+
+// A table with one entry; of a key "defaults.temp" that stands in the table below.
+Table table_of(const std::string& key, const TableEntry::Scalar& value) {
+  const std::string prefix = std::string(kDefaults) + '.';
+  if (!key.starts_with(prefix)) return {0, {{key, 0, false, {value}}}};
+  return {0, {}, {{std::string(kDefaults), {0, {{key.substr(prefix.size()), 0, false, {value}}}}}}};
+}
 
 // All that clients may call this model.
 std::vector<std::string> names_of(const ModelKeys& model) {
@@ -91,10 +133,11 @@ std::string problem_of(std::span<const ModelTable> tables) {
 
 }  // namespace
 
-std::vector<std::string_view> model_keys() {
-  std::vector<std::string_view> names;
+std::vector<std::string> model_keys() {
+  std::vector<std::string> names;
   for (const TableKey<ModelKeys>& key : kModelKeys)
-    if (key.name != "path" && key.name != "name") names.push_back(key.name);
+    if (key.name != "path" && key.name != "name") names.emplace_back(key.name);
+  for (const TableKey<ModelDefaults>& key : default_keys()) names.push_back(fmt::format("{}.{}", kDefaults, key.name));
   return names;
 }
 
@@ -111,6 +154,8 @@ std::optional<ModelProblem> problem_of(const ModelKeys& model) {
     return ModelProblem{"aliases", std::move(problem)};
   if (std::string problem = problem_of_names(names_of(model)); !problem.empty())
     return ModelProblem{"aliases", "aliases: " + problem};
+  if (std::string problem = problem_of(model.defaults); !problem.empty())
+    return ModelProblem{kDefaults, fmt::format("{}.{}", kDefaults, problem)};
   return problem_of_numbers(model);
 }
 
@@ -121,7 +166,7 @@ Result<std::vector<ModelTable>> to_model_tables(std::span<const Table> tables) {
       return error_in_line(table.line, fmt::format("there may be at most {} tables [[model]]", kMaxModelTables));
     ModelTable& model = models.emplace_back();
     model.line = table.line;
-    if (Status read = read_row<ModelKeys>(kModelKeys, kKind, table, model); !read) return read.error();
+    if (Status read = read_model(table, model); !read) return read.error();
     if (const std::string problem = problem_of(models); !problem.empty()) return error_in_line(table.line, problem);
   }
   return models;
@@ -180,8 +225,7 @@ Result<ModelTable> parse_model(std::span<const std::string> words) {
     }
     Status read = Ok{};
     for (const TableEntry::Scalar& value : values) {
-      const Table table{0, {{word.substr(0, equals), 0, false, {value}}}};
-      if (read = read_row<ModelKeys>(kModelKeys, kKind, table, *model); read) break;
+      if (read = read_model(table_of(word.substr(0, equals), value), *model); read) break;
     }
     if (!read) return wrong(read.error().message.substr(std::string_view("0: ").size()));
   }
@@ -189,6 +233,10 @@ Result<ModelTable> parse_model(std::span<const std::string> words) {
   return model;
 }
 
-std::string to_toml(const ModelTable& model) { return row_to_toml<ModelKeys>(kModelKeys, model); }
+std::string to_toml(const ModelTable& model) {
+  const std::string defaults = row_to_toml<ModelDefaults>(default_keys(), model.defaults);
+  return row_to_toml<ModelKeys>(kModelKeys, model) +
+         (defaults.empty() ? "" : fmt::format("[{}]\n{}", kDefaultsKind, defaults));
+}
 
 }  // namespace troupe::config

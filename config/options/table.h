@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -20,6 +21,7 @@ struct TableEntry {
 struct Table {
   int line = 0;  // of its header
   std::vector<TableEntry> entries;
+  std::vector<std::pair<std::string, Table>> tables{};  // below it, by the last part of their names: [model.defaults]
 };
 
 }  // namespace troupe::config

@@ -27,8 +27,8 @@ namespace troupe::config {
 template <class Row>
 struct TableKey {
   using Field = std::variant<bool Row::*, double Row::*, std::string Row::*, std::int64_t Row::*,
-                             std::optional<std::int64_t> Row::*, Bytes Row::*, std::vector<std::int64_t> Row::*,
-                             std::vector<std::string> Row::*>;
+                             std::optional<std::int64_t> Row::*, std::optional<double> Row::*, Bytes Row::*,
+                             std::vector<std::int64_t> Row::*, std::vector<std::string> Row::*>;
   std::string_view name;
   Field field;
   double min = 0, max = 0;
@@ -92,6 +92,7 @@ class RowReader {
     return {};
   }
   std::string assign(std::optional<std::int64_t>& field) { return assign(field.emplace()); }
+  std::string assign(std::optional<double>& field) { return assign(field.emplace()); }
   std::string assign(std::string& field) {
     const auto* value = only<std::string>();
     if (!value) return wrong_type("a string in quotes");
@@ -132,10 +133,10 @@ class RowReader {
 };
 
 // Sets the members of `row` from a table of this kind ("tenant"). Error: bad_config, "LINE: WHY": an unknown key (with
-// the nearest name), a value of the wrong type or out of range.
+// the nearest name), a value of the wrong type or out of range, a table below it of another name than `below`.
 template <class Row>
-[[nodiscard]] Status read_row(std::span<const TableKey<Row>> keys, std::string_view kind, const Table& table,
-                              Row& row) {
+[[nodiscard]] Status read_row(std::span<const TableKey<Row>> keys, std::string_view kind, const Table& table, Row& row,
+                              std::string_view below = {}) {
   const auto unknown = [&](const std::string& key) {
     std::vector<std::string> known;
     for (const TableKey<Row>& one : keys) known.emplace_back(one.name);
@@ -152,6 +153,11 @@ template <class Row>
     if (const std::string wrong = RowReader<Row>(*key, entry, row).read(); !wrong.empty())
       return error_in_line(entry.line, wrong);
   }
+  for (const auto& [name, inner] : table.tables)
+    if (name != below)
+      return error_in_line(
+          inner.line, below.empty() ? fmt::format("{} takes no date and no table", name)
+                                    : fmt::format("a {0} has no table {1}; there is [{0}.{2}]", kind, name, below));
   return Ok{};
 }
 
@@ -180,6 +186,8 @@ template <class Row>
       return scalar(member, digits);
     else if constexpr (std::is_same_v<Member, std::optional<std::int64_t>>)
       return row.*member ? digits(*(row.*member)) : std::string();
+    else if constexpr (std::is_same_v<Member, std::optional<double>>)
+      return row.*member ? format_number(*(row.*member)) : std::string();
     else if constexpr (std::is_same_v<Member, Bytes>)
       return scalar(member, [](Bytes bytes) { return toml_string(format_bytes(bytes.count)); });
     else if constexpr (std::is_same_v<Member, std::vector<std::int64_t>>)

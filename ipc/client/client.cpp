@@ -294,6 +294,7 @@ Result<Health::Model> Client::load_model(const ModelRequest& request) {
   config::for_each_model_key(request, [&](const auto& value) {
     if constexpr (std::is_same_v<decltype(value), const std::string&>) is_text = is_text && is_utf8(value);
   });
+  is_text = is_text && is_utf8(request.defaults.reasoning) && is_utf8(request.defaults.system);
   if (!is_text || !std::ranges::all_of(request.aliases, is_utf8)) return not_utf8("a value of the model");
   v1::ClientFrame frame;
   v1::LoadModel& body = *frame.mutable_load_model();

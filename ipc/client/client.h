@@ -142,8 +142,9 @@ struct Request {
   /// Text only: control tokens written in it become their ids. For text that strangers wrote set it to false, or send
   /// messages, in which none does.
   bool parse_special = true;
-  Sampling sampling{};                                  ///< how tokens are chosen
-  std::vector<std::string> stop{};                      ///< strings that end the answer and are not part of it
+  Sampling sampling{};              ///< how tokens are chosen
+  Sampling presets{};               ///< numbers for what neither `sampling` nor the model's defaults say
+  std::vector<std::string> stop{};  ///< strings that end the answer and are not part of it
   std::optional<std::chrono::milliseconds> deadline{};  ///< from arrival, enforced by the server
   std::int32_t priority = 0;  ///< lower is earlier; -1000 to 1000, below 0 only for the server's owner and root
   /// Requests of the caller's tenant with the same scope share cached prefixes; "public": those of all tenants. Empty:
@@ -395,6 +396,21 @@ struct Health {
   std::vector<Model> models{};  ///< all, the default one first; empty: the server is older
 };
 
+/// What a model's answers are made with where a request says nothing. What is absent or empty is as Sampling has it.
+struct ModelDefaults {
+  std::optional<float> temperature{};               ///< as Sampling's, like the seven that follow
+  std::optional<std::int32_t> top_k{};              ///< likewise
+  std::optional<float> top_p{};                     ///< likewise
+  std::optional<float> min_p{};                     ///< likewise
+  std::optional<float> repeat_penalty{};            ///< likewise
+  std::optional<float> presence_penalty{};          ///< likewise
+  std::optional<float> frequency_penalty{};         ///< likewise
+  std::optional<std::int32_t> repeat_last_n{};      ///< likewise
+  std::string reasoning{};                          ///< "none", "low", ..., "max": for the chat template
+  std::optional<std::uint32_t> reasoning_budget{};  ///< as Request::reasoning_budget
+  std::string system{};                             ///< first message of a conversation without one of that role
+};
+
 /// A model to load while the server runs. What is empty or absent is as the server was started with.
 struct ModelRequest {
   std::string path{};                        ///< of a GGUF file on the server's machine; absolute
@@ -411,6 +427,7 @@ struct ModelRequest {
   std::optional<std::uint32_t> predict{};  ///< tokens of an answer where Sampling::max_tokens is absent; 2^32 - 1: any
   std::vector<std::string> aliases{};      ///< other names for Request::model; at most 16
   std::string tool_format{};               ///< how it writes calls of tools, by name; empty: as its chat template says
+  ModelDefaults defaults{};                ///< before those that its file names
 };
 
 /// The server's answer to Hello.
@@ -451,6 +468,7 @@ struct ModelDescription {
   bool begins_reasoning = false;  ///< its template ends a prompt within reasoning, if its variables say nothing else
   std::string tool_format{};      ///< how it writes calls of tools, by name; empty without a chat template
   std::vector<std::string> aliases{};  ///< other names for Request::model
+  ModelDefaults defaults{};            ///< of its answers: those that it was loaded with, and its file's
 };
 
 /// The server's memory of one kind.

@@ -11,12 +11,13 @@
 namespace troupe::client {
 namespace {
 
-void fill(v1::Sampling& out, const Sampling& sampling) {
+void fill_numbers(v1::Sampling& out, const Sampling& sampling) {
   config::for_each_sampling_number(
-      [&](const config::SamplingNumber& number, const auto& value) {
-        if (value) ipc::write(out, number, *value);
-      },
-      sampling);
+      [&](const config::SamplingNumber& number, const auto& value) { ipc::write(out, number, value); }, sampling);
+}
+
+void fill(v1::Sampling& out, const Sampling& sampling) {
+  fill_numbers(out, sampling);
   if (sampling.seed) out.set_seed(*sampling.seed);
   if (sampling.max_tokens) out.set_max_tokens(*sampling.max_tokens);
   out.set_ignore_eos(sampling.ignore_eos);
@@ -287,6 +288,7 @@ v1::ClientFrame to_frame(std::uint64_t stream, const Request& request) {
   out.set_add_special(request.add_special);
   out.set_parse_special(request.parse_special);
   fill(*out.mutable_sampling(), request.sampling);
+  fill_numbers(*out.mutable_presets(), request.presets);
   for (const std::string& stop : request.stop) out.add_stop(stop);
   if (request.deadline)
     out.set_deadline_ms(static_cast<std::uint64_t>(std::max<std::int64_t>(0, request.deadline->count())));
@@ -511,6 +513,7 @@ std::vector<ModelDescription> to_models(const v1::Models& in) {
     out.reasoning_close = model.reasoning_close();
     out.begins_reasoning = model.begins_reasoning();
     out.kv_bytes_per_token = model.kv_bytes_per_token();
+    ipc::take_defaults(model.defaults(), out.defaults);
     out.numerics_id = model.numerics_id();
     out.aliases.assign(model.aliases().begin(), model.aliases().end());
   }

@@ -126,10 +126,14 @@ Signed clamped(std::uint64_t value) {
   return static_cast<Signed>(std::min(value, static_cast<std::uint64_t>(std::numeric_limits<Signed>::max())));
 }
 
-engine::SamplingParams to_params(const v1::Sampling& sampling) {
+engine::SamplingParams to_params(const v1::Sampling& sampling, const v1::Sampling& presets) {
   engine::SamplingParams params;  // its defaults are the protocol's
   config::for_each_sampling_number(
-      [&](const config::SamplingNumber& number, auto& value) { read(sampling, number, value); }, params);
+      [&](const config::SamplingNumber& number, auto& value) {
+        read(presets, number, value);
+        read(sampling, number, value);
+      },
+      params);
   if (sampling.has_seed()) params.seed = sampling.seed();
   if (sampling.has_max_tokens()) params.max_tokens = sampling.max_tokens();
   params.ignore_eos = sampling.ignore_eos();
@@ -137,6 +141,14 @@ engine::SamplingParams to_params(const v1::Sampling& sampling) {
   for (const v1::LogitBias& bias : sampling.logit_bias()) params.logit_bias.emplace_back(bias.id(), bias.bias());
   params.stop_ids.assign(sampling.stop_ids().begin(), sampling.stop_ids().end());
   return params;
+}
+
+config::SamplingNumbers numbers_in(const v1::Sampling& sampling) {
+  config::SamplingNumbers numbers;
+  config::for_each_sampling_number([&](const config::SamplingNumber& number) {
+    if (has(sampling, number)) numbers.add(number);
+  });
+  return numbers;
 }
 
 engine::SpeculationChoice to_choice(const v1::Speculation& in) {
@@ -437,7 +449,8 @@ RequestOrRefusal to_request(v1::Generate& generate, const scheduler::Tenant& ten
   if (auto refusal = add_form(generate, request)) return *std::move(refusal);
   request.add_special = !generate.has_add_special() || generate.add_special();
   request.parse_special = !generate.has_parse_special() || generate.parse_special();
-  request.sampling = to_params(generate.sampling());
+  request.sampling = to_params(generate.sampling(), generate.presets());
+  request.given_numbers = numbers_in(generate.sampling());
   request.sampling.num_logprobs = generate.has_logprobs() ? clamped<std::int32_t>(generate.logprobs()) : -1;
   request.has_seed = generate.sampling().has_seed();
   request.has_max_tokens = generate.sampling().has_max_tokens();
@@ -595,6 +608,7 @@ v1::ServerFrame to_frame(std::uint64_t stream, const std::vector<actors::ModelDe
       out.set_begins_reasoning(model.begins_reasoning);
     }
     out.set_kv_bytes_per_token(model.kv_bytes_per_token);
+    if (!model.defaults.empty()) put_defaults(model.defaults, *out.mutable_defaults());
     out.set_numerics_id(model.numerics_id);
     out.set_num_layers(model.info.num_layers);
     out.set_dim(model.info.dim);

@@ -65,6 +65,7 @@ std::vector<api::ListedModel> listed_models(const actors::Gateway& gateway) {
     row.vocab_size = model.info.vocab_size;
     row.num_parameters = model.info.num_parameters;
     row.numerics_id = valid_utf8(model.numerics_id);
+    row.defaults = model.defaults;
     row.has_chat_template = served && served->chat_template();
     if (row.has_chat_template) row.tool_format = served->tool_form().format->name;
     if (served) row.likely_template = served->likely_chat_template();

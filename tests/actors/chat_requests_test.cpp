@@ -51,6 +51,28 @@ Rendered applied(Gateway& gateway, ChatPrompt prompt) {
   return answer.wait();
 }
 
+TEST_CASE("a model's defaults are what a request leaves open, and its receipt says them") {
+  GatewayOptions options = with_template("{% for m in messages %}{{ m.content }}{% endfor %}");
+  config::ModelDefaults& defaults = options.model().defaults;
+  defaults.temperature = 0;
+  defaults.system = "Once upon";
+  const auto gateway = start(std::move(options));
+  const Answered whole = run(*gateway, greedy("Once upon a time", 8));
+
+  Request request = chat({{"user", " a time"}});
+  request.sampling.temperature = 1;  // a program's preset
+  request.wants_proof = true;
+  const Answered answered = run(*gateway, request);
+  REQUIRE(answered.end.outcome == Outcome::length);
+  CHECK(answered.ids == whole.ids);
+  REQUIRE(answered.end.proof);
+  CHECK(answered.end.proof->sampling.temperature == 0);
+
+  request.given_numbers.add(config::kTemperature);
+  CHECK(run(*gateway, request).end.proof->sampling.temperature == 1);
+  CHECK(gateway->models().front().defaults.system == "Once upon");
+}
+
 TEST_CASE("messages are answered as the prompt that the template makes of them, short ones and long ones") {
   const auto gateway = start(with_template(kTurns));
   // The second is above 4 KiB, and so rendered and encoded on a text thread.

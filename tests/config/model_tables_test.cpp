@@ -170,7 +170,67 @@ TEST_CASE("models: what is wrong is told with its key, wherever the values come 
 TEST_CASE("models: every key is a member of the structs, and a key of the table") {
   std::size_t num_members = 0;
   for_each_model_key(ModelKeys{}, [&](const auto&) { ++num_members; });
-  CHECK(model_keys().size() == num_members - 2);  // without path and name
+  const std::vector<std::string> keys = model_keys();
+  const auto num_defaults = std::ranges::count_if(keys, [](const auto& key) { return key.starts_with("defaults."); });
+  CHECK(keys.size() - static_cast<std::size_t>(num_defaults) == num_members - 3);  // without path, name and defaults
+}
+
+TEST_CASE("models: [model.defaults] says what answers are made with") {
+  const test::TempFolder folder;
+  const auto parsed = parse_file(folder, R"([[model]]
+path = "a.gguf"
+[model.defaults]
+temp = 0.6
+top-k = 20
+repeat-last-n = -1
+reasoning = "low"
+reasoning-budget = 512
+system = "Be brief."
+
+[[model]]
+path = "b.gguf"
+)");
+  REQUIRE(parsed);
+  const std::vector<ModelTable>& models = parsed->models;
+  const ModelDefaults& defaults = models.front().defaults;
+  CHECK(defaults.temperature == 0.6);
+  CHECK(defaults.top_k == 20);
+  CHECK(defaults.repeat_last_n == -1);
+  CHECK_FALSE(defaults.top_p);
+  CHECK(defaults.reasoning == "low");
+  CHECK(defaults.reasoning_budget == 512);
+  CHECK(defaults.system == "Be brief.");
+  CHECK(models.back().defaults.empty());
+
+  const auto again = parse_file(folder, "[[model]]\n" + to_toml(models.front()));
+  REQUIRE(again);
+  CHECK(again->models.front() == models.front());
+}
+
+TEST_CASE("models: defaults that cannot be are refused with their line") {
+  const auto refusal = [](const std::string& line) {
+    return table_error("[[model]]\npath = \"a.gguf\"\n[model.defaults]\n" + line + "\n");
+  };
+  CHECK_THAT(refusal("temp = -1"), Contains(":3: temp is -1; it must be from 0 (greedy) to 100"));
+  CHECK_THAT(refusal("top-p = 0"), Contains("top-p is 0; it must be above 0"));
+  CHECK_THAT(refusal("top-k = 1.5"), Contains(":4: top-k takes a whole number"));
+  CHECK_THAT(refusal("reasoning = \"much\""), Contains("it may be none, minimal"));
+  CHECK_THAT(refusal("reasoning-budget = -1"), Contains("may be from 0"));
+  CHECK_THAT(refusal("temperature = 1"), Contains("unknown key temperature of a model.defaults"));
+  CHECK_THAT(table_error("[[model]]\npath = \"a.gguf\"\n[model.presets]\ntemp = 1\n"),
+             Contains("a model has no table presets; there is [model.defaults]"));
+  CHECK_THAT(table_error("[[tenant]]\nuid = 1\n[tenant.more]\nweight = 1\n"),
+             Contains("more takes no date and no table"));
+}
+
+TEST_CASE("models: a word sets a default as a table does") {
+  const std::vector<std::string> words{"m=/a.gguf", "defaults.temp=0", "defaults.system=no"};
+  const auto model = parse_model(words);
+  REQUIRE(model);
+  CHECK(model->defaults.temperature == 0.0);
+  CHECK(model->defaults.system == "no");
+  const std::vector<std::string> wrong{"m=/a.gguf", "defaults.temp=hot"};
+  REQUIRE_FALSE(parse_model(wrong));
 }
 
 TEST_CASE("models: -m names a model before the first =, unless a slash comes first") {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "actors/requests/request.h"
+#include "config/options/model_defaults.h"
 #include "engine/chat/tools/tool_format.h"
 #include "ipc/http/api/call.h"
 #include "ipc/http/api/error.h"
@@ -109,11 +110,12 @@ struct ListedModel {
   std::uint32_t vocab_size = 0;
   std::uint64_t num_parameters = 0;
   std::string numerics_id{};
-  bool has_chat_template = false;   // conversations can be answered; else texts are only continued
-  std::string tool_format{};        // with one: how the model writes calls of tools, by name
-  std::string likely_template{};    // without one: the name of that of its kind, if it is known
-  bool is_loaded = true;            // else the numbers above are unknown, and left out
-  std::string readiness = "ready";  // or "loading", "failed", "draining"
+  bool has_chat_template = false;    // conversations can be answered; else texts are only continued
+  std::string tool_format{};         // with one: how the model writes calls of tools, by name
+  config::ModelDefaults defaults{};  // of its answers
+  std::string likely_template{};     // without one: the name of that of its kind, if it is known
+  bool is_loaded = true;             // else the numbers above are unknown, and left out
+  std::string readiness = "ready";   // or "loading", "failed", "draining"
   double load_fraction = 1;
 };
 [[nodiscard]] std::string models_body(std::span<const ListedModel> models, std::int64_t created);

@@ -2,12 +2,30 @@
 #include <utility>
 
 #include "config/assert.h"
+#include "config/options/sampling_numbers.h"
 #include "config/utf8.h"
 #include "ipc/http/api/answer.h"
 #include "ipc/http/json/json_writer.h"
 
 namespace troupe::ipc::api {
 namespace {
+
+void write_defaults(JsonWriter& json, const config::ModelDefaults& defaults) {
+  json.key("defaults").begin_object();
+  config::for_each_sampling_number(
+      [&](const config::SamplingNumber& number, const auto& value) {
+        if (!value) return;
+        if constexpr (std::is_floating_point_v<std::remove_cvref_t<decltype(*value)>>)
+          json.field(number.name, static_cast<float>(*value));  // 0.7 where a file has the float next to it
+        else
+          json.field(number.name, *value);
+      },
+      defaults);
+  if (!defaults.reasoning.empty()) json.field("reasoning_effort", defaults.reasoning);
+  if (defaults.reasoning_budget) json.field("thinking_token_budget", *defaults.reasoning_budget);
+  if (!defaults.system.empty()) json.field("system", defaults.system);
+  json.end_object();
+}
 
 void write_model(JsonWriter& json, const ListedModel& model, std::int64_t created) {
   json.begin_object().field("id", model.name).field("object", "model").field("created", created);
@@ -28,6 +46,7 @@ void write_model(JsonWriter& json, const ListedModel& model, std::int64_t create
       .field("numerics_id", model.numerics_id);
   json.field("chat_template", model.has_chat_template);
   if (!model.tool_format.empty()) json.field("tool_format", model.tool_format);
+  if (!model.defaults.empty()) write_defaults(json, model.defaults);
   if (!model.has_chat_template && !model.likely_template.empty())
     json.field("likely_chat_template", model.likely_template);
   json.end_object().end_object();

@@ -218,6 +218,8 @@ std::string place_of(std::string_view field, Parsing& at) {
   return own && find_member(*own->as<JsonObject>(), name) ? "troupe." + name : name;
 }
 
+constexpr std::string_view kOtherPenaltyName = "repetition_penalty";
+
 // vLLM's name of a number, whose value has been read.
 void read_other_name(Parsing& at, std::string_view name, const config::SamplingNumber& number, float& value) {
   if (!at.fields.has(name)) return;
@@ -260,13 +262,16 @@ void parse_generation(Parsing& at) {
   FieldReader& fields = at.fields;
   config::for_each_sampling_number(
       [&](const config::SamplingNumber& number, auto& value) {
+        const bool is_penalty = number.name == config::kRepeatPenalty.name;
+        if (fields.has(number.name) || (is_penalty && fields.has(kOtherPenaltyName)))
+          at.call.request.given_numbers.add(number);
         if constexpr (std::is_integral_v<std::remove_reference_t<decltype(value)>>) {
           const auto read = fields.integer(number.name, static_cast<std::int64_t>(number.min),
                                            static_cast<std::int64_t>(number.max), number.range);
           if (read) value = static_cast<std::int32_t>(*read);
         } else {
           fields.read(number.name, value);
-          if (number.name == config::kRepeatPenalty.name) read_other_name(at, "repetition_penalty", number, value);
+          if (is_penalty) read_other_name(at, kOtherPenaltyName, number, value);
         }
       },
       sampling);
