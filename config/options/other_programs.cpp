@@ -75,7 +75,7 @@ constexpr Row kFlags[] = {
      "the markers of reasoning are found when the model is loaded; leave it out"},
     {kServe, "--webui --no-webui --ui --no-ui", "the page is at / of a server with --listen; leave it out"},
     {kServe, "--generation-config --override-generation-config",
-     "requests bring their sampling; what they leave out is neutral, as in OpenAI's API"},
+     "what requests leave out is as the model's file names it, or a [model.defaults] table of troupe.toml"},
     {kAll, "--trust-remote-code --tokenizer", "a GGUF file has all of the model, its vocabulary, too; leave it out"},
     {kServe, "-ub --ubatch-size", "a step has one size: -b TOKENS"},
     {kServe, "--slots --no-slots --slots-endpoint",
