@@ -188,7 +188,7 @@ class GatewayImpl final : public Gateway {
   }
   std::vector<ModelDescription> models() const override {
     std::vector<ModelDescription> all;
-    for (const auto& unit : models_.units()) {
+    for (const auto& unit : models_.serving_units()) {
       const auto model = unit->state().model();
       if (!model) continue;
       all.push_back(model->describe(unit->name()));
@@ -382,15 +382,18 @@ RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink)
     if (const auto* const chat = std::get_if<ChatPrompt>(&request.prompt)) request.stop_scope = stop_scope_of(*chat);
   const TimePoint now = std::chrono::steady_clock::now();
   const std::string name = request.model;
-  const auto unit = models_.find(name);
-  if (unit) request.model = unit->name();
   // Here and not in the intake: a client that asks again and again would else always have a stream that has not ended,
   // and the drain would not end.
   auto why_not = draining_                 ? std::optional(scheduler::server_drains())
                  : request.session.empty() ? std::nullopt
                                            : begin_turn(request, sink);
-  if (unit && !why_not) take_defaults(*unit, request);
-  const RequestId id = streams_.add(std::move(request), std::move(sink), now, unit ? unit->id() : 0);
+  std::shared_ptr<ModelUnit> unit;
+  const RequestId id = models_.route(name, [&](const std::shared_ptr<ModelUnit>& serving) {
+    unit = serving;
+    if (unit) request.model = unit->name();
+    if (unit && !why_not) take_defaults(*unit, request);
+    return streams_.add(std::move(request), std::move(sink), now, unit ? unit->id() : 0);
+  });
   if (why_not) {
     streams_.end(id, refused(*std::move(why_not)), now);
   } else if (!unit) {
@@ -410,8 +413,10 @@ RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink)
 
 void GatewayImpl::load_models(std::vector<std::pair<ModelRequest, OnModelChange>> requests) {
   std::vector<ModelLoad> loads;
-  for (auto& [request, done] : requests)
-    loads.push_back({source_of(std::move(request), options_.load, options_.predict), std::move(done)});
+  for (auto& [request, done] : requests) {
+    const Replace replace = replace_of(request.keys.replace);
+    loads.push_back({source_of(std::move(request), options_.load, options_.predict), std::move(done), replace});
+  }
   models_.load(context(), std::move(loads));
 }
 

@@ -68,12 +68,12 @@ class Gateway {
   // died too often, or no model could be loaded. True while idle or loading. For watchdogs: sends no message, so a
   // blocked actor cannot delay it.
   virtual bool is_making_progress() const = 0;
-  // How each model is, the default one first. Sends no message either.
+  // How each model is, the default one first, then also those that replace one, or were replaced (ModelHealth). Sends no message either.
   virtual std::vector<ModelHealth> health() const = 0;
   // Current counters, collected from the actors within milliseconds, also during a step.
   virtual void status(std::function<void(StatusSnapshot)> done) = 0;
-  // The model that serves requests with this name, empty: the default one, which is the first that has not failed and
-  // is not being unloaded. Null while it is loading, and if there is none.
+  // The model that serves requests with this name now, empty: the default one, which is the first of a start until it
+  // is unloaded. Null while it is loading, if it has failed, and if there is none.
   virtual std::shared_ptr<const ServedModel> model(const std::string& name = {}) const = 0;
   virtual std::vector<ModelDescription> models() const = 0;  // those that are loaded
   // Of all models, also those that have failed, in the order in which they came.
@@ -89,8 +89,8 @@ class Gateway {
   // The ids of that prompt.
   virtual CancelFlag tokenize_chat(TextRequest request, ChatPrompt chat, OnTokenized done) = 0;
 
-  // Loads more models, which divide the memory as those of a start do; unloads one, whose requests have drain_timeout
-  // to end. As ModelManager has it. Each `done` is called exactly once. For the owner: callers check.
+  // Loads more models, which divide the memory as those of a start do, or replaces those of their names
+  // (ModelKeys::replace); unloads one, whose requests have drain_timeout to end. As ModelManager has it. Each `done` is called exactly once. For the owner: callers check.
   virtual void load_models(std::vector<std::pair<ModelRequest, OnModelChange>> requests) = 0;
   virtual void unload_model(const std::string& name, OnModelChange done) = 0;
 

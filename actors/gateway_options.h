@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "actors/requests/request.h"
@@ -39,7 +40,16 @@ struct ModelSource {
   config::ModelDefaults defaults{};  // of its answers, before those that its file names
 };
 
-inline constexpr std::size_t kMaxModels = 64;  // of one server
+inline constexpr std::size_t kMaxModels = 64;  // names of one server
+
+// Whether a model that is loaded takes the place of the one that has its name, and how (ModelManager::load()).
+enum class Replace {
+  no,            // the load is refused
+  beside,        // it is loaded beside the other one, which serves meanwhile
+  unload_first,  // the other one gives its memory back first
+};
+// "beside", "unload-first"; anything else: no.
+[[nodiscard]] Replace replace_of(std::string_view name);
 
 // A model to load while the server runs. What its keys leave out is as GatewayOptions::load and predict have it.
 struct ModelRequest {

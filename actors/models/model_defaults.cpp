@@ -44,12 +44,11 @@ std::optional<Value> taken(const config::SamplingNumber& number, double value, s
 
 // Whether the conversation says how much the model reasons.
 bool says_reasoning(const std::string& variables) {
-  if (variables.empty()) return false;
+  constexpr std::string_view kNames[] = {"enable_thinking", "thinking", "reasoning_effort"};
+  const auto occurs = [&](std::string_view name) { return variables.find(name) != std::string::npos; };
+  if (std::ranges::none_of(kNames, occurs)) return false;  // most: need not be parsed
   const auto parsed = engine::chat::parse_json(variables);
-  if (!parsed || parsed->object() == nullptr) return true;  // it is refused where it is rendered
-  return std::ranges::any_of(*parsed->object(), [](const auto& member) {
-    return member.first == "enable_thinking" || member.first == "thinking" || member.first == "reasoning_effort";
-  });
+  return parsed && std::ranges::any_of(kNames, [&](std::string_view name) { return parsed->find(name) != nullptr; });
 }
 
 }  // namespace
@@ -86,7 +85,10 @@ void take_numbers(const config::ModelDefaults& defaults, Request& request) {
 
 void take_conversation(const config::ModelDefaults& defaults, bool goes_on, ChatPrompt& chat) {
   if (chat.as_it_is) return;
-  if (!defaults.reasoning.empty() && !says_reasoning(chat.variables)) {
+  // Others are refused where the conversation is rendered.
+  const bool is_object =
+      chat.variables.empty() || chat.variables.find_first_not_of(" \t\r\n") == chat.variables.find('{');
+  if (!defaults.reasoning.empty() && is_object && !says_reasoning(chat.variables)) {
     const bool reasons = defaults.reasoning != "none";
     // Templates have two names for it.
     std::string members = fmt::format(R"("enable_thinking":{0},"thinking":{0})", reasons);

@@ -133,6 +133,8 @@ struct ModelHealth {
   double load_fraction = 0;
   bool stalled = false;   // work for it waits, and nothing has been done for longer than progress_timeout
   std::string problem{};  // why it failed; may name folders of this machine
+  // Beside the one of this name that serves: it is loaded to take its place, or was replaced and ends its requests.
+  bool replacing = false, retiring = false;
 };
 
 // What became of a wish to load or unload a model: its health, or an end of kind refused or failed.

@@ -32,7 +32,7 @@ void ModelState::failed(Error error) {
 Readiness ModelState::readiness() const {
   const std::lock_guard lock(mutex_);
   if (error_) return Readiness::failed;
-  if (draining_ || unloading_) return Readiness::draining;
+  if (draining_ || unloading_ || retiring_) return Readiness::draining;
   return model_ ? Readiness::ready : Readiness::loading;
 }
 

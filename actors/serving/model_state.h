@@ -26,10 +26,14 @@ class ModelState {
   void failed(Error error);  // to load, or for good after too many restarts
   void set_draining() { draining_ = true; }
   void set_unloading() { unloading_ = true; }
+  void set_retiring() { retiring_ = true; }
+  void set_replacing(bool replacing) { replacing_ = replacing; }
 
   double fraction() const { return fraction_; }
   bool draining() const { return draining_; }    // the server ends
   bool unloading() const { return unloading_; }  // this model is taken away
+  bool retiring() const { return retiring_; }    // it was replaced, and ends the requests that it has
+  bool replacing() const { return replacing_; }  // it is loaded to take the place of another of its name
   bool loading() const;                          // also while draining
   Readiness readiness() const;
   const std::string& name() const { return name_; }
@@ -52,7 +56,7 @@ class ModelState {
   const std::string name_;
   const std::vector<std::string> aliases_;
   std::atomic<double> fraction_{0};
-  std::atomic<bool> draining_{false}, unloading_{false};
+  std::atomic<bool> draining_{false}, unloading_{false}, retiring_{false}, replacing_{false};
   mutable std::mutex mutex_;
   std::shared_ptr<const ServedModel> model_;
   std::optional<Error> error_;

@@ -162,6 +162,7 @@ struct Quiesced {
 
 // The server.
 struct LoadEnded {};
+struct BeginLoad {};    // of a model whose load was to wait
 struct ModelLoaded {};  // loading has ended; ModelState has the model or the error
 struct Wire {
   std::shared_ptr<const Wiring> wiring;
@@ -200,7 +201,7 @@ template <class T>
 concept Message =
     OneOf<T, Submit, Credit, Deadline, Forget, ForgetAll, Encode, Encoded, NotRendered, NotEncoded, EncodeFailed,
           Enqueue, SessionLoaded, SessionRead, FindCached, Lease, Leased, RunStep, StepResult, StepFailed, Propose,
-          Proposed, DrafterDied, PassEnded, PassFailed, TurnCame, BeginEpoch, Quiesce, Quiesced, LoadEnded, ModelLoaded,
+          Proposed, DrafterDied, PassEnded, PassFailed, TurnCame, BeginEpoch, Quiesce, Quiesced, BeginLoad, LoadEnded, ModelLoaded,
           Wire, Restart, Drain, DrainTimeout, Unload, UnloadTimeout, Snapshot, Fence, Fenced, Crash>;
 
 }  // namespace msg

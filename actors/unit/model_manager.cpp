@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <optional>
 #include <utility>
@@ -62,16 +63,17 @@ struct ModelManager::Loading {
   CatalogEntry entry;
   std::shared_ptr<MemoryBudget::Part> part;
   const OnModelChange done;
+  const Replace replace = Replace::no;
 };
 
 std::shared_ptr<ModelUnit> ModelManager::begin(const ServerContext& server, CatalogEntry entry,
-                                               std::shared_ptr<MemoryBudget::Part> part) {
+                                               std::shared_ptr<MemoryBudget::Part> part, ModelUnit::Load when) {
   // The last reference may go on an actor's thread, which must not wait until gigabytes are unmapped.
   auto destroy = [later = later_, alive = alive_](ModelUnit* unit) {
     later([alive, unit] {
-      const std::function<void()> tell = unit->on_destroyed();
+      const std::vector<std::function<void()>> tell = unit->take_on_destroyed();
       delete unit;
-      if (tell) tell();
+      for (const auto& each : tell) each();
       const std::lock_guard lock(alive->mutex);
       --alive->count;
       alive->changed.notify_all();
@@ -81,7 +83,9 @@ std::shared_ptr<ModelUnit> ModelManager::begin(const ServerContext& server, Cata
     const std::lock_guard lock(alive_->mutex);
     ++alive_->count;
   }
-  return ModelUnit::start(system_, server, next_id_++, std::move(entry), std::move(part), std::move(destroy));
+  auto unit = ModelUnit::start(system_, server, next_id_++, std::move(entry), std::move(part), std::move(destroy), when);
+  units_.push_back(unit);
+  return unit;
 }
 
 void ModelManager::add(const ServerContext& server, std::vector<CatalogEntry> entries) {
@@ -93,7 +97,8 @@ void ModelManager::add(const ServerContext& server, std::vector<CatalogEntry> en
   const std::lock_guard lock(mutex_);
   for (std::size_t i = 0; i < entries.size(); ++i) {
     TROUPE_ASSERT(taken_one(names_of(entries[i])) == nullptr);
-    units_.push_back(begin(server, std::move(entries[i]), std::move(parts[i])));
+    if (names_.empty()) default_ = entries[i].name;
+    names_.push_back({.serves = begin(server, std::move(entries[i]), std::move(parts[i]))});
   }
 }
 
@@ -112,12 +117,22 @@ void ModelManager::load(const ServerContext& server, std::vector<ModelLoad> load
         continue;
       }
       auto part = budget_.expect(entry.demand);
-      all.push_back(std::make_shared<Loading>(
-          Loading{.server = server, .entry = std::move(entry), .part = std::move(part), .done = std::move(load.done)}));
+      all.push_back(std::make_shared<Loading>(Loading{.server = server,
+                                                      .entry = std::move(entry),
+                                                      .part = std::move(part),
+                                                      .done = std::move(load.done),
+                                                      .replace = load.replace}));
     }
     // Behind the loads that were asked for meanwhile: all of them divide the memory.
     later_([this, all = std::move(all)] {
-      for (const auto& loading : all) make_room(loading);
+      for (const auto& loading : all) {
+        if (loading->replace == Replace::no)
+          make_room(loading);
+        else if (loading->replace == Replace::beside)
+          replace_beside(loading);
+        else
+          replace_unloaded(loading);
+      }
     });
   });
 }
@@ -143,9 +158,9 @@ void ModelManager::load_into_room(const std::shared_ptr<Loading>& loading) {
   const std::vector<std::string> names = names_of(loading->entry);
   {
     const std::lock_guard lock(mutex_);
-    if (!closed_ && taken_one(names) == nullptr && units_.size() < kMaxModels) {
+    if (!closed_ && taken_one(names) == nullptr && names_.size() < kMaxModels) {
       unit = begin(loading->server, std::move(loading->entry), std::move(loading->part));
-      units_.push_back(unit);
+      names_.push_back({.serves = unit});
     }
   }
   if (!unit) return loading->done(*why_not_loadable(names));
@@ -161,24 +176,218 @@ void ModelManager::load_into_room(const std::shared_ptr<Loading>& loading) {
 
 // What keeps a further model of this name, and these aliases, from being loaded.
 std::optional<End> ModelManager::why_not_loadable(const std::vector<std::string>& names) const {
-  const std::lock_guard lock(mutex_);
+  const std::shared_lock lock(mutex_);
   if (closed_) return refused(scheduler::server_drains());
   if (const std::string* const taken = taken_one(names))
     return refusal(Outcome::invalid_argument, *taken == names.front() ? "name" : "aliases",
-                   fmt::format("there is a model \"{}\" already; choose another name, or unload that one",
+                   fmt::format("there is a model \"{}\" already; choose another name, replace that one (replace=beside), "
+                               "or unload it",
                                Printable(*taken).text()));
-  if (units_.size() < kMaxModels) return std::nullopt;
+  if (names_.size() < kMaxModels) return std::nullopt;
   return refusal(Outcome::never_fits, "models",
-                 fmt::format("the server has {} models, as many as it may; unload one", units_.size()), kMaxModels);
+                 fmt::format("the server has {} models, as many as it may; unload one", names_.size()), kMaxModels);
+}
+
+// What keeps a model of this name, and these aliases, from replacing the one of the name. With the lock held.
+std::optional<End> ModelManager::why_not_replaceable(const std::vector<std::string>& names) const {
+  if (closed_) return refused(scheduler::server_drains());
+  const std::string name = Printable(names.front()).text();
+  const auto replaced = find_name(names_, names.front());
+  if (replaced == names_.end())
+    return refusal(Outcome::unknown_model, "name",
+                   fmt::format("there is no model \"{}\" to replace; without `replace` it is loaded beside the others",
+                               name));
+  if (replaced->serves->name() != names.front())
+    return refusal(Outcome::invalid_argument, "name",
+                   fmt::format("\"{}\" is an alias of the model \"{}\"; replace that one by its name", name,
+                               Printable(replaced->serves->name()).text()));
+  if (replaced->serves->state().unloading()) return being_unloaded(names.front());
+  if (replaced->is_replaced)
+    return refusal(Outcome::loading, "name",
+                   fmt::format("the model \"{}\" is being replaced already; try again when that has ended, or unload it",
+                               name));
+  if (const std::string* const taken = taken_one(names, &*replaced))
+    return refusal(Outcome::invalid_argument, "aliases",
+                   fmt::format("there is a model \"{}\" already; leave out this alias", Printable(*taken).text()));
+  return std::nullopt;
+}
+
+void ModelManager::replace_beside(const std::shared_ptr<Loading>& loading) {
+  const std::vector<std::string> names = names_of(loading->entry);
+  const Status room = loading->part->claim();
+  std::optional<End> no;
+  std::shared_ptr<ModelUnit> unit;
+  {
+    const std::lock_guard lock(mutex_);
+    no = why_not_replaceable(names);
+    if (!no && room) {
+      unit = begin(loading->server, std::move(loading->entry), std::move(loading->part));
+      unit->state().set_replacing(true);
+      Name& name = *find_name(names_, names.front());
+      name.next = unit;
+      name.is_replaced = true;
+    }
+  }
+  if (!no && !room)
+    no = not_loaded({room.error().code,
+                     fmt::format("beside the one that serves, which stays: {}; or use replace = \"unload-first\", which "
+                                 "takes that one's memory while requests wait",
+                                 room.error().message)});
+  if (no) return loading->done(*std::move(no));
+  unit->state().on_loaded([this, loaded = unit.get(), done = loading->done](const Status& status) {
+    const auto unit = loaded->shared_from_this();
+    if (!status) return keep_old(unit, status.error(), done);
+    if (!switch_to(unit)) return done(being_unloaded(unit->name()));
+    done(unit->health(std::chrono::steady_clock::now()));
+  });
+}
+
+// The name's next unit is loaded: it serves from now on. False: the name is being unloaded. Its actors may not have begun
+// by now; requests that come wait for them, as for those of an actor that is restarted.
+bool ModelManager::switch_to(const std::shared_ptr<ModelUnit>& unit) {
+  std::shared_ptr<ModelUnit> before;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto name = std::ranges::find(names_, unit, &Name::next);
+    if (name == names_.end()) return false;
+    before = std::exchange(name->serves, std::exchange(name->next, nullptr));
+    name->is_replaced = false;
+    unit->state().set_replacing(false);
+    before->state().set_retiring();
+  }
+  spdlog::info("model {}: {} serves it from now on, and what {} has begun is ended there",
+               Printable(unit->name()).text(), Printable(unit->source().path).text(),
+               Printable(before->source().path).text());
+  retire(before);
+  return true;
+}
+
+// The unit that was to take a name's place could not be loaded.
+void ModelManager::keep_old(const std::shared_ptr<ModelUnit>& failed, const Error& why, const OnModelChange& done) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto name = std::ranges::find(names_, failed, &Name::next); name != names_.end()) {
+      name->next = nullptr;
+      name->is_replaced = false;
+    }
+  }
+  End end = not_loaded(why);
+  if (failed->state().unloading()) return done(std::move(end));  // the unload under way removes it
+  end.message += "; the model before it serves on";
+  remove(failed, std::chrono::milliseconds(0), [done, end] { done(end); });
+}
+
+void ModelManager::replace_unloaded(const std::shared_ptr<Loading>& loading) {
+  const std::vector<std::string> names = names_of(loading->entry);
+  auto no = why_never_fits(*loading, names.front());
+  std::shared_ptr<ModelUnit> unit, before;
+  {
+    const std::lock_guard lock(mutex_);
+    if (auto why = why_not_replaceable(names)) no = std::move(why);
+    if (!no) {
+      unit = begin(loading->server, std::move(loading->entry), std::move(loading->part), ModelUnit::Load::waits);
+      Name& name = *find_name(names_, names.front());
+      before = std::exchange(name.serves, unit);
+      name.is_replaced = true;
+      name.kept = before->state().aliases();
+      before->state().set_retiring();
+    }
+  }
+  if (no) return loading->done(*std::move(no));
+  spdlog::info("model {}: {} is unloaded, then {} is loaded; requests wait meanwhile", Printable(unit->name()).text(),
+               Printable(before->source().path).text(), Printable(unit->source().path).text());
+  on_replaced(unit, loading->server, before->source(), loading->done);
+  load_behind(unit, loading->server);
+  retire(before);
+}
+
+// A model that is to replace this one once it is unloaded, and does not fit even then.
+std::optional<End> ModelManager::why_never_fits(const Loading& loading, const std::string& name) const {
+  const Status room = loading.part->claim();
+  if (room) return std::nullopt;
+  std::uint64_t bytes = budget_.left();
+  for (const auto& unit : units())
+    if (unit->name() == name) bytes += unit->budget_bytes();
+  if (bytes >= loading.part->demand().least()) return std::nullopt;
+  return not_loaded({room.error().code, "also once the one that serves is unloaded, which stays: " +
+                                            room.error().message});
+}
+
+// Begins the unit's load once no other unit of its name is there; their requests have the time of a drain.
+void ModelManager::load_behind(const std::shared_ptr<ModelUnit>& unit, const ServerContext& server) {
+  Units others;
+  for (const auto& other : units())
+    if (other != unit && other->name() == unit->name()) others.push_back(other);
+  const auto num_left = std::make_shared<std::atomic<std::size_t>>(others.size());
+  for (const auto& other : others) {
+    other->on_destroyed([unit, num_left] {
+      if (--*num_left == 0) unit->begin_load();
+    });
+    other->hurry(server.options.drain_timeout);
+  }
+}
+
+// Tells how the load of a unit ends that serves a name already. before: of the unit that served it.
+void ModelManager::on_replaced(const std::shared_ptr<ModelUnit>& unit, const ServerContext& server,
+                               const ModelSource& before, OnModelChange done) {
+  unit->state().on_loaded([this, loaded = unit.get(), server, before, done = std::move(done)](const Status& status) {
+    const auto unit = loaded->shared_from_this();
+    if (status) {
+      end_replacement(unit);
+      return done(unit->health(std::chrono::steady_clock::now()));
+    }
+    End why = not_loaded(status.error());
+    if (unit->state().unloading()) return done(std::move(why));
+    later_([this, unit, server, before, why, done] { restore(unit, server, before, why, done); });
+  });
+}
+
+// Loads what served a name before the unit that could not be loaded.
+void ModelManager::restore(const std::shared_ptr<ModelUnit>& failed, const ServerContext& server,
+                           const ModelSource& before, End why, const OnModelChange& done) {
+  CatalogEntry entry = describe(before);
+  if (entry.problem) {
+    end_replacement(failed);
+    why.message += "; and the model before it cannot be loaded again: " + entry.problem->message;
+    return done(std::move(why));
+  }
+  auto part = budget_.expect(entry.demand);
+  std::shared_ptr<ModelUnit> unit;
+  {
+    const std::lock_guard lock(mutex_);
+    if (Name* const name = served_by(failed); name && !closed_ && !failed->state().unloading())
+      name->serves = unit = begin(server, std::move(entry), std::move(part));
+  }
+  if (!unit) return done(std::move(why));
+  spdlog::error("model {}: {}; the one before it is loaded again", Printable(unit->name()).text(), why.message);
+  remove(failed, std::chrono::milliseconds(0), [] {});
+  unit->state().on_loaded([this, loaded = unit.get(), why = std::move(why), done](const Status& status) {
+    end_replacement(loaded->shared_from_this());
+    End end = why;
+    end.message += status ? "; the model before it is loaded again, and serves"
+                          : "; and the model before it could not be loaded again: " + status.error().message;
+    done(std::move(end));
+  });
+}
+
+void ModelManager::end_replacement(const std::shared_ptr<ModelUnit>& unit) {
+  const std::lock_guard lock(mutex_);
+  if (Name* const name = served_by(unit)) {
+    name->is_replaced = false;
+    name->kept.clear();
+  }
 }
 
 void ModelManager::drop_units() {
   Units all;
+  std::vector<Name> names;
   {
     const std::lock_guard lock(mutex_);
     units_.swap(all);
+    names_.swap(names);
   }
   all.clear();
+  names.clear();
   std::unique_lock lock(alive_->mutex);
   alive_->changed.wait(lock, [this] { return alive_->count == 0; });
 }
@@ -191,11 +400,13 @@ void ModelManager::close() {
 // The models that can make room for another, the least recently used first.
 ModelManager::Units ModelManager::can_make_room() const {
   std::multimap<TimePoint, std::shared_ptr<ModelUnit>> idle;
-  bool is_default = true;
-  for (const auto& unit : units()) {
-    if (!is_served(*unit)) continue;
-    if (!std::exchange(is_default, false) && !unit->is_pinned())
+  {
+    const std::shared_lock lock(mutex_);
+    for (const Name& name : names_) {
+      const auto& unit = name.serves;
+      if (!is_served(*unit) || unit->is_pinned() || name.is_replaced || unit->name() == default_) continue;
       if (const auto since = unit->idle_since()) idle.emplace(*since, unit);
+    }
   }
   Units sorted;
   for (auto& [since, unit] : idle) sorted.push_back(std::move(unit));
@@ -209,17 +420,31 @@ void ModelManager::unload(const std::string& name, std::chrono::milliseconds tim
   ModelHealth last = unit->health(std::chrono::steady_clock::now());
   last.readiness = Readiness::draining;
   remove(unit, timeout, [done = std::move(done), last] { done(last); });
+  for (const auto& other : units()) {
+    if (other == unit || other->name() != unit->name()) continue;
+    if (other->state().retiring())
+      other->hurry(timeout);
+    else if (!other->state().unloading())
+      remove(other, std::chrono::milliseconds(0), [] {});  // it was to take the place of this one
+  }
 }
 
-// Marks a unit as being unloaded, if another model stays that is served: so there is always a default one. Returns why
-// that cannot be.
+// Marks the unit of a name as being unloaded, if another name stays that is served: so there is always a default one.
+// Returns why that cannot be.
 std::optional<End> ModelManager::take_away(const std::shared_ptr<ModelUnit>& unit) {
   const std::lock_guard lock(mutex_);
-  if (unit->state().unloading()) return being_unloaded(unit->name());
-  if (std::ranges::none_of(units_, [&](const auto& other) { return other != unit && is_served(*other); }))
+  Name* const name = served_by(unit);
+  if (!name || unit->state().unloading()) return being_unloaded(unit->name());
+  const auto other =
+      std::ranges::find_if(names_, [&](const Name& each) { return each.serves != unit && is_served(*each.serves); });
+  if (other == names_.end())
     return refusal(Outcome::invalid_argument, "model",
                    "it is the only model that this server serves; load another one first, or stop the server");
   unit->state().set_unloading();
+  name->next = nullptr;
+  if (unit->name() != default_) return std::nullopt;
+  default_ = other->serves->name();
+  spdlog::info("model {} is the default from now on: requests that name no model go to it", Printable(default_).text());
   return std::nullopt;
 }
 
@@ -229,67 +454,101 @@ void ModelManager::remove(const std::shared_ptr<ModelUnit>& unit, std::chrono::m
   unit->on_destroyed(std::move(gone));
   unit->unload(timeout, [this, unit] {
     later_([this, unit] {
-      {
-        const std::lock_guard lock(mutex_);
-        std::erase(units_, unit);
-      }
+      forget(unit);
       spdlog::info("unloaded model {}", Printable(unit->name()).text());
       unit->stop();
     });
   });
 }
 
-// The first of these names by which a model is called; null: there is none. With the lock held.
-const std::string* ModelManager::taken_one(const std::vector<std::string>& names) const {
-  const auto found = std::ranges::find_if(names, [&](const std::string& name) {
-    return std::ranges::any_of(units_, [&](const auto& unit) { return unit->state().is_called(name); });
+// It does not serve its name any more.
+void ModelManager::retire(const std::shared_ptr<ModelUnit>& unit) {
+  unit->retire([this, unit] {
+    later_([this, unit] {
+      forget(unit);
+      spdlog::info("model {}: {}, which was replaced, has no more requests, and gives its memory back",
+                   Printable(unit->name()).text(), Printable(unit->source().path).text());
+      unit->stop();
+    });
   });
+}
+
+// It has no stream any more. A name that it serves goes with it.
+void ModelManager::forget(const std::shared_ptr<ModelUnit>& unit) {
+  const std::lock_guard lock(mutex_);
+  std::erase(units_, unit);
+  std::erase_if(names_, [&](const Name& name) { return name.serves == unit; });
+}
+
+// The name of the unit that serves one; null: it serves none.
+ModelManager::Name* ModelManager::served_by(const std::shared_ptr<ModelUnit>& unit) {
+  const auto found = std::ranges::find(names_, unit, &Name::serves);
+  return found == names_.end() ? nullptr : &*found;
+}
+
+// The first of these names by which a model is called, or its replacement is going to be; null: there is none. of_it: a
+// name that may have them.
+const std::string* ModelManager::taken_one(const std::vector<std::string>& names, const Name* of_it) const {
+  const auto is_taken = [&](const std::string& name) {
+    return std::ranges::any_of(names_, [&](const Name& each) {
+      return &each != of_it && (each.serves->state().is_called(name) ||
+                                (each.next && each.next->state().is_called(name)) ||
+                                std::ranges::find(each.kept, name) != each.kept.end());
+    });
+  };
+  const auto found = std::ranges::find_if(names, is_taken);
   return found == names.end() ? nullptr : &*found;
 }
 
-template <class Wanted>
-std::shared_ptr<ModelUnit> ModelManager::find_if(Wanted wanted) const {
-  const std::lock_guard lock(mutex_);
-  const auto found = std::ranges::find_if(units_, wanted);
-  return found == units_.end() ? nullptr : *found;
+std::shared_ptr<ModelUnit> ModelManager::serving(const std::string& name) const {
+  const auto found = find_name(names_, name.empty() ? default_ : name);
+  return found == names_.end() ? nullptr : found->serves;
 }
 
 std::shared_ptr<ModelUnit> ModelManager::find(const std::string& name) const {
-  if (name.empty()) return default_unit();
-  return find_if([&](const auto& unit) { return unit->state().is_called(name); });
-}
-
-std::shared_ptr<ModelUnit> ModelManager::default_unit() const {
-  const auto serves =
-      find_if([](const auto& unit) { return !unit->state().error().has_value() && !unit->state().unloading(); });
-  return serves ? serves : find_if([](const auto&) { return true; });
+  const std::shared_lock lock(mutex_);
+  return serving(name);
 }
 
 std::shared_ptr<ModelUnit> ModelManager::find(UnitId id) const {
-  return find_if([&](const auto& unit) { return unit->id() == id; });
+  const std::shared_lock lock(mutex_);
+  const auto found = std::ranges::find_if(units_, [&](const auto& unit) { return unit->id() == id; });
+  return found == units_.end() ? nullptr : *found;
 }
 
 ModelManager::Units ModelManager::units() const {
-  const std::lock_guard lock(mutex_);
+  const std::shared_lock lock(mutex_);
   return units_;
 }
 
+ModelManager::Units ModelManager::serving_units() const {
+  const std::shared_lock lock(mutex_);
+  Units all;
+  for (const Name& name : names_) all.push_back(name.serves);
+  return all;
+}
+
 ModelManager::Units ModelManager::units_default_first() const {
-  const auto first = default_unit();
-  Units all = units();
-  if (const auto found = std::ranges::find(all, first); found != all.end()) std::rotate(all.begin(), found, found + 1);
+  const std::shared_lock lock(mutex_);
+  Units all;
+  if (const auto first = serving({})) all.push_back(first);
+  const auto add = [&](const std::shared_ptr<ModelUnit>& unit) {
+    if (std::ranges::find(all, unit) == all.end()) all.push_back(unit);
+  };
+  for (const Name& name : names_) add(name.serves);
+  for (const auto& unit : units_) add(unit);
   return all;
 }
 
 std::vector<std::string> ModelManager::names() const {
   std::vector<std::string> names;
-  for (const auto& unit : units()) names.push_back(unit->name());
+  for (const auto& unit : serving_units()) names.push_back(unit->name());
   return names;
 }
 
 std::vector<std::string> ModelManager::all_names() const {
   std::vector<std::string> names;
-  for (const auto& unit : units()) {
+  for (const auto& unit : serving_units()) {
     names.push_back(unit->name());
     const std::vector<std::string>& aliases = unit->state().aliases();
     names.insert(names.end(), aliases.begin(), aliases.end());
@@ -298,15 +557,17 @@ std::vector<std::string> ModelManager::all_names() const {
 }
 
 std::shared_ptr<ModelUnit> ModelManager::with_numerics(const std::string& numerics_id) const {
-  return find_if([&](const auto& unit) {
+  const Units all = units_default_first();
+  const auto found = std::ranges::find_if(all, [&](const auto& unit) {
     const auto model = unit->state().model();
     return model && model->numerics_id() == numerics_id;
   });
+  return found == all.end() ? nullptr : *found;
 }
 
 Readiness ModelManager::readiness() const {
   std::vector<Readiness> all;
-  for (const auto& unit : units()) all.push_back(unit->state().readiness());
+  for (const auto& unit : serving_units()) all.push_back(unit->state().readiness());
   return readiness_of(all);
 }
 
@@ -322,7 +583,7 @@ bool ModelManager::is_making_progress(TimePoint now) const {
 }
 
 void ModelManager::on_loaded(std::function<void(Status)> done) const {
-  const Units all = units();
+  const Units all = serving_units();
   const auto awaited = std::make_shared<LoadsAwaited>(all.size(), std::move(done));
   for (std::size_t i = 0; i < all.size(); ++i)
     all[i]->state().on_loaded([awaited, i](const Status& status) { awaited->ended(i, status); });

@@ -1,13 +1,20 @@
-// The models of the server, how they are, and their one memory budget; models are loaded and unloaded while others are
-// served.
+// The models of the server, how they are, and their one memory budget; models are loaded, replaced and unloaded while
+// others are served.
+//
+// A name and what serves it are two things. A name points to one unit, to which requests for it go. A model is replaced
+// by loading another unit beside it, then the name points to that one from one moment on: route() and the switch exclude
+// each other, so no request meets a unit that is going away. The unit before it retires: it gets no new request, ends
+// all that it has, in all the time that they need, and keeps its part of the memory budget until it is gone.
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstddef>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <shared_mutex>
 #include <string>
 #include <vector>
 
@@ -21,6 +28,7 @@ namespace troupe::actors {
 struct ModelLoad {
   ModelSource source;
   OnModelChange done;
+  Replace replace = Replace::no;  // the model that has its name
 };
 
 // Thread-safe, except for construction and destruction.
@@ -40,9 +48,18 @@ class ModelManager {
   // Loads more models; one that fails is not kept. All are known to the memory budget, in their order, before the first
   // is loaded, and so are those of calls that came before their files were read. Where what one needs is missing,
   // models make room that are not the default, not pinned and without a request, the least recently used first.
+  //
+  // One that replaces another takes its name, not an alias, and its aliases move with the name. No model makes room for
+  // it. Refused: there is no model of this name, or it is being replaced already.
+  // - Replace::beside: as above. Where it does not fit beside the other, it is refused with the numbers. Until it is
+  //   loaded, and if that fails, the other one serves.
+  // - Replace::unload_first: the name points to the new unit at once, in which requests wait as at a start; the load
+  //   begins when the other one's memory is back, whose live requests have drain_timeout. If the load fails, the other
+  //   one's source is loaded again, once; `done` has the reason, and how that went.
   void load(const ServerContext& server, std::vector<ModelLoad> loads);
-  // Takes a model away: its new requests end as model_unloaded, so those that are live when the timeout has passed, and
-  // its memory is given back. The next model becomes the default. `done` is called once, with its last health, or with
+  // Takes a model away: its new requests end as model_unloaded, so those that are live when the timeout has passed, also
+  // in units of it that retire, and its memory is given back. Its replacement, if one is being loaded, is given up. If
+  // it is the default, the next one that is served becomes it. `done` is called once, with its last health, or with
   // a refusal: there is no such model, it is the only one that is served, or is being unloaded already.
   void unload(const std::string& name, std::chrono::milliseconds timeout, OnModelChange done);
 
@@ -53,24 +70,34 @@ class ModelManager {
   // there for the end of each thread that has spawned an actor.
   void drop_units();
 
-  // The unit of the model with this name or alias; empty: the default one. Null: there is none.
+  // Returns admit(unit), called with the unit that serves this name, as find(). The name is not switched, and the unit
+  // not taken away, before it has returned: so a stream that it adds is one that the unit ends. It is short, and calls
+  // nothing of the manager.
+  template <class Admit>
+  auto route(const std::string& name, const Admit& admit) const {
+    const std::shared_lock lock(mutex_);
+    return admit(serving(name));
+  }
+  // The unit that serves the model with this name or alias now; empty: the default one. Null: there is none.
   [[nodiscard]] std::shared_ptr<ModelUnit> find(const std::string& name) const;
-  // Null: there is none.
+  // Null: there is none. Also one that retires.
   [[nodiscard]] std::shared_ptr<ModelUnit> find(UnitId id) const;
-  // The first that has not failed and is not being unloaded; else the first, which says why it does not serve.
-  [[nodiscard]] std::shared_ptr<ModelUnit> default_unit() const;
-  [[nodiscard]] Units units() const;                         // in the order in which they came
-  [[nodiscard]] Units units_default_first() const;           // the others likewise
-  [[nodiscard]] std::vector<std::string> names() const;      // of each its own, likewise
+  // That of the default name, also while it is loading or has failed: the first name, until that model is unloaded.
+  [[nodiscard]] std::shared_ptr<ModelUnit> default_unit() const { return find(std::string()); }
+  [[nodiscard]] Units serving_units() const;  // of the names, in their order
+  [[nodiscard]] Units units() const;          // all, in the order in which they came
+  // That of the default name, those of the other names in their order, then those that replace or retire.
+  [[nodiscard]] Units units_default_first() const;
+  [[nodiscard]] std::vector<std::string> names() const;      // of each its own, in their order
   [[nodiscard]] std::vector<std::string> all_names() const;  // with their aliases
-  // The unit whose model has these numerics; null: none that is loaded.
+  // A unit whose model has these numerics, one that serves a name before others; null: none that is loaded.
   [[nodiscard]] std::shared_ptr<ModelUnit> with_numerics(const std::string& numerics_id) const;
 
   [[nodiscard]] Readiness readiness() const;
   [[nodiscard]] std::vector<ModelHealth> health(TimePoint now) const;  // the default first
-  // Each unit with a model is. False, too, if none of them could load its model.
+  // Each unit with a model is. False, too, if no name's unit could load its model.
   [[nodiscard]] bool is_making_progress(TimePoint now) const;
-  // Calls `done` once the models of now are loaded or have failed: Ok if one is loaded, else the first one's error.
+  // Calls `done` once the names' units of now are loaded or have failed: Ok if one is loaded, else the first one's error.
   void on_loaded(std::function<void(Status)> done) const;
   // Adds their memory to `known`.
   MemoryOfUnits measure_memory(KnownMemory& known) const;
@@ -80,6 +107,13 @@ class ModelManager {
 
  private:
   struct Loading;
+  // What clients call a model. Its aliases are those of the unit that serves it.
+  struct Name {
+    std::shared_ptr<ModelUnit> serves;  // never null
+    std::shared_ptr<ModelUnit> next{};  // loads beside it, to take its place; null: none
+    bool is_replaced = false;           // by `next`, or by the unit that serves it, which waits for memory or loads
+    std::vector<std::string> kept{};    // names of the unit before it that no other model gets: it may come back
+  };
   // Units that are not destroyed.
   struct Alive {
     std::mutex mutex;
@@ -87,24 +121,48 @@ class ModelManager {
     std::size_t count = 0;
   };
 
-  template <class Wanted>
-  std::shared_ptr<ModelUnit> find_if(Wanted wanted) const;
+  // With the lock held.
+  std::shared_ptr<ModelUnit> serving(const std::string& name) const;
+  template <class Names>
+  static auto find_name(Names& names, const std::string& name) {
+    return std::find_if(names.begin(), names.end(),
+                        [&](const Name& each) { return each.serves->state().is_called(name); });
+  }
+  Name* served_by(const std::shared_ptr<ModelUnit>& unit);
+  const std::string* taken_one(const std::vector<std::string>& names, const Name* of_it = nullptr) const;
+  std::optional<End> why_not_replaceable(const std::vector<std::string>& names) const;
   std::shared_ptr<ModelUnit> begin(const ServerContext& server, CatalogEntry entry,
-                                   std::shared_ptr<MemoryBudget::Part> part);
+                                   std::shared_ptr<MemoryBudget::Part> part,
+                                   ModelUnit::Load when = ModelUnit::Load::now);
+
   void make_room(std::shared_ptr<Loading> loading);
   void load_into_room(const std::shared_ptr<Loading>& loading);
+  void replace_beside(const std::shared_ptr<Loading>& loading);
+  bool switch_to(const std::shared_ptr<ModelUnit>& unit);
+  void keep_old(const std::shared_ptr<ModelUnit>& failed, const Error& why, const OnModelChange& done);
+  void replace_unloaded(const std::shared_ptr<Loading>& loading);
+  std::optional<End> why_never_fits(const Loading& loading, const std::string& name) const;
+  void load_behind(const std::shared_ptr<ModelUnit>& unit, const ServerContext& server);
+  void on_replaced(const std::shared_ptr<ModelUnit>& unit, const ServerContext& server, const ModelSource& before,
+                   OnModelChange done);
+  void restore(const std::shared_ptr<ModelUnit>& failed, const ServerContext& server, const ModelSource& before, End why,
+               const OnModelChange& done);
+  void end_replacement(const std::shared_ptr<ModelUnit>& unit);
   Units can_make_room() const;
   std::optional<End> why_not_loadable(const std::vector<std::string>& names) const;
   std::optional<End> take_away(const std::shared_ptr<ModelUnit>& unit);
-  const std::string* taken_one(const std::vector<std::string>& names) const;
   void remove(const std::shared_ptr<ModelUnit>& unit, std::chrono::milliseconds timeout, std::function<void()> gone);
+  void retire(const std::shared_ptr<ModelUnit>& unit);
+  void forget(const std::shared_ptr<ModelUnit>& unit);
 
   caf::actor_system& system_;
   const Later later_;
   MemoryBudget budget_;
-  mutable std::mutex mutex_;
+  mutable std::shared_mutex mutex_;
   UnitId next_id_ = 0;
-  Units units_;
+  Units units_;              // all that are not gone
+  std::vector<Name> names_;  // at most kMaxModels
+  std::string default_;      // the name of the default model
   const std::shared_ptr<Alive> alive_ = std::make_shared<Alive>();
   bool closed_ = false;
 };

@@ -89,9 +89,10 @@ Result<std::shared_ptr<engine::LoadedModel>> load_draft(const std::shared_ptr<co
 
 std::shared_ptr<ModelUnit> ModelUnit::start(caf::actor_system& system, const ServerContext& server, UnitId id,
                                             CatalogEntry entry, std::shared_ptr<MemoryBudget::Part> memory,
-                                            Destroy destroy) {
+                                            Destroy destroy, Load load) {
   std::shared_ptr<ModelUnit> unit(new ModelUnit(Private{}, server, id, std::move(entry), std::move(memory)),
                                   std::move(destroy));
+  unit->load_begun_ = load == Load::now;
   unit->begin(system);
   return unit;
 }
@@ -111,7 +112,7 @@ void ModelUnit::begin(caf::actor_system& system) {
   if (entry_.problem) fail(*entry_.problem);
   std::function<void(engine::Team&)> load;
   if (!entry_.source.path.empty()) load = [self = shared_from_this()](engine::Team& team) { self->load(team); };
-  supervisor_ = system.spawn<Supervisor>(server_, parts_, shared_from_this(), std::move(load));
+  supervisor_ = system.spawn<Supervisor>(server_, parts_, shared_from_this(), std::move(load), !load_begun_);
   share_ownership(supervisor_, shared_from_this());
 }
 
@@ -141,6 +142,15 @@ void ModelUnit::unload(std::chrono::milliseconds timeout, std::function<void()> 
   parts_.model.set_unloading();
   drop_renderings(being_unloaded(name()));
   caf::anon_send(supervisor_, msg::Unload{timeout});
+  if (!load_begun_.exchange(true)) {  // no loader would tell it
+    fail(given_up());
+    caf::anon_send(supervisor_, msg::ModelLoaded{});
+  }
+  server_.streams.when_empty(id(), std::move(drained));
+}
+
+void ModelUnit::retire(std::function<void()> drained) {
+  parts_.model.set_retiring();
   server_.streams.when_empty(id(), std::move(drained));
 }
 

@@ -1,9 +1,14 @@
 // One model and everything that serves it: its state, counters and actors.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "actors/models/memory_budget.h"
@@ -24,11 +29,16 @@ class ModelUnit : public std::enable_shared_from_this<ModelUnit> {
   // Destroys a unit that nothing refers to any more, on any thread and at any time until the server has ended.
   using Destroy = std::function<void(ModelUnit*)>;
 
+  enum class Load {
+    now,
+    waits,  // until begin_load(): requests wait meanwhile
+  };
+
   // Starts the actors and begins to load the model, unless its files have a problem: then loading has failed with it.
   // System and server outlive the unit. memory: what the entry demands of it.
   static std::shared_ptr<ModelUnit> start(caf::actor_system& system, const ServerContext& server, UnitId id,
                                           CatalogEntry entry, std::shared_ptr<MemoryBudget::Part> memory,
-                                          Destroy destroy = std::default_delete<ModelUnit>());
+                                          Destroy destroy = std::default_delete<ModelUnit>(), Load load = Load::now);
   ModelUnit(Private, const ServerContext& server, UnitId id, CatalogEntry entry,
             std::shared_ptr<MemoryBudget::Part> memory);
   // It was stopped, and its actors have ended: each of them, and each of their jobs, shares ownership.
@@ -38,6 +48,7 @@ class ModelUnit : public std::enable_shared_from_this<ModelUnit> {
 
   UnitId id() const { return parts_.id; }
   const std::string& name() const { return entry_.name; }
+  const ModelSource& source() const { return entry_.source; }
   bool is_pinned() const { return entry_.source.pinned; }
   std::optional<std::uint32_t> predict() const { return entry_.source.predict; }
   const config::ModelDefaults& defaults() const { return entry_.defaults; }
@@ -59,6 +70,15 @@ class ModelUnit : public std::enable_shared_from_this<ModelUnit> {
   // yet, and those that are live when the timeout has
   // passed. `drained` is called once the unit has no stream; it may then be stopped.
   void unload(std::chrono::milliseconds timeout, std::function<void()> drained);
+  // It was replaced: it gets no new request (its manager routes none to it), and ends all that it has, in all the time
+  // that they need. `drained`: as of unload().
+  void retire(std::function<void()> drained);
+  // Those of its requests that are live when the timeout has passed end as model_unloaded. Of a unit that retires.
+  void hurry(std::chrono::milliseconds timeout) { caf::anon_send(supervisor_, msg::Unload{timeout}); }
+  // Begins a load that waits; calls after the first change nothing.
+  void begin_load() {
+    if (!load_begun_.exchange(true)) caf::anon_send(supervisor_, msg::BeginLoad{});
+  }
   // The query is answered once every event that the asking client knows of is counted.
   void ask(std::shared_ptr<StatusQuery> query);
   void ask(std::shared_ptr<CacheQuestion> question);
@@ -74,9 +94,16 @@ class ModelUnit : public std::enable_shared_from_this<ModelUnit> {
   void stop();  // calls after the first change nothing
   // When a request last came for it; nullopt while it has one.
   std::optional<TimePoint> idle_since() const { return server_.streams.idle_since(id()); }
-  // To be called once the unit is destroyed (Destroy), and everything of it given back. Before stop().
-  void on_destroyed(std::function<void()> call) { on_destroyed_ = std::move(call); }
-  const std::function<void()>& on_destroyed() const { return on_destroyed_; }
+  // To be called, in this order, once the unit is destroyed (Destroy), and everything of it given back.
+  void on_destroyed(std::function<void()> call) {
+    const std::lock_guard lock(on_destroyed_mutex_);
+    on_destroyed_.push_back(std::move(call));
+  }
+  // They are the caller's from now on.
+  std::vector<std::function<void()>> take_on_destroyed() {
+    const std::lock_guard lock(on_destroyed_mutex_);
+    return std::exchange(on_destroyed_, {});
+  }
 
   // For tests. serve(): instead of loading one.
   void serve(ServedModel model) {
@@ -99,7 +126,9 @@ class ModelUnit : public std::enable_shared_from_this<ModelUnit> {
   const ServerContext server_;
   UnitParts parts_;
   caf::actor supervisor_;
-  std::function<void()> on_destroyed_;
+  std::mutex on_destroyed_mutex_;
+  std::vector<std::function<void()>> on_destroyed_;
+  std::atomic<bool> load_begun_{true};
   std::atomic<bool> given_up_{false};  // a load ends as soon as it sees this
 };
 

@@ -35,8 +35,13 @@ constexpr std::array<Supervisor::Part, kNumRoles> Supervisor::kParts = {{
 }};
 
 Supervisor::Supervisor(caf::actor_config& cfg, const ServerContext& server, UnitParts& unit,
-                       std::shared_ptr<const void> owner, std::function<void(engine::Team&)> load)
-    : ActorBase(cfg, "supervisor"), owner_(std::move(owner)), server_(server), unit_(unit), load_(std::move(load)) {
+                       std::shared_ptr<const void> owner, std::function<void(engine::Team&)> load, bool load_waits)
+    : ActorBase(cfg, "supervisor"),
+      owner_(std::move(owner)),
+      server_(server),
+      unit_(unit),
+      load_(std::move(load)),
+      load_waits_(load_waits) {
   set_down_handler([this](const caf::down_msg& down) { child_died(down); });
   // No other actor restarts this one, and without it no request would end.
   set_exception_handler([](std::exception_ptr&) -> caf::error { std::terminate(); });
@@ -45,6 +50,10 @@ Supervisor::Supervisor(caf::actor_config& cfg, const ServerContext& server, Unit
 caf::behavior Supervisor::make_behavior() {
   start_missing();
   return {
+      [this](const msg::BeginLoad&) {
+        load_waits_ = false;
+        start_missing();
+      },
       [this](const msg::ModelLoaded&) {
         model_ready_ = unit_.model.model() != nullptr;
         if (model_ready_) unit_.counters.model_loaded(now());

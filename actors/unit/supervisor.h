@@ -7,7 +7,8 @@
 // deaths without a step between them (kMaxRestarts) end every stream of the unit with Outcome::worker_lost, and its
 // service.
 //
-// Receives  msg::ModelLoaded            starts the actors that need a model
+// Receives  msg::BeginLoad              starts the loader, if the load was to wait
+//           msg::ModelLoaded            starts the actors that need a model
 //           msg::Drain, msg::Unload     ends the streams that are live when its timeout has passed, which
 //                                       msg::DrainTimeout and msg::UnloadTimeout, to itself, say
 //           msg::Restart                to itself: starts what has died
@@ -38,10 +39,10 @@ inline constexpr std::chrono::seconds kQuietTime{1};
 
 class Supervisor : public ActorBase {
  public:
-  // load: as Loader's; empty: the model is loaded elsewhere (tests).
+  // load: as Loader's; empty: the model is loaded elsewhere (tests). load_waits: until msg::BeginLoad.
   // owner: of the unit; its actors share ownership.
   Supervisor(caf::actor_config& cfg, const ServerContext& server, UnitParts& unit, std::shared_ptr<const void> owner,
-             std::function<void(engine::Team&)> load);
+             std::function<void(engine::Team&)> load, bool load_waits);
 
   caf::behavior make_behavior() override;
   void on_exit() override;
@@ -65,7 +66,7 @@ class Supervisor : public ActorBase {
   void wire_intake();
 
   bool is_always_wanted() const { return true; }
-  bool wants_loader() const { return load_ && unit_.model.loading(); }
+  bool wants_loader() const { return load_ && !load_waits_ && unit_.model.loading(); }
   bool wants_language_model() const { return model_ready_ && unit_.model.model()->language_model(); }
   bool wants_draft_model() const { return model_ready_ && unit_.model.model()->draft_model(); }
   bool wants_model() const { return model_ready_; }
@@ -93,6 +94,7 @@ class Supervisor : public ActorBase {
   const ServerContext server_;
   UnitParts& unit_;
   std::function<void(engine::Team&)> load_;
+  bool load_waits_;
   std::array<caf::actor, kNumRoles> children_;
   std::vector<caf::actor> tokenizers_;
   std::size_t num_deaths_ = 0;       // in a row, without a step between them

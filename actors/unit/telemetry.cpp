@@ -40,6 +40,8 @@ ModelHealth health_of(const ServerContext& server, const UnitParts& unit, TimePo
                      .load_fraction = unit.model.fraction(),
                      .stalled = unit.without_progress(now) > server.options.progress_timeout};
   if (const auto error = unit.model.error()) health.problem = error->message;
+  health.replacing = unit.model.replacing();
+  health.retiring = unit.model.retiring();
   return health;
 }
 
@@ -67,6 +69,14 @@ ModelReport report_of(const ServerContext& server, const UnitParts& unit, const 
   report.tokens = counts.tokens;
   report.tool_calls = counts.tool_calls;
   return report;
+}
+
+// Appends `own`, of a unit. Of one that replaces, or was replaced, under its number, too: another has its name.
+void append_own(MetricList& metrics, const MetricList& own, const UnitParts& unit, const ModelHealth& health) {
+  for (Metric metric : own) {
+    if (health.replacing || health.retiring) metric.labels.emplace_back("unit", std::to_string(unit.id));
+    metrics.append(std::move(metric));
+  }
 }
 
 // One row for each model, whichever it is.
@@ -129,7 +139,7 @@ StatusSnapshot take_snapshot(const ServerContext& server, const std::vector<std:
   TimePoint::duration still{};
   for (const auto& unit : units) {
     const ModelReport& report = snapshot.models.emplace_back(report_of(server, *unit, memory.units, now));
-    readiness.push_back(report.health.readiness);
+    if (!report.health.replacing && !report.health.retiring) readiness.push_back(report.health.readiness);
     snapshot.stalled |= report.health.stalled;
     still = std::max(still, unit->without_progress(now));
   }
@@ -152,16 +162,21 @@ StatusSnapshot take_snapshot(const ServerContext& server, const std::vector<std:
   metrics.gauge("uptime_seconds", "Since the start.", seconds_between(server.started, now), {.for_guests = true});
   counts.append_metrics(metrics, now);
   for (std::size_t i = 0; i < units.size(); ++i) {
-    MetricList own;
-    append_unit(own, server, *units[i], now);
-    for (Metric metric : own) {
+    MetricList own, of_unit;
+    append_unit(of_unit, server, *units[i], now);
+    for (Metric metric : of_unit) {
       metric.labels.emplace_back("model", snapshot.models[i].health.name);
       if (i > 0) metric.key.clear();  // the field of that name is of the default model
-      metrics.append(std::move(metric));
+      own.append(std::move(metric));
     }
-    units[i]->counters.append_drafts(metrics, snapshot.models[i].health.name);
+    units[i]->counters.append_drafts(own, snapshot.models[i].health.name);
+    append_own(metrics, own, *units[i], snapshot.models[i].health);
   }
-  for (const ModelReport& report : snapshot.models) append_report(metrics, report);
+  for (std::size_t i = 0; i < units.size(); ++i) {
+    MetricList own;
+    append_report(own, snapshot.models[i]);
+    append_own(metrics, own, *units[i], snapshot.models[i].health);
+  }
   if (server.options.append_metrics) server.options.append_metrics(metrics);
   metrics.gauge("ready", "1 while requests are served.", snapshot.readiness == Readiness::ready, {.for_guests = true});
   metrics.gauge("stalled", "1 while requests wait and no step ends.", snapshot.stalled, {.for_guests = true});

@@ -190,7 +190,9 @@ ordered_json health_json(const client::ServerStatus& s) {
                       {"aliases", m.aliases},
                       {"readiness", name_of(client::Health{.readiness = m.readiness, .stalled = m.stalled})},
                       {"load_fraction", m.load_fraction},
-                      {"problem", m.problem}});
+                      {"problem", m.problem},
+                      {"replacing", m.replacing},
+                      {"retiring", m.retiring}});
   return health;
 }
 

@@ -62,6 +62,8 @@ std::string name_of(const client::Health& health) {
 std::string state_of(const client::Health::Model& model) {
   std::string state = name_of(client::Health{.readiness = model.readiness, .stalled = model.stalled});
   if (state == "loading") state += fmt::format(" ({:.0f} %)", 100 * model.load_fraction);
+  if (model.replacing) state += ", to replace it";
+  if (model.retiring && state == "draining") state = "retiring";
   if (!model.problem.empty()) state += ": " + model.problem;
   return state;
 }

@@ -30,7 +30,11 @@ inline constexpr std::size_t kMaxModelAliases = 16;  // of one model
   X(memory)                  \
   X(weight)                  \
   X(pinned)                  \
-  X(defaults)
+  X(defaults)                \
+  X(replace)
+
+// Loads beside the other model, which serves meanwhile; or once that one's memory is back.
+inline constexpr std::string_view kReplaceWays[] = {"beside", "unload-first"};
 
 struct ModelKeys {
   std::string path{};
@@ -47,6 +51,7 @@ struct ModelKeys {
   double weight = 1;                        // of its computing, in the shares of its tenants
   bool pinned = false;                      // never unloaded to make room for another
   ModelDefaults defaults{};                 // of its answers
+  std::string replace{};                    // how it takes the place of a model of its name: kReplaceWays; empty: not
   friend bool operator==(const ModelKeys&, const ModelKeys&) = default;
 };
 

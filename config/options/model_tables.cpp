@@ -33,6 +33,7 @@ const TableKey<ModelKeys> kModelKeys[] = {
     {"memory", &ModelKeys::memory, 0, kMaxBytes},
     {"weight", &ModelKeys::weight, kMinWeight, kMaxWeight},
     {"pinned", &ModelKeys::pinned},
+    {"replace", &ModelKeys::replace},
 };
 
 constexpr std::string_view kDefaults = "defaults";
@@ -146,6 +147,9 @@ std::optional<ModelProblem> problem_of(const ModelKeys& model) {
   if (!model.kv_type.empty() && std::ranges::find(kKvTypes, model.kv_type) == std::end(kKvTypes))
     return ModelProblem{"kv-type", fmt::format("kv-type is '{}'; it may be {}", Printable(model.kv_type).text(),
                                                fmt::join(kKvTypes, ", "))};
+  if (!model.replace.empty() && std::ranges::find(kReplaceWays, model.replace) == std::end(kReplaceWays))
+    return ModelProblem{"replace", fmt::format("replace is '{}'; it may be {}", Printable(model.replace).text(),
+                                               fmt::join(kReplaceWays, ", "))};
   if (model.predict == 0)
     return ModelProblem{"predict", "predict is 0; an answer has at least one token, and -1 is no limit"};
   if (std::string problem = problem_of_model_name(model.name); !problem.empty())

@@ -39,9 +39,11 @@ struct ModelTable : ModelKeys {
 // The keys that have another value than the default, a line each, as they stand below [[model]].
 [[nodiscard]] std::string to_toml(const ModelTable& model);
 
-// Whether they say the same, in whatever lines.
+// Whether they say the same, in whatever lines. How one replaces the other is not a part of what is served.
 [[nodiscard]] inline bool operator==(const ModelTable& a, const ModelTable& b) {
-  return static_cast<const ModelKeys&>(a) == static_cast<const ModelKeys&>(b);
+  ModelKeys of_a = a;
+  of_a.replace = b.replace;
+  return of_a == static_cast<const ModelKeys&>(b);
 }
 
 }  // namespace troupe::config

@@ -389,6 +389,8 @@ struct Health {
     bool stalled = false;                      ///< work for it waits, and no step of it has ended for too long
     std::string problem{};                     ///< why it failed
     std::vector<std::string> aliases{};        ///< other names for Request::model
+    bool replacing = false;                    ///< is loaded to take the place of the one of this name
+    bool retiring = false;                     ///< was replaced, and finishes the requests that it has
   };
   Readiness readiness = Readiness::loading;  ///< ready while any model is, failed once all have failed
   double load_fraction = 0;                  ///< 0 to 1, of the default model
@@ -428,6 +430,9 @@ struct ModelRequest {
   std::vector<std::string> aliases{};      ///< other names for Request::model; at most 16
   std::string tool_format{};               ///< how it writes calls of tools, by name; empty: as its chat template says
   ModelDefaults defaults{};                ///< before those that its file names
+  /// Of the model that has its name: "beside" loads beside it, while it serves on, and switches then; "unload-first"
+  /// gives its memory back first, and requests wait meanwhile. Empty: a name that is taken is refused.
+  std::string replace{};
 };
 
 /// The server's answer to Hello.

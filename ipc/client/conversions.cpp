@@ -422,7 +422,9 @@ Health::Model to_model_health(const v1::Health::Model& model) {
           .load_fraction = model.load_fraction(),
           .stalled = model.stalled(),
           .problem = model.problem(),
-          .aliases = {model.aliases().begin(), model.aliases().end()}};
+          .aliases = {model.aliases().begin(), model.aliases().end()},
+          .replacing = model.replacing(),
+          .retiring = model.retiring()};
 }
 
 ServerInfo to_info(const v1::Welcome& welcome) {

@@ -580,6 +580,8 @@ v1::Health::Model to_model_health(const actors::ModelHealth& health, bool for_ow
   model.set_load_fraction(health.load_fraction);
   model.set_stalled(health.stalled);
   model.set_problem(valid_utf8(for_owner ? health.problem : without_folders(health.problem)));
+  model.set_replacing(health.replacing);
+  model.set_retiring(health.retiring);
   return model;
 }
 

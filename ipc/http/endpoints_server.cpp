@@ -77,6 +77,7 @@ std::vector<api::ListedModel> listed_models(const actors::Gateway& gateway) {
     add_aliases(model.aliases, all);
   }
   for (const actors::ModelHealth& each : health) {
+    if (each.replacing || each.retiring) continue;  // no request goes there
     api::ListedModel& row = all.emplace_back();
     row.name = valid_utf8(each.name);
     row.readiness = readiness_name(each.readiness);

@@ -35,7 +35,9 @@ constexpr std::chrono::milliseconds kLoadInterval{50};
 // Whether the model of this name or alias is loading; an empty one: the default model.
 bool is_loading(const actors::Gateway& gateway, const std::string& name) {
   for (const actors::ModelHealth& each : gateway.health())
-    if (name.empty() || each.name == name || std::ranges::find(each.aliases, name) != each.aliases.end())
+    if (each.replacing || each.retiring)
+      continue;
+    else if (name.empty() || each.name == name || std::ranges::find(each.aliases, name) != each.aliases.end())
       return each.readiness == actors::Readiness::loading;
   return false;
 }

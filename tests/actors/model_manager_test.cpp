@@ -7,97 +7,13 @@
 #include <utility>
 #include <vector>
 
-#include "actors/unit/model_manager.h"
-#include "tests/actors/clients.h"
-#include "tests/actors/stage.h"
+#include "tests/actors/machine.h"
 
 namespace troupe::actors::test {
 namespace {
 
 using scheduler::Outcome;
 using Labels = std::vector<std::pair<std::string, std::string>>;
-
-// Without a unit of its own.
-struct Machine {
-  Machine()
-      : streams({.max_requests_per_user = 64, .max_queued_requests = 64, .max_queued_tokens = 1u << 20}),
-        system(config),
-        models(system, std::uint64_t{1} << 30, [this](std::function<void()> work) {
-          if (ending) return work();
-          later.push_back(std::move(work));
-        }) {}
-  ~Machine() {
-    End end;
-    end.outcome = Outcome::cancelled;
-    streams.end_all(end, end, now());
-    for (const auto& unit : models.units()) unit->stop();
-    run();
-    ending = true;
-    models.drop_units();
-  }
-  ServerContext context() {
-    return {.options = options, .streams = streams, .memory = memory, .texts = texts, .compute = compute, .faults = {}};
-  }
-  caf::scheduler::test_coordinator& scheduler() {
-    return dynamic_cast<caf::scheduler::test_coordinator&>(system.scheduler());
-  }
-  TimePoint now() { return scheduler().clock().now(); }
-  void run() {
-    do scheduler().run();
-    while (do_later() || scheduler().clock().trigger_timeout());
-  }
-  // Without time.
-  void run_now() {
-    do scheduler().run();
-    while (do_later());
-  }
-  bool do_later() {
-    if (later.empty()) return false;
-    const std::function<void()> work = std::move(later.front());
-    later.erase(later.begin());
-    work();
-    return true;
-  }
-  ModelUnit& add(const std::string& path, const std::string& alias) {
-    engine::LoadOptions load;
-    load.num_blocks = 32;
-    std::vector<CatalogEntry> entries;
-    entries.push_back(describe({.path = path, .name = alias, .load = load}));
-    models.add(context(), std::move(entries));
-    return *models.find(alias);
-  }
-  void load(ModelSource source, OnModelChange done) { models.load(context(), {{std::move(source), std::move(done)}}); }
-  // As the gateway does.
-  RequestId submit(Request request, std::shared_ptr<Listener> sink) {
-    const auto unit = models.find(request.model);
-    REQUIRE(unit);
-    const RequestId id = streams.add(std::move(request), std::move(sink), now(), unit->id());
-    REQUIRE_FALSE(streams.take_queue_room(id, now()));
-    unit->submit(id);
-    return id;
-  }
-
-  GatewayOptions options;
-  StreamTable streams;
-  MemorySurvey memory{[] { return MemoryReport{}; }};
-  TextThreads texts{{.max_large = 1}};
-  InlineCompute compute;
-  TestConfig config;
-  caf::actor_system system;
-  std::vector<std::function<void()>> later;
-  bool ending = false;
-  ModelManager models;
-};
-
-const std::string kTales = std::string(TROUPE_MODELS) + "/tales-5m-tq2_0.gguf";
-const std::string kBert = TROUPE_TEST_DATA "/tiny-bert.gguf";
-
-Request story(const std::string& model, std::uint32_t max_tokens = 12) {
-  Request request =
-      request_for({.id = 0, .sink = {}, .prompt = {1, 300, 301}, .drawn = false, .max_tokens = max_tokens});
-  request.model = model;
-  return request;
-}
 
 Request vector_of(const std::string& model) {
   Request request;
@@ -330,7 +246,7 @@ TEST_CASE("models: one that fails to load is told, and the others serve") {
     CHECK(machine.models.is_making_progress(machine.now()));
     const std::vector<ModelHealth> health = machine.models.health(machine.now());
     REQUIRE(health.size() == 2);
-    const ModelHealth &yes = health[0], &no = health[1];  // the default one first
+    const ModelHealth &yes = health[first_fails ? 1 : 0], &no = health[first_fails ? 0 : 1];  // the default one first
     CHECK(machine.models.names().front() == (first_fails ? "no" : "yes"));
     CHECK(no.name == "no");
     CHECK(no.readiness == Readiness::failed);
@@ -344,7 +260,11 @@ TEST_CASE("models: one that fails to load is told, and the others serve") {
     machine.submit(story(""), unnamed);
     machine.run();
     CHECK(sink->ids.size() == 12);
-    CHECK(unnamed->ids == sink->ids);
+    // The default is a name: if it has failed, no other model answers for it.
+    REQUIRE(unnamed->end_);
+    CHECK(unnamed->end_->outcome == (first_fails ? Outcome::model_unloaded : Outcome::length));
+    if (first_fails) CHECK_THAT(unnamed->end_->message, Catch::Contains("/nowhere.gguf"));
+    if (!first_fails) CHECK(unnamed->ids == sink->ids);
   }
   Machine none;
   none.add("/nowhere.gguf", "no");
@@ -398,30 +318,6 @@ TEST_CASE("models: a loader that dies is started again, and the model is loaded 
   machine.run();
   CHECK(sink->ids.size() == 12);
 }
-
-namespace {
-
-// What became of a wish to load or unload.
-struct Wish {
-  OnModelChange callback() {
-    return [this](ModelChange change) {
-      ++count;
-      if (auto* end = std::get_if<End>(&change))
-        refused = std::move(*end);
-      else
-        health = std::get<ModelHealth>(std::move(change));
-    };
-  }
-  int count = 0;
-  std::optional<ModelHealth> health;
-  std::optional<End> refused;
-};
-
-ModelSource source(const std::string& name, const std::string& path = kTales) {
-  return {.path = path, .name = name, .load = {.num_blocks = 32}};
-}
-
-}  // namespace
 
 TEST_CASE("models: one is loaded and one unloaded while a stream of another runs, and its memory is given back") {
   Machine machine;
@@ -490,7 +386,7 @@ TEST_CASE("models: of one that is unloaded, new requests end at once and running
   }
 }
 
-TEST_CASE("models: while the default one is unloaded, requests that name no model go to the next that serves") {
+TEST_CASE("models: when the default one is unloaded, the next that serves is the default, and stays it") {
   Machine machine;
   machine.add(kTales, "first");
   machine.add("/nowhere.gguf", "lost");
@@ -513,6 +409,11 @@ TEST_CASE("models: while the default one is unloaded, requests that name no mode
   CHECK(running->ids.size() == 30);
   CHECK(unnamed->ids.size() == 12);
   CHECK(unloaded.health);
+  Wish again;
+  machine.load(source("first"), again.callback());
+  machine.run_now();
+  CHECK(again.health);
+  CHECK(machine.models.default_unit()->name() == "third");
 }
 
 TEST_CASE("models: one that is unloaded before it is loaded is given up, and requests that wait for it end") {

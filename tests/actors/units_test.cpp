@@ -64,25 +64,32 @@ class Units {
   }
   // Null: there is no such model.
   std::shared_ptr<Recorder> try_submit(Request request) {
-    const auto unit = models_.find(request.model);
-    if (!unit) return nullptr;
     auto sink = std::make_shared<Recorder>();
     const TimePoint now = std::chrono::steady_clock::now();
-    const RequestId id = streams_.add(std::move(request), sink, now, unit->id());
+    std::shared_ptr<ModelUnit> unit;
+    const std::string name = request.model;
+    const auto id = models_.route(name, [&](const std::shared_ptr<ModelUnit>& serving) -> std::optional<RequestId> {
+      unit = serving;
+      if (!unit) return std::nullopt;
+      request.model = unit->name();
+      return streams_.add(std::move(request), sink, now, unit->id());
+    });
+    if (!id) return nullptr;
     if (unit->state().unloading())
-      streams_.end(id, being_unloaded(unit->name()), now);
-    else if (auto full = streams_.take_queue_room(id, now))
-      streams_.end(id, refused(*std::move(full)), now);
+      streams_.end(*id, being_unloaded(unit->name()), now);
+    else if (auto full = streams_.take_queue_room(*id, now))
+      streams_.end(*id, refused(*std::move(full)), now);
     else
-      unit->submit(id);
+      unit->submit(*id);
     return sink;
   }
   void load(const std::string& name, OnModelChange done,
-            std::shared_ptr<engine::MemoryPolicy> memory = engine::system_memory()) {
-    ModelSource source{.path = kTales, .name = name};
+            std::shared_ptr<engine::MemoryPolicy> memory = engine::system_memory(), Replace replace = Replace::no,
+            const std::string& path = kTales) {
+    ModelSource source{.path = path, .name = name};
     source.load.num_blocks = 64;
     source.load.memory_policy = std::move(memory);
-    models_.load(context(), {{std::move(source), std::move(done)}});
+    models_.load(context(), {{std::move(source), std::move(done), replace}});
   }
   ModelManager& models() { return models_; }
 
@@ -237,6 +244,69 @@ TEST_CASE("units: a server that is stopped while a model is loaded at run time e
   gate->open();
   units.reset();  // returns once each unit is destroyed
   CHECK_FALSE(change.is_there());
+}
+
+TEST_CASE("units: a server that is stopped while a model is being replaced destroys all of its units") {
+  for (const Replace how : {Replace::beside, Replace::unload_first}) {
+    const auto gate = std::make_shared<Gate>();
+    std::optional<Units> units(std::in_place);
+    units->serve("first");
+    Answer<ModelChange> change;
+    units->load("first", change.callback(), gate, how);
+    gate->wait_until_reached();
+    units->stop();
+    gate->open();
+    units.reset();
+    CHECK_FALSE(change.is_there());
+  }
+}
+
+TEST_CASE("units: a model is replaced again and again under the load of four tenants, and none of them notices") {
+  GatewayOptions options = embedded_model();
+  options.max_measuring = std::chrono::milliseconds(1);
+  options.max_requests_per_user = 64;
+  Units units(options);
+  units.serve("m");
+  const std::string other = std::string(TROUPE_MODELS) + "/tales-draft-q8_0.gguf";
+  const auto replace = [&](const std::string& path) {
+    Answer<ModelChange> change;
+    units.load("m", change.callback(), engine::system_memory(), Replace::beside, path);
+    return std::holds_alternative<ModelHealth>(change.wait());
+  };
+  const std::vector<TokenId> of_tales = answer(units.submit(story("m", 40))).ids;
+  REQUIRE(replace(other));
+  const std::vector<TokenId> of_other = answer(units.submit(story("m", 40))).ids;
+  REQUIRE(of_other != of_tales);
+
+  std::atomic<bool> done{false};
+  std::atomic<int> served{0}, wrong{0};
+  std::vector<std::thread> tenants;
+  for (std::uint32_t tenant = 0; tenant < 4; ++tenant) {
+    tenants.emplace_back([&, tenant] {
+      while (!done) {
+        Request request = story("m", 40);
+        request.tenant = scheduler::Tenant{TenantId{1000 + tenant}, false};
+        const auto sink = units.try_submit(std::move(request));
+        if (!sink) {
+          ++wrong;
+          continue;
+        }
+        const Answered got = answer(sink);
+        const bool is_whole = got.end.outcome == Outcome::length && (got.ids == of_tales || got.ids == of_other);
+        ++(is_whole ? served : wrong);
+      }
+    });
+  }
+  for (int i = 0; i < num_changes(); ++i) {
+    CHECK(replace(i % 2 == 0 ? kTales : other));
+    // Who asks after the switch gets the new one.
+    CHECK(answer(units.submit(story("m", 40))).ids == (i % 2 == 0 ? of_tales : of_other));
+  }
+  done = true;
+  for (std::thread& tenant : tenants) tenant.join();
+  CHECK(wrong == 0);
+  CHECK(served > 0);
+  CHECK(units.models().names() == std::vector<std::string>{"m"});
 }
 
 TEST_CASE("units: models are loaded and unloaded at random under the load of four tenants") {
