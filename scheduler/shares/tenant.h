@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "cache/block_accounts.h"
 #include "cache/ids.h"
@@ -27,6 +28,13 @@ struct TenantLimits {
   friend bool operator==(const TenantLimits&, const TenantLimits&) = default;
 };
 
+// Whether a tenant's request may have a model loaded that is not in memory (models/residency.h).
+enum class MayLoad : std::uint8_t {
+  never,  // it uses what is loaded
+  idle,   // if there is room, or by putting out models that no other tenant has used within their keep-alive
+  turns,  // by having turns with the models of others, too
+};
+
 // Immutable. A reload of the rules makes new ones; requests keep those that they arrived with.
 struct TenantPolicy {
   std::string name{};                         // for people and metrics; empty: "user UID"
@@ -35,6 +43,8 @@ struct TenantPolicy {
   bool public_cache = false;                  // requests that name no cache scope share prefixes with all tenants
   TenantLimits limits{};
   std::optional<std::uint32_t> predict{};  // tokens of an answer where its request says nothing; absent: the model's
+  std::vector<std::string> models{};       // that it may use, by names or patterns (model_rights.h); empty: all
+  std::optional<MayLoad> may_load{};       // absent: as model_rights.h says
 };
 
 struct Tenant {

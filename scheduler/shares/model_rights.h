@@ -1,0 +1,24 @@
+// Which models a tenant may use, and whether it may have one loaded.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "scheduler/shares/tenant.h"
+
+namespace troupe::scheduler {
+
+// Whether a pattern of TenantPolicy::models names it: '*' stands for any characters, none of them too; all others for
+// themselves. O(pattern.size() * name.size()).
+[[nodiscard]] bool matches_model(std::string_view pattern, std::string_view name);
+
+// Whether the tenant may use the model with this name and these aliases: if its rule has no `models`, or if one of them
+// names it. Root and the server's user may use all.
+[[nodiscard]] bool may_use(const Tenant& tenant, std::span<const std::string> names);
+
+// in_owner_group: it has a group in common with the server's user. Where the tenant's rule says nothing, it and the
+// server's user have turns (MayLoad::turns), and others use what is loaded. The server's user always has turns.
+[[nodiscard]] MayLoad may_load(const Tenant& tenant, bool in_owner_group);
+
+}  // namespace troupe::scheduler
