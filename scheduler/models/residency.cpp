@@ -56,10 +56,7 @@ std::vector<RequestNumber> ModelResidency::remove(ModelNumber number) {
   Model& model = at(number);
   TROUPE_ASSERT(!model.is_in_memory());
   std::vector<RequestNumber> waiting = std::move(model.waiting);
-  for (const RequestNumber request : waiting) {
-    stop_waiting(requests_.at(request));
-    requests_.erase(request);
-  }
+  for (const RequestNumber request : waiting) forget(request);
   models_.erase(number);
   return waiting;
 }
@@ -73,7 +70,7 @@ std::variant<ModelResidency::Answer, Refusal> ModelResidency::ask(const ModelAsk
                   .work = ask.work_seconds,
                   .since = now};
   if (model.state == State::loaded) {
-    run(ask.request, requests_.emplace(ask.request, request).first->second, now);
+    run(requests_.emplace(ask.request, request).first->second, now);
     return Answer::serve;
   }
   if (model.state == State::out || model.state == State::leaving) {
@@ -82,7 +79,7 @@ std::variant<ModelResidency::Answer, Refusal> ModelResidency::ask(const ModelAsk
   }
   if (auto refused = waiting_limit_.try_take(ask.tenant)) return *std::move(refused);
   served_->begin(ask.tenant.id, ask.tenant.weight(), 0);
-  request.waits = true;
+  request.waits = request.is_active = true;
   requests_.emplace(ask.request, request);
   if (model.waiting.empty()) model.waiting_since = ++order_;
   model.waiting.push_back(ask.request);
@@ -90,14 +87,17 @@ std::variant<ModelResidency::Answer, Refusal> ModelResidency::ask(const ModelAsk
   return Answer::wait;
 }
 
+void ModelResidency::began(RequestNumber number) {
+  if (const auto found = requests_.find(number); found != requests_.end() && !found->second.waits)
+    deactivate(found->second);
+}
+
 void ModelResidency::ended(RequestNumber number, double now) {
-  const auto found = requests_.find(number);
-  TROUPE_ASSERT(found != requests_.end());
-  const Request request = found->second;
-  requests_.erase(found);
+  TROUPE_ASSERT(requests_.contains(number));
+  const Request request = requests_.at(number);
+  forget(number);
   Model& model = at(request.model);
   if (request.waits) {
-    stop_waiting(request);
     std::erase(model.waiting, number);
     return;
   }
@@ -149,6 +149,7 @@ void ModelResidency::load_failed(ModelNumber number, const std::string& why, dou
   model.bytes = 0;
   model.retry_at = now + backoff_after(++model.num_failures);
   model.why_failed = why;
+  model.waiting_since = ++order_;  // those that wait until they are refused: behind this load
   if (model.asker) served_->charge(*model.asker, seconds);
 }
 
@@ -182,24 +183,29 @@ void ModelResidency::advance(double now) {
 }
 
 // The request is its model's from now on.
-void ModelResidency::run(RequestNumber, Request& request, double now) {
+void ModelResidency::run(Request& request, double now) {
   Model& model = at(request.model);
-  request.waits = false;
   request.since = now;
   ++model.num_running;
   ++model.running[request.tenant];
   model.use(request.tenant, now);
 }
 
-void ModelResidency::stop_waiting(const Request& request) {
-  served_->end(request.tenant, 0);
-  waiting_limit_.give_back(request.tenant);
+void ModelResidency::deactivate(Request& request) {
+  if (std::exchange(request.is_active, false)) served_->end(request.tenant, 0);
+}
+
+// It has ended; its model's lists are the caller's.
+void ModelResidency::forget(RequestNumber number) {
+  Request& request = requests_.at(number);
+  deactivate(request);
+  if (request.waits) waiting_limit_.give_back(request.tenant);
+  requests_.erase(number);
 }
 
 void ModelResidency::drop_waiting(Model& model, const Refusal& refusal, Decisions& out) {
   for (const RequestNumber number : std::exchange(model.waiting, {})) {
-    stop_waiting(requests_.at(number));
-    requests_.erase(number);
+    forget(number);
     out.refuse.push_back({number, refusal});
   }
 }
@@ -207,8 +213,9 @@ void ModelResidency::drop_waiting(Model& model, const Refusal& refusal, Decision
 void ModelResidency::release(Model& model, double now, Decisions& out) {
   for (const RequestNumber number : std::exchange(model.waiting, {})) {
     Request& request = requests_.at(number);
-    stop_waiting(request);
-    run(number, request, now);
+    request.waits = false;
+    waiting_limit_.give_back(request.tenant);
+    run(request, now);
     out.serve.push_back(number);
   }
 }

@@ -135,7 +135,7 @@ class ModelResidency {
   static constexpr double kShareSeconds = 300;  // of loading_share()
 
   // served: the counters by which turns are given, to which loads are charged, and in which a tenant is active while it
-  // waits here. Whoever charges computing to them uses them at other times than this class does.
+  // waits here. Others charge computing to them, and are not called at the same time as this class.
   ModelResidency(ResidencyOptions options, std::shared_ptr<ServedTime> served);
 
   // A model that is not in memory, under a new number (asserted).
@@ -153,6 +153,9 @@ class ModelResidency {
   //   loading        its last load failed, and it is too early for the next: with the reason, and when that is
   //   queue_full, quota  as SharedLimit, of requests that wait
   [[nodiscard]] std::variant<Answer, Refusal> ask(const ModelAsk& ask, double now);
+  // The model has taken the request over, which waited: in `served` its tenant is active there. Until then it is active
+  // here, as one that is not for a moment loses what it was served less. Ignored of other requests.
+  void began(RequestNumber request);
   // A request that waits or is served has ended, as it will once (asserted).
   void ended(RequestNumber request, double now);
 
@@ -218,6 +221,7 @@ class ModelResidency {
     double work = 1;
     double since = 0;  // it waits, or runs
     bool waits = false;
+    bool is_active = false;  // in served_, for this class
   };
   // Who may have a model loaded that is waited for, and what has to go for it.
   struct Asker {
@@ -243,8 +247,9 @@ class ModelResidency {
   [[nodiscard]] const Model& at(ModelNumber model) const { return models_.at(model); }
   void advance(double now);
   void begin_load(ModelNumber number, std::optional<TenantId> asker, double now);
-  void run(RequestNumber number, Request& request, double now);
-  void stop_waiting(const Request& request);
+  void run(Request& request, double now);
+  void deactivate(Request& request);
+  void forget(RequestNumber request);
   void drop_waiting(Model& model, const Refusal& refusal, Decisions& out);
   void release(Model& model, double now, Decisions& out);
   void put_out(ModelNumber number, UnloadReason why, Decisions& out);

@@ -71,10 +71,10 @@ ModelResidency::Plan ModelResidency::plan_for(ModelNumber number, const Asker& a
     std::tuple<int, double, ModelNumber> order{3, model.max_turn_ends(), other};
     if (model.state == State::loading)
       order = {4, model.began_at, other};
-    else if (model.state == State::closing)
-      order = {1, model.began_at, other};
     else if (turn.is_over && model.num_running == 0)
       order = {0, model.last_used, other};
+    else if (model.state == State::closing)
+      order = {1, model.began_at, other};
     else if (turn.is_over)
       order = {2, -least_served_of(model), other};
     candidates.push_back({other, &model, turn, order});
@@ -131,7 +131,7 @@ std::vector<ModelResidency::Plan> ModelResidency::plans(double now) const {
   };
   // For this one models drain already.
   for (std::size_t i = 0; i < left.size(); ++i)
-    if (left[i].model == next_) {
+    if (left[i].model == next_ && left[i].is_ready) {
       take(i);
       break;
     }
@@ -169,6 +169,7 @@ Decisions ModelResidency::decide(double now) {
   std::vector<Plan> all = plans(now);
   for (std::size_t before = 0; load_what_fits(all, now, out), out.load.size() > before; before = out.load.size())
     all = plans(now);
+  if (!out.load.empty()) refuse_hopeless(now, out);  // a pinned model may have taken what others need
   make_room(all.empty() ? nullptr : &all.front(), now, out);
   ask_again(all, now, out);
   return out;
@@ -177,13 +178,6 @@ Decisions ModelResidency::decide(double now) {
 // What waits in vain: for a model that failed, that fits no more, that no waiting tenant may have loaded; or for longer
 // than it may.
 void ModelResidency::refuse_hopeless(double now, Decisions& out) {
-  for (auto& [number, model] : models_) {
-    if (model.state != State::out || model.waiting.empty()) continue;
-    if (const auto refused = why_not(model, now))
-      drop_waiting(model, *refused, out);
-    else if (!asker_of(model))
-      drop_waiting(model, not_allowed(model), out);
-  }
   std::vector<std::pair<RequestNumber, Refusal>> late;
   for (auto& [number, model] : models_) {
     if (model.state == State::loading) continue;
@@ -203,6 +197,13 @@ void ModelResidency::refuse_hopeless(double now, Decisions& out) {
   for (auto& [request, refusal] : late) {
     ended(request, now);
     out.refuse.push_back({request, std::move(refusal)});
+  }
+  for (auto& [number, model] : models_) {
+    if (model.state != State::out || model.waiting.empty()) continue;
+    if (const auto refused = why_not(model, now))
+      drop_waiting(model, *refused, out);
+    else if (!asker_of(model))
+      drop_waiting(model, not_allowed(model), out);
   }
 }
 

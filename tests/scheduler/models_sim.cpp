@@ -19,6 +19,7 @@ class ModelPolicy {
  public:
   virtual ~ModelPolicy() = default;
   virtual std::variant<ModelResidency::Answer, Refusal> ask(const ModelAsk& ask, double now) = 0;
+  virtual void began(RequestNumber) {}
   virtual void ended(RequestNumber request, double now) = 0;
   virtual void load_ended(ModelNumber model, std::uint64_t bytes, double seconds, double now) = 0;
   virtual void load_failed(ModelNumber model, double seconds, double now) = 0;
@@ -53,6 +54,7 @@ class Turns final : public ModelPolicy {
       check_wait(ask.request, now);
     return answer;
   }
+  void began(RequestNumber request) override { residency_.began(request); }
   void ended(RequestNumber request, double now) override { residency_.ended(request, now); }
   void load_ended(ModelNumber model, std::uint64_t bytes, double seconds, double now) override {
     residency_.load_ended(model, bytes, seconds, now);
@@ -376,12 +378,12 @@ class ModelsSim {
                                       .may_load = tenant.may_load,
                                       .work_seconds = options_.work_seconds},
                                      now_);
-    models_[request.model].used[client.tenant] = now_;
     if (std::holds_alternative<Refusal>(answer)) {
       ++report_.num_refused;
       client.acts_at = now_ + 0.1 + exponential(options_.think_seconds);
       return;
     }
+    models_[request.model].used[client.tenant] = now_;
     if (tenant.may_load == MayLoad::turns && num_entitled(request.model) == 0)
       models_[request.model].loaded_before.clear();
     if (!is_needed()) needed_since_ = now_;
@@ -408,6 +410,7 @@ class ModelsSim {
     REQUIRE(models_[request.model].state == Live::State::loaded);
     request.runs = true;
     served_->begin(id_of(request.tenant), options_.tenants[request.tenant].weight, 0);
+    policy_->began(number);
     waited(request);
   }
   void waited(const Request& request) {
@@ -419,7 +422,7 @@ class ModelsSim {
     const Request request = requests_.at(number);
     requests_.erase(number);
     ++(report_.*count);
-    models_[request.model].used[request.tenant] = now_;
+    if (request.runs) models_[request.model].used[request.tenant] = now_;
     if (request.runs) served_->end(id_of(request.tenant), 0);
     if (tell) policy_->ended(number, now_);
     clients_[request.client].acts_at = now_ + exponential(options_.think_seconds);
@@ -501,11 +504,11 @@ class ModelsSim {
     std::uint32_t count = 0, num_loading = 0;
     double longest_turn = 0;
     for (std::size_t i = 0; i < models_.size(); ++i) {
+      longest_turn = std::max(longest_turn, models_[i].cost * ModelResidency::kMaxTurnLoads);
       if (models_[i].state == Live::State::out) continue;
       bytes += options_.models[i].bytes;
       ++count;
       num_loading += models_[i].state == Live::State::loading;
-      longest_turn = std::max(longest_turn, models_[i].cost * ModelResidency::kMaxTurnLoads);
     }
     REQUIRE(bytes <= options_.budget);
     REQUIRE(count <= options_.max_models);
