@@ -324,6 +324,18 @@ TEST_CASE("residency: the next turn is of the tenant that was served least, and 
   }
 }
 
+TEST_CASE("residency: a tenant is active until the model has taken its request over") {
+  Memory memory;
+  memory.add(1);
+  const RequestNumber request = memory.ask(1, kUma);
+  memory.residency.began(request);  // it still waits
+  memory.loaded(1);
+  CHECK(memory.served->served(kUma) == 10);
+  SECTION("told so") { memory.residency.began(request); }
+  SECTION("not told") { memory.end(request); }
+  CHECK(memory.served->served(kUma) == 0);  // nobody is active: forgotten
+}
+
 TEST_CASE("residency: of tenants that were served alike, the model with the most work for its load is next") {
   Memory memory;
   memory.add(1);
@@ -455,8 +467,9 @@ TEST_CASE("residency: a tenant that may load into idle memory puts out only what
     memory.bring_in(1, kUma);  // until 10
     memory.ask(1, kVic, MayLoad::idle);
     memory.ask(2, kVic, MayLoad::idle);
-    memory.wait_until(609);
+    memory.wait_until(100);
     CHECK(memory.residency.state(1) == State::loaded);
+    CHECK(memory.ask_at == 610);
     memory.wait_until(610);
     CHECK(memory.residency.state(1) == State::closing);
     memory.ask(1, kUma);  // it is wanted by another again
@@ -500,6 +513,19 @@ TEST_CASE("residency: a model that cannot fit is refused with the numbers") {
   memory.bring_in(4, kUma);
   CHECK(memory.refusal_of(5, kUma).field == "models-max");
   CHECK(memory.take_events().empty());
+}
+
+TEST_CASE("residency: what fits no more beside a pinned model that is loaded now is refused at once") {
+  Memory memory({.budget_bytes = 14});
+  memory.add(1, {.name = {}, .pinned = true});
+  memory.add(2, {.name = {}, .bytes = 6});
+  memory.add(3, {.name = {}, .bytes = 4});
+  memory.ask(3, kUma);
+  memory.ask(1, kUma);
+  const RequestNumber waits = memory.ask(2, kUma);
+  memory.take_events();
+  memory.loaded(3);
+  CHECK(memory.take_events() == "refused " + std::to_string(waits) + ";load 1 for 1;");
 }
 
 TEST_CASE("residency: with max_models in memory one goes for the next") {
