@@ -25,6 +25,7 @@ namespace troupe::engine {
 class Team;
 class KvArena;
 class Workspace;
+class WeightVisitor;
 
 // The sum over all weight matrices of one type and layout that a step multiplies with.
 struct MatrixWork {
@@ -131,6 +132,10 @@ class Model {
   // logits [num_rows, vocab_size] = head x hidden [num_rows, dim].
   virtual void head(Team& team, const float* hidden, std::size_t num_rows, Workspace& workspace,
                     float* logits) const = 0;
+  // Passes every matrix and vector that a pass computes with, and tables made of them, to the visitor: what
+  // WeightChecks watches. A model that has no such function has nothing watched.
+  virtual void visit_weights(WeightVisitor& /*visitor*/) const {}
+
   // For each row the largest logit and the lowest id with that logit, equal to the result of head() and Sampler's
   // greedy draw; the logits themselves are not kept.
   virtual void head_greedy(Team& team, const float* hidden, std::size_t num_rows, Workspace& workspace,

@@ -16,6 +16,8 @@ class MambaFamily {
   struct Layer {
     std::vector<float> norm;
     typename Mixer::Layer mixer;
+
+    void visit(WeightVisitor& visitor) const { visitor.all(norm, mixer); }
   };
   struct Weights : RecurrentWeights<Layer> {
     MambaShape shape;

@@ -15,12 +15,21 @@ struct RwkvLayer {
   LayerNormWeights head_norm;
   std::vector<float> channel_mix_k;
   PackedMatrix channel_key, channel_value;
+
+  void visit(WeightVisitor& visitor) const {
+    visitor.all(time_norm, channel_norm, r, k, v, o, head_norm, channel_mix_k, channel_key, channel_value);
+  }
 };
 
 template <class Layer>
 struct RwkvWeights : RecurrentWeights<Layer> {
   RwkvShape shape;
   LayerNormWeights embedding_norm, final_norm;
+
+  void visit(WeightVisitor& visitor) const {
+    RecurrentWeights<Layer>::visit(visitor);
+    visitor.all(embedding_norm, final_norm);
+  }
 };
 
 // The base of a family with weights W (recurrent_model.h).

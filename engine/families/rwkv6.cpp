@@ -18,6 +18,12 @@ struct Layer6 : RwkvLayer {
   PackedMatrix g;
   std::vector<float> channel_mix_r;
   PackedMatrix channel_receptance;
+
+  void visit(WeightVisitor& visitor) const {
+    RwkvLayer::visit(visitor);
+    for (std::size_t i = 0; i < kMixes; ++i) visitor.all(mix[i], mix_up[i]);
+    visitor.all(mix_all, mix_down, decay, first, decay_down, decay_up, g, channel_mix_r, channel_receptance);
+  }
 };
 
 struct Weights6 : RwkvWeights<Layer6> {

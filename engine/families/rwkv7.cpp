@@ -11,12 +11,19 @@ using Slot = Workspace::Slot;
 struct LowRank {
   PackedMatrix down, up;
   std::vector<float> offset;
+
+  void visit(WeightVisitor& visitor) const { visitor.all(down, up, offset); }
 };
 
 struct Layer7 : RwkvLayer {
   std::vector<float> mix_r, mix_w, mix_k, mix_v, mix_a, mix_g;
   LowRank w, a, v_mix, g;
   std::vector<float> k_k, k_a, r_k;
+
+  void visit(WeightVisitor& visitor) const {
+    RwkvLayer::visit(visitor);
+    visitor.all(mix_r, mix_w, mix_k, mix_v, mix_a, mix_g, w, a, v_mix, g, k_k, k_a, r_k);
+  }
 };
 
 struct Weights7 : RwkvWeights<Layer7> {

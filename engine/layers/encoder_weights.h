@@ -23,6 +23,10 @@ struct EncoderLayer {
   PackedMatrix gate, up, down;    // gate: nomic-bert only
   std::vector<float> up_bias, down_bias;
   LayerNormWeights ffn_norm;
+
+  void visit(WeightVisitor& visitor) const {
+    visitor.all(q, k, v, o, qkv_bias, o_bias, value_bias, attn_norm, gate, up, down, up_bias, down_bias, ffn_norm);
+  }
 };
 
 struct EncoderWeights : ModelWeights {
@@ -32,6 +36,11 @@ struct EncoderWeights : ModelWeights {
   LayerNormWeights embedding_norm;
   std::vector<EncoderLayer> layers;
   RopeTable rope;  // or empty
+
+  void visit(WeightVisitor& visitor) const {
+    ModelWeights::visit(visitor);
+    visitor.all(positions, token_type, embedding_norm, layers, rope);
+  }
 };
 
 // The longest text, in tokens, even if a file claims more: attention time grows with its square, and the activations of

@@ -8,6 +8,7 @@
 
 #include "config/result.h"
 #include "engine/model.h"
+#include "engine/weights/weight_visitor.h"
 
 namespace troupe::engine {
 
@@ -50,6 +51,7 @@ class RopeTable {
   const float* cos(std::uint32_t position) const { return row(position); }
   const float* sin(std::uint32_t position) const { return row(position) + rotated_ / 2; }
   std::size_t bytes() const { return values_.size() * sizeof(float); }
+  void visit(WeightVisitor& visitor) const { visitor.all(values_); }
   // The size of the table.
   static std::uint64_t bytes_for(const RopeParams& params, std::uint32_t num_positions) {
     return std::uint64_t{num_positions} * params.rotated * sizeof(float);

@@ -25,6 +25,7 @@ class DecoderModel final : public LanguageModel {
 
   PassCounts forward(Team& team, std::span<const SequenceRows> batch, const KvArenas& arenas, Workspace& workspace,
                      float* hidden) const override;
+  void visit_weights(WeightVisitor& visitor) const override { weights_.visit(visitor); }
 
  private:
   const ModelWeights& shared() const override { return weights_; }

@@ -43,6 +43,7 @@ Pooling Encoder::pooling() const { return info().pooling.value_or(Pooling::mean)
 kernels::KvType Encoder::kv_type() const { return weights_->cache.kv_type; }
 std::uint64_t Encoder::weight_bytes() const { return weights_->bytes; }
 std::uint64_t Encoder::matrix_bytes() const { return weights_->matrix_bytes; }
+void Encoder::visit_weights(WeightVisitor& visitor) const { weights_->visit(visitor); }
 
 // Reads some whole texts per pass.
 class Encoder::Pass final : public TextVectors::Reading {

@@ -40,6 +40,9 @@ class Encoder final : public TextVectors {
   std::uint64_t weight_bytes() const;  // memory held by packed weights, vectors and tables
   std::uint64_t matrix_bytes() const;  // the part of weight_bytes() allocated by the MemoryPolicy
 
+  // As Model::visit_weights().
+  void visit_weights(WeightVisitor& visitor) const;
+
   std::uint64_t vocabulary_bytes() const { return vocabulary_bytes_; }  // heap bytes
 
   // A pass takes whole texts: as many as have so many tokens together, or one. Enough for AMX, and few enough to bound

@@ -34,6 +34,11 @@ template <class Layer>
 struct RecurrentWeights : ModelWeights {
   StateLayout states;
   std::vector<Layer> layers;
+
+  void visit(WeightVisitor& visitor) const {
+    ModelWeights::visit(visitor);
+    visitor.all(layers);
+  }
 };
 
 template <class F>
@@ -53,6 +58,7 @@ class RecurrentModel final : public LanguageModel {
         [&](std::size_t row, const float* x) { family_.norm_output(x, hidden + row * weights_.info.dim); });
     return {};
   }
+  void visit_weights(WeightVisitor& visitor) const override { weights_.visit(visitor); }
 
  private:
   const ModelWeights& shared() const override { return weights_; }

@@ -6,6 +6,7 @@
 
 #include "engine/model.h"
 #include "engine/weights/packed_matrix.h"
+#include "engine/weights/weight_visitor.h"
 
 namespace troupe::engine {
 
@@ -25,6 +26,7 @@ struct ModelWeights {
   std::uint64_t content_hash = 0;  // over the weights as packed
 
   const PackedMatrix& head_matrix() const { return head ? head : embedding; }
+  void visit(WeightVisitor& visitor) const { visitor.all(embedding, output_norm, head, head_bias); }
 };
 
 class LanguageModel : public Model {

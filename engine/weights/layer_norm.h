@@ -6,11 +6,14 @@
 #include <vector>
 
 #include "engine/weights/tensor_reader.h"
+#include "engine/weights/weight_visitor.h"
 
 namespace troupe::engine {
 
 struct LayerNormWeights {
   std::vector<float> weight, bias;  // [dim]
+
+  void visit(WeightVisitor& visitor) const { visitor.all(weight, bias); }
 };
 
 [[nodiscard]] inline LayerNormWeights read_layer_norm(TensorReader& in, const std::string& name, std::uint64_t dim) {

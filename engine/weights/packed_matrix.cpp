@@ -19,8 +19,7 @@
 namespace troupe::engine {
 namespace {
 
-constexpr std::size_t kPanelsPerChunk = 16;       // 256 rows: some hundred KiB of source
-constexpr std::size_t kChecksumPiece = 1u << 20;  // hashed by one thread; the pieces' hashes are combined in order
+constexpr std::size_t kPanelsPerChunk = 16;  // 256 rows: some hundred KiB of source
 
 // The checksum of `bytes`. Each piece is hashed by the thread that called get(begin, size) for it, which may write its
 // bytes: they are then in that core's cache.
@@ -30,12 +29,18 @@ std::uint64_t checksum_after(Team& team, std::span<const std::byte> bytes, Get g
   team.parallel_for(pieces.size(), [&](std::size_t i, std::uint32_t) {
     const std::size_t begin = i * kChecksumPiece, size = std::min(kChecksumPiece, bytes.size() - begin);
     get(begin, size);
-    pieces[i] = XXH3_64bits(bytes.data() + begin, size);
+    pieces[i] = hash_piece(bytes.subspan(begin, size));
   });
-  return XXH3_64bits_withSeed(pieces.data(), pieces.size() * sizeof pieces[0], bytes.size());
+  return join_pieces(pieces, bytes.size());
 }
 
 }  // namespace
+
+std::uint64_t hash_piece(std::span<const std::byte> piece) { return XXH3_64bits(piece.data(), piece.size()); }
+
+std::uint64_t join_pieces(std::span<const std::uint64_t> hashes, std::uint64_t num_bytes) {
+  return XXH3_64bits_withSeed(hashes.data(), hashes.size_bytes(), num_bytes);
+}
 
 bool read_at(int file, std::uint64_t offset, std::span<std::byte> bytes) {
   while (!bytes.empty()) {

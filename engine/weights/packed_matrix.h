@@ -69,6 +69,11 @@ class PackedMatrix {
   kernels::MatrixView view_;
 };
 
+// The checksum of a body: its pieces of kChecksumPiece bytes are hashed each, and joined in order.
+inline constexpr std::size_t kChecksumPiece = 1u << 20;
+[[nodiscard]] std::uint64_t hash_piece(std::span<const std::byte> piece);
+[[nodiscard]] std::uint64_t join_pieces(std::span<const std::uint64_t> hashes, std::uint64_t num_bytes);
+
 // A hash of `bytes`, in an order that does not depend on the team's size.
 [[nodiscard]] std::uint64_t checksum(Team& team, std::span<const std::byte> bytes);
 // Reads all of `bytes` from `offset` of a file on; false if the file is shorter or cannot be read.

@@ -159,6 +159,8 @@ struct LayerShape {
 struct FeedForward {
   PackedMatrix gate, up, down;                             // gate: empty if the family has none
   std::vector<float> gate_bias{}, up_bias{}, down_bias{};  // empty: none
+
+  void visit(WeightVisitor& visitor) const { visitor.all(gate, up, down, gate_bias, up_bias, down_bias); }
 };
 
 // Experts (Shazeer et al., 2017): a router chooses some for each token.
@@ -169,6 +171,10 @@ struct ExpertWeights {
   std::vector<FeedForward> experts;
   PackedMatrix shared_gate;  // [1, dim]; empty: no shared expert
   FeedForward shared;
+
+  void visit(WeightVisitor& visitor) const {
+    visitor.all(router, router_bias, choice_bias, experts, shared_gate, shared);
+  }
 };
 
 // Norms: [dim], or empty for none; of layer norms the weights, then the biases (zeros if there are none).
@@ -196,6 +202,12 @@ struct DecoderLayer {
   Mamba2Layer mixer;  // empty: none
   ShortConvolutionLayer convolution;
   DeltaNetLayer delta_net;
+
+  void visit(WeightVisitor& visitor) const {
+    visitor.all(attn_norm, q, k, v, o, attention_gate, o_bias, qkv_bias, key_bias, value_bias, q_norm, k_norm, sinks,
+                attn_sub_norm, attn_post_norm, ffn_norm, ffn, ffn_sub_norm, ffn_post_norm, moe, mixer, convolution,
+                delta_net);
+  }
 };
 
 struct DecoderWeights : ModelWeights {
@@ -215,6 +227,10 @@ struct DecoderWeights : ModelWeights {
   float attention_scale = 1;
   float attention_cap = 0;
 
+  void visit(WeightVisitor& visitor) const {
+    ModelWeights::visit(visitor);
+    visitor.all(layers, ropes, turns, query_scales);
+  }
   KvBiases biases_of(const DecoderLayer& layer) const {
     const DecoderLayer& own = layers[layer.shape.kv_layer];
     return {.keys = own.key_bias.empty() ? nullptr : own.key_bias.data(),

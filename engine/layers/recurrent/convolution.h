@@ -48,6 +48,8 @@ struct ShortConvolutionLayer {
   PackedMatrix in;                // [b, c, x]
   std::vector<float> conv, bias;  // [width][dim]; zeros
   PackedMatrix out;
+
+  void visit(WeightVisitor& visitor) const { visitor.all(in, conv, bias, out); }
 };
 
 // W_out (c * conv(b * x)), where b, c and x are the thirds of W_in n.

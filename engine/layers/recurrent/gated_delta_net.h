@@ -44,6 +44,10 @@ struct DeltaNetLayer {
   std::vector<float> a, dt_bias;       // [heads]
   std::vector<float> norm;             // [head_size]
   PackedMatrix out;
+
+  void visit(WeightVisitor& visitor) const {
+    visitor.all(qkv, gate, beta, alpha, both, conv, conv_bias, a, dt_bias, norm, out);
+  }
 };
 
 class GatedDeltaNet {

@@ -44,6 +44,8 @@ struct MambaLayer {
   PackedMatrix dt;
   std::vector<float> dt_bias, a, skip;  // a [inner / 16][state][16]
   PackedMatrix out;
+
+  void visit(WeightVisitor& visitor) const { visitor.all(in, conv, conv_bias, x, dt, dt_bias, a, skip, out); }
 };
 class MambaMixer {
  public:
@@ -71,6 +73,8 @@ struct Mamba2Layer {
   std::vector<float> dt_bias, a, skip;  // [heads]
   std::vector<float> norm;              // [inner], over each group; may be empty
   PackedMatrix out;
+
+  void visit(WeightVisitor& visitor) const { visitor.all(in, conv, conv_bias, dt_bias, a, skip, norm, out); }
 };
 class Mamba2Mixer {
  public:
