@@ -18,6 +18,7 @@
 #include "actors/serving/encoding.h"
 #include "actors/sessions/sessions.h"
 #include "actors/status/memory_survey.h"
+#include "actors/status/model_checker.h"
 #include "actors/threads/thread_pool.h"
 #include "actors/threads/topology.h"
 #include "actors/unit/actor_base.h"
@@ -218,6 +219,7 @@ class GatewayImpl final : public Gateway {
     });
   }
   void on_loaded(std::function<void(Status)> done) override { models_.on_loaded(std::move(done)); }
+  void check_models(const std::vector<std::string>& names, OnModelsChecked done) override;
   void crash(Role role) { caf::anon_send(models_.default_unit()->supervisor(), msg::Crash{role}); }
 
  private:
@@ -233,7 +235,8 @@ class GatewayImpl final : public Gateway {
             .texts = *texts_,
             .compute = *compute_,
             .started = started_,
-            .faults = faults_};
+            .faults = faults_,
+            .load_again = load_again_};
   }
   MemoryReport measure_memory();
   std::optional<scheduler::Refusal> begin_turn(Request& request, std::shared_ptr<StreamSink>& sink);
@@ -260,8 +263,10 @@ class GatewayImpl final : public Gateway {
   std::unique_ptr<TextThreads> texts_;  // jobs of these two send to actors, so they are destroyed before the system
   std::unique_ptr<ComputePool> compute_;
   FaultPoints faults_;
+  std::function<void(UnitId)> load_again_;
   std::unique_ptr<ThreadPool> models_thread_;  // opens files of models, and gives their memory back
   ModelManager models_;
+  std::unique_ptr<ModelChecker> checker_;  // its jobs are ended before those it watches
   caf::actor saboteur_;  // null except in soak tests
 };
 
@@ -305,7 +310,20 @@ GatewayImpl::GatewayImpl(GatewayOptions options, std::vector<CatalogEntry> model
   for (std::size_t i = 0; i < std::min(problems.size(), kMostProblems); ++i)
     spdlog::warn("sessions: {}; troupe session repair tells what can be kept", problems[i]);
   if (problems.size() > kMostProblems) spdlog::warn("sessions: {} more like these", problems.size() - kMostProblems);
+  if (!options_.no_canary_file_because.empty())
+    spdlog::info("canaries are not recorded: {}", options_.no_canary_file_because);
   models_.add(context(), std::move(models));
+  checker_ = std::make_unique<ModelChecker>(
+      options_, *compute_,
+      [this] {
+        std::vector<CheckedModel> all;
+        for (const auto& unit : models_.units()) all.push_back(unit->checked());
+        return all;
+      },
+      [](const std::string& model, const std::string& what) {
+        spdlog::warn("model {}: {}", Printable(model).text(), what);
+      },
+      cpus_.rest);
   if (kills) saboteur_ = system_->spawn<Saboteur>(std::move(*kills), models_.default_unit()->supervisor(), break_step);
 }
 
@@ -325,6 +343,7 @@ GatewayImpl::~GatewayImpl() {
   models_.close();
   sessions_.refuse_questions();
   compute_->stop();  // aborts a running load, step or pass
+  checker_->stop();
   for (const auto& unit : models_.units()) {
     if (unit->state().loading()) spdlog::info("loading is given up");
     unit->stop();
@@ -353,6 +372,18 @@ scheduler::RequestLoad GatewayImpl::room_of(const scheduler::Tenant& tenant) {
   room.texts = share(options_.max_queued_texts);
   room.vector_bytes = share(options_.max_queued_text_bytes);
   return room;
+}
+
+void GatewayImpl::check_models(const std::vector<std::string>& names, OnModelsChecked done) {
+  std::vector<CheckedModel> models;
+  for (const std::string& name : names) {
+    const auto unit = models_.find(name);
+    if (!unit) return done(unknown_model(name, models_.all_names()));
+    models.push_back(unit->checked());
+  }
+  if (names.empty())
+    for (const auto& unit : models_.units_default_first()) models.push_back(unit->checked());
+  checker_->check(std::move(models), [done = std::move(done)](std::vector<ModelCheck> checks) { done(std::move(checks)); });
 }
 
 // For a request that does not say how long its answer may be.

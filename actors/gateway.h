@@ -94,6 +94,11 @@ class Gateway {
   virtual void load_models(std::vector<std::pair<ModelRequest, OnModelChange>> requests) = 0;
   virtual void unload_model(const std::string& name, OnModelChange done) = 0;
 
+  // Checks the canaries and the checksums of these models, of all if there are no names; takes a damaged one out. `done`
+  // is called once, with a refusal for a name that no model has; never, if the server ends meanwhile. For the owner:
+  // callers check.
+  virtual void check_models(const std::vector<std::string>& names, OnModelsChecked done) = 0;
+
   // Asks about the sessions of a tenant. `done` is called exactly once.
   virtual void session(SessionQuestion question, std::function<void(SessionAnswer)> done) = 0;
 

@@ -12,6 +12,7 @@
 
 #include "actors/requests/request.h"
 #include "actors/requests/session_info.h"
+#include "actors/requests/status_snapshot.h"
 #include "actors/serving/served_model.h"
 #include "config/metric.h"
 #include "config/options/model_keys.h"
@@ -32,6 +33,9 @@ struct ModelSource {
   // `memory`: all that the model may take, weights and cache; 0: its weights and a part of what is left of the server's
   // (MemoryBudget). `max_sequences`, `team` and `progress` are set when it is loaded.
   engine::LoadOptions load{};
+  // It is loaded again after its weights or what they compute turned out to be damaged: without the weights cache, and
+  // for the last time. What was counted before.
+  std::optional<IntegrityCounts> after_damage{};
   double weight = 1;    // of its computing beside other models' (scheduler/job_queue.h)
   bool pinned = false;  // never unloaded to make room for another
   // Tokens of an answer where neither its request nor a rule for its tenant says how many; none: as the protocol has
@@ -69,6 +73,8 @@ struct GatewayOptions : config::GatewayLimits, SessionsPlace {
   std::optional<std::uint32_t> predict{};  // likewise, ModelSource::predict
   engine::Speculation speculation;         // of requests that do not choose another
   bool verify_all_drafts = false;          // PlannerOptions::verify_all_drafts
+  std::string canary_file{};               // ModelIntegrity::watch(); empty: none
+  std::string no_canary_file_because{};    // why there is none, if one was wanted
   std::uint32_t num_threads = 0;           // of the compute team; 0: engine::default_num_threads()
   // Steps are measured for so long when the model is loaded, or for a twentieth of the loading if that is longer; 0:
   // not at all. Until then deadlines are not checked, and prompts not cut (batching/measure_steps.h).

@@ -137,6 +137,32 @@ struct ModelHealth {
   bool replacing = false, retiring = false;
 };
 
+// Of the checks whether a model still is what was loaded, since its server's start (models/model_integrity.h).
+struct IntegrityCounts {
+  std::uint64_t canary_runs = 0;
+  std::uint64_t canary_failures = 0;
+  std::uint64_t weight_bytes = 0;   // that have checksums
+  std::uint64_t checked_bytes = 0;  // compared with them
+  std::uint64_t weight_failures = 0;
+  std::int64_t last_canary = 0;  // the last good run, and the last good pass over all weights, in seconds of the Unix
+  std::int64_t last_pass = 0;    // epoch; 0: none yet
+  bool file_changed = false;     // a file on disk is not what was loaded
+};
+
+// The result of a check that was asked for.
+struct ModelCheck {
+  std::string name;
+  bool canary_ok = false;
+  bool weights_ok = false;
+  std::uint64_t bytes = 0;      // of weights that were checked
+  double seconds = 0;
+  std::string file_change{};    // what has changed of its files on disk; empty: nothing
+  std::string problem{};        // what is wrong; empty: nothing
+};
+// Or a refusal.
+using ModelChecks = std::variant<std::vector<ModelCheck>, End>;
+using OnModelsChecked = std::function<void(ModelChecks)>;
+
 // What became of a wish to load or unload a model: its health, or an end of kind refused or failed.
 using ModelChange = std::variant<ModelHealth, End>;
 using OnModelChange = std::function<void(ModelChange)>;
@@ -149,6 +175,7 @@ struct ModelReport {
   std::uint64_t weight_bytes = 0;
   std::uint64_t kv_bytes = 0;
   KnownMemory memory{};  // resident, without `streams`
+  IntegrityCounts integrity{};
   StateMetrics states{};
   TokenMetrics tokens{};
   std::string tool_format{};     // in which it calls tools; empty: it calls none

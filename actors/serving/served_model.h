@@ -61,6 +61,7 @@ class ServedModel {
   explicit ServedModel(std::shared_ptr<const engine::Encoder> encoder);
 
   const std::shared_ptr<const engine::LoadedModel>& language_model() const { return model_; }  // null: an encoder
+  const std::shared_ptr<const engine::Encoder>& encoder() const { return encoder_; }           // null: a language model
   // Null: none.
   const std::shared_ptr<const engine::LoadedModel>& draft_model() const { return draft_; }
   // Error: bad_model, if it cannot draft for this model; then nothing changes.

@@ -176,6 +176,9 @@ struct Unload {  // as Drain, of one model
   std::chrono::milliseconds timeout;
 };
 struct UnloadTimeout {};
+struct TakeOut {                   // what the model computes is not to be trusted; ModelState has the error
+  std::shared_ptr<const End> how;  // of its streams
+};
 struct Snapshot {
   std::uint64_t number;  // in UnitQuestions::status
   caf::actor batcher;    // null: there is none
@@ -201,7 +204,7 @@ template <class T>
 concept Message =
     OneOf<T, Submit, Credit, Deadline, Forget, ForgetAll, Encode, Encoded, NotRendered, NotEncoded, EncodeFailed,
           Enqueue, SessionLoaded, SessionRead, FindCached, Lease, Leased, RunStep, StepResult, StepFailed, Propose,
-          Proposed, DrafterDied, PassEnded, PassFailed, TurnCame, BeginEpoch, Quiesce, Quiesced, BeginLoad, LoadEnded, ModelLoaded,
+          Proposed, DrafterDied, PassEnded, PassFailed, TurnCame, BeginEpoch, Quiesce, Quiesced, BeginLoad, LoadEnded,
           Wire, Restart, Drain, DrainTimeout, Unload, UnloadTimeout, Snapshot, Fence, Fenced, Crash>;
 
 }  // namespace msg

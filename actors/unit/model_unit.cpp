@@ -36,6 +36,16 @@ std::string pools_of(const ServedModel& served) {
   return text;
 }
 
+// Why a model is not served that was loaded from its files, and computes something else than before.
+std::string not_sound(const std::string& what, const std::string& canary_file) {
+  return fmt::format(
+      "{}; loading it from its files did not help: this machine's memory or a CPU may be faulty. Test them (memtest86+; "
+      "the kernel's log of machine checks, `journalctl -k -g 'mce|edac'`) before it is trusted{}",
+      what,
+      canary_file.empty() ? std::string()
+                          : fmt::format("; if they are sound, the record is wrong: move {} away", canary_file));
+}
+
 void log_chat_template(const ServedModel& served) {
   if (!served.language_model()) return;
   if (const auto& chosen = served.chat_template())
@@ -180,7 +190,40 @@ void ModelUnit::add_to(KnownMemory& known) const {
   if (const auto model = parts_.model.model()) model->add_to(known);
 }
 
+CheckedModel ModelUnit::checked() {
+  const bool serves = parts_.model.model() && !parts_.model.error() && !parts_.model.unloading();
+  return {.name = name(),
+          .owner = shared_from_this(),
+          .integrity = serves && parts_.integrity.is_watching() ? &parts_.integrity : nullptr,
+          .take_out = [this](const std::string& what) { take_out(what); }};
+}
+
+void ModelUnit::take_out(const std::string& what) {
+  if (is_out_.exchange(true)) return;
+  const bool is_last = entry_.source.after_damage.has_value();
+  const std::string why = is_last               ? not_sound(what, {})
+                          : server_.load_again ? what + "; it is loaded again from its file"
+                                               : what + "; unload the model and load it again";
+  spdlog::critical("model {} is taken out: {}. Answers since the checks before may be wrong", Printable(name()).text(),
+                   why);
+  parts_.model.failed({ErrorCode::io, why});
+  const auto how = std::make_shared<const End>(ended_as(
+      scheduler::Outcome::model_unloaded, "the server found that this model's weights, or what it computes with them, "
+                                          "are damaged: this answer is not to be used; ask again"));
+  caf::anon_send(supervisor_, msg::TakeOut{how});
+  if (!is_last && server_.load_again) server_.load_again(id());
+}
+
+ModelSource ModelUnit::source_after_damage() const {
+  ModelSource source = entry_.source;
+  source.name = entry_.name;
+  source.after_damage = parts_.integrity.counts();
+  return source;
+}
+
 bool ModelUnit::is_making_progress(TimePoint now) const {
+  // Of one that was taken out nothing is expected, and others may be sound.
+  if (is_out_) return true;
   if (parts_.model.readiness() == Readiness::failed) return parts_.failed_to_load();
   return !health(now).stalled;
 }
@@ -199,7 +242,7 @@ void ModelUnit::load(engine::Team& team) {
   if (parts_.model.unloading()) return fail(given_up());
   const TimePoint start = std::chrono::steady_clock::now();
   try {
-    auto served = load_files(team);
+    auto served = load_sound(team);
     entry_.file = entry_.draft_file = nullptr;
     if (!served) return fail(served.error());
     spdlog::info("loaded {} \"{}\" in {:.2f} s: {} threads, kernels {}{}, numerics {}",
@@ -222,9 +265,40 @@ void ModelUnit::load(engine::Team& team) {
   }
 }
 
+// Once more from its files alone, if it does not compute what it did in earlier loads.
+Result<ServedModel> ModelUnit::load_sound(engine::Team& team) {
+  if (entry_.source.after_damage) parts_.integrity.go_on_from(*entry_.source.after_damage);
+  for (bool is_last = entry_.source.after_damage.has_value();; is_last = true) {
+    auto served = load_files(team, !is_last);
+    if (!served) return served;
+    const std::optional<std::string> wrong = watch(*served);
+    if (!wrong) return served;
+    if (is_last) return Error{ErrorCode::io, not_sound(*wrong, server_.options.canary_file)};
+    spdlog::error("model {}: {}; it is loaded once more, from its file and not from the weights cache",
+                  Printable(entry_.name).text(), *wrong);
+  }
+}
+
+std::optional<std::string> ModelUnit::watch(const ServedModel& served) {
+  std::vector<OpenedFile> files;
+  for (const auto& file : {entry_.file, entry_.draft_file})
+    if (file) files.push_back({file->path(), file->stamp()});
+  const auto run = [this](const std::function<void()>& pass) {
+    if (parts_.model.unloading()) throw GivenUp();
+    ModelChecker::run_pass(server_.compute, pass);
+  };
+  const auto note = [this](bool is_warning, const std::string& text) {
+    spdlog::log(is_warning ? spdlog::level::warn : spdlog::level::info, "model {}: {}", Printable(entry_.name).text(),
+                text);
+  };
+  return parts_.integrity.watch(served, std::move(files), server_.compute.team(), run, server_.options.canary_file,
+                                note);
+}
+
 // In the memory that is reserved for it. The draft model comes first: it is small, and takes its part of the memory.
-Result<ServedModel> ModelUnit::load_files(engine::Team& team) {
+Result<ServedModel> ModelUnit::load_files(engine::Team& team, bool trust_cache) {
   engine::LoadOptions options = entry_.source.load;
+  options.weights_cache.replace = !trust_cache;
   const auto memory = memory_->reserve();
   if (!memory) return memory.error();
   options.memory = *memory;

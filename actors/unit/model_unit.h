@@ -13,6 +13,7 @@
 
 #include "actors/models/memory_budget.h"
 #include "actors/models/model_catalog.h"
+#include "actors/status/model_checker.h"
 #include "actors/unit/messages.h"
 #include "actors/unit/server_context.h"
 #include "actors/unit/telemetry.h"
@@ -87,6 +88,14 @@ class ModelUnit : public std::enable_shared_from_this<ModelUnit> {
   std::shared_ptr<const UnitParts> shared_parts() const { return {shared_from_this(), &parts_}; }
   // Adds the resident memory of its model and of its steps.
   void add_to(KnownMemory& known) const;
+  // What its checker needs; without the integrity while nothing is watched.
+  CheckedModel checked();
+  // Its weights, or what they compute, are not what they were: ends its streams as model_unloaded, a retryable failure,
+  // and its service; it is loaded again, unless it was before (ServerContext::load_again). Calls after the first change
+  // nothing.
+  void take_out(const std::string& what);
+  // The source to load it again from, after it was taken out.
+  ModelSource source_after_damage() const;
   // False: its work has waited for longer than progress_timeout with nothing done, or its workers died too often. True
   // while it is idle, and without a model. Waits for no actor.
   bool is_making_progress(TimePoint now) const;
@@ -116,7 +125,9 @@ class ModelUnit : public std::enable_shared_from_this<ModelUnit> {
   void begin(caf::actor_system& system);
   void fail(const Error& error);
   void load(engine::Team& team);
-  Result<ServedModel> load_files(engine::Team& team);
+  Result<ServedModel> load_sound(engine::Team& team);
+  Result<ServedModel> load_files(engine::Team& team, bool trust_cache);
+  std::optional<std::string> watch(const ServedModel& served);
   void measure(const ServedModel& served, double load_seconds);
   void set_loaded(ServedModel model);
   void drop_renderings(const End& how);
@@ -129,6 +140,7 @@ class ModelUnit : public std::enable_shared_from_this<ModelUnit> {
   std::mutex on_destroyed_mutex_;
   std::vector<std::function<void()>> on_destroyed_;
   std::atomic<bool> load_begun_{true};
+  std::atomic<bool> is_out_{false};    // take_out()
   std::atomic<bool> given_up_{false};  // a load ends as soon as it sees this
 };
 

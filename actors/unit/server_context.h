@@ -1,6 +1,8 @@
 // What the actors share: plain and thread-safe, built before any actor.
 #pragma once
 
+#include <functional>
+
 #include "actors/gateway_options.h"
 #include "actors/requests/failure.h"
 #include "actors/serving/stream_table.h"
@@ -19,6 +21,8 @@ struct ServerContext {
   Compute& compute;
   TimePoint started{};
   FaultPoints faults{};
+  // Loads the model of a unit once more, in the place of that unit, which was taken out. Empty: it stays out.
+  std::function<void(UnitId)> load_again{};
 };
 
 }  // namespace troupe::actors

@@ -73,6 +73,7 @@ caf::behavior Supervisor::make_behavior() {
       [this](const msg::UnloadTimeout&) {
         end_all(ended_as(scheduler::Outcome::model_unloaded, "the model was unloaded before this answer was complete"));
       },
+      [this](const msg::TakeOut& out) { end_service(*out.how); },
       [this](const msg::Crash& m) {
         if (m.role != Role::tokenizer) return pass_on(m.role, caf::make_message(m));
         for (const caf::actor& tokenizer : tokenizers_) return send(tokenizer, m);
@@ -255,12 +256,18 @@ void Supervisor::end_all(const End& how) {
 }
 
 void Supervisor::stop_service() {
-  gave_up_ = true;
   constexpr std::string_view kRemedy = "unload the model and load it again (troupe model), or restart the server";
   spdlog::critical("the actors of model {} died too often, and it is served no more; {}",
                    Printable(unit_.model.name()).text(), kRemedy);
   unit_.model.failed({ErrorCode::unsupported, fmt::format("its workers died too often; {}", kRemedy)});
-  end_all(ended_as(scheduler::Outcome::worker_lost, fmt::format("the model's workers died too often; {}", kRemedy)));
+  end_service(
+      ended_as(scheduler::Outcome::worker_lost, fmt::format("the model's workers died too often; {}", kRemedy)));
+}
+
+// Ends all streams; ModelState says why there will be no others.
+void Supervisor::end_service(const End& how) {
+  gave_up_ = true;
+  end_all(how);
   if (child(Role::intake)) return;  // it refuses new requests
   start_child(Role::intake);
   wire_intake();

@@ -11,6 +11,7 @@
 //           msg::ModelLoaded            starts the actors that need a model
 //           msg::Drain, msg::Unload     ends the streams that are live when its timeout has passed, which
 //                                       msg::DrainTimeout and msg::UnloadTimeout, to itself, say
+//           msg::TakeOut                ends its streams and its service
 //           msg::Restart                to itself: starts what has died
 //           msg::Crash                  passed on, for tests
 #pragma once
@@ -82,6 +83,7 @@ class Supervisor : public ActorBase {
   void pass_on(Role role, const caf::message& message);
   void end_all(const End& how);
   void stop_service();
+  void end_service(const End& how);
 
   template <class Child, class... Arguments>
   caf::actor spawn_child(Arguments&&... arguments) {

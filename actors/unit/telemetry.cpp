@@ -64,6 +64,7 @@ ModelReport report_of(const ServerContext& server, const UnitParts& unit, const 
   }
   for (const auto& [id, bytes] : memory)
     if (id == unit.id) report.memory = bytes;
+  report.integrity = unit.integrity.counts();
   const UnitCounts counts = server.streams.counts(unit.id);
   report.states = counts.states;
   report.tokens = counts.tokens;
@@ -77,6 +78,24 @@ void append_own(MetricList& metrics, const MetricList& own, const UnitParts& uni
     if (health.replacing || health.retiring) metric.labels.emplace_back("unit", std::to_string(unit.id));
     metrics.append(std::move(metric));
   }
+}
+
+void append_integrity(MetricList& metrics, const IntegrityCounts& counts, const MetricExtras& extras) {
+  metrics.counter("model_canary_runs", "How often this model's canary was computed.", counts.canary_runs, extras);
+  metrics.counter("model_canary_failures", "How often it differed from that of its load, or of an earlier one.",
+                  counts.canary_failures, extras);
+  metrics.counter("model_weights_checked_bytes",
+                  "Bytes of this model's weights that were compared with their checksums.", counts.checked_bytes,
+                  extras);
+  metrics.counter("model_weights_failures", "How often such bytes were damaged.", counts.weight_failures, extras);
+  metrics.gauge("model_weights_watched_bytes", "Bytes of this model's weights that have checksums.",
+                static_cast<double>(counts.weight_bytes), extras);
+  metrics.gauge("model_canary_timestamp_seconds", "When its canary was last right, in seconds since 1970.",
+                static_cast<double>(counts.last_canary), extras);
+  metrics.gauge("model_weights_timestamp_seconds", "When all its weights were last found right, in seconds since 1970.",
+                static_cast<double>(counts.last_pass), extras);
+  metrics.gauge("model_file_changed", "1 if a file of this model on disk is not what was loaded.", counts.file_changed,
+                extras);
 }
 
 // One row for each model, whichever it is.
@@ -120,6 +139,7 @@ void append_report(MetricList& metrics, const ModelReport& report) {
   memory("step_buffers", report.memory.step_buffers);
   memory("vocabulary", report.memory.vocabulary);
   memory("forms", report.memory.forms);
+  append_integrity(metrics, report.integrity, labels());
 }
 
 // The counters of the unit's steps and cache.

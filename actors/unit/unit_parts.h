@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "actors/models/model_integrity.h"
 #include "actors/serving/model_state.h"
 #include "actors/serving/stream_counts.h"
 #include "actors/status/counters.h"
@@ -42,6 +43,7 @@ struct UnitParts {
   const std::shared_ptr<ComputeShares> shares;
   // For the batcher alone.
   const std::shared_ptr<engine::EarlierAnswers> earlier_answers = std::make_shared<engine::EarlierAnswers>();
+  ModelIntegrity integrity;
   Mailboxes mailboxes;
   UnitQuestions questions;
 };

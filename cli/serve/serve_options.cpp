@@ -353,6 +353,11 @@ Result<actors::GatewayOptions> gateway_options(const config::ServeOptions& optio
   gateway.speculation = *speculation;
   gateway.num_threads = static_cast<std::uint32_t>(options.threads);
   static_cast<config::GatewayLimits&>(gateway) = options;
+  const auto canaries = chosen_state_path(options.canary_file, "canary-file", "canaries.json");
+  if (canaries)
+    gateway.canary_file = *canaries;
+  else
+    gateway.no_canary_file_because = canaries.error().message;
   const auto sessions = chosen_state_path(options.sessions_dir, "sessions-dir", "sessions");
   if (sessions)
     gateway.sessions_directory = *sessions;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cli/client/client_options.h"
+#include "cli/status/model_check.h"
 #include "cli/status/status_report.h"
 #include "cli/store/find_model.h"
 #include "cli/subcommands.h"
@@ -37,7 +38,7 @@ constexpr std::chrono::milliseconds kProgressInterval{250};
 
 Error misused(const std::string& what) {
   return {ErrorCode::invalid_argument,
-          what + "; it is one of: ls, load [NAME=]FILE [KEY=VALUE...], unload NAME, info [NAME]"};
+          what + "; it is one of: ls, load [NAME=]FILE [KEY=VALUE...], unload NAME, info [NAME], check [NAME...]"};
 }
 
 std::string listed_names(const std::vector<std::string>& names) {
@@ -221,7 +222,7 @@ Result<int> model(const config::ModelCommandOptions& options, const config::Give
     std::string_view name;
     std::size_t least, most;  // words behind it
   };
-  constexpr Verb kVerbs[] = {{"ls", 0, 0}, {"list", 0, 0}, {"load", 1, 16}, {"unload", 1, 1}, {"info", 0, 1}};
+  constexpr Verb kVerbs[] = {{"ls", 0, 0}, {"list", 0, 0}, {"load", 1, 16}, {"unload", 1, 1}, {"info", 0, 1}, {"check", 0, 64}};
   const auto* const known = std::ranges::find(kVerbs, verb, &Verb::name);
   if (known == std::end(kVerbs)) return misused(fmt::format("there is no '{}'", Printable(verb).text()));
   if (words.size() - 1 < known->least) return misused(fmt::format("{} needs a model", verb));
@@ -230,6 +231,7 @@ Result<int> model(const config::ModelCommandOptions& options, const config::Give
   const auto client = connect(options, "troupe model");
   if (!client) return client.error();
   if (verb == "load") return load_one(**client, words.subspan(1), options);
+  if (verb == "check") return check_models(**client, words.subspan(1), options.json);
   if (verb == "info") return info(**client, words.size() > 1 ? words[1] : std::string(), options.json);
   if (verb != "unload") return list_models(**client, options.json);
   const auto unloaded = (*client)->unload_model(words[1]);

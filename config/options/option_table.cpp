@@ -161,6 +161,15 @@ std::span<const Option> option_table() {
       {&DrainOptions::progress_timeout, "progress-timeout", "", kServer, "TIME", within(1, 24 * kHours),
        "how long work may wait without a step ending before health says stalled; more than the longest step. An I/O "
        "thread that is so late twice in a row ends the server (exit code 1), for systemd to start it again"},
+      {&IntegrityOptions::canary_interval, "canary-interval", "", kServer, "TIME", within(0, 365 * 24 * kHours),
+       "how often each model computes fixed tokens, whose bits must be those of its load; else it is taken out, and "
+       "loaded again from its file; 0: only once it is loaded"},
+      {&IntegrityOptions::scrub_rate, "scrub-rate", "", kServer, "SIZE", within(0, 1024 * kGiB),
+       "how much of the weights in memory is compared with their checksums a second, in passes that begin every ten "
+       "minutes; 0: none"},
+      {&ServerOptions::canary_file, "canary-file", "", kServer, "FILE", kAny,
+       "where the bits of each model's fixed tokens are recorded, for later starts to compare with; auto: "
+       "canaries.json in $STATE_DIRECTORY, $XDG_STATE_HOME/troupe or ~/.local/state/troupe; off: nowhere"},
 
       {&UsageFileOptions::usage_db, "usage-db", "", kServer, "FILE", kAny,
        "keep what each tenant has used in this file; auto: usage.db in $STATE_DIRECTORY, $XDG_STATE_HOME/troupe or "

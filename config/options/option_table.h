@@ -152,6 +152,7 @@ struct ServerOptions {
   std::vector<std::string> cors_origin;
   std::chrono::milliseconds idle_exit{0};
   std::int64_t usage_days = 400;
+  std::string canary_file = "auto";  // a file, "auto" or "off"
   bool print_limits = false;
   bool check = false;
 };

@@ -51,8 +51,20 @@ struct DrainOptions {
   std::chrono::milliseconds progress_timeout{60'000};
 };
 
+// How models that are served are checked.
+struct IntegrityOptions {
+  std::chrono::milliseconds canary_interval{3'600'000};  // 0: only once they are loaded
+  Bytes scrub_rate = 64u << 20;                          // of weights, a second; 0: not at all
+};
+
 // What the gateway keeps.
-struct GatewayLimits : ParallelOptions, StepLimits, StreamLimits, TextLimits, SessionLimits, DrainOptions {};
+struct GatewayLimits : ParallelOptions,
+                       StepLimits,
+                       StreamLimits,
+                       TextLimits,
+                       SessionLimits,
+                       DrainOptions,
+                       IntegrityOptions {};
 
 // What the sockets' side keeps.
 struct ConnectionLimits {

@@ -57,6 +57,7 @@ class Team {
   // check. Called between regions and operations by the thread that enters them. `profiler` must live until it is
   // replaced.
   void set_profiler(Profiler* profiler) { profiler_ = profiler; }
+  [[nodiscard]] Profiler* profiler() const { return profiler_; }
 
  private:
   friend class StepScope;

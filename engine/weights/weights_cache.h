@@ -33,6 +33,7 @@ class Team;
 struct WeightsCacheOptions {
   std::string directory;        // empty: no cache
   std::uint64_t max_bytes = 0;  // of all files in it; 0: any
+  bool replace = false;         // the model's file is removed, not read: what was made of it was wrong
 };
 
 // One line about loading, for the log.

@@ -310,6 +310,27 @@ Result<Health::Model> Client::unload_model(const std::string& model) {
   return impl_->change_model(frame, *frame.mutable_unload_model());
 }
 
+Result<std::vector<ModelCheck>> Client::check_models(const std::vector<std::string>& models) {
+  if (!std::ranges::all_of(models, is_utf8)) return not_utf8("a model's name");
+  v1::ClientFrame frame;
+  v1::CheckModels& body = *frame.mutable_check_models();
+  body.set_stream(impl_->connection->next_stream());
+  for (const std::string& model : models) body.add_models(model);
+  const auto answer =
+      impl_->exchange(body.stream(), frame, v1::ServerFrame::kModelsChecked, std::nullopt, /*cancels=*/false);
+  if (!answer) return answer.error();
+  std::vector<ModelCheck> checks;
+  for (const v1::ModelsChecked::Check& each : answer->models_checked().checks())
+    checks.push_back({.model = each.model(),
+                      .canary_ok = each.canary_ok(),
+                      .weights_ok = each.weights_ok(),
+                      .bytes = each.bytes(),
+                      .seconds = each.seconds(),
+                      .file_change = each.file_change(),
+                      .problem = each.problem()});
+  return checks;
+}
+
 Result<ServerStatus> Client::status(bool list_requests, bool profile) {
   v1::ClientFrame frame;
   frame.mutable_status()->set_list_requests(list_requests);

@@ -683,6 +683,17 @@ struct ConnectOptions {
   std::string tenant{};
 };
 
+/// What a check of a model has found.
+struct ModelCheck {
+  std::string model{};
+  bool canary_ok = false;     ///< fixed tokens gave the bits that they gave at the load
+  bool weights_ok = false;    ///< all weights in memory have their checksums
+  std::uint64_t bytes = 0;    ///< of weights that were checked
+  double seconds = 0;
+  std::string file_change{};  ///< what has changed of the model's files since the load; empty: nothing
+  std::string problem{};      ///< what is wrong, or why it was not checked; empty: nothing
+};
+
 /// A connection to the server, with any number of streams on it. Every call may come from any thread unless its comment
 /// says otherwise.
 class Client {
@@ -744,6 +755,10 @@ class Client {
   /// Takes a model away, for the server's owner and root. Waits until its requests have ended and its memory is given
   /// back; not in a callback. Errors as tokenize(); invalid_argument if there is no such model, or no other one.
   Result<Health::Model> unload_model(const std::string& model);
+  /// Checks whether models still are what was loaded, for the server's owner and root: these, by name or alias, or all.
+  /// One that is damaged is taken out. Waits, a second for each ten gigabytes of weights or so; not in a callback.
+  /// Errors as tokenize().
+  Result<std::vector<ModelCheck>> check_models(const std::vector<std::string>& models = {});
   /// Counters and state, and with list_requests the live requests: the caller's own, or all of them for the server's
   /// owner and root; with `profile` the time of its steps by operation. Waits, not in a callback. Errors as
   /// tokenize().

@@ -73,6 +73,7 @@ class FrameConnection final : public Connection {
   bool open_change_of_models(std::uint64_t stream);
   void on_load_model(v1::LoadModel& asked);
   void on_unload_model(const v1::UnloadModel& asked);
+  void on_check_models(const v1::CheckModels& asked);
   actors::OnModelChange tell_of_model(std::uint64_t stream);
   void on_models(std::uint64_t stream);
   void on_health(std::uint64_t stream);

@@ -156,6 +156,8 @@ void FrameConnection::on_request(v1::ClientFrame& frame, std::uint64_t count) {
       return on_load_model(*frame.mutable_load_model());
     case v1::ClientFrame::kUnloadModel:
       return on_unload_model(frame.unload_model());
+    case v1::ClientFrame::kCheckModels:
+      return on_check_models(frame.check_models());
     case v1::ClientFrame::kModels:
       return on_models(frame.models().stream());
     case v1::ClientFrame::kHealth:
@@ -396,7 +398,7 @@ bool FrameConnection::open_change_of_models(std::uint64_t stream) {
   if (!open_control(stream, RequestKind::other)) return false;
   if (tenant_.is_owner) return true;
   answer(stream, Refusal{.outcome = Outcome::permission,
-                         .message = "models are loaded and unloaded by the user that runs the server, and by root"});
+                         .message = "models are loaded, unloaded and checked by the user that runs the server, and by root"});
   return false;
 }
 
@@ -411,6 +413,20 @@ void FrameConnection::on_load_model(v1::LoadModel& asked) {
 void FrameConnection::on_unload_model(const v1::UnloadModel& asked) {
   if (!open_change_of_models(asked.stream())) return;
   hub_.gateway->unload_model(asked.model(), tell_of_model(asked.stream()));
+}
+
+void FrameConnection::on_check_models(const v1::CheckModels& asked) {
+  const std::uint64_t stream = asked.stream();
+  if (!open_change_of_models(stream)) return;
+  if (static_cast<std::size_t>(asked.models_size()) > actors::kMaxModels)
+    return answer(stream, scheduler::above(Outcome::invalid_argument, "models", "the number of models",
+                                           static_cast<std::uint64_t>(asked.models_size()), actors::kMaxModels));
+  hub_.gateway->check_models(
+      {asked.models().begin(), asked.models().end()},
+      [tell = Answering{outbox_, stream, hub_.options.limits.max_frame_bytes}](actors::ModelChecks result) {
+        if (auto* end = std::get_if<actors::End>(&result)) return tell(to_frame(tell.stream, std::move(*end)));
+        tell(to_frame(tell.stream, std::get<std::vector<actors::ModelCheck>>(result)));
+      });
 }
 
 actors::OnModelChange FrameConnection::tell_of_model(std::uint64_t stream) {

@@ -618,6 +618,23 @@ v1::ServerFrame to_frame(std::uint64_t stream, const std::vector<actors::ModelDe
   return frame;
 }
 
+v1::ServerFrame to_frame(std::uint64_t stream, const std::vector<actors::ModelCheck>& checks) {
+  v1::ServerFrame frame;
+  v1::ModelsChecked& all = *frame.mutable_models_checked();
+  all.set_stream(stream);
+  for (const actors::ModelCheck& check : checks) {
+    v1::ModelsChecked::Check& added = *all.add_checks();
+    added.set_model(valid_utf8(check.name));
+    added.set_canary_ok(check.canary_ok);
+    added.set_weights_ok(check.weights_ok);
+    added.set_bytes(check.bytes);
+    added.set_seconds(check.seconds);
+    added.set_file_change(valid_utf8(check.file_change));
+    added.set_problem(valid_utf8(check.problem));
+  }
+  return frame;
+}
+
 std::variant<actors::ModelRequest, Refusal> to_model_request(const v1::LoadModel& asked) {
   actors::ModelRequest request{.keys = {}, .chat_template_source = asked.chat_template_source()};
   config::ModelKeys& keys = request.keys;

@@ -49,6 +49,7 @@ using RequestOrRefusal = std::variant<actors::Request, Refusal>;
                                           std::uint64_t max_prompt_bytes);
 
 // Checks paths and values; names and files are checked when the model is loaded.
+[[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, const std::vector<actors::ModelCheck>& checks);
 [[nodiscard]] std::variant<actors::ModelRequest, Refusal> to_model_request(const v1::LoadModel& asked);
 [[nodiscard]] std::variant<actors::SessionQuestion, Refusal> to_question(const v1::SessionRequest& asked,
                                                                          const scheduler::Tenant& tenant);

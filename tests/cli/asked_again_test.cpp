@@ -88,6 +88,7 @@ std::vector<Question> questions() {
        }},
       {"load_model", with_stream(&ClientFrame::mutable_load_model)},
       {"unload_model", with_stream(&ClientFrame::mutable_unload_model)},
+      {"check_models", with_stream(&ClientFrame::mutable_check_models)},
       {"cancel_request", with_stream(&ClientFrame::mutable_cancel_request)},
       {"usage_request",
        [](ClientFrame& frame, auto stream, auto) {

@@ -55,6 +55,11 @@ class JudgingGateway final : public actors::Gateway {
   void unload_model(const std::string& name, actors::OnModelChange done) override {
     done(actors::ModelHealth{.name = name});
   }
+  void check_models(const std::vector<std::string>& names, actors::OnModelsChecked done) override {
+    std::vector<actors::ModelCheck> checks;
+    for (const std::string& name : names) checks.push_back({.name = name});
+    done(std::move(checks));
+  }
   void drain(std::function<void()> done) override { done(); }
   void on_loaded(std::function<void(Status)> done) override { done(Ok{}); }
 

@@ -203,6 +203,21 @@ class FakeGateway final : public actors::Gateway {
     if (name != "here") return done(actors::unknown_model(name, {"here"}));
     done(actors::ModelHealth{.name = name, .readiness = actors::Readiness::draining});
   }
+  // "here" is sound; of all there are two, and one is damaged.
+  void check_models(const std::vector<std::string>& names, actors::OnModelsChecked done) override {
+    for (const std::string& name : names)
+      if (name != "here") return done(actors::unknown_model(name, {"here"}));
+    std::vector<actors::ModelCheck> checks{
+        {.name = "here", .canary_ok = true, .weights_ok = true, .bytes = 1000, .seconds = 0.5}};
+    if (names.empty())
+      checks.push_back({.name = "other",
+                        .canary_ok = true,
+                        .bytes = 7,
+                        .seconds = 0.25,
+                        .file_change = "/models/a.gguf: was written to",
+                        .problem = "vector 1"});
+    done(std::move(checks));
+  }
   std::vector<actors::ModelRequest> asked_models() {
     return wait([&] { return true; }, [&] { return asked_models_; });
   }

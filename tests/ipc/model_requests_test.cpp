@@ -16,6 +16,12 @@ v1::ClientFrame load_frame(const std::string& path) {
   return frame;
 }
 
+v1::ClientFrame check_frame() {
+  v1::ClientFrame frame;
+  frame.mutable_check_models()->set_stream(9);
+  return frame;
+}
+
 v1::ClientFrame unload_frame(const std::string& model) {
   v1::ClientFrame frame;
   frame.mutable_unload_model()->set_stream(8);
@@ -69,6 +75,31 @@ TEST_CASE("the owner loads a model with all its values, and unloads one") {
   const auto unknown = (*client)->unload_model("there");
   REQUIRE_FALSE(unknown);
   CHECK(unknown.error().code == ErrorCode::model_missing);
+}
+
+TEST_CASE("the owner has models checked, by name or all") {
+  FakeServer server;
+  const auto client = client::Client::connect({.socket = server.path()});
+  REQUIRE(client);
+  const auto one = (*client)->check_models({"here"});
+  REQUIRE(one);
+  REQUIRE(one->size() == 1);
+  CHECK(one->front().model == "here");
+  CHECK(one->front().canary_ok);
+  CHECK(one->front().weights_ok);
+  CHECK(one->front().bytes == 1000);
+  CHECK(one->front().seconds == 0.5);
+  CHECK(one->front().file_change.empty());
+  CHECK(one->front().problem.empty());
+  const auto all = (*client)->check_models();
+  REQUIRE(all);
+  REQUIRE(all->size() == 2);
+  CHECK(all->back().canary_ok);
+  CHECK_FALSE(all->back().weights_ok);
+  CHECK(all->back().file_change == "/models/a.gguf: was written to");
+  CHECK(all->back().problem == "vector 1");
+  CHECK((*client)->check_models({"there"}).error().code == ErrorCode::model_missing);
+  CHECK((*client)->check_models(std::vector<std::string>(65, "here")).error().code == ErrorCode::invalid_argument);
 }
 
 TEST_CASE("a load with a value that cannot be is refused with its field") {
@@ -126,7 +157,7 @@ TEST_CASE("who does not run the server changes no models") {
   hello.mutable_hello()->set_tenant("61001");
   REQUIRE(guest.send(hello));
   REQUIRE(guest.expect().has_welcome());
-  for (const v1::ClientFrame& frame : {load_frame("/a.gguf"), unload_frame("here")}) {
+  for (const v1::ClientFrame& frame : {load_frame("/a.gguf"), unload_frame("here"), check_frame()}) {
     REQUIRE(guest.send(frame));
     const v1::ServerFrame answer = guest.expect();
     REQUIRE(answer.has_refused());

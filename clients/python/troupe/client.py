@@ -193,6 +193,12 @@ class Client:
         answer = await self._ask("unload_model", pb.UnloadModel(model=model), "model_changed", timeout=None)
         return cast(pb.Health.Model, answer.model)
 
+    async def check_models(self, *models: str) -> list[pb.ModelsChecked.Check]:
+        """Checks whether these models, or all, still are what was loaded (for the server's user and root). One that is
+        damaged is taken out."""
+        answer = await self._ask("check_models", pb.CheckModels(models=models), "models_checked", timeout=None)
+        return list(answer.checks)
+
     async def _session(self, **body: Any) -> list[pb.Sessions.Session]:
         return list((await self._ask("session_request", pb.SessionRequest(**body), "sessions")).sessions)
 
