@@ -2,10 +2,12 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <iterator>
 
 #include "engine/memory/memory_policy.h"
 #include "engine/model/canary_file.h"
+#include "engine/weights/weights_file.h"
 #include "tests/actors/gateway_fixture.h"
 #include "tests/support/temp_folder.h"
 
