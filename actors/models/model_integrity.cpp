@@ -41,12 +41,6 @@ std::optional<std::string> ModelIntegrity::watch(const ServedModel& model, std::
   model_ = model.language_model();
   draft_ = model.draft_model();
   encoder_ = model.encoder();
-  const auto let_go = [this] {
-    checks_ = {};
-    model_ = nullptr;
-    draft_ = nullptr;
-    encoder_ = nullptr;
-  };
   files_ = std::move(files);
   checks_ = {};
   if (model_) checks_.add(model_->model());
@@ -85,6 +79,18 @@ std::optional<std::string> ModelIntegrity::watch(const ServedModel& model, std::
   const std::lock_guard lock(mutex_);
   watching_ = true;
   return std::nullopt;
+}
+
+void ModelIntegrity::let_go() {
+  {
+    const std::lock_guard lock(mutex_);
+    watching_ = false;
+  }
+  scan_.reset();
+  checks_ = {};
+  model_ = nullptr;
+  draft_ = nullptr;
+  encoder_ = nullptr;
 }
 
 void ModelIntegrity::go_on_from(const IntegrityCounts& before) {

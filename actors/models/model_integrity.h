@@ -48,6 +48,8 @@ class ModelIntegrity {
                                                  engine::Team& team, const RunPass& run,
                                                  const std::string& canary_file, const Note& note);
   [[nodiscard]] bool is_watching() const;
+  // Watches nothing any more, and lets the model go: its load has failed after all.
+  void let_go();
 
   // Computes the canary again. Returns what is wrong. Throws as watch().
   [[nodiscard]] std::optional<std::string> run_canary(engine::Team& team, const RunPass& run);

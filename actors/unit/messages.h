@@ -201,11 +201,11 @@ inline constexpr auto throw_for_test = [](const Crash&) { throw std::runtime_err
 template <class T, class... Types>
 concept OneOf = (std::is_same_v<T, Types> || ...);
 template <class T>
-concept Message =
-    OneOf<T, Submit, Credit, Deadline, Forget, ForgetAll, Encode, Encoded, NotRendered, NotEncoded, EncodeFailed,
-          Enqueue, SessionLoaded, SessionRead, FindCached, Lease, Leased, RunStep, StepResult, StepFailed, Propose,
-          Proposed, DrafterDied, PassEnded, PassFailed, TurnCame, BeginEpoch, Quiesce, Quiesced, BeginLoad, LoadEnded,
-          Wire, Restart, Drain, DrainTimeout, Unload, UnloadTimeout, Snapshot, Fence, Fenced, Crash>;
+concept Message = OneOf<T, Submit, Credit, Deadline, Forget, ForgetAll, Encode, Encoded, NotRendered, NotEncoded,
+                        EncodeFailed, Enqueue, SessionLoaded, SessionRead, FindCached, Lease, Leased, RunStep,
+                        StepResult, StepFailed, Propose, Proposed, DrafterDied, PassEnded, PassFailed, TurnCame,
+                        BeginEpoch, Quiesce, Quiesced, BeginLoad, LoadEnded, ModelLoaded, Wire, Restart, Drain,
+                        DrainTimeout, Unload, UnloadTimeout, TakeOut, Snapshot, Fence, Fenced, Crash>;
 
 }  // namespace msg
 

@@ -130,6 +130,7 @@ ModelUnit::~ModelUnit() { server_.streams.forget_unit(id()); }
 
 void ModelUnit::fail(const Error& error) {
   spdlog::error("model {} could not be loaded: {}", Printable(entry_.name).text(), error.message);
+  parts_.integrity.let_go();
   memory_->settle(0);
   parts_.model.failed(error);
 }

@@ -19,12 +19,10 @@ std::vector<CommandInfo> make_commands() {
       "idle models make room that are neither the default nor pinned, the least recently used first. unload takes one "
       "away: requests that run have --drain-timeout of the server to end. info shows one with its family, types, "
       "context, vocabulary and defaults. check, for the server's owner and root, computes fixed tokens with each "
-      "model, "
-      "whose bits "
-      "must be those of its load, compares all weights in memory with their checksums, and says whether the file on "
-      "disk is still the one that was loaded; a damaged model is taken out, and the exit code is 1. What is loaded "
-      "like "
-      "this is not in the configuration file: it is gone after a restart.",
+      "model, whose bits must be those of its load, compares all weights in memory with their checksums, and says "
+      "whether the file on disk is still the one that was loaded; a damaged model is taken out, and the exit code is "
+      "1. "
+      "What is loaded like this is not in the configuration file: it is gone after a restart.",
       fmt::join(model_keys(), ", "));
   return {
       {Command::serve,
