@@ -231,7 +231,10 @@ Result<ModelTable> parse_model(std::span<const std::string> words) {
     for (const TableEntry::Scalar& value : values) {
       if (read = read_model(table_of(word.substr(0, equals), value), *model); read) break;
     }
-    if (!read) return wrong(read.error().message.substr(std::string_view("0: ").size()));
+    if (!read) {
+      const std::string_view place = word.starts_with(kDefaults) ? std::string_view("defaults.") : std::string_view();
+      return wrong(fmt::format("{}{}", place, read.error().message.substr(std::string_view("0: ").size())));
+    }
   }
   if (const std::string problem = problem_of({&*model, 1}); !problem.empty()) return wrong(problem);
   return model;

@@ -231,6 +231,7 @@ TEST_CASE("models: a word sets a default as a table does") {
   CHECK(model->defaults.system == "no");
   const std::vector<std::string> wrong{"m=/a.gguf", "defaults.temp=hot"};
   REQUIRE_FALSE(parse_model(wrong));
+  CHECK(parse_model(wrong).error().message == "defaults.temp takes a number");
 }
 
 TEST_CASE("models: -m names a model before the first =, unless a slash comes first") {
