@@ -176,7 +176,7 @@ void ModelManager::load_into_room(const std::shared_ptr<Loading>& loading) {
 
 // What keeps a further model of this name, and these aliases, from being loaded.
 std::optional<End> ModelManager::why_not_loadable(const std::vector<std::string>& names) const {
-  const std::shared_lock lock(mutex_);
+  const std::lock_guard lock(mutex_);
   if (closed_) return refused(scheduler::server_drains());
   if (const std::string* const taken = taken_one(names))
     return refusal(Outcome::invalid_argument, *taken == names.front() ? "name" : "aliases",
@@ -401,7 +401,7 @@ void ModelManager::close() {
 ModelManager::Units ModelManager::can_make_room() const {
   std::multimap<TimePoint, std::shared_ptr<ModelUnit>> idle;
   {
-    const std::shared_lock lock(mutex_);
+    const std::lock_guard lock(mutex_);
     for (const Name& name : names_) {
       const auto& unit = name.serves;
       if (!is_served(*unit) || unit->is_pinned() || name.is_replaced || unit->name() == default_) continue;
@@ -506,30 +506,30 @@ std::shared_ptr<ModelUnit> ModelManager::serving(const std::string& name) const 
 }
 
 std::shared_ptr<ModelUnit> ModelManager::find(const std::string& name) const {
-  const std::shared_lock lock(mutex_);
+  const std::lock_guard lock(mutex_);
   return serving(name);
 }
 
 std::shared_ptr<ModelUnit> ModelManager::find(UnitId id) const {
-  const std::shared_lock lock(mutex_);
+  const std::lock_guard lock(mutex_);
   const auto found = std::ranges::find_if(units_, [&](const auto& unit) { return unit->id() == id; });
   return found == units_.end() ? nullptr : *found;
 }
 
 ModelManager::Units ModelManager::units() const {
-  const std::shared_lock lock(mutex_);
+  const std::lock_guard lock(mutex_);
   return units_;
 }
 
 ModelManager::Units ModelManager::serving_units() const {
-  const std::shared_lock lock(mutex_);
+  const std::lock_guard lock(mutex_);
   Units all;
   for (const Name& name : names_) all.push_back(name.serves);
   return all;
 }
 
 ModelManager::Units ModelManager::units_default_first() const {
-  const std::shared_lock lock(mutex_);
+  const std::lock_guard lock(mutex_);
   Units all;
   if (const auto first = serving({})) all.push_back(first);
   const auto add = [&](const std::shared_ptr<ModelUnit>& unit) {

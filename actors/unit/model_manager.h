@@ -14,7 +14,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <shared_mutex>
 #include <string>
 #include <vector>
 
@@ -72,10 +71,10 @@ class ModelManager {
 
   // Returns admit(unit), called with the unit that serves this name, as find(). The name is not switched, and the unit
   // not taken away, before it has returned: so a stream that it adds is one that the unit ends. It is short, and calls
-  // nothing of the manager.
+  // nothing of the manager. Under the one lock: readers of their own could keep a switch waiting for ever.
   template <class Admit>
   auto route(const std::string& name, const Admit& admit) const {
-    const std::shared_lock lock(mutex_);
+    const std::lock_guard lock(mutex_);
     return admit(serving(name));
   }
   // The unit that serves the model with this name or alias now; empty: the default one. Null: there is none.
@@ -158,7 +157,7 @@ class ModelManager {
   caf::actor_system& system_;
   const Later later_;
   MemoryBudget budget_;
-  mutable std::shared_mutex mutex_;
+  mutable std::mutex mutex_;
   UnitId next_id_ = 0;
   Units units_;              // all that are not gone
   std::vector<Name> names_;  // at most kMaxModels

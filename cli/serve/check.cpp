@@ -108,6 +108,16 @@ class Checker {
     return std::move(found_);
   }
 
+  std::vector<std::string> run_for_reload() {
+    auto server = server_options(options_, given_);
+    if (server)
+      rules_ = std::move(server->tenants);
+    else
+      note("", server.error());
+    check_models();
+    return std::move(found_.problems);
+  }
+
  private:
   void note(const std::string& place, const Status& done) {
     if (!done) found_.problems.push_back(place + done.error().message);
@@ -234,6 +244,10 @@ class Checker {
 
 ServeCheck check_serve(const config::ServeOptions& options, const config::Given& given) {
   return Checker(options, given).run();
+}
+
+std::vector<std::string> check_reload(const config::ServeOptions& options, const config::Given& given) {
+  return Checker(options, given).run_for_reload();
 }
 
 }  // namespace troupe::cli

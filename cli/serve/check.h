@@ -1,4 +1,4 @@
-// troupe serve --check: what a start or a reload would refuse.
+// troupe serve --check, and what a reload judges before it changes anything: what a start or a reload would refuse.
 #pragma once
 
 #include <string>
@@ -20,5 +20,9 @@ struct ServeCheck {
 // whether it has the blocks that the rules keep. Loads no weights, makes no file and no socket, and disturbs no server
 // that runs.
 [[nodiscard]] ServeCheck check_serve(const config::ServeOptions& options, const config::Given& given);
+
+// Of that users, groups, rules and models: the paths, keys and certificate of a server that runs are judged where they
+// are read again.
+[[nodiscard]] std::vector<std::string> check_reload(const config::ServeOptions& options, const config::Given& given);
 
 }  // namespace troupe::cli

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <functional>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -120,7 +121,6 @@ std::unique_ptr<UsageStore> open_usage(const config::ServeOptions& options) {
 }
 
 using Tables = std::map<std::string, config::ModelTable>;
-using NamedTables = std::vector<std::pair<std::string, config::ModelTable>>;
 
 // Serves until it has to stop, then stops.
 class Service {
@@ -335,6 +335,7 @@ class Service {
     config::ServeOptions in_effect(reread.in_effect.options);
     auto options = server_options(in_effect, reread.in_effect);  // looks names up again, too
     if (!options) return options.error();
+    if (Status right = judge_models(in_effect, reread.in_effect); !right) return right;
     if (!loading_)
       if (Status kept = check_tenants(reread.in_effect, options->tenants); !kept) return kept;
     if (Status read = tcp_.reload(in_effect, reread.in_effect, options->tenants); !read) return read;
@@ -357,41 +358,50 @@ class Service {
     return Ok{};
   }
 
-  // Makes the models that are served those of the [[model]] tables: unloads those whose tables are gone or have other
-  // values, or whose load failed, then loads all that are not served. What `troupe model load` has loaded stays, unless
-  // a table has its name. Each is logged when it is done. Returns whether there is something to do.
-  bool change_models() {
-    ModelChanges changes = model_changes();
-    if (changes.unload.empty() && changes.load.empty()) return false;
-    if (changes.unload.empty()) {
-      load_models(std::move(changes.load));
-      return true;
-    }
-    const auto under_way = std::make_shared<ModelChanges>(std::move(changes));
-    // Loads begin when the memory is given back, so that they divide it as those of a start do.
-    const auto num_left = std::make_shared<std::atomic<std::size_t>>(under_way->unload.size());
-    for (const std::string& name : under_way->unload)
-      gateway_->unload_model(name, [this, name, under_way, num_left](const actors::ModelChange& change) {
-        log_change(change, name, "unloaded");
-        {
-          const std::lock_guard lock(mutex_);
-          if (std::holds_alternative<actors::End>(change))
-            std::erase_if(under_way->load, [&](const auto& each) { return each.first == name; });
-          else
-            tables_.erase(name);
-        }
-        if (--*num_left == 0) load_models(std::move(under_way->load));
-      });
-    return true;
+  // Of all [[model]] tables, also those that have not changed: what is wrong with one of them changes none. The last
+  // problem is the error, those before it are logged.
+  static Status judge_models(const config::ServeOptions& options, const config::Given& given) {
+    if (given.models.empty()) return Ok{};  // then a reload changes no model
+    std::vector<std::string> problems = check_reload(options, given);
+    if (problems.empty()) return Ok{};
+    Error last{ErrorCode::bad_config, std::move(problems.back())};
+    problems.pop_back();
+    for (const std::string& problem : problems) spdlog::error("reload: {}", problem);
+    return last;
   }
+
+  // A [[model]] table that is to be served.
+  struct WantedModel {
+    std::string name;
+    config::ModelTable table;
+    actors::ModelRequest request;
+  };
+  using WantedModels = std::vector<WantedModel>;
 
   struct ModelChanges {
     std::vector<std::string> unload;
-    NamedTables load;
+    WantedModels load;
+    bool leaves_one = false;  // that is served, whatever becomes of the loads
   };
 
+  // Makes the models that are served those of the [[model]] tables: unloads those whose tables are gone, replaces those
+  // whose tables have other values, or whose load failed, and loads all that are not served. What `troupe model load`
+  // has loaded stays, unless a table has its name. Each is logged when it is done. Returns whether there is something to
+  // do.
+  bool change_models() {
+    ModelChanges changes = model_changes();
+    if (changes.unload.empty() && changes.load.empty()) return false;
+    // Loads begin when the memory is given back, so that they divide it as those of a start do. The last model that is
+    // served goes behind those that come.
+    if (changes.leaves_one)
+      unload_models(std::move(changes.unload), [this, load = std::move(changes.load)] { load_models(load, [] {}); });
+    else
+      load_models(changes.load, [this, unload = changes.unload] { unload_models(unload, [] {}); });
+    return true;
+  }
+
   ModelChanges model_changes() {
-    const std::vector<actors::ModelHealth> health = gateway_->health();
+    const std::vector<actors::ModelHealth> health = gateway_->health();  // what serves a name before what retires
     const auto find = [&](const std::string& name) {
       return std::ranges::find(health, name, &actors::ModelHealth::name);
     };
@@ -410,31 +420,65 @@ class Service {
           wanted.insert(known->first).second)
         continue;
       std::string name = served_name(table, parsed_.options);
-      if (!wanted.insert(name).second) {
-        spdlog::error("reload: {}:{}: a model before it is called \"{}\", too; give one another name", parsed_.file,
-                      table.line, Printable(name).text());
+      auto request = model_request(table, parsed_.options);
+      if (!request || !wanted.insert(name).second) {  // it was judged: a file has changed since
+        spdlog::error("reload: {}:{}: {}", parsed_.file, table.line,
+                      request ? fmt::format("a model before it is called \"{}\", too; give one another name",
+                                            Printable(name).text())
+                              : request.error().message);
         continue;
       }
-      if (is_there(name)) changes.unload.push_back(name);
-      changes.load.emplace_back(std::move(name), table);
+      std::string& replace = request->keys.replace;
+      if (!is_there(name))
+        replace.clear();
+      else if (replace.empty())
+        replace = config::kReplaceWays[0];
+      changes.load.push_back({.name = std::move(name), .table = table, .request = *std::move(request)});
     }
     for (const auto& [name, table] : served)
       if (!wanted.contains(name)) changes.unload.push_back(name);
+    changes.leaves_one = std::ranges::any_of(health, [&](const actors::ModelHealth& each) {
+      return each.readiness == actors::Readiness::ready && !each.replacing &&
+             std::ranges::find(changes.unload, each.name) == changes.unload.end();
+    });
     return changes;
   }
 
-  void load_models(NamedTables tables) {
+  // `then` is called once all of them have ended.
+  void unload_models(std::vector<std::string> names, std::function<void()> then) {
+    if (names.empty()) return then();
+    const auto num_left = std::make_shared<std::atomic<std::size_t>>(names.size());
+    for (const std::string& name : names)
+      gateway_->unload_model(name, [this, name, num_left, then](const actors::ModelChange& change) {
+        log_change(change, name, "unloaded");
+        if (std::holds_alternative<actors::ModelHealth>(change)) {
+          const std::lock_guard lock(mutex_);
+          tables_.erase(name);
+        }
+        if (--*num_left == 0) then();
+      });
+  }
+
+  // Likewise.
+  void load_models(const WantedModels& models, std::function<void()> then) {
+    if (models.empty()) return then();
+    const auto num_left = std::make_shared<std::atomic<std::size_t>>(models.size());
     std::vector<std::pair<actors::ModelRequest, actors::OnModelChange>> requests;
-    for (auto& [name, table] : tables) {
-      auto request = model_request(table, parsed_.options);
-      if (!request) {
-        spdlog::error("reload: model {}: {}", Printable(name).text(), request.error().message);
-        continue;
+    for (const WantedModel& model : models) {
+      const bool replaces = !model.request.keys.replace.empty();
+      if (!replaces) {
+        const std::lock_guard lock(mutex_);
+        tables_.insert_or_assign(model.name, model.table);
       }
-      requests.emplace_back(*std::move(request),
-                            [name = name](const actors::ModelChange& change) { log_change(change, name, "loaded"); });
-      const std::lock_guard lock(mutex_);
-      tables_.insert_or_assign(name, std::move(table));
+      requests.emplace_back(model.request, [this, name = model.name, table = model.table, replaces, num_left,
+                                            then](const actors::ModelChange& change) {
+        log_change(change, name, replaces ? "replaced" : "loaded");
+        if (std::holds_alternative<actors::ModelHealth>(change)) {
+          const std::lock_guard lock(mutex_);
+          tables_.insert_or_assign(name, table);
+        }
+        if (--*num_left == 0) then();
+      });
     }
     gateway_->load_models(std::move(requests));
   }

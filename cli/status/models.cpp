@@ -209,7 +209,7 @@ Result<int> load_one(client::Client& client, std::span<const std::string> words,
   show_progress(client, answer);
   const auto model = answer.get();
   if (!model) return model.error();
-  return told(*model, "loaded", options.json);
+  return told(*model, request->replace.empty() ? "loaded" : "replaced", options.json);
 }
 
 }  // namespace

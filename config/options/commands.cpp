@@ -16,13 +16,15 @@ std::vector<CommandInfo> make_commands() {
       "load adds one, for the server's owner and root: it returns once the model is served, and the others are served "
       "meanwhile. Its keys are those of a [[model]] table: {}; of several aliases aliases=a,b. Where memory is "
       "missing, "
-      "idle models make room that are neither the default nor pinned, the least recently used first. unload takes one "
-      "away: requests that run have --drain-timeout of the server to end. info shows one with its family, types, "
-      "context, vocabulary and defaults. check, for the server's owner and root, computes fixed tokens with each "
-      "model, whose bits must be those of its load, compares all weights in memory with their checksums, and says "
-      "whether the file on disk is still the one that was loaded; a damaged model is taken out, and the exit code is "
-      "1. "
-      "What is loaded like this is not in the configuration file: it is gone after a restart.",
+      "idle models make room that are neither the default nor pinned, the least recently used first. replace=beside "
+      "puts it in the place of the model that has its name: it is loaded beside that one, which serves until then and "
+      "ends what it has begun; replace=unload-first gives that one's memory back first, and requests wait for the "
+      "load. "
+      "unload takes one away: requests that run have --drain-timeout of the server to end. info shows one with its "
+      "family, types, context, vocabulary and defaults. check, for the server's owner and root, computes fixed tokens "
+      "with each model, whose bits must be those of its load, compares all weights in memory with their checksums, and "
+      "says whether the file on disk is still the one that was loaded; a damaged model is taken out, and the exit code "
+      "is 1. What is loaded like this is not in the configuration file: it is gone after a restart.",
       fmt::join(model_keys(), ", "));
   return {
       {Command::serve,
@@ -113,12 +115,13 @@ std::vector<CommandInfo> make_commands() {
         "troupe session repair --dry-run --sessions-dir /var/lib/troupe/sessions"}},
       {Command::model,
        "model",
-       "list, load and unload the models of a server",
+       "list, load, replace and unload the models of a server",
        "ls | load [NAME=]FILE [KEY=VALUE...] | unload NAME | info [NAME] | check [NAME...]",
        kModelText,
        {"troupe model ls", "troupe model load llama3=/srv/models/llama-3.2-3b-q4_k_m.gguf ctx-size=16384 kv-type=int8",
-        "troupe model load qwen.gguf memory=6GiB pinned=true", "troupe model unload llama3", "troupe model info --json",
-        "troupe model check"}},
+        "troupe model load qwen.gguf memory=6GiB pinned=true",
+        "troupe model load llama3=/srv/models/llama-3.2-3b-q8_0.gguf replace=beside", "troupe model unload llama3",
+        "troupe model info --json", "troupe model check"}},
       {Command::bench,
        "bench",
        "measure the speed of the engine, without a server",

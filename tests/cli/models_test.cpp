@@ -1,10 +1,17 @@
 // Several models in one server, from outside.
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <csignal>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
+#include <vector>
 
+#include "config/file_descriptor.h"
 #include "tests/cli/process.h"
 
 namespace troupe::test {
@@ -14,11 +21,34 @@ using Catch::Matchers::Contains;
 using nlohmann::json;
 
 const std::string kTales = TROUPE_MODELS "/tales-5m-tq2_0.gguf";
+const std::string kOther = TROUPE_MODELS "/tales-draft-q8_0.gguf";
 const std::string kBert = TROUPE_TEST_DATA "/tiny-bert.gguf";
 const std::string kAnswer = ", there was a little girl named Lily\n";
 
 Finished ask(const ServerProcess& server, const std::string& model) {
   return server.call({"run", "--temp", "0", "-n", "8", "--model-name", model, "Once upon a time"});
+}
+
+// The status line of the answer to a completion, asked for over HTTP on a connection of its own.
+std::string complete(const std::string& socket, const std::string& model) {
+  const FileDescriptor fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  socket.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) return "no connection";
+  const std::string body =
+      json{{"model", model}, {"prompt", "Once upon a time"}, {"max_tokens", 4}, {"temperature", 0}}.dump();
+  const std::string request =
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: "
+      "application/json\r\nContent-Length: " +
+      std::to_string(body.size()) + "\r\n\r\n" + body;
+  if (::send(fd.get(), request.data(), request.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(request.size()))
+    return "not sent";
+  std::string answer;
+  char part[4096];
+  for (ssize_t size = 0; (size = ::recv(fd.get(), part, sizeof(part), 0)) > 0;)
+    answer.append(part, static_cast<std::size_t>(size));
+  return answer.substr(0, answer.find("\r\n"));
 }
 
 }  // namespace
@@ -151,7 +181,18 @@ TEST_CASE("troupe model loads, lists, shows and unloads, and says what cannot be
   CHECK(model({"unload", "twin"}).out == "unloaded twin\n");
   CHECK_THAT(ask(server, "twin").err, Contains("unknown_model"));
   CHECK_THAT(model({"unload", "tales"}).err, Contains("it is the only model that this server serves"));
-  CHECK_THAT(model({"load", "tales=" + kTales}).err, Contains("there is a model \"tales\" already"));
+  CHECK_THAT(model({"load", "tales=" + kTales}).err,
+             Contains("there is a model \"tales\" already") && Contains("replace=beside"));
+  const Finished replaced = model({"load", "tales=" + kOther, "replace=beside", "ctx-size=128"});
+  INFO(replaced.err);
+  CHECK(replaced.out == "replaced tales\n");
+  CHECK(json::parse(model({"info", "tales", "--json"}).out)["context"] == 128);
+  CHECK(ask(server, "tales").code == 0);
+  CHECK_THAT(model({"load", "tales=" + kTales, "replace=beside", "memory=63MiB"}).err,
+             Contains("beside the one that serves, which stays") && Contains("unload-first"));
+  CHECK(model({"load", "tales=" + kTales, "replace=unload-first", "memory=63MiB"}).code == 0);
+  CHECK_THAT(model({"load", "lost=" + kTales, "replace=beside"}).err, Contains("there is no model \"lost\" to replace"));
+  CHECK_THAT(model({"load", "x=" + kTales, "replace=soon"}).err, Contains("it may be beside, unload-first"));
   CHECK_THAT(model({"load", "x=/nowhere.gguf"}).err, Contains("/nowhere.gguf"));
   CHECK_THAT(model({"load", "x=" + kTales, "ctxsize=5"}).err, Contains("did you mean ctx-size?"));
   CHECK_THAT(model({"load", "x=" + kTales, "memory=1TiB"}).err, Contains("of the memory budget of 64 MiB are left"));
@@ -175,10 +216,82 @@ TEST_CASE("SIGHUP loads the models of new tables, and unloads those whose tables
   CHECK(server.process().wait_for_err("reload: model c is loaded"));
   CHECK(ask(server, "c").out == kAnswer);
   CHECK_THAT(ask(server, "b").err, Contains("unknown_model"));
-  folder.write("t.toml", table("a") + table("c", "ctx-size = 32\n") + "[[model]]\npath = \"/nowhere.gguf\"\n");
+  folder.write("t.toml", table("a") + table("c", "ctx-size = 32\n"));
   server.process().signal(SIGHUP);
+  CHECK(server.process().wait_for_err("reload: model c is replaced"));
+  CHECK(json::parse(server.call({"model", "info", "c", "--json"}).out)["context"] == 32);
+  folder.write("t.toml", table("d"));  // behind which no other stays
+  server.process().signal(SIGHUP);
+  CHECK(server.process().wait_for_err("reload: model d is loaded"));
   CHECK(server.process().wait_for_err("reload: model c is unloaded"));
-  CHECK(server.process().wait_for_err("(model nowhere is not loaded)"));
+  CHECK(ask(server, "d").out == kAnswer);
+  CHECK(server.stop().code == 0);
+}
+
+TEST_CASE("SIGHUP replaces a model under its name, and clients that ask all the time see no failure") {
+  TempFolder folder;
+  const auto table = [](const std::string& path) {
+    return "[[model]]\npath = \"" + path + "\"\nname = \"a\"\nmemory = \"16MiB\"\naliases = [\"also\"]\n";
+  };
+  const std::string path = folder.write("t.toml", table(kTales));
+  ServerProcess server({"--config", path, "-c", "256", "--memory", "64MiB"});
+  std::atomic<bool> done{false};
+  std::vector<std::string> bad[2];
+  std::atomic<int> num_good{0};
+  std::vector<std::thread> clients;
+  for (auto& own : bad)
+    clients.emplace_back([&, model = &own == &bad[0] ? "a" : ""] {
+      while (!done) {
+        const std::string status = complete(server.socket(), model);
+        if (status == "HTTP/1.1 200 OK")
+          ++num_good;
+        else
+          own.push_back(status);
+      }
+    });
+  for (const std::string& file : {kOther, kTales, kOther}) {
+    folder.write("t.toml", table(file));
+    server.process().signal(SIGHUP);
+    CHECK(server.process().wait_for_err("model a: " + file + " serves it from now on"));
+    CHECK(server.process().wait_for_err("reload: model a is replaced"));
+  }
+  done = true;
+  for (std::thread& each : clients) each.join();
+  for (const auto& own : bad) CHECK(own == std::vector<std::string>());
+  CHECK(num_good > 0);
+  CHECK(ask(server, "also").code == 0);
+  CHECK(server.stop().code == 0);
+}
+
+TEST_CASE("SIGHUP judges all tables before it changes one: what is wrong is told with its line, and all stays") {
+  TempFolder folder;
+  const auto table = [](const std::string& name, const std::string& path, const std::string& more = "") {
+    return "[[model]]\npath = \"" + path + "\"\nname = \"" + name + "\"\nmemory = \"16MiB\"\n" + more;
+  };
+  const std::string right = table("a", kTales) + table("b", kTales);
+  const std::string path = folder.write("t.toml", right);
+  ServerProcess server({"--config", path, "-c", "256", "--memory", "64MiB"});
+  const json before = json::parse(server.call({"model", "ls", "--json"}).out)["model_health"];
+  const auto judged = [&](const std::string& text, const std::string& problem) {
+    folder.write("t.toml", "max-connections = 17\n" + text);
+    server.process().signal(SIGHUP);
+    CHECK(server.process().wait_for_err(problem));
+    CHECK(server.process().wait_for_err("; everything stays as it was"));
+  };
+  // The other table's change, a further table and an option beside it are as good as before.
+  judged(table("a", "/nowhere/typo.gguf") + table("b", kTales, "ctx-size = 32\n") + table("c", kTales),
+         "reload: " + path + ":2: /nowhere/typo.gguf");
+  judged(table("a", kTales, "chat-template = \"nope\"\n") + table("b", kTales), "'nope' is no file");
+  judged(table("a", kTales, "draft = \"/nowhere/draft.gguf\"\n"), "the draft model");
+  judged(table("a", kTales) + table("b", kTales) + table("c", kTales) + table("d", kTales) + table("e", kTales),
+         "reload: " + path + ":18: model e needs");
+  judged(table("a", kTales, "replace = \"quickly\"\n"), "replace is 'quickly'; it may be beside, unload-first");
+  const json after = json::parse(server.call({"model", "ls", "--json"}).out)["model_health"];
+  CHECK(after == before);
+  CHECK(ask(server, "a").out == kAnswer);
+  folder.write("t.toml", right);
+  server.process().signal(SIGHUP);
+  CHECK(server.process().wait_for_err("reload: no option has changed"));
   CHECK(server.stop().code == 0);
 }
 
@@ -223,31 +336,37 @@ TEST_CASE("SIGHUP compares the tables with what is served: it tries again what f
   CHECK(ask(server, "late").code == 75);
   CHECK(server.call({"model", "unload", "b"}).code == 0);
   server.process().signal(SIGHUP);
-  CHECK(server.process().wait_for_err("(model late is not loaded)"));
-  CHECK(server.process().wait_for_err("reload: model b is loaded"));
-  CHECK(ask(server, "b").out == kAnswer);
+  CHECK(server.process().wait_for_err("reload: " + path + ":1: " + late));
+  CHECK_THAT(ask(server, "b").err, Contains("unknown_model"));
   std::filesystem::create_symlink(kTales, late);
   server.process().signal(SIGHUP);  // the file of the configuration is the same
-  CHECK(server.process().wait_for_err("reload: model late is loaded"));
+  CHECK(server.process().wait_for_err("reload: model late is replaced"));
+  CHECK(server.process().wait_for_err("reload: model b is loaded"));
   CHECK(ask(server, "late").out == kAnswer);
+  CHECK(ask(server, "b").out == kAnswer);
   server.process().signal(SIGHUP);
   CHECK(server.process().wait_for_err("reload: no option has changed"));
   CHECK(server.stop().code == 0);
 }
 
-TEST_CASE(
-    "a request that names no model goes to the next one that serves, when the first could not be loaded or goes") {
+TEST_CASE("a request that names no model is answered by the first one or by none, until that one is unloaded") {
   ServerProcess server({"-m", "lost=/nowhere/lost.gguf", "-m", "tales=" + kTales, "-m", "twin=" + kTales, "-c", "256",
                         "--kv-blocks", "64"});
   const auto unnamed = [&] { return server.call({"run", "--temp", "0", "-n", "8", "Once upon a time"}); };
-  CHECK(unnamed().out == kAnswer);
-  CHECK_THAT(server.call({"model", "ls"}).out, Contains("ready (default)\n"));
+  const Finished none = unnamed();
+  CHECK(none.code == 75);
+  CHECK_THAT(none.err, Contains("model \"lost\" is not served: ") && Contains("/nowhere/lost.gguf"));
+  CHECK_THAT(server.call({"model", "ls"}).out, Contains("lost ") && Contains("/nowhere/lost.gguf") &&
+                                                   Contains(" (default)\ntales "));
   const Finished lost = ask(server, "lost");
   CHECK(lost.code == 75);
   CHECK_THAT(lost.err, Contains("model \"lost\" is not served: ") && Contains("/nowhere/lost.gguf"));
+  CHECK(server.call({"model", "unload", "lost"}).code == 0);
+  CHECK_THAT(server.call({"model", "ls"}).out, Contains("ready (default)\n"));
+  CHECK(unnamed().out == kAnswer);
   CHECK(server.call({"model", "unload", "tales"}).code == 0);
   CHECK(unnamed().out == kAnswer);
-  CHECK(server.stop().code == 0);
+  CHECK_THAT(server.stop().err, Contains("model twin is the default from now on"));
 }
 
 }  // namespace troupe::test

@@ -46,6 +46,7 @@ draft = "/models/small.gguf"
 memory = "8GiB"
 weight = 2.5
 pinned = true
+replace = "unload-first"
 
 # the other
 [[model]]
@@ -74,6 +75,7 @@ TEST_CASE("models: a table for each, in their order, with every key") {
   CHECK(first.memory.count == std::uint64_t{8} << 30);
   CHECK(first.weight == 2.5);
   CHECK(first.pinned);
+  CHECK(first.replace == "unload-first");
   CHECK(parsed->models[1].path == "qwen.gguf");
   CHECK(parsed->models[1].name.empty());
   CHECK_FALSE(parsed->models[1].ctx_size);
@@ -158,6 +160,7 @@ TEST_CASE("models: what is wrong is told with its key, wherever the values come 
   CHECK(key_of([](auto& m) { m.aliases = {"y", "x"}; }) == "aliases");
   CHECK(key_of([](auto& m) { m.aliases = {""}; }) == "aliases");
   CHECK(key_of([](auto& m) { m.kv_type = "q4_0"; }) == "kv-type");
+  CHECK(key_of([](auto& m) { m.replace = "now"; }) == "replace");
   CHECK(key_of([](auto& m) { m.predict = 0; }) == "predict");
   CHECK(key_of([](auto& m) { m.predict = -2; }) == "predict");
   CHECK(key_of([](auto& m) { m.ctx_size = -1; }) == "ctx-size");
@@ -287,5 +290,5 @@ TEST_CASE("models: `troupe model --help` names every key that load takes") {
     INFO(key);
     CHECK_THAT(std::string(told), Contains(key));
   }
-  CHECK(num_keys == 11);
+  CHECK(num_keys == 12);
 }

@@ -45,7 +45,8 @@ TEST_CASE("the owner loads a model with all its values, and unloads one") {
                                              .weight = 2.5,
                                              .predict = 9,
                                              .aliases = {"b", "c"},
-                                             .tool_format = "hermes"});
+                                             .tool_format = "hermes",
+                                             .replace = "unload-first"});
   REQUIRE(loaded);
   CHECK(loaded->name == "a");
   CHECK(loaded->readiness == client::Readiness::ready);
@@ -63,6 +64,7 @@ TEST_CASE("the owner loads a model with all its values, and unloads one") {
   CHECK(asked[0].keys.predict == 9);
   CHECK(asked[0].keys.aliases == std::vector<std::string>{"b", "c"});
   CHECK(asked[0].keys.tool_format == "hermes");
+  CHECK(asked[0].keys.replace == "unload-first");
   REQUIRE((*client)->load_model({.path = "/models/b.gguf"}));
   CHECK_FALSE(server.gateway.asked_models()[1].keys.ctx_size);
   CHECK(server.gateway.asked_models()[1].keys.kv_type.empty());
@@ -133,6 +135,9 @@ TEST_CASE("a load with a value that cannot be is refused with its field") {
   frame = load_frame("/a.gguf");
   frame.mutable_load_model()->set_tool_format("nope");
   CHECK(refused_field(frame) == "tool_format");
+  frame = load_frame("/a.gguf");
+  frame.mutable_load_model()->set_replace("later");
+  CHECK(refused_field(frame) == "replace");
   for (const std::string& alias : {std::string(), std::string("a\nb")}) {
     frame = load_frame("/a.gguf");
     frame.mutable_load_model()->add_aliases(alias);
