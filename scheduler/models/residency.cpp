@@ -31,9 +31,8 @@ void ModelResidency::Model::use(TenantId tenant, double now) {
 bool ModelResidency::Model::was_used_by_others(TenantId tenant, double now) const {
   for (const auto& [user, count] : running)
     if (user != tenant) return true;
-  return std::ranges::any_of(used, [&](const auto& use) {
-    return use.first && use.first != tenant && now < use.second + facts.keep_alive;
-  });
+  return std::ranges::any_of(
+      used, [&](const auto& use) { return use.first && use.first != tenant && now < use.second + facts.keep_alive; });
 }
 
 ModelResidency::ModelResidency(ResidencyOptions options, std::shared_ptr<ServedTime> served)
@@ -64,11 +63,8 @@ std::vector<RequestNumber> ModelResidency::remove(ModelNumber number) {
 std::variant<ModelResidency::Answer, Refusal> ModelResidency::ask(const ModelAsk& ask, double now) {
   TROUPE_ASSERT(ask.work_seconds > 0 && !requests_.contains(ask.request));
   Model& model = at(ask.model);
-  Request request{.model = ask.model,
-                  .tenant = ask.tenant.id,
-                  .may_load = ask.may_load,
-                  .work = ask.work_seconds,
-                  .since = now};
+  Request request{
+      .model = ask.model, .tenant = ask.tenant.id, .may_load = ask.may_load, .work = ask.work_seconds, .since = now};
   if (model.state == State::loaded) {
     run(requests_.emplace(ask.request, request).first->second, now);
     return Answer::serve;
@@ -239,10 +235,10 @@ std::optional<Refusal> ModelResidency::why_not(const Model& model, double now) c
   }
   if (const std::uint64_t most = most_bytes_for(model); model.facts.bytes > most) {
     return Refusal{.outcome = Outcome::never_fits,
-                   .message = fmt::format("model {} needs {}, and {} of the memory budget of {} are for models that are "
-                                          "not pinned; serve with a larger --memory, or a smaller context",
-                                          name, in_mebibytes(model.facts.bytes), in_mebibytes(most),
-                                          in_mebibytes(options_.budget_bytes)),
+                   .message = fmt::format(
+                       "model {} needs {}, and {} of the memory budget of {} are for models that are "
+                       "not pinned; serve with a larger --memory, or a smaller context",
+                       name, in_mebibytes(model.facts.bytes), in_mebibytes(most), in_mebibytes(options_.budget_bytes)),
                    .field = "memory",
                    .limit = most};
   }

@@ -61,7 +61,7 @@ inline constexpr double kForever = std::numeric_limits<double>::infinity();
 struct ResidencyOptions {
   std::uint64_t budget_bytes = 0;                                        // of all models together
   std::uint32_t max_models = std::numeric_limits<std::uint32_t>::max();  // in memory at a time
-  std::uint32_t max_loading = 1;   // at a time: one more divides the disk and the memory's bandwidth
+  std::uint32_t max_loading = 1;    // at a time: one more divides the disk and the memory's bandwidth
   std::uint32_t max_waiting = 512;  // requests; a tenant's share as of any SharedLimit
   double max_wait_seconds = 600;    // then a request is refused, with a time to come back
   double drain_seconds = 60;        // for requests that run when their model's turn ends
@@ -69,9 +69,9 @@ struct ResidencyOptions {
 
 // What is known of a model before it is loaded.
 struct ModelFacts {
-  std::string name;           // for messages
-  std::uint64_t bytes = 0;    // the least that it can be served with
-  double load_seconds = 0;    // an estimate, above 0 (asserted), until a load was measured
+  std::string name;              // for messages
+  std::uint64_t bytes = 0;       // the least that it can be served with
+  double load_seconds = 0;       // an estimate, above 0 (asserted), until a load was measured
   double keep_alive = kForever;  // seconds without a request, then it is put out
   bool pinned = false;           // never put out
 };
@@ -126,8 +126,8 @@ struct ModelWait {
   std::uint32_t models_before = 0;  // queue: that are loaded before
 };
 
-// Not thread-safe. decide() and wait_of() are O(w m log m + w^2 + waiting requests) with m models, w of them waited for;
-// the others are O(m), and O(requests that wait for the model).
+// Not thread-safe. decide() and wait_of() are O(w m log m + w^2 + waiting requests) with m models, w of them waited
+// for; the others are O(m), and O(requests that wait for the model).
 class ModelResidency {
  public:
   static constexpr double kTurnLoads = 4, kMaxTurnLoads = 16, kPatienceLoads = 0.25;
@@ -194,9 +194,9 @@ class ModelResidency {
     std::uint64_t bytes = 0;  // in memory
     double began_at = 0;      // the load, or the closing
     double loaded_at = 0, last_used = 0;
-    double load_cost = 0;  // of the last load
-    double usual_run = 0;  // seconds of a request, a decayed mean
-    std::optional<TenantId> asker{};  // of the load that runs
+    double load_cost = 0;                            // of the last load
+    double usual_run = 0;                            // seconds of a request, a decayed mean
+    std::optional<TenantId> asker{};                 // of the load that runs
     std::uint64_t last_load = 0, waiting_since = 0;  // on order_
     std::uint32_t num_running = 0;
     std::uint32_t num_failures = 0;  // in a row

@@ -312,8 +312,7 @@ ModelWait ModelResidency::wait_of(RequestNumber request, double now) const {
   // Loads under way, then of each model before this one and of its own: the rest of a turn, the drain, and the load.
   double seconds = 0;
   for (const auto& [number, other] : models_)
-    if (other.state == State::loading)
-      seconds = std::max(seconds, other.began_at + other.facts.load_seconds - now);
+    if (other.state == State::loading) seconds = std::max(seconds, other.began_at + other.facts.load_seconds - now);
   seconds = std::max(seconds, 0.0);
   ModelWait wait{.why = ModelWait::Why::queue, .seconds = kForever};
   if (model.state == State::out) wait.why = ModelWait::Why::room;

@@ -43,7 +43,7 @@ const std::map<std::string, Floors> kFloors = {
     {"kernels",
      {{"kernels.h", "variants.h", "append_only.h"},
       {"cpu", "formats", "rows", "attention", "matmul", "peaks", "recurrent"}}},
-    {"scheduler", {{"outcome.h"}, {"shares"}}},
+    {"scheduler", {{"outcome.h"}, {"shares", "models"}}},
     {"engine",
      {{"engine.h", "model.h"},
       {"compute",

@@ -14,6 +14,11 @@ namespace {
 constexpr double kUnloadSeconds = 0.1;
 constexpr double kParallel = 4;  // so many requests run as fast as one
 
+// As REQUIRE, which would take most of the time: a simulation asks this millions of times.
+void must(bool holds, const char* what) {
+  if (!holds) FAIL(what);
+}
+
 // What decides, as the simulation sees it.
 class ModelPolicy {
  public:
@@ -65,10 +70,11 @@ class Turns final : public ModelPolicy {
   void unload_ended(ModelNumber model, double now) override { residency_.unload_ended(model, now); }
   Decisions decide(double now) override {
     Decisions decisions = residency_.decide(now);
-    REQUIRE(decisions.ask_at > now);
+    must(decisions.ask_at > now, "asked to come back in the past");
     // All has been decided: asking once more changes nothing.
     const Decisions again = residency_.decide(now);
-    REQUIRE((again.serve.empty() && again.refuse.empty() && again.load.empty() && again.unload.empty()));
+    must(again.serve.empty() && again.refuse.empty() && again.load.empty() && again.unload.empty(),
+         "decide() leaves something undecided");
     return decisions;
   }
   double loading_share(double now) const override { return residency_.loading_share(now); }
@@ -76,8 +82,8 @@ class Turns final : public ModelPolicy {
  private:
   void check_wait(RequestNumber request, double now) const {
     const ModelWait wait = residency_.wait_of(request, now);
-    REQUIRE(wait.seconds >= 0);
-    REQUIRE((wait.progress >= 0 && wait.progress <= 1));
+    must(wait.seconds >= 0, "a negative wait");
+    must(wait.progress >= 0 && wait.progress <= 1, "a progress that is none");
   }
   ModelResidency residency_;
 };
@@ -156,7 +162,8 @@ class LruOnDemand final : public ModelPolicy {
       bytes -= model.bytes;
       --count;
     }
-    std::ranges::sort(victims, {}, [](const Model* model) { return std::pair(model->num_running > 0, model->last_used); });
+    std::ranges::sort(victims, {},
+                      [](const Model* model) { return std::pair(model->num_running > 0, model->last_used); });
     for (Model* victim : victims) {
       if (fits()) break;
       bytes -= victim->bytes;
@@ -252,7 +259,7 @@ class ModelsSim {
     double until = kForever;  // the load or the unload ends
     double began_at = 0, cost = 0;
     double closing_since = 0;
-    std::map<std::size_t, double> used{};  // by tenant
+    std::map<std::size_t, double> used{};   // by tenant
     std::set<ModelNumber> loaded_before{};  // since it is waited for by a tenant that has turns
   };
 
@@ -368,7 +375,8 @@ class ModelsSim {
     client.model = choose(client);
     const SimTenant& tenant = options_.tenants[client.tenant];
     const double work = std::clamp(exponential(options_.work_seconds), 0.05, options_.longest_work);
-    Request request{.client = index, .tenant = client.tenant, .model = *client.model, .asked_at = now_, .left = work, .work = work};
+    Request request{
+        .client = index, .tenant = client.tenant, .model = *client.model, .asked_at = now_, .left = work, .work = work};
     if (chance(options_.cancel_probability)) request.cancelled_at = now_ + exponential(options_.work_seconds);
     const RequestNumber number = ++last_request_;
     const auto policy = std::make_shared<const TenantPolicy>(TenantPolicy{.name = {}, .weight = tenant.weight});
@@ -406,8 +414,8 @@ class ModelsSim {
 
   void start(RequestNumber number) {
     Request& request = requests_.at(number);
-    REQUIRE(!request.runs);
-    REQUIRE(models_[request.model].state == Live::State::loaded);
+    must(!request.runs, "a request is served twice");
+    must(models_[request.model].state == Live::State::loaded, "a request is served by a model that is not loaded");
     request.runs = true;
     served_->begin(id_of(request.tenant), options_.tenants[request.tenant].weight, 0);
     policy_->began(number);
@@ -433,7 +441,7 @@ class ModelsSim {
     for (const RequestNumber number : decisions.serve) note(1, number), start(number);
     for (const auto& refused : decisions.refuse) {
       note(2, refused.request);
-      REQUIRE(!requests_.at(refused.request).runs);
+      must(!requests_.at(refused.request).runs, "a request that runs is refused");
       end(refused.request, &ModelsSimReport::num_refused, false);
     }
     for (const auto& unload : decisions.unload) {
@@ -449,12 +457,12 @@ class ModelsSim {
   void begin_unload(const Decisions::Unload& unload) {
     Live& model = models_[unload.model];
     const SimModel& facts = options_.models[unload.model];
-    REQUIRE(model.state == Live::State::loaded);
-    REQUIRE(!facts.pinned);
+    must(model.state == Live::State::loaded, "a model goes that is not loaded");
+    must(!facts.pinned, "a pinned model goes");
     std::vector<RequestNumber> running;
     for (const auto& [number, request] : requests_)
       if (request.runs && request.model == unload.model) running.push_back(number);
-    REQUIRE(unload.has_running == !running.empty());
+    must(unload.has_running == !running.empty(), "has_running is wrong");
     if (!options_.lru) check_right_to(unload, running.empty());
     for (const RequestNumber number : running) end(number, &ModelsSimReport::num_interrupted);
     model.state = Live::State::leaving;
@@ -466,8 +474,8 @@ class ModelsSim {
     const SimModel& facts = options_.models[unload.model];
     const Live& model = models_[unload.model];
     if (unload.why == UnloadReason::keep_alive) {
-      REQUIRE(is_idle);
-      for (const auto& [tenant, at] : model.used) REQUIRE(now_ >= at + facts.keep_alive);
+      must(is_idle, "a model that is used goes for its keep-alive");
+      for (const auto& [tenant, at] : model.used) must(now_ >= at + facts.keep_alive, "the keep-alive is not over");
       return;
     }
     const bool is_entitled = std::ranges::any_of(requests_, [&](const auto& entry) {
@@ -479,17 +487,17 @@ class ModelsSim {
         return use.first == request.tenant || now_ >= use.second + facts.keep_alive;
       });
     });
-    REQUIRE(is_entitled);
+    must(is_entitled, "a model goes for nobody who may put it out");
   }
 
   void begin_load(const Decisions::Load& load) {
     Live& model = models_[load.model];
-    REQUIRE(model.state == Live::State::out);
+    must(model.state == Live::State::out, "a model is loaded twice");
     if (!options_.lru) {
       for (std::size_t i = 0; i < models_.size(); ++i) {
         const auto other = static_cast<ModelNumber>(i);
         if (other == load.model || models_[i].state != Live::State::out || num_entitled(other) == 0) continue;
-        REQUIRE(models_[i].loaded_before.insert(load.model).second);
+        must(models_[i].loaded_before.insert(load.model).second, "a model has two turns before another that waits");
       }
     }
     model.state = Live::State::loading;
@@ -510,19 +518,20 @@ class ModelsSim {
       ++count;
       num_loading += models_[i].state == Live::State::loading;
     }
-    REQUIRE(bytes <= options_.budget);
-    REQUIRE(count <= options_.max_models);
-    REQUIRE(num_loading <= options_.max_loading);
+    must(bytes <= options_.budget, "more memory than the budget");
+    must(count <= options_.max_models, "more models than may be");
+    must(num_loading <= options_.max_loading, "more loads than may be");
     if (!is_needed())
       needed_since_ = kForever;
     else if (num_loading == 0 && needed_since_ == kForever)
       needed_since_ = now_;
     if (!options_.lru && num_loading == 0 && needed_since_ < kForever)
-      REQUIRE(now_ - needed_since_ <= longest_turn + options_.drain_seconds + kUnloadSeconds + 1e-6);
+      must(now_ - needed_since_ <= longest_turn + options_.drain_seconds + kUnloadSeconds + 1e-6,
+           "longer than a turn and a drain to the next load");
   }
 
   void finish() {
-    REQUIRE(now_ >= options_.seconds);
+    must(now_ >= options_.seconds, "it ended early");
     for (const auto& [number, request] : requests_)
       if (!request.runs) waited(request);
     report_.loading_share /= options_.seconds;

@@ -27,7 +27,7 @@ struct SimTenant {
   std::uint32_t num_clients = 2;
   double weight = 1;
   MayLoad may_load = MayLoad::turns;
-  std::uint32_t favourite = 0;  // this model is its first by Zipf's law, the next ones follow
+  std::uint32_t favourite = 0;           // this model is its first by Zipf's law, the next ones follow
   std::optional<double> zipf{}, stay{};  // in place of those of all
 };
 
@@ -37,13 +37,13 @@ struct ModelsSimOptions {
   std::vector<SimTenant> tenants{};
   std::uint64_t budget = 1;
   std::uint32_t max_models = 1000, max_loading = 1;
-  double zipf = 1;              // exponent
-  double stay = 0.7;            // that a client asks the same model again
-  double think_seconds = 5;     // mean, between two requests of a client; exponential
-  double work_seconds = 4;      // mean, of a request that runs alone; exponential
-  double longest_work = 120;    // of one
+  double zipf = 1;                 // exponent
+  double stay = 0.7;               // that a client asks the same model again
+  double think_seconds = 5;        // mean, between two requests of a client; exponential
+  double work_seconds = 4;         // mean, of a request that runs alone; exponential
+  double longest_work = 120;       // of one
   double speed_beside_load = 0.7;  // of computing while a model is loaded
-  double cancel_probability = 0;  // that a client goes away, some time later
+  double cancel_probability = 0;   // that a client goes away, some time later
   double seconds = 3600;
   double max_wait_seconds = kForever;
   double drain_seconds = 60;
@@ -57,11 +57,11 @@ struct ModelsSimReport {
   double loading_share = 0;  // of the time
   double lost_share = 0;     // of the time: requests wait, and none runs
   double mean_wait = 0, p99_wait = 0, longest_wait = 0;
-  double served_seconds = 0;  // the work of requests
-  double jain = 0;            // of the tenants' work, divided by their weights
+  double served_seconds = 0;                   // the work of requests
+  double jain = 0;                             // of the tenants' work, divided by their weights
   std::vector<double> served{}, mean_waits{};  // by tenant
-  std::uint64_t trace = 0;  // a hash of all decisions and their times
-  double reported_share = 0;  // ModelResidency::loading_share() at the end
+  std::uint64_t trace = 0;                     // a hash of all decisions and their times
+  double reported_share = 0;                   // ModelResidency::loading_share() at the end
 };
 
 // Runs a simulation to its end, and fails the test case where a decision breaks a promise:

@@ -67,9 +67,11 @@ std::vector<Scene> scenes() {
   all.push_back(scene("3 tenants with a model each, a fourth with 8 clients goes through all 12 of 5 s; 3 fit",
                       models_of(12, 5), tenants_of(4, 1), 12, 1.2, 0.98));
   all.back().options.tenants[3] = {.num_clients = 8, .favourite = 3, .zipf = 0, .stay = 0};
-  all.push_back(scene("8 tenants, 20 models of 5 s, 5 fit; exponent 0.6", models_of(20, 5), tenants_of(8, 0), 20, 0.6, 0.7));
+  all.push_back(
+      scene("8 tenants, 20 models of 5 s, 5 fit; exponent 0.6", models_of(20, 5), tenants_of(8, 0), 20, 0.6, 0.7));
   all.push_back(scene("the same, exponent 1.2", models_of(20, 5), tenants_of(8, 0), 20, 1.2, 0.7));
-  all.push_back(scene("8 tenants, 10 models of 0.2 to 20 s, a third fits", mixed_models(10), tenants_of(8, 1), 22, 0.9, 0.7));
+  all.push_back(
+      scene("8 tenants, 10 models of 0.2 to 20 s, a third fits", mixed_models(10), tenants_of(8, 1), 22, 0.9, 0.7));
   all.push_back(scene("4 tenants, 6 models of 5 s, all fit", models_of(6, 5), tenants_of(4, 1), 24, 0.9, 0.7));
   return all;
 }
@@ -117,7 +119,9 @@ ModelsSimOptions random_options(std::uint64_t seed) {
     const std::uint64_t right = number(0, 5);
     options.tenants.push_back({.num_clients = static_cast<std::uint32_t>(number(1, 8)),
                                .weight = number(0, 1) > 0 ? 1 : real(0.5, 8),
-                               .may_load = right == 0 ? MayLoad::never : right == 1 ? MayLoad::idle : MayLoad::turns,
+                               .may_load = right == 0   ? MayLoad::never
+                                           : right == 1 ? MayLoad::idle
+                                                        : MayLoad::turns,
                                .favourite = static_cast<std::uint32_t>(number(0, num_models - 1))});
   }
   return options;
@@ -126,10 +130,10 @@ ModelsSimOptions random_options(std::uint64_t seed) {
 std::string row_of(const std::string& name, const std::string& policy, const ModelsSimReport& report) {
   const auto [least, most] = std::ranges::minmax(report.mean_waits);
   std::array<char, 256> line{};
-  std::snprintf(line.data(), line.size(), "| %s | %s | %d | %.0f %% | %.0f %% | %d | %.1f (%.1f to %.1f) | %.0f | %.3f |",
-                name.c_str(), policy.c_str(), static_cast<int>(report.num_loads), 100 * report.loading_share,
-                100 * report.lost_share, static_cast<int>(report.num_requests), report.mean_wait, least, most,
-                report.p99_wait, report.jain);
+  std::snprintf(line.data(), line.size(),
+                "| %s | %s | %d | %.0f %% | %.0f %% | %d | %.1f (%.1f to %.1f) | %.0f | %.3f |", name.c_str(),
+                policy.c_str(), static_cast<int>(report.num_loads), 100 * report.loading_share, 100 * report.lost_share,
+                static_cast<int>(report.num_requests), report.mean_wait, least, most, report.p99_wait, report.jain);
   return line.data();
 }
 
@@ -137,7 +141,7 @@ std::string row_of(const std::string& name, const std::string& policy, const Mod
 
 TEST_CASE("models' turns: whatever is asked for, what is promised holds, and the same events have the same decisions") {
   std::uint64_t num_loads = 0, num_failed = 0, num_refused = 0, num_interrupted = 0, num_cancelled = 0;
-  for (std::uint64_t seed = 1; seed <= 150; ++seed) {
+  for (std::uint64_t seed = 1; seed <= 100; ++seed) {
     INFO("seed " << seed);
     const ModelsSimOptions options = random_options(seed);
     const ModelsSimReport report = run_models_sim(options);
@@ -178,7 +182,8 @@ TEST_CASE("models' turns: nothing waits longer than for one turn of each other m
 }
 
 TEST_CASE("models' turns: tenants have turns by their weights where models are used all the time") {
-  ModelsSimOptions options{.models = models_of(2, 5), .budget = 4, .zipf = 60, .stay = 1, .think_seconds = 0.1, .seconds = 20000};
+  ModelsSimOptions options{
+      .models = models_of(2, 5), .budget = 4, .zipf = 60, .stay = 1, .think_seconds = 0.1, .seconds = 20000};
   options.tenants = {{.num_clients = 8, .weight = 3, .favourite = 0}, {.num_clients = 8, .weight = 1, .favourite = 1}};
   const ModelsSimReport report = run_models_sim(options);
   CHECK(report.served[0] / report.served[1] > 2);
