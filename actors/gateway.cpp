@@ -267,7 +267,7 @@ class GatewayImpl final : public Gateway {
   std::unique_ptr<ThreadPool> models_thread_;  // opens files of models, and gives their memory back
   ModelManager models_;
   std::unique_ptr<ModelChecker> checker_;  // its jobs are ended before those it watches
-  caf::actor saboteur_;  // null except in soak tests
+  caf::actor saboteur_;                    // null except in soak tests
 };
 
 GatewayOptions with_defaults(GatewayOptions options) {
@@ -383,7 +383,12 @@ void GatewayImpl::check_models(const std::vector<std::string>& names, OnModelsCh
   }
   if (names.empty())
     for (const auto& unit : models_.units_default_first()) models.push_back(unit->checked());
-  checker_->check(std::move(models), [done = std::move(done)](std::vector<ModelCheck> checks) { done(std::move(checks)); });
+  const bool taken = checker_->check(std::move(models),
+                                     [done](std::vector<ModelCheck> checks) { done(ModelChecks(std::move(checks))); });
+  if (!taken)
+    done(refusal(Outcome::queue_full, "check_models",
+                 fmt::format("{} checks of models wait already; try again later", ModelChecker::kMaxQueuedChecks),
+                 ModelChecker::kMaxQueuedChecks));
 }
 
 // For a request that does not say how long its answer may be.

@@ -68,7 +68,8 @@ class Gateway {
   // died too often, or no model could be loaded. True while idle or loading. For watchdogs: sends no message, so a
   // blocked actor cannot delay it.
   virtual bool is_making_progress() const = 0;
-  // How each model is, the default one first, then also those that replace one, or were replaced (ModelHealth). Sends no message either.
+  // How each model is, the default one first, then also those that replace one, or were replaced (ModelHealth). Sends
+  // no message either.
   virtual std::vector<ModelHealth> health() const = 0;
   // Current counters, collected from the actors within milliseconds, also during a step.
   virtual void status(std::function<void(StatusSnapshot)> done) = 0;
@@ -90,13 +91,14 @@ class Gateway {
   virtual CancelFlag tokenize_chat(TextRequest request, ChatPrompt chat, OnTokenized done) = 0;
 
   // Loads more models, which divide the memory as those of a start do, or replaces those of their names
-  // (ModelKeys::replace); unloads one, whose requests have drain_timeout to end. As ModelManager has it. Each `done` is called exactly once. For the owner: callers check.
+  // (ModelKeys::replace); unloads one, whose requests have drain_timeout to end. As ModelManager has it. Each `done` is
+  // called exactly once. For the owner: callers check.
   virtual void load_models(std::vector<std::pair<ModelRequest, OnModelChange>> requests) = 0;
   virtual void unload_model(const std::string& name, OnModelChange done) = 0;
 
-  // Checks the canaries and the checksums of these models, of all if there are no names; takes a damaged one out. `done`
-  // is called once, with a refusal for a name that no model has; never, if the server ends meanwhile. For the owner:
-  // callers check.
+  // Checks the canaries and the checksums of these models, of all if there are no names; takes a damaged one out.
+  // `done` is called once, with a refusal for a name that no model has; never, if the server ends meanwhile. For the
+  // owner: callers check.
   virtual void check_models(const std::vector<std::string>& names, OnModelsChecked done) = 0;
 
   // Asks about the sessions of a tenant. `done` is called exactly once.

@@ -36,8 +36,8 @@ std::string change_of(const OpenedFile& file) {
 }
 
 std::optional<std::string> ModelIntegrity::watch(const ServedModel& model, std::vector<OpenedFile> files,
-                                                 engine::Team& team, const RunPass& run,
-                                                 const std::string& canary_file, const Note& note) {
+                                                 engine::Team& team, const RunPass& run, const std::string& canary_file,
+                                                 const Note& note) {
   model_ = model.language_model();
   draft_ = model.draft_model();
   encoder_ = model.encoder();
@@ -51,7 +51,8 @@ std::optional<std::string> ModelIntegrity::watch(const ServedModel& model, std::
   std::optional<engine::KeptCanary> kept;
   if (!canary_file.empty()) {
     const auto found = engine::find_canary(canary_file, id);
-    if (!found) note(true, found.error().message + "; the canaries of earlier loads are not compared, and it is replaced");
+    if (!found)
+      note(true, found.error().message + "; the canaries of earlier loads are not compared, and it is replaced");
     if (found) kept = *found;
   }
   const std::int64_t now = std::time(nullptr);
@@ -68,8 +69,9 @@ std::optional<std::string> ModelIntegrity::watch(const ServedModel& model, std::
   }
   if (!kept && !canary_file.empty()) {
     const Status written = engine::keep_canary(canary_file, id, {value, now});
-    note(!written, written ? fmt::format("canary {} is recorded in {}: the first of numerics {}", hex(value), canary_file, id)
-                           : "the canary is not recorded: " + written.error().message);
+    note(!written,
+         written ? fmt::format("canary {} is recorded in {}: the first of numerics {}", hex(value), canary_file, id)
+                 : "the canary is not recorded: " + written.error().message);
   } else if (kept) {
     note(false, fmt::format("canary {}, as recorded on {}", hex(value), day_and_time(kept->since)));
   }

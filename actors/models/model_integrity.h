@@ -42,19 +42,19 @@ class ModelIntegrity {
   void go_on_from(const IntegrityCounts& before);
 
   // Watches a model that has been loaded and does not serve yet: takes its checksums and its canary, which is compared
-  // with the value in `canary_file` of the same numerics_id, or recorded there. Returns what is wrong; nothing is watched
-  // then. canary_file: empty: none. Throws what `run` throws, and bad_alloc.
+  // with the value in `canary_file` of the same numerics_id, or recorded there. Returns what is wrong; nothing is
+  // watched then. canary_file: empty: none. Throws what `run` throws, and bad_alloc.
   [[nodiscard]] std::optional<std::string> watch(const ServedModel& model, std::vector<OpenedFile> files,
-                                                 engine::Team& team, const RunPass& run,
-                                                 const std::string& canary_file, const Note& note);
+                                                 engine::Team& team, const RunPass& run, const std::string& canary_file,
+                                                 const Note& note);
   [[nodiscard]] bool is_watching() const;
   // Watches nothing any more, and lets the model go: its load has failed after all.
   void let_go();
 
   // Computes the canary again. Returns what is wrong. Throws as watch().
   [[nodiscard]] std::optional<std::string> run_canary(engine::Team& team, const RunPass& run);
-  // Checks some more weights, of a pass that goes on from call to call: at most engine::WeightScan::kPieceBytes. Returns
-  // their number; 0: the pass is complete, and the next call begins another.
+  // Checks some more weights, of a pass that goes on from call to call: at most engine::WeightScan::kPieceBytes.
+  // Returns their number; 0: the pass is complete, and the next call begins another.
   std::size_t check_piece();
   // What a pass has found damaged so far.
   [[nodiscard]] const std::optional<std::string>& damage() const { return damage_; }

@@ -16,9 +16,7 @@ kernels::KvType kv_type_of(std::string_view name) {
 }  // namespace
 
 Replace replace_of(std::string_view name) {
-  return name == "beside"         ? Replace::beside
-         : name == "unload-first" ? Replace::unload_first
-                                  : Replace::no;
+  return name == "beside" ? Replace::beside : name == "unload-first" ? Replace::unload_first : Replace::no;
 }
 
 ModelSource source_of(ModelRequest request, const engine::LoadOptions& load, std::optional<std::uint32_t> predict) {

@@ -154,10 +154,10 @@ struct ModelCheck {
   std::string name;
   bool canary_ok = false;
   bool weights_ok = false;
-  std::uint64_t bytes = 0;      // of weights that were checked
+  std::uint64_t bytes = 0;  // of weights that were checked
   double seconds = 0;
-  std::string file_change{};    // what has changed of its files on disk; empty: nothing
-  std::string problem{};        // what is wrong; empty: nothing
+  std::string file_change{};  // what has changed of its files on disk; empty: nothing
+  std::string problem{};      // what is wrong; empty: nothing
 };
 // Or a refusal.
 using ModelChecks = std::variant<std::vector<ModelCheck>, End>;

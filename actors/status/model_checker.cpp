@@ -12,10 +12,10 @@
 namespace troupe::actors {
 namespace {
 
-constexpr int kCheckerNiceness = 12;                          // as of loads
-constexpr std::chrono::milliseconds kTick{100};               // weights are read so often while a pass is under way
-constexpr std::chrono::milliseconds kLongestRest{30'000};     // models come and go
-constexpr std::uint32_t kCheckerUnit = 0xffffffff;            // its jobs wait in a line of their own
+constexpr int kCheckerNiceness = 12;                       // as of loads
+constexpr std::chrono::milliseconds kTick{100};            // weights are read so often while a pass is under way
+constexpr std::chrono::milliseconds kLongestRest{30'000};  // models come and go
+constexpr std::uint32_t kCheckerUnit = 0xffffffff;         // its jobs wait in a line of their own
 using FloatSeconds = std::chrono::duration<double>;
 
 }  // namespace
@@ -43,12 +43,14 @@ bool ModelChecker::is_stopping() {
   return stopping_;
 }
 
-void ModelChecker::check(std::vector<CheckedModel> models, std::function<void(std::vector<ModelCheck>)> done) {
+bool ModelChecker::check(std::vector<CheckedModel> models, std::function<void(std::vector<ModelCheck>)> done) {
   {
     const std::lock_guard lock(mutex_);
+    if (questions_.size() >= kMaxQueuedChecks) return false;
     questions_.push_back({std::move(models), std::move(done)});
   }
   changed_.notify_all();
+  return true;
 }
 
 void ModelChecker::run_pass(Compute& compute, const std::function<void()>& pass) {
@@ -145,8 +147,8 @@ void ModelChecker::run_due_canary(const CheckedModel& model, Clock::time_point n
   integrity.next_canary = now + options_.canary_interval;
   if (is_first) return;
   try {
-    if (const auto wrong = integrity.run_canary(
-            compute_.team(), [&](const std::function<void()>& pass) { run_pass(compute_, pass); }))
+    if (const auto wrong =
+            integrity.run_canary(compute_.team(), [&](const std::function<void()>& pass) { run_pass(compute_, pass); }))
       return model.take_out(*wrong);
     const bool was_changed = integrity.counts().file_changed;
     if (const std::string change = integrity.look_at_files(); !change.empty() && !was_changed)

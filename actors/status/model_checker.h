@@ -23,8 +23,8 @@ namespace troupe::actors {
 // A model of the server, as the checker sees it.
 struct CheckedModel {
   std::string name;
-  std::shared_ptr<const void> owner;     // keeps the next
-  ModelIntegrity* integrity = nullptr;   // null: it is not loaded, or is out
+  std::shared_ptr<const void> owner;                      // keeps the next
+  ModelIntegrity* integrity = nullptr;                    // null: it is not loaded, or is out
   std::function<void(const std::string& what)> take_out;  // called once something is found
 };
 
@@ -47,8 +47,9 @@ class ModelChecker {
   ModelChecker& operator=(const ModelChecker&) = delete;
 
   // Checks these models now, one after the other, and takes out those that are damaged. `done` is called once, on the
-  // checker's thread, unless it is stopped before.
-  void check(std::vector<CheckedModel> models, std::function<void(std::vector<ModelCheck>)> done);
+  // checker's thread, unless it is stopped before. False: kMaxQueuedChecks wait already.
+  static constexpr std::size_t kMaxQueuedChecks = 64;
+  [[nodiscard]] bool check(std::vector<CheckedModel> models, std::function<void(std::vector<ModelCheck>)> done);
   // Runs a pass of a canary as a job, without a profile: it serves no request.
   static void run_pass(Compute& compute, const std::function<void()>& pass);
   // Ends the thread; a canary or a check that runs is given up. The compute pool must run jobs until it has returned.

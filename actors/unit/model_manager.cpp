@@ -83,7 +83,8 @@ std::shared_ptr<ModelUnit> ModelManager::begin(const ServerContext& server, Cata
     const std::lock_guard lock(alive_->mutex);
     ++alive_->count;
   }
-  auto unit = ModelUnit::start(system_, server, next_id_++, std::move(entry), std::move(part), std::move(destroy), when);
+  auto unit =
+      ModelUnit::start(system_, server, next_id_++, std::move(entry), std::move(part), std::move(destroy), when);
   units_.push_back(unit);
   return unit;
 }
@@ -179,10 +180,11 @@ std::optional<End> ModelManager::why_not_loadable(const std::vector<std::string>
   const std::lock_guard lock(mutex_);
   if (closed_) return refused(scheduler::server_drains());
   if (const std::string* const taken = taken_one(names))
-    return refusal(Outcome::invalid_argument, *taken == names.front() ? "name" : "aliases",
-                   fmt::format("there is a model \"{}\" already; choose another name, replace that one (replace=beside), "
-                               "or unload it",
-                               Printable(*taken).text()));
+    return refusal(
+        Outcome::invalid_argument, *taken == names.front() ? "name" : "aliases",
+        fmt::format("there is a model \"{}\" already; choose another name, replace that one (replace=beside), "
+                    "or unload it",
+                    Printable(*taken).text()));
   if (names_.size() < kMaxModels) return std::nullopt;
   return refusal(Outcome::never_fits, "models",
                  fmt::format("the server has {} models, as many as it may; unload one", names_.size()), kMaxModels);
@@ -194,18 +196,18 @@ std::optional<End> ModelManager::why_not_replaceable(const std::vector<std::stri
   const std::string name = Printable(names.front()).text();
   const auto replaced = find_name(names_, names.front());
   if (replaced == names_.end())
-    return refusal(Outcome::unknown_model, "name",
-                   fmt::format("there is no model \"{}\" to replace; without `replace` it is loaded beside the others",
-                               name));
+    return refusal(
+        Outcome::unknown_model, "name",
+        fmt::format("there is no model \"{}\" to replace; without `replace` it is loaded beside the others", name));
   if (replaced->serves->name() != names.front())
     return refusal(Outcome::invalid_argument, "name",
                    fmt::format("\"{}\" is an alias of the model \"{}\"; replace that one by its name", name,
                                Printable(replaced->serves->name()).text()));
   if (replaced->serves->state().unloading()) return being_unloaded(names.front());
   if (replaced->is_replaced)
-    return refusal(Outcome::loading, "name",
-                   fmt::format("the model \"{}\" is being replaced already; try again when that has ended, or unload it",
-                               name));
+    return refusal(
+        Outcome::loading, "name",
+        fmt::format("the model \"{}\" is being replaced already; try again when that has ended, or unload it", name));
   if (const std::string* const taken = taken_one(names, &*replaced))
     return refusal(Outcome::invalid_argument, "aliases",
                    fmt::format("there is a model \"{}\" already; leave out this alias", Printable(*taken).text()));
@@ -229,10 +231,11 @@ void ModelManager::replace_beside(const std::shared_ptr<Loading>& loading) {
     }
   }
   if (!no && !room)
-    no = not_loaded({room.error().code,
-                     fmt::format("beside the one that serves, which stays: {}; or use replace = \"unload-first\", which "
-                                 "takes that one's memory while requests wait",
-                                 room.error().message)});
+    no =
+        not_loaded({room.error().code,
+                    fmt::format("beside the one that serves, which stays: {}; or use replace = \"unload-first\", which "
+                                "takes that one's memory while requests wait",
+                                room.error().message)});
   if (no) return loading->done(*std::move(no));
   unit->state().on_loaded([this, loaded = unit.get(), done = loading->done](const Status& status) {
     const auto unit = loaded->shared_from_this();
@@ -242,8 +245,8 @@ void ModelManager::replace_beside(const std::shared_ptr<Loading>& loading) {
   });
 }
 
-// The name's next unit is loaded: it serves from now on. False: the name is being unloaded. Its actors may not have begun
-// by now; requests that come wait for them, as for those of an actor that is restarted.
+// The name's next unit is loaded: it serves from now on. False: the name is being unloaded. Its actors may not have
+// begun by now; requests that come wait for them, as for those of an actor that is restarted.
 bool ModelManager::switch_to(const std::shared_ptr<ModelUnit>& unit) {
   std::shared_ptr<ModelUnit> before;
   {
@@ -309,8 +312,8 @@ std::optional<End> ModelManager::why_never_fits(const Loading& loading, const st
   for (const auto& unit : units())
     if (unit->name() == name) bytes += unit->budget_bytes();
   if (bytes >= loading.part->demand().least()) return std::nullopt;
-  return not_loaded({room.error().code, "also once the one that serves is unloaded, which stays: " +
-                                            room.error().message});
+  return not_loaded(
+      {room.error().code, "also once the one that serves is unloaded, which stays: " + room.error().message});
 }
 
 // Begins the unit's load once no other unit of its name is there; their requests have the time of a drain.
@@ -491,9 +494,9 @@ ModelManager::Name* ModelManager::served_by(const std::shared_ptr<ModelUnit>& un
 const std::string* ModelManager::taken_one(const std::vector<std::string>& names, const Name* of_it) const {
   const auto is_taken = [&](const std::string& name) {
     return std::ranges::any_of(names_, [&](const Name& each) {
-      return &each != of_it && (each.serves->state().is_called(name) ||
-                                (each.next && each.next->state().is_called(name)) ||
-                                std::ranges::find(each.kept, name) != each.kept.end());
+      return &each != of_it &&
+             (each.serves->state().is_called(name) || (each.next && each.next->state().is_called(name)) ||
+              std::ranges::find(each.kept, name) != each.kept.end());
     });
   };
   const auto found = std::ranges::find_if(names, is_taken);

@@ -2,9 +2,10 @@
 // others are served.
 //
 // A name and what serves it are two things. A name points to one unit, to which requests for it go. A model is replaced
-// by loading another unit beside it, then the name points to that one from one moment on: route() and the switch exclude
-// each other, so no request meets a unit that is going away. The unit before it retires: it gets no new request, ends
-// all that it has, in all the time that they need, and keeps its part of the memory budget until it is gone.
+// by loading another unit beside it, then the name points to that one from one moment on: route() and the switch
+// exclude each other, so no request meets a unit that is going away. The unit before it retires: it gets no new
+// request, ends all that it has, in all the time that they need, and keeps its part of the memory budget until it is
+// gone.
 #pragma once
 
 #include <algorithm>
@@ -56,10 +57,10 @@ class ModelManager {
   //   begins when the other one's memory is back, whose live requests have drain_timeout. If the load fails, the other
   //   one's source is loaded again, once; `done` has the reason, and how that went.
   void load(const ServerContext& server, std::vector<ModelLoad> loads);
-  // Takes a model away: its new requests end as model_unloaded, so those that are live when the timeout has passed, also
-  // in units of it that retire, and its memory is given back. Its replacement, if one is being loaded, is given up. If
-  // it is the default, the next one that is served becomes it. `done` is called once, with its last health, or with
-  // a refusal: there is no such model, it is the only one that is served, or is being unloaded already.
+  // Takes a model away: its new requests end as model_unloaded, so those that are live when the timeout has passed,
+  // also in units of it that retire, and its memory is given back. Its replacement, if one is being loaded, is given
+  // up. If it is the default, the next one that is served becomes it. `done` is called once, with its last health, or
+  // with a refusal: there is no such model, it is the only one that is served, or is being unloaded already.
   void unload(const std::string& name, std::chrono::milliseconds timeout, OnModelChange done);
 
   // Refuses to load more: the server ends.
@@ -96,7 +97,8 @@ class ModelManager {
   [[nodiscard]] std::vector<ModelHealth> health(TimePoint now) const;  // the default first
   // Each unit with a model is. False, too, if no name's unit could load its model.
   [[nodiscard]] bool is_making_progress(TimePoint now) const;
-  // Calls `done` once the names' units of now are loaded or have failed: Ok if one is loaded, else the first one's error.
+  // Calls `done` once the names' units of now are loaded or have failed: Ok if one is loaded, else the first one's
+  // error.
   void on_loaded(std::function<void(Status)> done) const;
   // Adds their memory to `known`.
   MemoryOfUnits measure_memory(KnownMemory& known) const;
@@ -144,8 +146,8 @@ class ModelManager {
   void load_behind(const std::shared_ptr<ModelUnit>& unit, const ServerContext& server);
   void on_replaced(const std::shared_ptr<ModelUnit>& unit, const ServerContext& server, const ModelSource& before,
                    OnModelChange done);
-  void restore(const std::shared_ptr<ModelUnit>& failed, const ServerContext& server, const ModelSource& before, End why,
-               const OnModelChange& done);
+  void restore(const std::shared_ptr<ModelUnit>& failed, const ServerContext& server, const ModelSource& before,
+               End why, const OnModelChange& done);
   void end_replacement(const std::shared_ptr<ModelUnit>& unit);
   Units can_make_room() const;
   std::optional<End> why_not_loadable(const std::vector<std::string>& names) const;

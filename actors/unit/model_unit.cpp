@@ -39,7 +39,8 @@ std::string pools_of(const ServedModel& served) {
 // Why a model is not served that was loaded from its files, and computes something else than before.
 std::string not_sound(const std::string& what, const std::string& canary_file) {
   return fmt::format(
-      "{}; loading it from its files did not help: this machine's memory or a CPU may be faulty. Test them (memtest86+; "
+      "{}; loading it from its files did not help: this machine's memory or a CPU may be faulty. Test them "
+      "(memtest86+; "
       "the kernel's log of machine checks, `journalctl -k -g 'mce|edac'`) before it is trusted{}",
       what,
       canary_file.empty() ? std::string()
@@ -202,15 +203,16 @@ CheckedModel ModelUnit::checked() {
 void ModelUnit::take_out(const std::string& what) {
   if (is_out_.exchange(true)) return;
   const bool is_last = entry_.source.after_damage.has_value();
-  const std::string why = is_last               ? not_sound(what, {})
+  const std::string why = is_last              ? not_sound(what, {})
                           : server_.load_again ? what + "; it is loaded again from its file"
                                                : what + "; unload the model and load it again";
   spdlog::critical("model {} is taken out: {}. Answers since the checks before may be wrong", Printable(name()).text(),
                    why);
   parts_.model.failed({ErrorCode::io, why});
-  const auto how = std::make_shared<const End>(ended_as(
-      scheduler::Outcome::model_unloaded, "the server found that this model's weights, or what it computes with them, "
-                                          "are damaged: this answer is not to be used; ask again"));
+  const auto how =
+      std::make_shared<const End>(ended_as(scheduler::Outcome::model_unloaded,
+                                           "the server found that this model's weights, or what it computes with them, "
+                                           "are damaged: this answer is not to be used; ask again"));
   caf::anon_send(supervisor_, msg::TakeOut{how});
   if (!is_last && server_.load_again) server_.load_again(id());
 }

@@ -386,8 +386,8 @@ class Service {
 
   // Makes the models that are served those of the [[model]] tables: unloads those whose tables are gone, replaces those
   // whose tables have other values, or whose load failed, and loads all that are not served. What `troupe model load`
-  // has loaded stays, unless a table has its name. Each is logged when it is done. Returns whether there is something to
-  // do.
+  // has loaded stays, unless a table has its name. Each is logged when it is done. Returns whether there is something
+  // to do.
   bool change_models() {
     ModelChanges changes = model_changes();
     if (changes.unload.empty() && changes.load.empty()) return false;

@@ -21,12 +21,11 @@ std::string checks_text(const std::vector<client::ModelCheck>& checks) {
       text += fmt::format("{}: not checked: {}\n", Printable(check.model).text(), problem);
       continue;
     }
-    text += fmt::format("{}: canary {}, checksums {}, {} checked in {:.2f} s, file {}{}\n",
-                        Printable(check.model).text(), check.canary_ok ? "ok" : "DIFFERS",
-                        check.weights_ok ? "ok" : "DIFFER", human_bytes(check.bytes), check.seconds,
-                        check.file_change.empty() ? "unchanged"
-                                                  : "CHANGED: " + Printable(check.file_change, kMaxMessageBytes).text(),
-                        problem.empty() ? std::string() : "; it was taken out: " + problem);
+    text += fmt::format(
+        "{}: canary {}, checksums {}, {} checked in {:.2f} s, file {}{}\n", Printable(check.model).text(),
+        check.canary_ok ? "ok" : "DIFFERS", check.weights_ok ? "ok" : "DIFFER", human_bytes(check.bytes), check.seconds,
+        check.file_change.empty() ? "unchanged" : "CHANGED: " + Printable(check.file_change, kMaxMessageBytes).text(),
+        problem.empty() ? std::string() : "; it was taken out: " + problem);
   }
   return text;
 }
@@ -49,7 +48,8 @@ Result<int> check_models(client::Client& client, std::span<const std::string> na
   } else {
     std::cout << checks_text(*checks);
   }
-  const bool all_well = std::ranges::all_of(*checks, [](const client::ModelCheck& each) { return each.problem.empty(); });
+  const bool all_well =
+      std::ranges::all_of(*checks, [](const client::ModelCheck& each) { return each.problem.empty(); });
   return all_well ? kExitOk : kExitFailure;
 }
 

@@ -222,7 +222,8 @@ Result<int> model(const config::ModelCommandOptions& options, const config::Give
     std::string_view name;
     std::size_t least, most;  // words behind it
   };
-  constexpr Verb kVerbs[] = {{"ls", 0, 0}, {"list", 0, 0}, {"load", 1, 16}, {"unload", 1, 1}, {"info", 0, 1}, {"check", 0, 64}};
+  constexpr Verb kVerbs[] = {{"ls", 0, 0},     {"list", 0, 0}, {"load", 1, 16},
+                             {"unload", 1, 1}, {"info", 0, 1}, {"check", 0, 64}};
   const auto* const known = std::ranges::find(kVerbs, verb, &Verb::name);
   if (known == std::end(kVerbs)) return misused(fmt::format("there is no '{}'", Printable(verb).text()));
   if (words.size() - 1 < known->least) return misused(fmt::format("{} needs a model", verb));

@@ -33,7 +33,8 @@ void WeightChecks::vector(std::span<const float> numbers) {
 
 std::string WeightChecks::describe(const Region& region) const {
   if (!region.matrix)
-    return fmt::format("vector {} of {} ({} numbers)", region.number, num_vectors_, region.bytes.size() / sizeof(float));
+    return fmt::format("vector {} of {} ({} numbers)", region.number, num_vectors_,
+                       region.bytes.size() / sizeof(float));
   const kernels::MatrixView& view = region.matrix->view();
   return fmt::format("matrix {} of {} ({}, {} x {})", region.number, num_matrices_, kernels::info(view.type).name,
                      view.rows, view.k);

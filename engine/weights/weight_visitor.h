@@ -12,8 +12,8 @@ namespace troupe::engine {
 class WeightVisitor {
  public:
   virtual ~WeightVisitor() = default;
-  virtual void matrix(const PackedMatrix& matrix) = 0;           // not empty; it stays where it is
-  virtual void vector(std::span<const float> numbers) = 0;       // likewise
+  virtual void matrix(const PackedMatrix& matrix) = 0;      // not empty; it stays where it is
+  virtual void vector(std::span<const float> numbers) = 0;  // likewise
 
   // Parts that are empty are left out.
   template <class... Parts>

@@ -157,7 +157,8 @@ void WeightsCache::open_file() {
     if (::unlinkat(directory_.get(), name_.c_str(), 0) == 0)
       return note(path_ + ": removed, as its weights are not trusted; the model is packed again");
     if (errno == ENOENT) return;
-    return warn(fmt::format("{}: not trusted, and cannot be removed: {}; the model is packed again", path_, system_says()));
+    return warn(
+        fmt::format("{}: not trusted, and cannot be removed: {}; the model is packed again", path_, system_says()));
   }
   FileDescriptor file(::openat(directory_.get(), name_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (file.get() < 0 && errno == ENOENT) return;

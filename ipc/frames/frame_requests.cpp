@@ -397,8 +397,9 @@ void FrameConnection::on_session_request(const v1::SessionRequest& asked) {
 bool FrameConnection::open_change_of_models(std::uint64_t stream) {
   if (!open_control(stream, RequestKind::other)) return false;
   if (tenant_.is_owner) return true;
-  answer(stream, Refusal{.outcome = Outcome::permission,
-                         .message = "models are loaded, unloaded and checked by the user that runs the server, and by root"});
+  answer(stream,
+         Refusal{.outcome = Outcome::permission,
+                 .message = "models are loaded, unloaded and checked by the user that runs the server, and by root"});
   return false;
 }
 

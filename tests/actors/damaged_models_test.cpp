@@ -141,7 +141,8 @@ TEST_CASE("damaged models: a flipped bit takes the model out, its streams end as
   CHECK(metric(*gateway, "model_ready", "damaged") == 0);
 }
 
-TEST_CASE("damaged models: one whose canary differs from the record is loaded again without the cache, and then not served") {
+TEST_CASE(
+    "damaged models: one whose canary differs from the record is loaded again without the cache, and then not served") {
   const TempFolder folder;
   GatewayOptions options = checked_model(folder);
   const std::string record = options.canary_file;
@@ -178,7 +179,8 @@ TEST_CASE("damaged models: one whose canary differs from the record is loaded ag
   CHECK(sink->wait_for_end().outcome == Outcome::model_unloaded);
 }
 
-TEST_CASE("damaged models: a cache that packs other weights with right checksums is found by the canary, and replaced") {
+TEST_CASE(
+    "damaged models: a cache that packs other weights with right checksums is found by the canary, and replaced") {
   const TempFolder folder;
   GatewayOptions options = checked_model(folder);
   options.model().load.weights_cache.directory = folder.path("cache");
@@ -197,8 +199,8 @@ TEST_CASE("damaged models: a cache that packs other weights with right checksums
   engine::WeightsEntry& entry = header->entries[header->entries.size() / 2];
   bytes[entry.offset + entry.header.body_bytes / 2] ^= 0x10;
   engine::Team team(1);
-  entry.header.checksum = engine::checksum(
-      team, std::as_bytes(std::span(bytes)).subspan(entry.offset, entry.header.body_bytes));
+  entry.header.checksum =
+      engine::checksum(team, std::as_bytes(std::span(bytes)).subspan(entry.offset, entry.header.body_bytes));
   const std::vector<std::byte> fixed = engine::write_weights_header(*header);
   std::copy(fixed.begin(), fixed.end(), reinterpret_cast<std::byte*>(bytes.data()));
   std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;

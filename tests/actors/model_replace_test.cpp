@@ -10,8 +10,8 @@
 namespace troupe::actors::test {
 namespace {
 
-using scheduler::Outcome;
 using Catch::Matchers::Contains;
+using scheduler::Outcome;
 
 const std::string kOther = std::string(TROUPE_MODELS) + "/tales-draft-q8_0.gguf";  // other weights, the same vocabulary
 
@@ -62,7 +62,8 @@ void finish_held(Machine& machine) {
 
 }  // namespace
 
-TEST_CASE("replace: the name switches when the new model is loaded, and an old stream that no one reads holds nothing up") {
+TEST_CASE(
+    "replace: the name switches when the new model is loaded, and an old stream that no one reads holds nothing up") {
   const std::vector<TokenId> old_answer = answer_of(kTales), new_answer = answer_of(kOther);
   REQUIRE(old_answer != new_answer);
   Machine machine;
@@ -344,7 +345,8 @@ TEST_CASE("replace: a model that is unloaded meanwhile is given up with its repl
   }
 }
 
-TEST_CASE("replace: the default stays the default, and a model that failed at the start is replaced by one that serves") {
+TEST_CASE(
+    "replace: the default stays the default, and a model that failed at the start is replaced by one that serves") {
   const std::vector<TokenId> new_answer = answer_of(kOther);
   Machine machine;
   machine.add("/nowhere.gguf", "a");

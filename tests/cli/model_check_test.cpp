@@ -33,9 +33,8 @@ TEST_CASE("model check: canaries, checksums and files of all models, or of one")
   ServerProcess server({"-m", "tales=" + copy, "-m", "vectors=" + kEncoder, "-c", "256", "--canary-file", "off"});
   const Finished all = server.call({"model", "check"});
   CHECK(all.code == 0);
-  CHECK_THAT(all.out,
-             Matches("tales: canary ok, checksums ok, \\S+ \\S+ checked in [0-9.]+ s, file unchanged\n"
-                     "vectors: canary ok, checksums ok, \\S+ \\S+ checked in [0-9.]+ s, file unchanged\n"));
+  CHECK_THAT(all.out, Matches("tales: canary ok, checksums ok, \\S+ \\S+ checked in [0-9.]+ s, file unchanged\n"
+                              "vectors: canary ok, checksums ok, \\S+ \\S+ checked in [0-9.]+ s, file unchanged\n"));
   fs::last_write_time(copy, fs::last_write_time(copy) + std::chrono::seconds(5));
   const CheckJson one = CheckJson::parse(server.call({"model", "check", "tales", "--json"}).out);
   REQUIRE(one["checks"].size() == 1);
@@ -48,12 +47,15 @@ TEST_CASE("model check: canaries, checksums and files of all models, or of one")
   CHECK(one["checks"][0]["problem"] == "");
   CHECK_THAT(server.call({"model", "check", "other"}).err, Contains("there is no model \"other\" here"));
   CHECK(server.call({"model", "check", "other"}).code == 66);
-  CHECK_THAT(server.call({"status", "--prometheus"}).out,
-             Contains("model_canary_runs_total") && Contains("model_file_changed{model=\"tales\",model_name=\"tales\"} 1"));
+  CHECK_THAT(
+      server.call({"status", "--prometheus"}).out,
+      Contains("model_canary_runs_total") && Contains("model_file_changed{model=\"tales\",model_name=\"tales\"} 1"));
   CHECK(server.stop().code == 0);
 }
 
-TEST_CASE("serve --canary-file: a start compares with the one before, and a server that computes something else does not serve") {
+TEST_CASE(
+    "serve --canary-file: a start compares with the one before, and a server that computes something else does not "
+    "serve") {
   TempFolder folder;
   const std::string record = folder.path("state/canaries.json");
   const std::vector<std::string> arguments{"-m", "tales=" + kModel, "-c", "256", "--canary-file", record};

@@ -191,7 +191,8 @@ TEST_CASE("troupe model loads, lists, shows and unloads, and says what cannot be
   CHECK_THAT(model({"load", "tales=" + kTales, "replace=beside", "memory=63MiB"}).err,
              Contains("beside the one that serves, which stays") && Contains("unload-first"));
   CHECK(model({"load", "tales=" + kTales, "replace=unload-first", "memory=63MiB"}).code == 0);
-  CHECK_THAT(model({"load", "lost=" + kTales, "replace=beside"}).err, Contains("there is no model \"lost\" to replace"));
+  CHECK_THAT(model({"load", "lost=" + kTales, "replace=beside"}).err,
+             Contains("there is no model \"lost\" to replace"));
   CHECK_THAT(model({"load", "x=" + kTales, "replace=soon"}).err, Contains("it may be beside, unload-first"));
   CHECK_THAT(model({"load", "x=/nowhere.gguf"}).err, Contains("/nowhere.gguf"));
   CHECK_THAT(model({"load", "x=" + kTales, "ctxsize=5"}).err, Contains("did you mean ctx-size?"));
@@ -356,8 +357,8 @@ TEST_CASE("a request that names no model is answered by the first one or by none
   const Finished none = unnamed();
   CHECK(none.code == 75);
   CHECK_THAT(none.err, Contains("model \"lost\" is not served: ") && Contains("/nowhere/lost.gguf"));
-  CHECK_THAT(server.call({"model", "ls"}).out, Contains("lost ") && Contains("/nowhere/lost.gguf") &&
-                                                   Contains(" (default)\ntales "));
+  CHECK_THAT(server.call({"model", "ls"}).out,
+             Contains("lost ") && Contains("/nowhere/lost.gguf") && Contains(" (default)\ntales "));
   const Finished lost = ask(server, "lost");
   CHECK(lost.code == 75);
   CHECK_THAT(lost.err, Contains("model \"lost\" is not served: ") && Contains("/nowhere/lost.gguf"));

@@ -140,7 +140,8 @@ TEST_CASE("integrity: counts go on from those of before") {
   const TempFolder folder;
   Loaded loaded(tiny_file(folder));
   ModelIntegrity integrity;
-  integrity.go_on_from({.canary_runs = 7, .canary_failures = 1, .weight_bytes = 5, .checked_bytes = 9, .file_changed = true});
+  integrity.go_on_from(
+      {.canary_runs = 7, .canary_failures = 1, .weight_bytes = 5, .checked_bytes = 9, .file_changed = true});
   CHECK(integrity.counts().weight_bytes == 0);
   CHECK_FALSE(integrity.counts().file_changed);
   REQUIRE_FALSE(loaded.watch(integrity, ""));

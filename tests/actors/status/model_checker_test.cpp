@@ -38,7 +38,10 @@ struct Watched {
         ServedModel(model), {}, team, [](const auto& pass) { pass(); }, "", [](bool, const std::string&) {}));
   }
   CheckedModel checked() {
-    return {.name = "tiny", .owner = {}, .integrity = is_out ? nullptr : &integrity, .take_out = [this](const std::string& what) {
+    return {.name = "tiny",
+            .owner = {},
+            .integrity = is_out ? nullptr : &integrity,
+            .take_out = [this](const std::string& what) {
               if (!is_out.exchange(true)) out.set_value(what);
             }};
   }
@@ -63,8 +66,9 @@ TEST_CASE("checker: damaged weights are found in the background, and the model i
   Watched watched(folder);
   watched.damage();
   ComputePool pool(1, {});
-  ModelChecker checker({.canary_interval = milliseconds(0), .scrub_rate = 64u << 20}, pool,
-                       [&] { return std::vector{watched.checked()}; }, [](const auto&, const auto&) {}, {});
+  ModelChecker checker(
+      {.canary_interval = milliseconds(0), .scrub_rate = 64u << 20}, pool,
+      [&] { return std::vector{watched.checked()}; }, [](const auto&, const auto&) {}, {});
   CHECK_THAT(soon(watched.out.get_future()), Catch::Contains("is not what was loaded"));
   CHECK(watched.integrity.counts().weight_failures == 1);
   CHECK(watched.integrity.counts().canary_runs == 1);  // that of its load
@@ -75,8 +79,9 @@ TEST_CASE("checker: a canary that differs is found at its interval, without read
   Watched watched(folder);
   watched.damage();
   ComputePool pool(1, {});
-  ModelChecker checker({.canary_interval = milliseconds(1), .scrub_rate = 0}, pool,
-                       [&] { return std::vector{watched.checked()}; }, [](const auto&, const auto&) {}, {});
+  ModelChecker checker(
+      {.canary_interval = milliseconds(1), .scrub_rate = 0}, pool, [&] { return std::vector{watched.checked()}; },
+      [](const auto&, const auto&) {}, {});
   CHECK_THAT(soon(watched.out.get_future()), Catch::Contains("its canary is "));
   CHECK(watched.integrity.counts().canary_failures == 1);
   CHECK(watched.integrity.counts().checked_bytes == 0);
@@ -110,18 +115,21 @@ TEST_CASE("checker: sound models are served on, and a file that changed is told 
   checker.stop();
   CHECK(num_told == 1);
   CHECK_FALSE(watched.is_out);
-  CHECK(watched.integrity.counts().checked_bytes == watched.integrity.counts().weight_bytes);  // one pass, and then a rest
+  CHECK(watched.integrity.counts().checked_bytes ==
+        watched.integrity.counts().weight_bytes);  // one pass, and then a rest
 }
 
 TEST_CASE("checker: what is asked for is checked at once, beside jobs, and told") {
   const TempFolder folder;
   Watched watched(folder);
   ComputePool pool(1, {});
-  ModelChecker checker({.canary_interval = hours(1), .scrub_rate = 0}, pool, [] { return std::vector<CheckedModel>(); },
-                       [](const auto&, const auto&) {}, {});
+  ModelChecker checker(
+      {.canary_interval = hours(1), .scrub_rate = 0}, pool, [] { return std::vector<CheckedModel>(); },
+      [](const auto&, const auto&) {}, {});
   const auto check = [&](std::vector<CheckedModel> models) {
     std::promise<std::vector<ModelCheck>> answer;
-    checker.check(std::move(models), [&](std::vector<ModelCheck> checks) { answer.set_value(std::move(checks)); });
+    REQUIRE(
+        checker.check(std::move(models), [&](std::vector<ModelCheck> checks) { answer.set_value(std::move(checks)); }));
     return soon(answer.get_future());
   };
   const auto sound = check({watched.checked(), CheckedModel{.name = "gone", .owner = {}, .take_out = {}}});
@@ -144,10 +152,13 @@ TEST_CASE("checker: it ends at once, and what waits is not answered") {
   const TempFolder folder;
   Watched watched(folder);
   ComputePool pool(1, {});
-  ModelChecker checker({.canary_interval = hours(1), .scrub_rate = 64u << 20}, pool,
-                       [&] { return std::vector{watched.checked()}; }, [](const auto&, const auto&) {}, {});
+  ModelChecker checker(
+      {.canary_interval = hours(1), .scrub_rate = 64u << 20}, pool, [&] { return std::vector{watched.checked()}; },
+      [](const auto&, const auto&) {}, {});
   checker.stop();
-  checker.check({watched.checked()}, [](std::vector<ModelCheck>) { FAIL("answered"); });
+  for (std::size_t i = 0; i < ModelChecker::kMaxQueuedChecks; ++i)
+    CHECK(checker.check({watched.checked()}, [](std::vector<ModelCheck>) { FAIL("answered"); }));
+  CHECK_FALSE(checker.check({watched.checked()}, [](std::vector<ModelCheck>) { FAIL("answered"); }));
   pool.stop();
   CHECK_FALSE(watched.is_out);
 }
