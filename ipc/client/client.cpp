@@ -131,7 +131,9 @@ Result<Stream> Client::generate(const Request& request, Callbacks callbacks) {
   const std::uint64_t stream = impl_->connection->next_stream();
   const auto state =
       std::make_shared<Stream::State>(impl_->connection, stream, std::move(callbacks), num_choices, request);
-  if (Status sent = impl_->connection->request(stream, to_frame(stream, request), state); !sent) return sent.error();
+  if (Status sent = impl_->connection->request(stream, to_frame(stream, request, impl_->info.takes_presets), state);
+      !sent)
+    return sent.error();
   return Stream(state);
 }
 

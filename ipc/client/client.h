@@ -448,6 +448,7 @@ struct ServerInfo {
   std::uint64_t max_outbox_bytes = 0;          ///< unread bytes at which the server ends the connection
   std::chrono::milliseconds stall_timeout{0};  ///< a stream without credit for this long is ended
   std::string tenant{};                        ///< for which requests count: a name of the server's rules, or a uid
+  bool takes_presets = false;                  ///< Request::presets; for an older server they are a part of `sampling`
   std::string distrust{};                      ///< why ConnectOptions::strict_modes would have refused it, if so
 };
 

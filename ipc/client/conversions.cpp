@@ -16,6 +16,13 @@ void fill_numbers(v1::Sampling& out, const Sampling& sampling) {
       [&](const config::SamplingNumber& number, const auto& value) { ipc::write(out, number, value); }, sampling);
 }
 
+bool has_numbers(const Sampling& sampling) {
+  bool any = false;
+  config::for_each_sampling_number(
+      [&](const config::SamplingNumber&, const auto& value) { any = any || value.has_value(); }, sampling);
+  return any;
+}
+
 void fill(v1::Sampling& out, const Sampling& sampling) {
   fill_numbers(out, sampling);
   if (sampling.seed) out.set_seed(*sampling.seed);
@@ -253,7 +260,7 @@ void fill(v1::Form& out, const Form& form) {
   for (const std::string& each : form.calls.strict) calls.add_strict(each);
 }
 
-v1::ClientFrame to_frame(std::uint64_t stream, const Request& request) {
+v1::ClientFrame to_frame(std::uint64_t stream, const Request& request, bool takes_presets) {
   v1::ClientFrame frame;
   v1::Generate& out = *frame.mutable_generate();
   out.set_stream(stream);
@@ -287,8 +294,9 @@ v1::ClientFrame to_frame(std::uint64_t stream, const Request& request) {
   }
   out.set_add_special(request.add_special);
   out.set_parse_special(request.parse_special);
-  fill(*out.mutable_sampling(), request.sampling);
-  fill_numbers(*out.mutable_presets(), request.presets);
+  if (!takes_presets) fill_numbers(*out.mutable_sampling(), request.presets);
+  fill(*out.mutable_sampling(), request.sampling);  // goes before them
+  if (takes_presets && has_numbers(request.presets)) fill_numbers(*out.mutable_presets(), request.presets);
   for (const std::string& stop : request.stop) out.add_stop(stop);
   if (request.deadline)
     out.set_deadline_ms(static_cast<std::uint64_t>(std::max<std::int64_t>(0, request.deadline->count())));
@@ -439,7 +447,8 @@ ServerInfo to_info(const v1::Welcome& welcome) {
           .max_embed_inputs = limits.max_embed_inputs(),
           .max_outbox_bytes = limits.max_outbox_bytes(),
           .stall_timeout = to_ms(limits.stall_timeout_ms()),
-          .tenant = welcome.tenant()};
+          .tenant = welcome.tenant(),
+          .takes_presets = welcome.takes_presets()};
 }
 
 v1::ClientFrame to_frame(std::uint64_t stream, const EmbedRequest& request) {

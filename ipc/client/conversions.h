@@ -28,7 +28,7 @@ std::chrono::milliseconds to_ms(Number count) {
 [[nodiscard]] Status check_text(const Request& request);
 [[nodiscard]] Status check_text(const EmbedRequest& request);
 
-[[nodiscard]] v1::ClientFrame to_frame(std::uint64_t stream, const Request& request);
+[[nodiscard]] v1::ClientFrame to_frame(std::uint64_t stream, const Request& request, bool takes_presets);
 [[nodiscard]] v1::ClientFrame to_frame(std::uint64_t stream, const EmbedRequest& request);
 
 // Moves the text out of `in`.

@@ -206,6 +206,7 @@ std::optional<Refusal> FrameConnection::on_hello(const v1::Hello& hello) {
   if (const auto model = hub_.gateway->model()) welcome.set_numerics_id(valid_utf8(model->numerics_id()));
   *welcome.mutable_limits() = limits_of(hub_.options);
   welcome.set_tenant(scheduler::label_of(tenant_));
+  welcome.set_takes_presets(true);
   *welcome.mutable_health() = health_now(*hub_.gateway, tenant_.is_owner);
   outbox_->push({0, EncodedAnswer{to_bytes(frame)}});
   return std::nullopt;

@@ -406,6 +406,28 @@ NamedForm form_of(v1::Generate& generate) {
   return {{.kind = json_object, .spaces = spaces}, "json_object"};
 }
 
+// Presets are numbers in their range, and nothing else.
+std::optional<Refusal> check_presets(const v1::Sampling& presets) {
+  std::vector<const google::protobuf::FieldDescriptor*> others;
+  v1::Sampling::GetReflection()->ListFields(presets, &others);
+  std::optional<Refusal> refusal;
+  const engine::SamplingParams absent;
+  config::for_each_sampling_number(
+      [&](const config::SamplingNumber& number, auto value) {
+        std::erase(others, &field_of<v1::Sampling>(number));
+        read(presets, number, value);
+        if (!refusal && !config::is_in_range(number, static_cast<double>(value)))
+          refusal = scheduler::invalid(fmt::format("presets.{}", number.name),
+                                       fmt::format("{} is {}; it must be {}", number.name, value, number.range));
+      },
+      absent);
+  if (!refusal && !others.empty())
+    refusal = scheduler::invalid(
+        "presets." + others.front()->name(),
+        fmt::format("presets have numbers of sampling alone; {} goes into sampling", others.front()->name()));
+  return refusal;
+}
+
 // The form that it asks of its answer.
 std::optional<Refusal> add_form(v1::Generate& generate, actors::Request& request) {
   const int num_forms = !generate.json_schema().empty() + !generate.regex().empty() + (generate.choices_size() > 0) +
@@ -447,6 +469,7 @@ RequestOrRefusal to_request(v1::Generate& generate, const scheduler::Tenant& ten
   }
   if (auto refusal = add_tools(generate, request)) return *std::move(refusal);
   if (auto refusal = add_form(generate, request)) return *std::move(refusal);
+  if (auto refusal = check_presets(generate.presets())) return *std::move(refusal);
   request.add_special = !generate.has_add_special() || generate.add_special();
   request.parse_special = !generate.has_parse_special() || generate.parse_special();
   request.sampling = to_params(generate.sampling(), generate.presets());

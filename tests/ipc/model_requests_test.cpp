@@ -33,20 +33,22 @@ TEST_CASE("the owner loads a model with all its values, and unloads one") {
   FakeServer server;
   const auto client = client::Client::connect({.socket = server.path()});
   REQUIRE(client);
-  const auto loaded = (*client)->load_model({.path = "/models/a.gguf",
-                                             .name = "a",
-                                             .draft = "/models/d.gguf",
-                                             .chat_template = "chatml",
-                                             .ctx_size = 512,
-                                             .kv_blocks = 0,
-                                             .kv_type = "int8",
-                                             .memory = 1u << 30,
-                                             .pinned = true,
-                                             .weight = 2.5,
-                                             .predict = 9,
-                                             .aliases = {"b", "c"},
-                                             .tool_format = "hermes",
-                                             .replace = "unload-first"});
+  const auto loaded =
+      (*client)->load_model({.path = "/models/a.gguf",
+                             .name = "a",
+                             .draft = "/models/d.gguf",
+                             .chat_template = "chatml",
+                             .ctx_size = 512,
+                             .kv_blocks = 0,
+                             .kv_type = "int8",
+                             .memory = 1u << 30,
+                             .pinned = true,
+                             .weight = 2.5,
+                             .predict = 9,
+                             .aliases = {"b", "c"},
+                             .tool_format = "hermes",
+                             .defaults = {.temperature = 0.5f, .top_k = 3, .reasoning = "low", .system = "s"},
+                             .replace = "unload-first"});
   REQUIRE(loaded);
   CHECK(loaded->name == "a");
   CHECK(loaded->readiness == client::Readiness::ready);
@@ -64,6 +66,11 @@ TEST_CASE("the owner loads a model with all its values, and unloads one") {
   CHECK(asked[0].keys.predict == 9);
   CHECK(asked[0].keys.aliases == std::vector<std::string>{"b", "c"});
   CHECK(asked[0].keys.tool_format == "hermes");
+  CHECK(asked[0].keys.defaults.temperature == 0.5);
+  CHECK(asked[0].keys.defaults.top_k == 3);
+  CHECK_FALSE(asked[0].keys.defaults.top_p);
+  CHECK(asked[0].keys.defaults.reasoning == "low");
+  CHECK(asked[0].keys.defaults.system == "s");
   CHECK(asked[0].keys.replace == "unload-first");
   REQUIRE((*client)->load_model({.path = "/models/b.gguf"}));
   CHECK_FALSE(server.gateway.asked_models()[1].keys.ctx_size);
@@ -123,6 +130,12 @@ TEST_CASE("a load with a value that cannot be is refused with its field") {
   v1::ClientFrame frame = load_frame("/a.gguf");
   frame.mutable_load_model()->set_draft("d.gguf");
   CHECK(refused_field(frame) == "draft");
+  frame = load_frame("/a.gguf");
+  frame.mutable_load_model()->mutable_defaults()->set_top_p(2);
+  CHECK(refused_field(frame) == "defaults");
+  frame.mutable_load_model()->mutable_defaults()->clear_top_p();
+  frame.mutable_load_model()->mutable_defaults()->set_system(std::string(20'000, 's'));
+  CHECK(refused_field(frame) == "defaults");
   frame = load_frame("/a.gguf");
   frame.mutable_load_model()->set_name("a\nb");
   CHECK(refused_field(frame) == "name");

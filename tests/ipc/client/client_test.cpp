@@ -6,6 +6,7 @@
 #include <string>
 #include <thread>
 
+#include "ipc/client/conversions.h"
 #include "tests/ipc/fixture.h"
 
 namespace troupe::client {
@@ -309,6 +310,24 @@ TEST_CASE("complete collects the whole answer") {
   REQUIRE(got->text == "xy");
   REQUIRE(got->ids == std::vector<TokenId>{1, 2});
   REQUIRE(got->ended.done());
+}
+
+TEST_CASE("presets are apart for a server that takes them, and a part of the sampling for an older one") {
+  client::Request request{.prompt = "p", .sampling = {.top_k = 7}, .presets = {.top_k = 40, .top_p = 0.5f}};
+  const v1::Generate apart = client::to_frame(1, request, true).generate();
+  CHECK(apart.sampling().top_k() == 7);
+  CHECK_FALSE(apart.sampling().has_top_p());
+  CHECK(apart.presets().top_k() == 40);
+  CHECK(apart.presets().top_p() == 0.5f);
+  const v1::Generate together = client::to_frame(1, request, false).generate();
+  CHECK(together.sampling().top_k() == 7);
+  CHECK(together.sampling().top_p() == 0.5f);
+  CHECK_FALSE(together.has_presets());
+  request.presets = {};
+  CHECK_FALSE(client::to_frame(1, request, true).generate().has_presets());
+
+  FakeServer server;
+  CHECK(connect(server)->server().takes_presets);
 }
 
 TEST_CASE("complete cancels after its timeout and returns the tokens so far") {

@@ -232,6 +232,33 @@ TEST_CASE("a request with stream 0 is refused") {
   REQUIRE(server.gateway.num_submitted() == 0);
 }
 
+TEST_CASE("presets are the numbers that a request does not give itself") {
+  FakeServer server;
+  RawClient client(server.path());
+  client.hello();
+  v1::ClientFrame frame = generate_frame(1);
+  frame.mutable_generate()->mutable_sampling()->set_top_k(7);
+  frame.mutable_generate()->mutable_presets()->set_top_k(40);
+  frame.mutable_generate()->mutable_presets()->set_top_p(0.5f);
+  REQUIRE(client.send(frame));
+  const actors::Request got = server.gateway.wait_submitted(0).request;
+  CHECK(got.sampling.top_k == 7);
+  CHECK(got.sampling.top_p == 0.5f);
+  CHECK(got.given_numbers.has(config::kTopK));
+  CHECK_FALSE(got.given_numbers.has(config::kTopP));
+
+  const auto refused_field = [&](auto change) {
+    v1::ClientFrame wrong = generate_frame(2);
+    change(*wrong.mutable_generate()->mutable_presets());
+    REQUIRE(client.send(wrong));
+    return client.expect().refused().field();
+  };
+  CHECK(refused_field([](v1::Sampling& presets) { presets.set_seed(1); }) == "presets.seed");
+  CHECK(refused_field([](v1::Sampling& presets) { presets.add_stop_ids(1); }) == "presets.stop_ids");
+  CHECK(refused_field([](v1::Sampling& presets) { presets.set_temperature(-1); }) == "presets.temperature");
+  CHECK(refused_field([](v1::Sampling& presets) { presets.set_min_p(std::nanf("")); }) == "presets.min_p");
+}
+
 TEST_CASE("a request with a value out of range is refused by the field's name, and no other is disturbed") {
   FakeServer server;
   RawClient client(server.path());
