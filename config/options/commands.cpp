@@ -21,10 +21,13 @@ std::vector<CommandInfo> make_commands() {
       "ends what it has begun; replace=unload-first gives that one's memory back first, and requests wait for the "
       "load. "
       "unload takes one away: requests that run have --drain-timeout of the server to end. info shows one with its "
-      "family, types, context, vocabulary and defaults. check, for the server's owner and root, computes fixed tokens "
-      "with each model, whose bits must be those of its load, compares all weights in memory with their checksums, and "
-      "says whether the file on disk is still the one that was loaded; a damaged model is taken out, and the exit code "
-      "is 1. What is loaded like this is not in the configuration file: it is gone after a restart.",
+      "family, types, context, vocabulary and defaults. check (of all models, or of those that are named), for the "
+      "server's owner and root, computes fixed tokens with each model, whose bits must be those of its load, compares "
+      "all "
+      "weights in memory with their checksums, and says whether the file on disk is still the one that was loaded; a "
+      "damaged model is taken out, and the exit code is 1. What is loaded like this is not in the configuration file: "
+      "it "
+      "is gone after a restart.",
       fmt::join(model_keys(), ", "));
   return {
       {Command::serve,
@@ -116,12 +119,12 @@ std::vector<CommandInfo> make_commands() {
       {Command::model,
        "model",
        "list, load, replace and unload the models of a server",
-       "ls | load [NAME=]FILE [KEY=VALUE...] | unload NAME | info [NAME] | check [NAME...]",
+       "ls | load [NAME=]FILE [KEY=VALUE...] | unload NAME | info [NAME] | check",
        kModelText,
        {"troupe model ls", "troupe model load llama3=/srv/models/llama-3.2-3b-q4_k_m.gguf ctx-size=16384 kv-type=int8",
         "troupe model load qwen.gguf memory=6GiB pinned=true",
         "troupe model load llama3=/srv/models/llama-3.2-3b-q8_0.gguf replace=beside", "troupe model unload llama3",
-        "troupe model info --json", "troupe model check"}},
+        "troupe model info llama3 --json", "troupe model check"}},
       {Command::bench,
        "bench",
        "measure the speed of the engine, without a server",
