@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "actors/models/model_defaults.h"
+#include "actors/on_request.h"
 #include "actors/requests/request_check.h"
 #include "actors/saboteur.h"
 #include "actors/serving/encoding.h"
@@ -206,6 +207,8 @@ class GatewayImpl final : public Gateway {
   void session(SessionQuestion question, std::function<void(SessionAnswer)> done) override;
   void load_models(std::vector<std::pair<ModelRequest, OnModelChange>> requests) override;
   void unload_model(const std::string& name, OnModelChange done) override {
+    if (const auto unit = models_.find(name); unit && unit->is_on_request())
+      return on_request_->put_out(*unit, options_.drain_timeout, done);
     models_.unload(name, options_.drain_timeout, std::move(done));
   }
   void drain(std::function<void()> done) override {
@@ -266,6 +269,7 @@ class GatewayImpl final : public Gateway {
   std::function<void(UnitId)> load_again_;
   std::unique_ptr<ThreadPool> models_thread_;  // opens files of models, and gives their memory back
   ModelManager models_;
+  std::unique_ptr<OnRequest> on_request_;
   std::unique_ptr<ModelChecker> checker_;  // its jobs are ended before those it watches
   caf::actor saboteur_;                    // null except in soak tests
 };
@@ -313,6 +317,7 @@ GatewayImpl::GatewayImpl(GatewayOptions options, std::vector<CatalogEntry> model
   if (!options_.no_canary_file_because.empty())
     spdlog::info("canaries are not recorded: {}", options_.no_canary_file_because);
   models_.add(context(), std::move(models));
+  on_request_ = std::make_unique<OnRequest>(models_, context(), *system_);
   checker_ = std::make_unique<ModelChecker>(
       options_, *compute_,
       [this] {
@@ -344,6 +349,7 @@ GatewayImpl::~GatewayImpl() {
   sessions_.refuse_questions();
   compute_->stop();  // aborts a running load, step or pass
   checker_->stop();
+  on_request_->stop();
   for (const auto& unit : models_.units()) {
     if (unit->state().loading()) spdlog::info("loading is given up");
     unit->stop();
@@ -423,14 +429,24 @@ RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink)
   auto why_not = draining_                 ? std::optional(scheduler::server_drains())
                  : request.session.empty() ? std::nullopt
                                            : begin_turn(request, sink);
+  const scheduler::Tenant tenant = request.tenant;
   std::shared_ptr<ModelUnit> unit;
-  const RequestId id = models_.route(name, [&](const std::shared_ptr<ModelUnit>& serving) {
-    unit = serving;
-    if (unit) request.model = unit->name();
-    if (unit && !why_not) take_defaults(*unit, request);
-    return streams_.add(std::move(request), std::move(sink), now, unit ? unit->id() : 0);
-  });
-  if (why_not) {
+  std::optional<End> not_now;
+  RequestId id = 0;
+  {
+    OnRequest::Arrival arrival = on_request_->arrive();
+    id = models_.route(name, [&](const std::shared_ptr<ModelUnit>& serving) {
+      unit = serving;
+      if (unit) request.model = unit->name();
+      if (unit && !why_not) take_defaults(*unit, request);
+      if (unit && !why_not) sink = arrival.watch(*unit, request, std::move(sink));
+      return streams_.add(std::move(request), std::move(sink), now, unit ? unit->id() : 0);
+    });
+    if (unit && !why_not && !unit->state().unloading()) not_now = arrival.added(*unit, tenant, id);
+  }
+  if (not_now) {
+    streams_.end(id, *not_now, now);
+  } else if (why_not) {
     streams_.end(id, refused(*std::move(why_not)), now);
   } else if (!unit) {
     streams_.end(id, unknown_model(name, models_.all_names()), now);
@@ -444,6 +460,7 @@ RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink)
   } else {
     unit->submit(id);
   }
+  on_request_->decide();
   return id;
 }
 

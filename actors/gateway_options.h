@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -38,6 +39,9 @@ struct ModelSource {
   std::optional<IntegrityCounts> after_damage{};
   double weight = 1;    // of its computing beside other models' (scheduler/job_queue.h)
   bool pinned = false;  // never unloaded to make room for another
+  // Loaded when a request asks for it, and put out for others (actors/on_request.h).
+  bool on_request = false;
+  double keep_alive = std::numeric_limits<double>::infinity();  // of it: seconds without a request, then it is put out
   // Tokens of an answer where neither its request nor a rule for its tenant says how many; none: as the protocol has
   // it.
   std::optional<std::uint32_t> predict{};

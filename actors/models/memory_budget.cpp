@@ -58,8 +58,8 @@ struct MemoryBudget::State {
   std::vector<Part*> parts;  // in the order in which they came
 };
 
-MemoryBudget::Part::Part(std::shared_ptr<State> state, MemoryDemand demand)
-    : state_(std::move(state)), demand_(std::move(demand)) {
+MemoryBudget::Part::Part(std::shared_ptr<State> state, MemoryDemand demand, bool may_come)
+    : state_(std::move(state)), demand_(std::move(demand)), stage_(may_come ? Stage::may_come : Stage::waits) {
   const std::lock_guard lock(state_->mutex);
   state_->parts.push_back(this);
 }
@@ -90,7 +90,7 @@ Result<std::uint64_t> MemoryBudget::Part::reserve() {
 
 // In the order in which they came, whichever is loaded first: what one needs is its own before what a later one does.
 Status MemoryBudget::Part::claim_locked() {
-  if (stage_ != Stage::waits) return Ok{};
+  if (stage_ != Stage::waits && stage_ != Stage::may_come) return Ok{};
   std::uint64_t rest = state_->left();
   for (const Part* part : state_->parts) {
     if (part == this) break;
@@ -108,7 +108,7 @@ std::uint64_t MemoryBudget::Part::share_of_rest() const {
   std::uint64_t rest = state_->left();
   std::uint64_t sharers = kSharesOfLaterModels;
   for (const Part* part : state_->parts) {
-    if (part->stage_ == Stage::reserved) continue;
+    if (part->stage_ == Stage::reserved || part->stage_ == Stage::may_come) continue;
     if (part->stage_ == Stage::waits) {
       if (part->demand_.least() > rest) continue;
       rest -= part->demand_.least();
@@ -133,6 +133,10 @@ MemoryBudget::MemoryBudget(std::uint64_t bytes) : state_(std::make_shared<State>
 
 std::shared_ptr<MemoryBudget::Part> MemoryBudget::expect(MemoryDemand demand) {
   return std::make_shared<Part>(state_, std::move(demand));
+}
+
+std::shared_ptr<MemoryBudget::Part> MemoryBudget::may_come(MemoryDemand demand) {
+  return std::make_shared<Part>(state_, std::move(demand), true);
 }
 
 std::uint64_t MemoryBudget::total() const { return state_->total; }

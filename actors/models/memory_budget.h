@@ -29,7 +29,7 @@ class MemoryBudget {
   // One model's part. It waits until it is claimed or reserved, and is given back when it is destroyed.
   class Part {
    public:
-    Part(std::shared_ptr<State> state, MemoryDemand demand);
+    Part(std::shared_ptr<State> state, MemoryDemand demand, bool may_come = false);
     ~Part();
     Part(const Part&) = delete;
     Part& operator=(const Part&) = delete;
@@ -51,6 +51,7 @@ class MemoryBudget {
    private:
     friend class MemoryBudget;
     enum class Stage {
+      may_come,  // counts nothing
       waits,
       claimed,   // has what it needs
       reserved,  // and its share, or what it takes
@@ -61,8 +62,8 @@ class MemoryBudget {
 
     const std::shared_ptr<State> state_;
     const MemoryDemand demand_;
-    Stage stage_ = Stage::waits;  // guarded by the state's lock, like the next
-    std::uint64_t bytes_ = 0;     // claimed, reserved, or taken
+    Stage stage_;              // guarded by the state's lock, like the next
+    std::uint64_t bytes_ = 0;  // claimed, reserved, or taken
   };
 
   explicit MemoryBudget(std::uint64_t bytes);
@@ -70,6 +71,8 @@ class MemoryBudget {
   // A model that will be loaded. Models that reserve their parts before it leave it what it needs, where the budget
   // allows.
   [[nodiscard]] std::shared_ptr<Part> expect(MemoryDemand demand);
+  // A model that may be loaded some time: nothing is left for it before it is claimed.
+  [[nodiscard]] std::shared_ptr<Part> may_come(MemoryDemand demand);
   [[nodiscard]] std::uint64_t total() const;
   [[nodiscard]] std::uint64_t left() const;
 

@@ -33,7 +33,7 @@ Readiness ModelState::readiness() const {
   const std::lock_guard lock(mutex_);
   if (error_) return Readiness::failed;
   if (draining_ || unloading_ || retiring_) return Readiness::draining;
-  return model_ ? Readiness::ready : Readiness::loading;
+  return model_ || on_request_ ? Readiness::ready : Readiness::loading;
 }
 
 bool ModelState::loading() const {

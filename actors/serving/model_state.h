@@ -28,6 +28,7 @@ class ModelState {
   void set_unloading() { unloading_ = true; }
   void set_retiring() { retiring_ = true; }
   void set_replacing(bool replacing) { replacing_ = replacing; }
+  void set_on_request() { on_request_ = true; }  // it counts as ready before it is loaded
 
   double fraction() const { return fraction_; }
   bool draining() const { return draining_; }    // the server ends
@@ -56,7 +57,7 @@ class ModelState {
   const std::string name_;
   const std::vector<std::string> aliases_;
   std::atomic<double> fraction_{0};
-  std::atomic<bool> draining_{false}, unloading_{false}, retiring_{false}, replacing_{false};
+  std::atomic<bool> draining_{false}, unloading_{false}, retiring_{false}, replacing_{false}, on_request_{false};
   mutable std::mutex mutex_;
   std::shared_ptr<const ServedModel> model_;
   std::optional<Error> error_;

@@ -24,6 +24,9 @@ class ServedAccounts {
     for (const TenantId tenant : tenants) least = std::min(least, time_->served(tenant));
     return least;
   }
+  // For what decides over all models: time() is used with the lock held, as ComputeShares::lock() says.
+  [[nodiscard]] std::unique_lock<std::mutex> lock() const { return std::unique_lock(mutex_); }
+  [[nodiscard]] const std::shared_ptr<scheduler::ServedTime>& time() const { return time_; }
 
  private:
   friend class ComputeShares;

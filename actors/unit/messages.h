@@ -167,6 +167,9 @@ struct ModelLoaded {};  // loading has ended; ModelState has the model or the er
 struct Wire {
   std::shared_ptr<const Wiring> wiring;
 };
+struct WakeAt {  // a timer: tell me then
+  TimePoint when{};
+};
 struct Restart {};
 struct Drain {
   std::chrono::milliseconds timeout;
@@ -204,7 +207,7 @@ template <class T>
 concept Message = OneOf<T, Submit, Credit, Deadline, Forget, ForgetAll, Encode, Encoded, NotRendered, NotEncoded,
                         EncodeFailed, Enqueue, SessionLoaded, SessionRead, FindCached, Lease, Leased, RunStep,
                         StepResult, StepFailed, Propose, Proposed, DrafterDied, PassEnded, PassFailed, TurnCame,
-                        BeginEpoch, Quiesce, Quiesced, BeginLoad, LoadEnded, ModelLoaded, Wire, Restart, Drain,
+                        BeginEpoch, Quiesce, Quiesced, BeginLoad, LoadEnded, ModelLoaded, Wire, WakeAt, Restart, Drain,
                         DrainTimeout, Unload, UnloadTimeout, TakeOut, Snapshot, Fence, Fenced, Crash>;
 
 }  // namespace msg

@@ -91,15 +91,17 @@ std::shared_ptr<ModelUnit> ModelManager::begin(const ServerContext& server, Cata
 
 void ModelManager::add(const ServerContext& server, std::vector<CatalogEntry> entries) {
   std::vector<std::shared_ptr<MemoryBudget::Part>> parts;
-  for (const CatalogEntry& entry : entries) {
-    parts.push_back(budget_.expect(entry.demand));
+  for (CatalogEntry& entry : entries) {
+    parts.push_back(entry.source.on_request ? budget_.may_come(entry.demand) : budget_.expect(entry.demand));
     if (entry.problem) parts.back()->settle(0);
+    if (entry.source.on_request) entry.file = entry.draft_file = nullptr;
   }
   const std::lock_guard lock(mutex_);
   for (std::size_t i = 0; i < entries.size(); ++i) {
     TROUPE_ASSERT(taken_one(names_of(entries[i])) == nullptr);
     if (names_.empty()) default_ = entries[i].name;
-    names_.push_back({.serves = begin(server, std::move(entries[i]), std::move(parts[i]))});
+    const auto when = entries[i].source.on_request ? ModelUnit::Load::waits : ModelUnit::Load::now;
+    names_.push_back({.serves = begin(server, std::move(entries[i]), std::move(parts[i]), when)});
   }
 }
 
@@ -395,6 +397,24 @@ void ModelManager::drop_units() {
   alive_->changed.wait(lock, [this] { return alive_->count == 0; });
 }
 
+std::shared_ptr<ModelUnit> ModelManager::put_out(const std::shared_ptr<ModelUnit>& unit, const ServerContext& server,
+                                                 std::chrono::milliseconds timeout, std::function<void()> gone) {
+  auto part = budget_.may_come(unit->demand());
+  std::shared_ptr<ModelUnit> next;
+  {
+    const std::lock_guard lock(mutex_);
+    Name* const name = served_by(unit);
+    if (!name || closed_ || unit->state().unloading()) return nullptr;
+    next = begin(server, unit->entry_for_later(), std::move(part), ModelUnit::Load::waits);
+    name->serves = next;
+    unit->state().set_retiring();
+  }
+  unit->on_destroyed(std::move(gone));
+  unit->hurry(timeout);
+  retire(unit);
+  return next;
+}
+
 void ModelManager::close() {
   const std::lock_guard lock(mutex_);
   closed_ = true;
@@ -407,7 +427,9 @@ ModelManager::Units ModelManager::can_make_room() const {
     const std::lock_guard lock(mutex_);
     for (const Name& name : names_) {
       const auto& unit = name.serves;
-      if (!is_served(*unit) || unit->is_pinned() || name.is_replaced || unit->name() == default_) continue;
+      if (!is_served(*unit) || unit->is_on_request() || unit->is_pinned() || name.is_replaced ||
+          unit->name() == default_)
+        continue;
       if (const auto since = unit->idle_since()) idle.emplace(*since, unit);
     }
   }
@@ -586,7 +608,9 @@ bool ModelManager::is_making_progress(TimePoint now) const {
 }
 
 void ModelManager::on_loaded(std::function<void(Status)> done) const {
-  const Units all = serving_units();
+  Units all = serving_units();
+  std::erase_if(all, [](const auto& unit) { return unit->is_on_request(); });
+  if (all.empty()) return done(Ok{});
   const auto awaited = std::make_shared<LoadsAwaited>(all.size(), std::move(done));
   for (std::size_t i = 0; i < all.size(); ++i)
     all[i]->state().on_loaded([awaited, i](const Status& status) { awaited->ended(i, status); });

@@ -63,6 +63,13 @@ class ModelManager {
   // with a refusal: there is no such model, it is the only one that is served, or is being unloaded already.
   void unload(const std::string& name, std::chrono::milliseconds timeout, OnModelChange done);
 
+  // The unit of a name whose model is loaded on request gives its memory back: the name points to a new one at once,
+  // which is returned, and in which requests wait until its load begins. The other one has `timeout` for its requests;
+  // `gone` is called, by `later`, once it is destroyed. Null, and nothing changes: the name is being unloaded, or the
+  // server ends.
+  std::shared_ptr<ModelUnit> put_out(const std::shared_ptr<ModelUnit>& unit, const ServerContext& server,
+                                     std::chrono::milliseconds timeout, std::function<void()> gone);
+
   // Refuses to load more: the server ends.
   void close();
   // Drops the units, which are stopped and whose actors have ended, and returns once `later` has destroyed each of

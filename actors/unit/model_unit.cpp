@@ -120,11 +120,23 @@ ModelUnit::ModelUnit(Private, const ServerContext& server, UnitId id, CatalogEnt
 }
 
 void ModelUnit::begin(caf::actor_system& system) {
+  if (is_on_request()) parts_.model.set_on_request();
   if (entry_.problem) fail(*entry_.problem);
   std::function<void(engine::Team&)> load;
   if (!entry_.source.path.empty()) load = [self = shared_from_this()](engine::Team& team) { self->load(team); };
   supervisor_ = system.spawn<Supervisor>(server_, parts_, shared_from_this(), std::move(load), !load_begun_);
   share_ownership(supervisor_, shared_from_this());
+}
+
+CatalogEntry ModelUnit::entry_for_later() const {
+  return {.source = entry_.source,
+          .name = entry_.name,
+          .file = nullptr,
+          .draft_file = nullptr,
+          .demand = entry_.demand,
+          .defaults = entry_.defaults,
+          .notes = entry_.notes,
+          .problem = std::nullopt};
 }
 
 ModelUnit::~ModelUnit() { server_.streams.forget_unit(id()); }
@@ -244,6 +256,12 @@ void ModelUnit::load(engine::Team& team) {
   if (!parts_.model.loading()) return;
   if (parts_.model.unloading()) return fail(given_up());
   const TimePoint start = std::chrono::steady_clock::now();
+  if (is_on_request()) {  // closed until now
+    CatalogEntry now = describe(entry_.source);
+    if (now.problem) return fail(*now.problem);
+    entry_.file = std::move(now.file);
+    entry_.draft_file = std::move(now.draft_file);
+  }
   try {
     auto served = load_sound(team);
     entry_.file = entry_.draft_file = nullptr;

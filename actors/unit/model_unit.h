@@ -51,6 +51,12 @@ class ModelUnit : public std::enable_shared_from_this<ModelUnit> {
   const std::string& name() const { return entry_.name; }
   const ModelSource& source() const { return entry_.source; }
   bool is_pinned() const { return entry_.source.pinned; }
+  bool is_on_request() const { return entry_.source.on_request; }
+  const MemoryDemand& demand() const { return entry_.demand; }
+  // Of a unit that loads the same model later: without open files.
+  CatalogEntry entry_for_later() const;
+  // Takes what the load needs of the memory budget, before begin_load().
+  [[nodiscard]] Status claim_memory() { return memory_->claim(); }
   std::optional<std::uint32_t> predict() const { return entry_.source.predict; }
   const config::ModelDefaults& defaults() const { return entry_.defaults; }
   std::uint64_t budget_bytes() const { return memory_->bytes(); }  // its part of the memory budget

@@ -34,7 +34,7 @@ bool may_use(const Tenant& tenant, std::span<const std::string> names) {
 MayLoad may_load(const Tenant& tenant, bool in_owner_group) {
   if (tenant.is_owner) return MayLoad::turns;
   if (tenant.policy && tenant.policy->may_load) return *tenant.policy->may_load;
-  return in_owner_group ? MayLoad::turns : MayLoad::never;
+  return in_owner_group ? MayLoad::turns : MayLoad::idle;
 }
 
 }  // namespace troupe::scheduler

@@ -18,7 +18,7 @@ namespace troupe::scheduler {
 [[nodiscard]] bool may_use(const Tenant& tenant, std::span<const std::string> names);
 
 // in_owner_group: it has a group in common with the server's user. Where the tenant's rule says nothing, it and the
-// server's user have turns (MayLoad::turns), and others use what is loaded. The server's user always has turns.
+// server's user have turns (MayLoad::turns), and others load into idle memory. The server's user always has turns.
 [[nodiscard]] MayLoad may_load(const Tenant& tenant, bool in_owner_group);
 
 }  // namespace troupe::scheduler
