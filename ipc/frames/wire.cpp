@@ -633,7 +633,10 @@ v1::ServerFrame to_frame(std::uint64_t stream, const std::vector<actors::ModelDe
       out.set_begins_reasoning(model.begins_reasoning);
     }
     out.set_kv_bytes_per_token(model.kv_bytes_per_token);
-    if (!model.defaults.empty()) put_defaults(model.defaults, *out.mutable_defaults());
+    if (!model.defaults.empty()) {
+      put_defaults(model.defaults, *out.mutable_defaults());
+      if (!for_owner) out.mutable_defaults()->clear_system();
+    }
     out.set_numerics_id(model.numerics_id);
     out.set_num_layers(model.info.num_layers);
     out.set_dim(model.info.dim);

@@ -46,6 +46,7 @@ std::string_view readiness_name(actors::Readiness readiness) {
 void add_aliases(const std::vector<std::string>& aliases, std::vector<api::ListedModel>& all) {
   api::ListedModel row = all.back();
   row.alias_of = row.name;
+  row.defaults = {};  // its own row has them
   for (const std::string& each : aliases) all.back().aliases.push_back(valid_utf8(each));
   for (const std::string& each : aliases) {
     row.name = valid_utf8(each);

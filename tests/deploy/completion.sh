@@ -56,7 +56,7 @@ expect serve --sessions-dir '' : ' -o dirnames'
 expect serve -t '' :
 expect run --stop -- :
 expect run Once '' :
-expect model '' : ls load unload info
+expect model '' : ls load unload info check
 expect model load '' : ' -o default'
 expect model ls '' :
 expect model unload l : llama 'la\$\(touch\ '"$folder"'/run\)'

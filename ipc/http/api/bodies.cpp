@@ -23,7 +23,7 @@ void write_defaults(JsonWriter& json, const config::ModelDefaults& defaults) {
       defaults);
   if (!defaults.reasoning.empty()) json.field("reasoning_effort", defaults.reasoning);
   if (defaults.reasoning_budget) json.field("thinking_token_budget", *defaults.reasoning_budget);
-  if (!defaults.system.empty()) json.field("system", defaults.system);
+  if (!defaults.system.empty()) json.field("system_bytes", defaults.system.size());  // its text is the owner's
   json.end_object();
 }
 
