@@ -323,6 +323,7 @@ void ModelManager::load_behind(const std::shared_ptr<ModelUnit>& unit, const Ser
   Units others;
   for (const auto& other : units())
     if (other != unit && other->name() == unit->name()) others.push_back(other);
+  if (others.empty()) return unit->begin_load();
   const auto num_left = std::make_shared<std::atomic<std::size_t>>(others.size());
   for (const auto& other : others) {
     other->on_destroyed([unit, num_left] {

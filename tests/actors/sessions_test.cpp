@@ -695,6 +695,44 @@ TEST_CASE("under other numerics a session is refused unless it is to be recomput
   CHECK(run(*gateway, turn("talk", more, 10)).end.outcome == Outcome::length);  // it is this server's from then on
 }
 
+TEST_CASE("a session goes on with the same weights in the place of its model, and is refused with others until these go") {
+  const TempFolder folder;
+  const GatewayOptions options = options_for(kAttention, folder.path("sessions"));
+  const auto gateway = start(options);
+  const auto replace = [&](const std::string& path) {
+    actors::ModelRequest request;
+    request.keys.path = path;
+    request.keys.name = gateway->model_names().front();
+    request.keys.kv_blocks = options.models.front().load.num_blocks;
+    request.keys.ctx_size = options.models.front().load.context;
+    request.keys.replace = "beside";
+    Answer<ModelChange> change;
+    gateway->load_models({{request, change.callback()}});
+    REQUIRE(std::holds_alternative<ModelHealth>(change.wait()));
+  };
+  std::vector<TokenId> all;
+  const auto go_on = [&](unsigned seed) {
+    const auto ids = some_ids(20, seed);
+    append(all, ids);
+    const Answered answered = run(*gateway, turn("talk", ids, 10));
+    CHECK(answered.ids == uninterrupted(kAttention, all, 10));
+    append(all, answered.ids);
+  };
+  go_on(1);
+  replace(options.models.front().path);
+  go_on(2);
+  replace(options_for("qwen2").models.front().path);
+  for (const bool recompute : {false, true}) {
+    Request request = turn("talk", some_ids(20, 3), 10);
+    request.session_recompute = recompute;
+    const Answered refused = run(*gateway, request);
+    CHECK(refused.end.outcome == Outcome::unsupported);
+    CHECK(refused.end.message.find("another model") != std::string::npos);
+  }
+  replace(options.models.front().path);
+  go_on(4);
+}
+
 TEST_CASE("where contents do not fit the memory for copies, the tokens alone are saved") {
   const TempFolder folder;
   GatewayOptions options = options_for(kAttention, folder.path("sessions"));
