@@ -59,17 +59,16 @@ std::string memory_line(const client::ServerStatus& s) {
 
 // "ready; 1 waiting, 2 running, 0 parked; 120 tokens of prompts, 55 generated; 2.02 MiB resident"; of a model that is
 // not loaded, or for a guest, its state alone.
-std::string model_line(const client::Health::Model& model, const client::ServerStatus& s) {
-  std::string line = state_of(model);
-  for (const client::ServerStatus::ModelUse& use : s.models) {
-    if (use.name != model.name || use.numerics_id.empty() || s.own_only) continue;
-    std::uint64_t resident = 0;
-    for (const client::MemoryUse& memory : use.memory) resident += memory.bytes;
-    return line + fmt::format("; {} waiting, {} running, {} parked; {} tokens of prompts, {} generated; {} resident",
-                              use.requests_waiting, use.requests_running, use.requests_parked, use.prompt_tokens,
-                              use.generated_tokens, human_bytes(resident));
-  }
-  return line;
+std::string model_line(const client::ServerStatus& s, std::size_t index) {
+  std::string line = state_of(s.health.models[index]);
+  if (index >= s.models.size() || s.own_only) return line;
+  const client::ServerStatus::ModelUse& use = s.models[index];  // in the order of the health: names may be there twice
+  if (use.numerics_id.empty()) return line;
+  std::uint64_t resident = 0;
+  for (const client::MemoryUse& memory : use.memory) resident += memory.bytes;
+  return line + fmt::format("; {} waiting, {} running, {} parked; {} tokens of prompts, {} generated; {} resident",
+                            use.requests_waiting, use.requests_running, use.requests_parked, use.prompt_tokens,
+                            use.generated_tokens, human_bytes(resident));
 }
 
 std::vector<std::pair<std::string, std::string>> lines_of(const client::ServerStatus& s) {
@@ -97,8 +96,8 @@ std::vector<std::pair<std::string, std::string>> lines_of(const client::ServerSt
   const bool any_failed = std::any_of(s.health.models.begin(), s.health.models.end(),
                                       [](const auto& model) { return !model.problem.empty(); });
   if (s.health.models.size() > 1 || any_failed)
-    for (const client::Health::Model& model : s.health.models)
-      lines.emplace_back("model " + model.name, model_line(model, s));
+    for (std::size_t i = 0; i < s.health.models.size(); ++i)
+      lines.emplace_back("model " + s.health.models[i].name, model_line(s, i));
   if (s.own_only) return lines;  // the server sends no more to a guest
   lines.emplace_back("memory", memory_line(s));
   lines.emplace_back("connections", fmt::format("{} open with {} streams; {} accepted, {} refused, {} broken",

@@ -27,7 +27,7 @@ struct Machine {
         }) {}
   ~Machine() {
     End end;
-    end.outcome = Outcome::cancelled;
+    end.outcome = scheduler::Outcome::cancelled;
     streams.end_all(end, end, now());
     for (const auto& unit : models.units()) unit->stop();
     run();

@@ -695,7 +695,8 @@ TEST_CASE("under other numerics a session is refused unless it is to be recomput
   CHECK(run(*gateway, turn("talk", more, 10)).end.outcome == Outcome::length);  // it is this server's from then on
 }
 
-TEST_CASE("a session goes on with the same weights in the place of its model, and is refused with others until these go") {
+TEST_CASE(
+    "a session goes on with the same weights in the place of its model, and is refused with others until these go") {
   const TempFolder folder;
   const GatewayOptions options = options_for(kAttention, folder.path("sessions"));
   const auto gateway = start(options);

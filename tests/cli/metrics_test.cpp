@@ -169,7 +169,9 @@ TEST_CASE("status: of several models each has its line, and one that failed says
   CHECK(status_text(status, false).find("model cats") == std::string::npos);
   status.health.models = {{.name = "cats", .readiness = client::Readiness::ready, .load_fraction = 1},
                           {.name = "dogs", .readiness = client::Readiness::loading, .load_fraction = 0.4},
-                          {.name = "owls", .readiness = client::Readiness::failed, .problem = "no such file"}};
+                          {.name = "owls", .readiness = client::Readiness::failed, .problem = "no such file"},
+                          {.name = "dogs", .load_fraction = 0.2, .replacing = true},
+                          {.name = "cats", .readiness = client::Readiness::draining, .retiring = true}};
   status.models = {{.name = "cats",
                     .numerics_id = "n",
                     .requests_waiting = 1,
@@ -178,15 +180,21 @@ TEST_CASE("status: of several models each has its line, and one that failed says
                     .generated_tokens = 40,
                     .memory = {{.kind = "weights", .bytes = 1u << 20}, {.kind = "kv_cache", .bytes = 1u << 20}}},
                    {.name = "dogs"},
-                   {.name = "owls"}};
+                   {.name = "owls"},
+                   {.name = "dogs"},
+                   {.name = "cats", .numerics_id = "o", .requests_running = 5}};
   const std::string text = status_text(status, false);
   CHECK(text.find("ready; 1 waiting, 2 running, 0 parked; 30 tokens of prompts, 40 generated; 2.00 MiB resident\n") !=
         std::string::npos);
   CHECK(text.find("loading (40 %)\n") != std::string::npos);
   CHECK(text.find("failed: no such file\n") != std::string::npos);
+  CHECK(text.find("loading (20 %), to replace it\n") != std::string::npos);
+  CHECK(text.find("retiring; 0 waiting, 5 running") != std::string::npos);
   const auto json = status_json(status, {});
   CHECK(json["model_health"][2]["readiness"] == "failed");
   CHECK(json["model_health"][2]["problem"] == "no such file");
+  CHECK(json["model_health"][3]["replacing"] == true);
+  CHECK(json["model_health"][4]["retiring"] == true);
   CHECK(json["model_use"][0]["memory"]["weights"] == 1u << 20);
   CHECK(text_of(screen_of(status), {.rows = 24, .columns = 200}).find("cats, dogs (loading), owls (failed)") !=
         std::string::npos);

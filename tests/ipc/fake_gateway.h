@@ -188,14 +188,18 @@ class FakeGateway final : public actors::Gateway {
                                    actors::OnTokenized done) override {
     return tokenize(std::move(request), rendered(chat), {}, std::move(done));
   }
-  // Names the model; unloads "here" alone.
+  // Names the model, and how it replaces another as if it were its state; unloads "here" alone.
   void load_models(std::vector<std::pair<actors::ModelRequest, actors::OnModelChange>> requests) override {
     for (const auto& [request, done] : requests) {
       change([&, &wanted = request] {
         asked_models_.push_back(wanted);
         return 0;
       });
-      done(actors::ModelHealth{.name = request.keys.name, .readiness = actors::Readiness::ready, .load_fraction = 1});
+      done(actors::ModelHealth{.name = request.keys.name,
+                               .readiness = actors::Readiness::ready,
+                               .load_fraction = 1,
+                               .replacing = request.keys.replace == "beside",
+                               .retiring = request.keys.replace == "unload-first"});
     }
   }
   std::vector<std::string> model_names() const override { return {"here"}; }

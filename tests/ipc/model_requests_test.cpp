@@ -52,6 +52,8 @@ TEST_CASE("the owner loads a model with all its values, and unloads one") {
   REQUIRE(loaded);
   CHECK(loaded->name == "a");
   CHECK(loaded->readiness == client::Readiness::ready);
+  CHECK(loaded->retiring);
+  CHECK_FALSE(loaded->replacing);
   const std::vector<actors::ModelRequest> asked = server.gateway.asked_models();
   REQUIRE(asked.size() == 1);
   CHECK(asked[0].keys.path == "/models/a.gguf");
@@ -73,6 +75,10 @@ TEST_CASE("the owner loads a model with all its values, and unloads one") {
   CHECK(asked[0].keys.defaults.system == "s");
   CHECK(asked[0].keys.replace == "unload-first");
   REQUIRE((*client)->load_model({.path = "/models/b.gguf"}));
+  const auto beside = (*client)->load_model({.path = "/models/b.gguf", .replace = "beside"});
+  REQUIRE(beside);
+  CHECK(beside->replacing);
+  CHECK_FALSE(beside->retiring);
   CHECK_FALSE(server.gateway.asked_models()[1].keys.ctx_size);
   CHECK(server.gateway.asked_models()[1].keys.kv_type.empty());
   CHECK_FALSE(server.gateway.asked_models()[1].keys.predict);
