@@ -173,7 +173,10 @@ class GatewayImpl final : public Gateway {
   }
   scheduler::RequestLoad room_of(const scheduler::Tenant& tenant) override;
   Readiness readiness() const override { return models_.readiness(); }
-  double load_fraction() const override { return models_.default_unit()->state().fraction(); }
+  double load_fraction() const override {
+    const auto unit = models_.default_unit();
+    return unit ? unit->state().fraction() : 0;
+  }
   bool is_making_progress() const override { return models_.is_making_progress(std::chrono::steady_clock::now()); }
   std::vector<ModelHealth> health() const override { return models_.health(std::chrono::steady_clock::now()); }
   void status(std::function<void(StatusSnapshot)> done) override {

@@ -67,6 +67,12 @@ MemoryBudget::Part::Part(std::shared_ptr<State> state, MemoryDemand demand, bool
 MemoryBudget::Part::~Part() {
   const std::lock_guard lock(state_->mutex);
   std::erase(state_->parts, this);
+  for (Part* const other : state_->parts)
+    if (other->heir_ == this) other->heir_ = nullptr;
+  if (heir_ == nullptr) return;
+  const std::uint64_t inherited = std::min(bytes_, heir_->lacks_);
+  heir_->bytes_ += inherited;
+  heir_->lacks_ -= inherited;
 }
 
 Status MemoryBudget::Part::claim() {
@@ -78,7 +84,11 @@ Result<std::uint64_t> MemoryBudget::Part::reserve() {
   const std::lock_guard lock(state_->mutex);
   if (stage_ == Stage::reserved) return bytes_;
   const std::uint64_t left = state_->left();
-  if (state_->parts.size() == 1 && stage_ == Stage::waits && demand_.limit == 0 && demand_.least() > left) {
+  if (lacks_ > 0) return state_->too_little(*this, bytes_ + left);
+  const bool is_only = std::ranges::none_of(state_->parts, [this](const Part* part) {
+    return part != this && !(part->stage_ == Stage::reserved && part->bytes_ == 0);
+  });
+  if (is_only && stage_ == Stage::waits && demand_.limit == 0 && demand_.least() > left) {
     bytes_ = left;  // the loader says of what that is too little
   } else {
     if (Status claimed = claim_locked(); !claimed) return claimed.error();
@@ -90,16 +100,44 @@ Result<std::uint64_t> MemoryBudget::Part::reserve() {
 
 // In the order in which they came, whichever is loaded first: what one needs is its own before what a later one does.
 Status MemoryBudget::Part::claim_locked() {
-  if (stage_ != Stage::waits && stage_ != Stage::may_come) return Ok{};
+  if (!is_out()) return Ok{};
+  const std::uint64_t rest = rest_for_it();
+  if (demand_.least() > rest) return state_->too_little(*this, rest);
+  stage_ = Stage::claimed;
+  bytes_ = demand_.least();
+  return Ok{};
+}
+
+// What is left by those that have their parts, and by those that came before it.
+std::uint64_t MemoryBudget::Part::rest_for_it() const {
   std::uint64_t rest = state_->left();
   for (const Part* part : state_->parts) {
     if (part == this) break;
     // One that does not fit is refused when its turn comes.
     if (part->stage_ == Stage::waits && part->demand_.least() <= rest) rest -= part->demand_.least();
   }
-  if (demand_.least() > rest) return state_->too_little(*this, rest);
+  return rest;
+}
+
+Status MemoryBudget::Part::claim_behind(const std::vector<std::shared_ptr<Part>>& others) {
+  const std::lock_guard lock(state_->mutex);
+  if (!is_out()) return Ok{};
+  const std::uint64_t rest = rest_for_it();
+  std::uint64_t with_theirs = rest;
+  bool is_only = true;
+  for (const Part* part : state_->parts) {
+    const bool is_one = std::ranges::any_of(others, [part](const auto& other) { return other.get() == part; });
+    if (is_one) with_theirs += part->bytes_;
+    is_only = is_only && (is_one || part == this || (part->stage_ == Stage::reserved && part->bytes_ == 0));
+  }
+  // The only model gets all if that is less than it needs, as in reserve().
+  const bool takes_all = is_only && demand_.limit == 0 && demand_.least() > with_theirs;
+  const std::uint64_t needed = takes_all ? with_theirs : demand_.least();
+  if (needed > with_theirs) return state_->too_little(*this, with_theirs);
   stage_ = Stage::claimed;
-  bytes_ = demand_.least();
+  bytes_ = std::min(needed, rest);
+  lacks_ = needed - bytes_;
+  for (const auto& other : others) other->heir_ = this;
   return Ok{};
 }
 

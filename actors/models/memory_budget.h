@@ -37,10 +37,13 @@ class MemoryBudget {
     // Takes what the model needs or its limit, before its load begins, so that no other load takes the same bytes.
     // Error: out_of_memory, with the numbers: nothing is taken, and it still waits.
     [[nodiscard]] Status claim();
+    // As claim(), for a model whose load begins when these parts, of one that it replaces, are given back: takes what
+    // is left now, and what lacks from them, in the moment in which they are destroyed. So no other load gets between.
+    [[nodiscard]] Status claim_behind(const std::vector<std::shared_ptr<Part>>& others);
     // The load begins. Claims, if that was not done, and returns how many bytes the model may have: its limit; else
     // what it needs, and of what no model has and none that waits needs an equal share: there is one for each model
     // without a limit whose load has not begun, and one more that stays for a model that is loaded later. The only
-    // model gets all if that is less than it needs. Error: as claim().
+    // model (beside those that have settled for nothing) gets all if that is less than it needs. Error: as claim().
     [[nodiscard]] Result<std::uint64_t> reserve();
     // The model is loaded and takes so many, or 0, as its load has failed: the rest is given back. May exceed what was
     // reserved, as estimates of vocabularies are approximate.
@@ -57,13 +60,17 @@ class MemoryBudget {
       reserved,  // and its share, or what it takes
     };
 
+    bool is_out() const { return stage_ == Stage::may_come || stage_ == Stage::waits; }  // has no bytes yet
     Status claim_locked();
+    std::uint64_t rest_for_it() const;
     std::uint64_t share_of_rest() const;
 
     const std::shared_ptr<State> state_;
     const MemoryDemand demand_;
     Stage stage_;              // guarded by the state's lock, like the next
     std::uint64_t bytes_ = 0;  // claimed, reserved, or taken
+    std::uint64_t lacks_ = 0;  // of what it has claimed; comes from those whose heir it is
+    Part* heir_ = nullptr;     // gets what it lacks of these bytes when they are given back
   };
 
   explicit MemoryBudget(std::uint64_t bytes);

@@ -46,7 +46,10 @@ class LoadsAwaited {
   std::size_t error_place_ = 0;
 };
 
-bool is_served(const ModelUnit& unit) { return unit.state().model() && !unit.state().unloading(); }
+// Not one that is being unloaded, nor one that was taken out or given up: it has its model still.
+bool is_served(const ModelUnit& unit) {
+  return unit.state().model() && !unit.state().error() && !unit.state().unloading();
+}
 
 // The end of a wish to load a model that cannot be.
 End not_loaded(const Error& why) {
@@ -64,6 +67,7 @@ struct ModelManager::Loading {
   std::shared_ptr<MemoryBudget::Part> part;
   const OnModelChange done;
   const Replace replace = Replace::no;
+  const std::optional<UnitId> of_unit{};  // that serves the name, or it is refused; none: any
 };
 
 std::shared_ptr<ModelUnit> ModelManager::begin(const ServerContext& server, CatalogEntry entry,
@@ -140,6 +144,22 @@ void ModelManager::load(const ServerContext& server, std::vector<ModelLoad> load
   });
 }
 
+void ModelManager::load_again(const ServerContext& server, UnitId id, OnModelChange done) {
+  later_([this, server, id, done = std::move(done)] {
+    const auto unit = find(id);
+    if (!unit) return done(refusal(Outcome::unknown_model, "name", "the model was unloaded meanwhile"));
+    CatalogEntry entry = describe(unit->source_after_damage());
+    if (entry.problem) return done(not_loaded(*entry.problem));
+    auto part = budget_.expect(entry.demand);
+    replace_unloaded(std::make_shared<Loading>(Loading{.server = server,
+                                                       .entry = std::move(entry),
+                                                       .part = std::move(part),
+                                                       .done = done,
+                                                       .replace = Replace::unload_first,
+                                                       .of_unit = id}));
+  });
+}
+
 void ModelManager::make_room(std::shared_ptr<Loading> loading) {
   if (auto refused = why_not_loadable(names_of(loading->entry))) return loading->done(*std::move(refused));
   const Status room = loading->part->claim();
@@ -147,9 +167,11 @@ void ModelManager::make_room(std::shared_ptr<Loading> loading) {
   const Units idle = can_make_room();
   std::uint64_t bytes = budget_.left();
   for (const auto& unit : idle) bytes += unit->budget_bytes();
-  if (idle.empty() || bytes < loading->part->demand().least()) return loading->done(not_loaded(room.error()));
-  const auto& victim = idle.front();
-  if (take_away(victim)) return make_room(std::move(loading));  // it is being unloaded in another way by now
+  if (bytes < loading->part->demand().least()) return loading->done(not_loaded(room.error()));
+  // The one that would go first may be the last that is served, or be unloaded in another way by now.
+  const auto found = std::ranges::find_if(idle, [this](const auto& unit) { return !take_away(unit); });
+  if (found == idle.end()) return loading->done(not_loaded(room.error()));
+  const auto& victim = *found;
   spdlog::info("model {} is unloaded to make room for {}: it is idle and not pinned", Printable(victim->name()).text(),
                Printable(loading->entry.name).text());
   // A request that came meanwhile has the time of a drain.
@@ -284,11 +306,13 @@ void ModelManager::keep_old(const std::shared_ptr<ModelUnit>& failed, const Erro
 
 void ModelManager::replace_unloaded(const std::shared_ptr<Loading>& loading) {
   const std::vector<std::string> names = names_of(loading->entry);
-  auto no = why_never_fits(*loading, names.front());
+  auto no = claim_behind(*loading, names.front());
   std::shared_ptr<ModelUnit> unit, before;
   {
     const std::lock_guard lock(mutex_);
     if (auto why = why_not_replaceable(names)) no = std::move(why);
+    if (!no && loading->of_unit && find_name(names_, names.front())->serves->id() != *loading->of_unit)
+      no = refusal(Outcome::unknown_model, "name", "the model was replaced meanwhile");
     if (!no) {
       unit = begin(loading->server, std::move(loading->entry), std::move(loading->part), ModelUnit::Load::waits);
       Name& name = *find_name(names_, names.front());
@@ -301,19 +325,22 @@ void ModelManager::replace_unloaded(const std::shared_ptr<Loading>& loading) {
   if (no) return loading->done(*std::move(no));
   spdlog::info("model {}: {} is unloaded, then {} is loaded; requests wait meanwhile", Printable(unit->name()).text(),
                Printable(before->source().path).text(), Printable(unit->source().path).text());
-  on_replaced(unit, loading->server, before->source(), loading->done);
+  ModelSource source = before->source();
+  source.name = before->name();  // not what a file says that is at this path by then
+  if (unit->source().after_damage) source.after_damage = unit->source().after_damage;
+  on_replaced(unit, loading->server, source, loading->done);
   load_behind(unit, loading->server);
   retire(before);
 }
 
-// A model that is to replace this one once it is unloaded, and does not fit even then.
-std::optional<End> ModelManager::why_never_fits(const Loading& loading, const std::string& name) const {
-  const Status room = loading.part->claim();
-  if (room) return std::nullopt;
-  std::uint64_t bytes = budget_.left();
+// Takes what a model needs of what is left and of what the one has that it replaces, which is unloaded first. Returns
+// why that is too little.
+std::optional<End> ModelManager::claim_behind(const Loading& loading, const std::string& name) const {
+  std::vector<std::shared_ptr<MemoryBudget::Part>> theirs;
   for (const auto& unit : units())
-    if (unit->name() == name) bytes += unit->budget_bytes();
-  if (bytes >= loading.part->demand().least()) return std::nullopt;
+    if (unit->name() == name) theirs.push_back(unit->memory());
+  const Status room = loading.part->claim_behind(theirs);
+  if (room) return std::nullopt;
   return not_loaded(
       {room.error().code, "also once the one that serves is unloaded, which stays: " + room.error().message});
 }
@@ -352,6 +379,7 @@ void ModelManager::on_replaced(const std::shared_ptr<ModelUnit>& unit, const Ser
 void ModelManager::restore(const std::shared_ptr<ModelUnit>& failed, const ServerContext& server,
                            const ModelSource& before, End why, const OnModelChange& done) {
   CatalogEntry entry = describe(before);
+  TROUPE_ASSERT(entry.name == failed->name());
   if (entry.problem) {
     end_replacement(failed);
     why.message += "; and the model before it cannot be loaded again: " + entry.problem->message;
@@ -442,22 +470,22 @@ ModelManager::Units ModelManager::can_make_room() const {
 void ModelManager::unload(const std::string& name, std::chrono::milliseconds timeout, OnModelChange done) {
   const auto unit = find(name);
   if (!unit) return done(unknown_model(name, all_names()));
-  if (auto refused = take_away(unit)) return done(*std::move(refused));
+  Units others;
+  if (auto refused = take_away(unit, &others)) return done(*std::move(refused));
   ModelHealth last = unit->health(std::chrono::steady_clock::now());
   last.readiness = Readiness::draining;
   remove(unit, timeout, [done = std::move(done), last] { done(last); });
-  for (const auto& other : units()) {
-    if (other == unit || other->name() != unit->name()) continue;
+  for (const auto& other : others) {
     if (other->state().retiring())
       other->hurry(timeout);
-    else if (!other->state().unloading())
-      remove(other, std::chrono::milliseconds(0), [] {});  // it was to take the place of this one
+    else
+      remove(other, std::chrono::milliseconds(0), [] {});
   }
 }
 
 // Marks the unit of a name as being unloaded, if another name stays that is served: so there is always a default one.
-// Returns why that cannot be.
-std::optional<End> ModelManager::take_away(const std::shared_ptr<ModelUnit>& unit) {
+// Returns why that cannot be. others: those that go with it, its replacement and those of its name that retire.
+std::optional<End> ModelManager::take_away(const std::shared_ptr<ModelUnit>& unit, Units* others) {
   const std::lock_guard lock(mutex_);
   Name* const name = served_by(unit);
   if (!name || unit->state().unloading()) return being_unloaded(unit->name());
@@ -467,6 +495,9 @@ std::optional<End> ModelManager::take_away(const std::shared_ptr<ModelUnit>& uni
     return refusal(Outcome::invalid_argument, "model",
                    "it is the only model that this server serves; load another one first, or stop the server");
   unit->state().set_unloading();
+  if (others)
+    for (const auto& each : units_)
+      if (each == name->next || (each->name() == unit->name() && each->state().retiring())) others->push_back(each);
   name->next = nullptr;
   if (unit->name() != default_) return std::nullopt;
   default_ = other->serves->name();

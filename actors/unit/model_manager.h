@@ -2,10 +2,9 @@
 // others are served.
 //
 // A name and what serves it are two things. A name points to one unit, to which requests for it go. A model is replaced
-// by loading another unit beside it, then the name points to that one from one moment on: route() and the switch
-// exclude each other, so no request meets a unit that is going away. The unit before it retires: it gets no new
-// request, ends all that it has, in all the time that they need, and keeps its part of the memory budget until it is
-// gone.
+// by loading another unit beside it, then the name points to that one from one moment on. The unit before it retires:
+// it gets no new request, ends all that it has, also those that route() was adding to it in that moment, in all the
+// time that they need, and keeps its part of the memory budget until it is gone.
 #pragma once
 
 #include <algorithm>
@@ -62,6 +61,9 @@ class ModelManager {
   // up. If it is the default, the next one that is served becomes it. `done` is called once, with its last health, or
   // with a refusal: there is no such model, it is the only one that is served, or is being unloaded already.
   void unload(const std::string& name, std::chrono::milliseconds timeout, OnModelChange done);
+  // Replaces a unit that was taken out by one of its own source (ModelUnit::source_after_damage()), as
+  // Replace::unload_first does. Refused if it does not serve its name any more.
+  void load_again(const ServerContext& server, UnitId unit, OnModelChange done);
 
   // The unit of a name whose model is loaded on request gives its memory back: the name points to a new one at once,
   // which is returned, and in which requests wait until its load begins. The other one has `timeout` for its requests;
@@ -77,13 +79,18 @@ class ModelManager {
   // there for the end of each thread that has spawned an actor.
   void drop_units();
 
-  // Returns admit(unit), called with the unit that serves this name, as find(). The name is not switched, and the unit
-  // not taken away, before it has returned: so a stream that it adds is one that the unit ends. It is short, and calls
-  // nothing of the manager. Under the one lock: readers of their own could keep a switch waiting for ever.
+  // Returns admit(unit), called with the unit that serves this name, as find(), and without a lock. If the name is
+  // switched or unloaded meanwhile, the unit stays until this has returned: a stream that is added is one that it ends.
   template <class Admit>
   auto route(const std::string& name, const Admit& admit) const {
-    const std::lock_guard lock(mutex_);
-    return admit(serving(name));
+    std::shared_ptr<ModelUnit> unit;
+    std::shared_ptr<const void> inside;
+    {
+      const std::lock_guard lock(mutex_);
+      unit = serving(name);
+      if (unit) inside = unit->enter();
+    }
+    return admit(unit);
   }
   // The unit that serves the model with this name or alias now; empty: the default one. Null: there is none.
   [[nodiscard]] std::shared_ptr<ModelUnit> find(const std::string& name) const;
@@ -149,7 +156,7 @@ class ModelManager {
   bool switch_to(const std::shared_ptr<ModelUnit>& unit);
   void keep_old(const std::shared_ptr<ModelUnit>& failed, const Error& why, const OnModelChange& done);
   void replace_unloaded(const std::shared_ptr<Loading>& loading);
-  std::optional<End> why_never_fits(const Loading& loading, const std::string& name) const;
+  std::optional<End> claim_behind(const Loading& loading, const std::string& name) const;
   void load_behind(const std::shared_ptr<ModelUnit>& unit, const ServerContext& server);
   void on_replaced(const std::shared_ptr<ModelUnit>& unit, const ServerContext& server, const ModelSource& before,
                    OnModelChange done);
@@ -158,7 +165,7 @@ class ModelManager {
   void end_replacement(const std::shared_ptr<ModelUnit>& unit);
   Units can_make_room() const;
   std::optional<End> why_not_loadable(const std::vector<std::string>& names) const;
-  std::optional<End> take_away(const std::shared_ptr<ModelUnit>& unit);
+  std::optional<End> take_away(const std::shared_ptr<ModelUnit>& unit, Units* others = nullptr);
   void remove(const std::shared_ptr<ModelUnit>& unit, std::chrono::milliseconds timeout, std::function<void()> gone);
   void retire(const std::shared_ptr<ModelUnit>& unit);
   void forget(const std::shared_ptr<ModelUnit>& unit);

@@ -170,12 +170,27 @@ void ModelUnit::unload(std::chrono::milliseconds timeout, std::function<void()> 
     fail(given_up());
     caf::anon_send(supervisor_, msg::ModelLoaded{});
   }
-  server_.streams.when_empty(id(), std::move(drained));
+  when_drained(std::move(drained));
+}
+
+// Closes the gate, and calls `drained` once no one is in it and the unit has no stream.
+void ModelUnit::when_drained(std::function<void()> drained) {
+  auto then = [&streams = server_.streams, id = id(), drained = std::move(drained)] {
+    streams.when_empty(id, drained);
+  };
+  std::shared_ptr<Gate> gate;
+  {
+    const std::lock_guard lock(gate_mutex_);
+    if (gate_) closed_gate_ = gate_;
+    gate = gate_ ? std::exchange(gate_, nullptr) : closed_gate_.lock();
+    if (gate) gate->then.push_back(then);
+  }
+  if (!gate) then();
 }
 
 void ModelUnit::retire(std::function<void()> drained) {
   parts_.model.set_retiring();
-  server_.streams.when_empty(id(), std::move(drained));
+  when_drained(std::move(drained));
 }
 
 // A template may take its time, whatever the answers that run need of theirs.

@@ -60,9 +60,16 @@ class ModelUnit : public std::enable_shared_from_this<ModelUnit> {
   std::optional<std::uint32_t> predict() const { return entry_.source.predict; }
   const config::ModelDefaults& defaults() const { return entry_.defaults; }
   std::uint64_t budget_bytes() const { return memory_->bytes(); }  // its part of the memory budget
+  const std::shared_ptr<MemoryBudget::Part>& memory() const { return memory_; }
   ModelState& state() { return parts_.model; }
   const ModelState& state() const { return parts_.model; }
 
+  // To be held by who found the unit and adds a stream to it: until then unload() and retire() do not call `drained`.
+  // Null: it goes already.
+  std::shared_ptr<const void> enter() const {
+    const std::lock_guard lock(gate_mutex_);
+    return gate_;
+  }
   // A request that the stream table has with this unit's id.
   void submit(RequestId request) const { parts_.mailboxes.send(Role::intake, msg::Submit{request}); }
   // Ends the choice with Outcome::cancelled, unless it has ended.
@@ -128,7 +135,19 @@ class ModelUnit : public std::enable_shared_from_this<ModelUnit> {
   const caf::actor& supervisor() const { return supervisor_; }
 
  private:
+  // Calls what is in it when it is destroyed: when the last that has entered has left.
+  struct Gate {
+    Gate() = default;
+    ~Gate() {
+      for (const auto& each : then) each();
+    }
+    Gate(const Gate&) = delete;
+    Gate& operator=(const Gate&) = delete;
+    std::vector<std::function<void()>> then;
+  };
+
   void begin(caf::actor_system& system);
+  void when_drained(std::function<void()> drained);
   void fail(const Error& error);
   void load(engine::Team& team);
   Result<ServedModel> load_sound(engine::Team& team);
@@ -143,6 +162,9 @@ class ModelUnit : public std::enable_shared_from_this<ModelUnit> {
   const ServerContext server_;
   UnitParts parts_;
   caf::actor supervisor_;
+  mutable std::mutex gate_mutex_;
+  std::shared_ptr<Gate> gate_ = std::make_shared<Gate>();  // null: closed
+  std::weak_ptr<Gate> closed_gate_;                        // as long as someone is inside
   std::mutex on_destroyed_mutex_;
   std::vector<std::function<void()>> on_destroyed_;
   std::atomic<bool> load_begun_{true};

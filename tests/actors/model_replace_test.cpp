@@ -1,11 +1,13 @@
 // Models that are replaced under their names: what requests meet before, at and after the switch.
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "tests/actors/machine.h"
+#include "tests/support/temp_folder.h"
 
 namespace troupe::actors::test {
 namespace {
@@ -388,6 +390,141 @@ TEST_CASE("replace: a drain that begins meanwhile ends all streams, and further 
   machine.run_now();
   REQUIRE(unread->end_);
   CHECK(unread->end_->outcome == Outcome::cancelled);
+}
+
+TEST_CASE("replace: a stream that is being added to the old model when the name switches is ended by it") {
+  const std::vector<TokenId> old_answer = answer_of(kTales);
+  Machine machine;
+  machine.add(kTales, "a");
+  machine.run();
+  Wish wish;
+  const auto sink = std::make_shared<Listener>();
+  std::shared_ptr<ModelUnit> old;
+  const RequestId id = machine.models.route("a", [&](const std::shared_ptr<ModelUnit>& unit) {
+    old = unit;
+    machine.replace(source("a", kOther), Replace::beside, wish.callback());
+    machine.run_now();
+    REQUIRE(wish.health);
+    CHECK(states(machine) == std::vector<std::string>{"a", "a retiring"});
+    Request request = story("a", 30);
+    return machine.streams.add(std::move(request), sink, machine.now(), unit->id());
+  });
+  REQUIRE_FALSE(machine.streams.take_queue_room(id, machine.now()));
+  old->submit(id);
+  old = nullptr;
+  machine.run_now();
+  REQUIRE(sink->end_);
+  CHECK(sink->ids == old_answer);
+  CHECK(states(machine) == std::vector<std::string>{"a"});
+}
+
+TEST_CASE("replace unload-first: the model that comes back has the name that it had, whatever its file is called now") {
+  const troupe::test::TempFolder folder;
+  const std::string path = folder.path("m.gguf");
+  std::filesystem::copy_file(kTales, path);
+  Machine machine;
+  std::vector<CatalogEntry> entries;
+  entries.push_back(describe({.path = path, .load = {.num_blocks = 32}}));  // called by its file
+  const std::string name = entries.front().name;
+  machine.models.add(machine.context(), std::move(entries));
+  machine.run();
+  std::filesystem::remove(path);
+  std::filesystem::copy_file(TROUPE_TEST_DATA "/golden/llama-Q4_K.gguf", path);
+  REQUIRE(describe({.path = path}).name != name);
+  Wish wish;
+  machine.replace(broken(name), Replace::unload_first, wish.callback());
+  machine.run_now();
+  REQUIRE(wish.refused);
+  CHECK(machine.models.names() == std::vector<std::string>{name});
+  REQUIRE(machine.models.default_unit());
+  CHECK(machine.models.default_unit()->state().readiness() == Readiness::ready);
+}
+
+TEST_CASE("replace unload-first: the memory that it waits for goes to no other load, and the last that serves stays") {
+  Machine machine;
+  machine.options.max_sequences = 1024;
+  machine.options.drain_timeout = std::chrono::seconds(30);
+  const auto sized = [](const std::string& name, std::uint64_t mebibytes) {
+    ModelSource wanted = source(name);
+    wanted.load.num_blocks = 0;
+    wanted.load.memory = mebibytes << 20;
+    return wanted;
+  };
+  machine.add(kBert, "z");
+  Wish a, b;
+  machine.load(sized("a", 400), a.callback());
+  machine.load(sized("b", 300), b.callback());
+  machine.run_now();
+  REQUIRE(b.health);
+  const auto unread = std::make_shared<Listener>();
+  machine.submit(unread_story("a"), unread);
+  machine.run_now();
+  Wish larger, shares, none, gone;
+  machine.replace(sized("a", 600), Replace::unload_first, larger.callback());
+  ModelSource rest = source("x");
+  rest.load.num_blocks = 0;
+  machine.load(rest, shares.callback());  // needs little, and would take half of what is left
+  machine.models.unload("z", std::chrono::seconds(1), gone.callback());
+  machine.run_now();
+  CHECK(gone.health);
+  machine.scheduler().advance_time(std::chrono::seconds(31));
+  machine.run_now();
+  REQUIRE(larger.count == 1);
+  CHECK(larger.health);
+}
+
+TEST_CASE("models: the last one that serves makes no room for another while the default is being replaced") {
+  Machine machine;
+  machine.options.max_sequences = 1024;
+  machine.options.drain_timeout = std::chrono::seconds(30);
+  std::vector<CatalogEntry> entries;
+  for (const char* name : {"a", "b"}) {
+    ModelSource wanted = source(name);
+    wanted.load.num_blocks = 0;
+    wanted.load.memory = std::uint64_t{400} << 20;
+    entries.push_back(describe(wanted));
+  }
+  machine.models.add(machine.context(), std::move(entries));
+  machine.run_now();
+  const auto unread = std::make_shared<Listener>();
+  machine.submit(unread_story("a"), unread);
+  machine.run_now();
+  ModelSource large = source("c");
+  large.load.memory = std::uint64_t{500} << 20;
+  Wish replaced, wish;
+  machine.replace(source("a"), Replace::unload_first, replaced.callback());
+  machine.load(large, wish.callback());
+  machine.run_now();
+  REQUIRE(wish.refused);
+  CHECK(wish.refused->outcome == Outcome::never_fits);
+  CHECK(machine.models.find("b")->state().readiness() == Readiness::ready);
+  machine.scheduler().advance_time(std::chrono::seconds(31));
+  machine.run_now();
+  CHECK(replaced.health);
+}
+
+TEST_CASE("models: one that was taken out does not count as served, and is loaded again under its name") {
+  Machine machine;
+  machine.add(kTales, "a");
+  machine.add(kTales, "b");
+  machine.run();
+  const std::vector<TokenId> answer = ask_now(machine, "a")->ids;
+  const UnitId damaged = machine.models.find("a")->id();
+  machine.models.find("a")->state().failed({ErrorCode::io, "its weights are damaged"});
+  Wish only, again, late;
+  machine.models.unload("b", std::chrono::seconds(1), only.callback());
+  REQUIRE(only.refused);
+  CHECK_THAT(only.refused->message, Contains("the only model"));
+  machine.models.load_again(machine.context(), damaged, again.callback());
+  machine.run_now();
+  REQUIRE(again.health);
+  CHECK(machine.models.default_unit()->name() == "a");
+  CHECK(machine.models.find("a")->source().after_damage);
+  CHECK(ask_now(machine, "a")->ids == answer);
+  machine.models.load_again(machine.context(), damaged, late.callback());
+  machine.run_now();
+  CHECK(late.refused);
+  CHECK(states(machine) == std::vector<std::string>{"a", "b"});
 }
 
 }  // namespace troupe::actors::test

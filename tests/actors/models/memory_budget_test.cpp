@@ -37,6 +37,56 @@ TEST_CASE("memory budget: the only model leaves a share for one that is loaded l
   CHECK(budget.left() == 0);
 }
 
+TEST_CASE("memory budget: a model beside one whose load failed is the only one") {
+  MemoryBudget budget(100 * kMiB);
+  const auto failed = budget.expect(demand("a", 10));
+  REQUIRE(failed->reserve());
+  failed->settle(0);
+  const auto part = budget.expect(demand("a", 200));
+  const auto bytes = part->reserve();
+  REQUIRE(bytes);
+  CHECK(*bytes == 100 * kMiB);
+}
+
+TEST_CASE(
+    "memory budget: one that is loaded in the place of another has that one's bytes in the moment they come back") {
+  MemoryBudget budget(100 * kMiB);
+  auto old = budget.expect(demand("a", 50, 50));
+  REQUIRE(old->reserve());
+  const auto heir = budget.expect(demand("a", 80, 80));
+  CHECK_FALSE(heir->claim());
+  REQUIRE(heir->claim_behind({old}));
+  CHECK(budget.left() == 0);
+  const auto other = budget.expect(demand("x", 1));
+  CHECK_FALSE(other->claim());
+  CHECK_THAT(heir->reserve().error().message, Contains("model a is to have 80 MiB"));  // the old one is there still
+  old = nullptr;
+  REQUIRE(heir->reserve());
+  CHECK(heir->bytes() == 80 * kMiB);
+  CHECK(budget.left() == 20 * kMiB);
+
+  const auto never = budget.expect(demand("a", 120, 120));
+  CHECK_THAT(never->claim_behind({heir}).error().message, Contains("100 MiB of the memory budget of 100 MiB are left"));
+  CHECK(budget.left() == 20 * kMiB);
+  CHECK(other->claim());
+}
+
+TEST_CASE("memory budget: who is to inherit and goes first leaves nothing behind, and the only model gets all") {
+  MemoryBudget budget(100 * kMiB);
+  auto old = budget.expect(demand("a", 200));
+  CHECK(*old->reserve() == 100 * kMiB);
+  {
+    const auto heir = budget.expect(demand("a", 150));
+    REQUIRE(heir->claim_behind({old}));
+  }
+  const auto heir = budget.expect(demand("a", 150));
+  REQUIRE(heir->claim_behind({old}));
+  old = nullptr;
+  const auto bytes = heir->reserve();
+  REQUIRE(bytes);
+  CHECK(*bytes == 100 * kMiB);
+}
+
 TEST_CASE("memory budget: what is claimed is kept, and shares are divided when loads begin") {
   MemoryBudget budget(100 * kMiB);
   const auto a = budget.expect(demand("a", 10)), b = budget.expect(demand("b", 20)), c = budget.expect(demand("c", 30));
