@@ -86,18 +86,21 @@ void take_numbers(const config::ModelDefaults& defaults, Request& request) {
 void take_conversation(const config::ModelDefaults& defaults, bool goes_on, ChatPrompt& chat) {
   if (chat.as_it_is) return;
   // Others are refused where the conversation is rendered.
+  constexpr std::string_view kBlanks = " \t\r\n";
   const bool is_object =
-      chat.variables.empty() || chat.variables.find_first_not_of(" \t\r\n") == chat.variables.find('{');
+      chat.variables.empty() || chat.variables.find_first_not_of(kBlanks) == chat.variables.find('{');
   if (!defaults.reasoning.empty() && is_object && !says_reasoning(chat.variables)) {
     const bool reasons = defaults.reasoning != "none";
     // Templates have two names for it.
     std::string members = fmt::format(R"("enable_thinking":{0},"thinking":{0})", reasons);
     if (reasons) members += fmt::format(R"(,"reasoning_effort":"{}")", defaults.reasoning);
+    // Before those that there are; an object without any becomes one with these.
     const std::size_t open = chat.variables.find('{');
-    const bool has_others =
-        open != std::string::npos && chat.variables.find_first_not_of(" \t\r\n", open + 1) != chat.variables.rfind('}');
-    chat.variables =
-        has_others ? fmt::format("{{{},{}", members, chat.variables.substr(open + 1)) : fmt::format("{{{}}}", members);
+    const std::size_t next = chat.variables.find_first_not_of(kBlanks, open + 1);
+    const bool has_none = open == std::string::npos || (next != std::string::npos && chat.variables[next] == '}');
+    chat.variables = open == std::string::npos
+                         ? fmt::format("{{{}}}", members)
+                         : fmt::format("{{{}{}{}", members, has_none ? "" : ",", chat.variables.substr(open + 1));
   }
   const auto is_system = [](const ChatMessage& each) { return each.role == "system" || each.role == "developer"; };
   if (!goes_on && !defaults.system.empty() && std::ranges::none_of(chat.messages, is_system))

@@ -113,6 +113,9 @@ TEST_CASE("defaults of a model: a conversation gets the system prompt and the re
   chat.variables = " { } ";
   take_conversation(all(), false, chat);
   CHECK(engine::chat::parse_json(chat.variables));
+  chat.variables = "{} garbage";  // is refused where it is rendered
+  take_conversation(all(), false, chat);
+  CHECK_FALSE(engine::chat::parse_json(chat.variables));
 }
 
 TEST_CASE("defaults of a model: what a conversation says itself stays") {
