@@ -66,7 +66,7 @@ TEST_CASE(
   CHECK(budget.left() == 20 * kMiB);
 
   const auto never = budget.expect(demand("a", 120, 120));
-  CHECK_THAT(never->claim_behind({heir}).error().message, Contains("100 MiB of the memory budget of 100 MiB are left"));
+  CHECK_THAT(never->claim_behind({heir}).error().message, Contains("99 MiB of the memory budget of 100 MiB are left"));
   CHECK(budget.left() == 20 * kMiB);
   CHECK(other->claim());
 }
