@@ -471,7 +471,10 @@ void ModelManager::unload(const std::string& name, std::chrono::milliseconds tim
   const auto unit = find(name);
   if (!unit) return done(unknown_model(name, all_names()));
   Units others;
-  if (auto refused = take_away(unit, &others)) return done(*std::move(refused));
+  if (auto refused = take_away(unit, &others)) {
+    if (find(name) != unit) return unload(name, timeout, std::move(done));  // it was replaced just now
+    return done(*std::move(refused));
+  }
   ModelHealth last = unit->health(std::chrono::steady_clock::now());
   last.readiness = Readiness::draining;
   remove(unit, timeout, [done = std::move(done), last] { done(last); });

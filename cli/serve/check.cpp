@@ -108,7 +108,8 @@ class Checker {
     return std::move(found_);
   }
 
-  std::vector<std::string> run_for_reload() {
+  std::vector<std::string> run_for_reload(const std::set<int>& served) {
+    served_ = served;
     auto server = server_options(options_, given_);
     if (server)
       rules_ = std::move(server->tenants);
@@ -143,8 +144,17 @@ class Checker {
       const std::string place = i < given_.models.size() ? fmt::format("{}:{}: ", given_.file, given_.models[i].line)
                                 : options_.model.empty() ? ""
                                                          : place_of(given_, "model") + ": ";
-      note(place, check_model(source, gateway->models.size() == 1 ? gateway->memory : 0));
+      if (i < given_.models.size() && served_.contains(given_.models[i].line))
+        count_served(source);
+      else
+        note(place, check_model(source, gateway->models.size() == 1 ? gateway->memory : 0));
     }
+  }
+
+  void count_served(const actors::ModelSource& source) {
+    const actors::CatalogEntry entry = actors::describe(source);
+    for (const std::string& name : actors::names_of(entry)) taken_.push_back(name);
+    if (left_ && !entry.problem) *left_ -= std::min(*left_, entry.demand.least());
   }
 
   // memory: of the server, if the model is the only one.
@@ -237,6 +247,7 @@ class Checker {
   std::vector<std::string> taken_;     // those, and their aliases
   std::optional<std::uint64_t> left_;  // of the memory that several models share, after those that were judged
   std::string remarks_;                // lines below the summary
+  std::set<int> served_;               // lines of tables that are served as they are
   ServeCheck found_;
 };
 
@@ -246,8 +257,9 @@ ServeCheck check_serve(const config::ServeOptions& options, const config::Given&
   return Checker(options, given).run();
 }
 
-std::vector<std::string> check_reload(const config::ServeOptions& options, const config::Given& given) {
-  return Checker(options, given).run_for_reload();
+std::vector<std::string> check_reload(const config::ServeOptions& options, const config::Given& given,
+                                      const std::set<int>& served) {
+  return Checker(options, given).run_for_reload(served);
 }
 
 }  // namespace troupe::cli

@@ -1,6 +1,7 @@
 // troupe serve --check, and what a reload judges before it changes anything: what a start or a reload would refuse.
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,9 @@ struct ServeCheck {
 
 // Of that users, groups, rules and models: the paths, keys and certificate of a server that runs are judged where they
 // are read again.
-[[nodiscard]] std::vector<std::string> check_reload(const config::ServeOptions& options, const config::Given& given);
+// served: the lines of the [[model]] tables that are served as they are: of these only names and memory count, so that
+// a file that has been moved since keeps nothing up.
+[[nodiscard]] std::vector<std::string> check_reload(const config::ServeOptions& options, const config::Given& given,
+                                                    const std::set<int>& served);
 
 }  // namespace troupe::cli

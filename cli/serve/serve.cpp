@@ -358,16 +358,34 @@ class Service {
     return Ok{};
   }
 
-  // Of all [[model]] tables, also those that have not changed: what is wrong with one of them changes none. The last
-  // problem is the error, those before it are logged.
-  static Status judge_models(const config::ServeOptions& options, const config::Given& given) {
+  // Of all [[model]] tables that are not served as they stand there: what is wrong with one of them changes none. The
+  // last problem is the error, those before it are logged.
+  Status judge_models(const config::ServeOptions& options, const config::Given& given) {
     if (given.models.empty()) return Ok{};  // then a reload changes no model
-    std::vector<std::string> problems = check_reload(options, given);
+    std::set<int> served;
+    const std::vector<actors::ModelHealth> health = gateway_->health();
+    for (const config::ModelTable& table : given.models)
+      if (const auto name = name_of_served(table, health); !name.empty()) served.insert(table.line);
+    std::vector<std::string> problems = check_reload(options, given, served);
     if (problems.empty()) return Ok{};
     Error last{ErrorCode::bad_config, std::move(problems.back())};
     problems.pop_back();
     for (const std::string& problem : problems) spdlog::error("reload: {}", problem);
     return last;
+  }
+
+  // The name of the model that is served, or loads, as this table says; empty: none.
+  std::string name_of_served(const config::ModelTable& table, const std::vector<actors::ModelHealth>& health) {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [name, of_it] : tables_)
+      for (const actors::ModelHealth& each : health)
+        if (each.name == name && of_it == table && is_there(each) && each.readiness != actors::Readiness::failed)
+          return name;
+    return {};
+  }
+  // What serves its name, whatever became of it: not what retires, replaces or is being unloaded.
+  static bool is_there(const actors::ModelHealth& each) {
+    return !each.retiring && !each.replacing && each.readiness != actors::Readiness::draining;
   }
 
   // A [[model]] table that is to be served.
@@ -401,15 +419,16 @@ class Service {
   }
 
   ModelChanges model_changes() {
-    const std::vector<actors::ModelHealth> health = gateway_->health();  // what serves a name before what retires
+    std::vector<actors::ModelHealth> health = gateway_->health();
+    std::erase_if(health, [](const actors::ModelHealth& each) { return !is_there(each); });
     const auto find = [&](const std::string& name) {
       return std::ranges::find(health, name, &actors::ModelHealth::name);
     };
-    const auto is_there = [&](const std::string& name) { return find(name) != health.end(); };
+    const auto has = [&](const std::string& name) { return find(name) != health.end(); };
     Tables served;
     {
       const std::lock_guard lock(mutex_);
-      std::erase_if(tables_, [&](const auto& each) { return !is_there(each.first); });
+      std::erase_if(tables_, [&](const auto& each) { return !has(each.first); });
       served = tables_;
     }
     ModelChanges changes;
@@ -429,7 +448,7 @@ class Service {
         continue;
       }
       std::string& replace = request->keys.replace;
-      if (!is_there(name))
+      if (!has(name))
         replace.clear();
       else if (replace.empty())
         replace = config::kReplaceWays[0];
@@ -438,7 +457,7 @@ class Service {
     for (const auto& [name, table] : served)
       if (!wanted.contains(name)) changes.unload.push_back(name);
     changes.leaves_one = std::ranges::any_of(health, [&](const actors::ModelHealth& each) {
-      return each.readiness == actors::Readiness::ready && !each.replacing &&
+      return each.readiness == actors::Readiness::ready &&
              std::ranges::find(changes.unload, each.name) == changes.unload.end();
     });
     return changes;

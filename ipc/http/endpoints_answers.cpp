@@ -21,7 +21,7 @@ std::int64_t unix_seconds() {
 
 std::string model_name(const actors::Gateway& gateway, const std::string& asked_for) {
   if (!asked_for.empty()) return asked_for;
-  const auto models = gateway.models();
+  const auto models = gateway.health();  // the default one first, whichever are loaded
   return models.empty() ? std::string() : models.front().name;
 }
 

@@ -34,11 +34,11 @@ constexpr std::chrono::milliseconds kLoadInterval{50};
 
 // Whether the model of this name or alias is loading; an empty one: the default model.
 bool is_loading(const actors::Gateway& gateway, const std::string& name) {
-  for (const actors::ModelHealth& each : gateway.health())
-    if (each.replacing || each.retiring)
-      continue;
-    else if (name.empty() || each.name == name || std::ranges::find(each.aliases, name) != each.aliases.end())
+  for (const actors::ModelHealth& each : gateway.health()) {
+    if (each.replacing || each.retiring) continue;
+    if (name.empty() || each.name == name || std::ranges::find(each.aliases, name) != each.aliases.end())
       return each.readiness == actors::Readiness::loading;
+  }
   return false;
 }
 

@@ -347,6 +347,12 @@ TEST_CASE("SIGHUP compares the tables with what is served: it tries again what f
   CHECK(ask(server, "b").out == kAnswer);
   server.process().signal(SIGHUP);
   CHECK(server.process().wait_for_err("reload: no option has changed"));
+  // A model that is served as its table says stays, wherever its file is now.
+  std::filesystem::remove(late);
+  folder.write("t.toml", table("late", late) + table("a", kTales) + table("b", kTales) + "ctx-size = 32\n");
+  server.process().signal(SIGHUP);
+  CHECK(server.process().wait_for_err("reload: model b is replaced"));
+  CHECK(ask(server, "late").out == kAnswer);
   CHECK(server.stop().code == 0);
 }
 
