@@ -319,6 +319,13 @@ GatewayImpl::GatewayImpl(GatewayOptions options, std::vector<CatalogEntry> model
   if (problems.size() > kMostProblems) spdlog::warn("sessions: {} more like these", problems.size() - kMostProblems);
   if (!options_.no_canary_file_because.empty())
     spdlog::info("canaries are not recorded: {}", options_.no_canary_file_because);
+  load_again_ = [this](UnitId id) {
+    models_.load_again(context(), id, [](const ModelChange& change) {
+      if (const auto* const end = std::get_if<End>(&change))
+        return spdlog::critical("a damaged model stays out: {}", end->message);
+      spdlog::warn("model {} is loaded again, and serves", Printable(std::get<ModelHealth>(change).name).text());
+    });
+  };
   models_.add(context(), std::move(models));
   on_request_ = std::make_unique<OnRequest>(models_, context(), *system_);
   checker_ = std::make_unique<ModelChecker>(
@@ -384,14 +391,20 @@ scheduler::RequestLoad GatewayImpl::room_of(const scheduler::Tenant& tenant) {
 }
 
 void GatewayImpl::check_models(const std::vector<std::string>& names, OnModelsChecked done) {
-  std::vector<CheckedModel> models;
+  std::vector<ModelChecker::Asked> models;
+  const auto ask = [&](const std::shared_ptr<ModelUnit>& unit) {
+    models.push_back([name = unit->name(), weak = std::weak_ptr(unit)] {
+      const auto unit = weak.lock();
+      return unit ? unit->checked() : CheckedModel{.name = name};
+    });
+  };
   for (const std::string& name : names) {
     const auto unit = models_.find(name);
     if (!unit) return done(unknown_model(name, models_.all_names()));
-    models.push_back(unit->checked());
+    ask(unit);
   }
   if (names.empty())
-    for (const auto& unit : models_.units_default_first()) models.push_back(unit->checked());
+    for (const auto& unit : models_.units_default_first()) ask(unit);
   const bool taken = checker_->check(std::move(models),
                                      [done](std::vector<ModelCheck> checks) { done(ModelChecks(std::move(checks))); });
   if (!taken)

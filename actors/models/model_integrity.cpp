@@ -46,13 +46,14 @@ std::optional<std::string> ModelIntegrity::watch(const ServedModel& model, std::
   if (model_) checks_.add(model_->model());
   if (encoder_) checks_.add(*encoder_);
   if (draft_) checks_.add(draft_->model());
-  const std::uint64_t value = compute(team, run);
-  const std::string& id = model.numerics_id();
+  const auto began = std::chrono::steady_clock::now();
+  std::string id;
+  const std::uint64_t value = compute(team, run, &id);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   std::optional<engine::KeptCanary> kept;
   if (!canary_file.empty()) {
     const auto found = engine::find_canary(canary_file, id);
-    if (!found)
-      note(true, found.error().message + "; the canaries of earlier loads are not compared, and it is replaced");
+    if (!found) note(true, found.error().message + "; the canaries of earlier loads are not compared");
     if (found) kept = *found;
   }
   const std::int64_t now = std::time(nullptr);
@@ -69,11 +70,12 @@ std::optional<std::string> ModelIntegrity::watch(const ServedModel& model, std::
   }
   if (!kept && !canary_file.empty()) {
     const Status written = engine::keep_canary(canary_file, id, {value, now});
-    note(!written,
-         written ? fmt::format("canary {} is recorded in {}: the first of numerics {}", hex(value), canary_file, id)
-                 : "the canary is not recorded: " + written.error().message);
+    note(!written, written ? fmt::format("canary {} in {:.2f} s; it is recorded in {}, the first of numerics {}",
+                                         hex(value), seconds, canary_file, id)
+                           : "the canary is not recorded: " + written.error().message);
   } else if (kept) {
-    note(false, fmt::format("canary {}, as recorded on {}", hex(value), day_and_time(kept->since)));
+    note(false,
+         fmt::format("canary {} in {:.2f} s, as recorded on {}", hex(value), seconds, day_and_time(kept->since)));
   }
   canary_ = value;
   scan_.reset();
@@ -109,7 +111,7 @@ bool ModelIntegrity::is_watching() const {
 }
 
 std::optional<std::string> ModelIntegrity::run_canary(engine::Team& team, const RunPass& run) {
-  const std::uint64_t value = compute(team, run);
+  const std::uint64_t value = compute(team, run, nullptr);
   const std::int64_t now = std::time(nullptr);
   const bool differs = value != canary_;
   count([&](IntegrityCounts& counts) {
@@ -121,8 +123,9 @@ std::optional<std::string> ModelIntegrity::run_canary(engine::Team& team, const 
 }
 
 // The value; counts the run.
-std::uint64_t ModelIntegrity::compute(engine::Team& team, const RunPass& run) {
+std::uint64_t ModelIntegrity::compute(engine::Team& team, const RunPass& run, std::string* key) {
   const auto canary = model_ ? engine::make_canary(*model_) : engine::make_canary(*encoder_);
+  if (key) *key = canary->key();
   bool complete = false;
   while (!complete) run([&] { complete = canary->advance(team); });
   count([](IntegrityCounts& counts) { ++counts.canary_runs; });

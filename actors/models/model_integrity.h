@@ -42,7 +42,7 @@ class ModelIntegrity {
   void go_on_from(const IntegrityCounts& before);
 
   // Watches a model that has been loaded and does not serve yet: takes its checksums and its canary, which is compared
-  // with the value in `canary_file` of the same numerics_id, or recorded there. Returns what is wrong; nothing is
+  // with the value in `canary_file` of the same key, or recorded there. Returns what is wrong; nothing is
   // watched then. canary_file: empty: none. Throws what `run` throws, and bad_alloc.
   [[nodiscard]] std::optional<std::string> watch(const ServedModel& model, std::vector<OpenedFile> files,
                                                  engine::Team& team, const RunPass& run, const std::string& canary_file,
@@ -69,7 +69,8 @@ class ModelIntegrity {
   std::chrono::steady_clock::time_point next_canary{}, next_pass{};
 
  private:
-  std::uint64_t compute(engine::Team& team, const RunPass& run);
+  // key: becomes Canary::key(), unless it is null.
+  std::uint64_t compute(engine::Team& team, const RunPass& run, std::string* key);
   std::size_t go_on(engine::WeightScan& scan);
   void count(const std::function<void(IntegrityCounts&)>& change);
 

@@ -36,6 +36,7 @@ void ModelChecker::stop() {
   }
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();
+  questions_.clear();
 }
 
 bool ModelChecker::is_stopping() {
@@ -43,10 +44,10 @@ bool ModelChecker::is_stopping() {
   return stopping_;
 }
 
-bool ModelChecker::check(std::vector<CheckedModel> models, std::function<void(std::vector<ModelCheck>)> done) {
+bool ModelChecker::check(std::vector<Asked> models, std::function<void(std::vector<ModelCheck>)> done) {
   {
     const std::lock_guard lock(mutex_);
-    if (questions_.size() >= kMaxQueuedChecks) return false;
+    if (stopping_ || questions_.size() >= kMaxQueuedChecks) return false;
     questions_.push_back({std::move(models), std::move(done)});
   }
   changed_.notify_all();
@@ -79,8 +80,8 @@ void ModelChecker::run() {
       questions_.pop_front();
       lock.unlock();
       std::vector<ModelCheck> checks;
-      for (const CheckedModel& model : question.models)
-        if (!is_stopping()) checks.push_back(check_now(model));
+      for (const Asked& model : question.models)
+        if (!is_stopping()) checks.push_back(check_now(model()));
       if (!is_stopping()) question.done(std::move(checks));
       lock.lock();
       continue;
@@ -95,7 +96,7 @@ void ModelChecker::run() {
 ModelCheck ModelChecker::check_now(const CheckedModel& model) {
   ModelCheck check{.name = model.name};
   if (!model.integrity || !model.integrity->is_watching()) {
-    check.problem = "it is not loaded";
+    check.problem = model.problem.empty() ? "it is not loaded" : model.problem;
     return check;
   }
   ModelIntegrity& integrity = *model.integrity;
@@ -104,10 +105,16 @@ ModelCheck ModelChecker::check_now(const CheckedModel& model) {
     const auto wrong =
         integrity.run_canary(compute_.team(), [&](const std::function<void()>& pass) { run_pass(compute_, pass); });
     check.canary_ok = !wrong;
-    check.bytes = integrity.check_all([this] { return is_stopping(); });
+    const auto is_given_up = [&] { return is_stopping() || !model.is_wanted(); };
+    check.bytes = integrity.check_all(is_given_up);
     const auto& damage = integrity.damage();
-    check.weights_ok = !damage;
+    const bool is_whole = !is_given_up();
+    check.weights_ok = !damage && is_whole;
     check.problem = damage ? *damage : wrong.value_or(std::string());
+    if (check.problem.empty() && !is_whole) {
+      check.problem = "it was unloaded meanwhile";
+      return check;
+    }
     check.file_change = integrity.look_at_files();
   } catch (...) {
     check.problem = "it could not be checked: " + failure_of(std::current_exception()).what;
@@ -163,7 +170,7 @@ void ModelChecker::run_due_canary(const CheckedModel& model, Clock::time_point n
 std::uint64_t ModelChecker::check_some(const CheckedModel& model, std::uint64_t most) {
   ModelIntegrity& integrity = *model.integrity;
   std::uint64_t seen = 0;
-  while (seen == 0 || seen + engine::WeightScan::kPieceBytes <= most) {
+  while (!is_stopping() && (seen == 0 || seen + engine::WeightScan::kPieceBytes <= most)) {
     const std::size_t bytes = integrity.check_piece();
     if (integrity.damage()) {
       model.take_out(*integrity.damage());

@@ -23,9 +23,11 @@ namespace troupe::actors {
 // A model of the server, as the checker sees it.
 struct CheckedModel {
   std::string name;
-  std::shared_ptr<const void> owner;                      // keeps the next
-  ModelIntegrity* integrity = nullptr;                    // null: it is not loaded, or is out
-  std::function<void(const std::string& what)> take_out;  // called once something is found
+  std::shared_ptr<const void> owner{};  // keeps the next
+  ModelIntegrity* integrity = nullptr;  // null: it is not loaded, or is out
+  std::string problem{};                // why that is so
+  std::function<bool()> is_wanted{};    // false: it is being unloaded, so that its memory is waited for
+  std::function<void(const std::string& what)> take_out{};  // called once something is found
 };
 
 // How often a pass over all weights begins. A pass of a model that takes longer is followed by the next.
@@ -46,10 +48,12 @@ class ModelChecker {
   ModelChecker(const ModelChecker&) = delete;
   ModelChecker& operator=(const ModelChecker&) = delete;
 
-  // Checks these models now, one after the other, and takes out those that are damaged. `done` is called once, on the
-  // checker's thread, unless it is stopped before. False: kMaxQueuedChecks wait already.
+  // A model that is asked about: called when its turn comes, so that what waits keeps no model.
+  using Asked = std::function<CheckedModel()>;
+  // Checks these models, one after the other, and takes out those that are damaged. `done` is called once, on the
+  // checker's thread, unless it is stopped before. False: kMaxQueuedChecks wait already, or it was stopped.
   static constexpr std::size_t kMaxQueuedChecks = 64;
-  [[nodiscard]] bool check(std::vector<CheckedModel> models, std::function<void(std::vector<ModelCheck>)> done);
+  [[nodiscard]] bool check(std::vector<Asked> models, std::function<void(std::vector<ModelCheck>)> done);
   // Runs a pass of a canary as a job, without a profile: it serves no request.
   static void run_pass(Compute& compute, const std::function<void()>& pass);
   // Ends the thread; a canary or a check that runs is given up. The compute pool must run jobs until it has returned.
@@ -57,7 +61,7 @@ class ModelChecker {
 
  private:
   struct Question {
-    std::vector<CheckedModel> models;
+    std::vector<Asked> models;
     std::function<void(std::vector<ModelCheck>)> done;
   };
   void run();

@@ -220,10 +220,13 @@ void ModelUnit::add_to(KnownMemory& known) const {
 }
 
 CheckedModel ModelUnit::checked() {
-  const bool serves = parts_.model.model() && !parts_.model.error() && !parts_.model.unloading();
+  const auto error = parts_.model.error();
+  const bool serves = parts_.model.model() && !error && !parts_.model.unloading();
   return {.name = name(),
           .owner = shared_from_this(),
           .integrity = serves && parts_.integrity.is_watching() ? &parts_.integrity : nullptr,
+          .problem = error ? error->message : std::string(),
+          .is_wanted = [this] { return !parts_.model.unloading() && !parts_.model.retiring() && !given_up_; },
           .take_out = [this](const std::string& what) { take_out(what); }};
 }
 

@@ -355,7 +355,7 @@ Result<actors::GatewayOptions> gateway_options(const config::ServeOptions& optio
   static_cast<config::GatewayLimits&>(gateway) = options;
   const auto canaries = chosen_state_path(options.canary_file, "canary-file", "canaries.json");
   if (canaries)
-    gateway.canary_file = *canaries;
+    gateway.canary_file = canaries->empty() ? *canaries : std::filesystem::absolute(*canaries).string();
   else
     gateway.no_canary_file_because = canaries.error().message;
   const auto sessions = chosen_state_path(options.sessions_dir, "sessions-dir", "sessions");

@@ -1,5 +1,7 @@
 #include "engine/model/canary.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <new>
@@ -20,6 +22,9 @@ std::vector<TokenId> canary_tokens(std::uint32_t count, std::uint32_t vocab_size
   return tokens;
 }
 
+// Tokens of a canary.
+std::uint32_t length_in(std::uint32_t context) { return std::clamp(context, 1u, kCanaryPrompt + kCanarySteps); }
+
 // As in checksum(), on one thread.
 std::uint64_t hash_of(std::span<const float> numbers) {
   const std::span<const std::byte> bytes = std::as_bytes(numbers);
@@ -32,10 +37,10 @@ std::uint64_t hash_of(std::span<const float> numbers) {
 class ModelCanary final : public Canary {
  public:
   explicit ModelCanary(const LoadedModel& loaded)
-      : model_(loaded.model()),
+      : Canary(loaded.numerics_id(), length_in(loaded.info().context)),
+        model_(loaded.model()),
         workspace_(loaded.memory_policy()),
-        tokens_(canary_tokens(std::clamp(loaded.info().context, 1u, kCanaryPrompt + kCanarySteps),
-                              loaded.info().vocab_size)) {
+        tokens_(canary_tokens(length_in(loaded.info().context), loaded.info().vocab_size)) {
     const CacheSpec& spec = model_.cache_spec();
     BlockTable table(blocks_for(static_cast<std::uint32_t>(tokens_.size())));
     std::iota(table.begin(), table.end(), 0u);
@@ -87,8 +92,8 @@ class ModelCanary final : public Canary {
 class EncoderCanary final : public Canary {
  public:
   explicit EncoderCanary(const Encoder& encoder)
-      : tokens_(canary_tokens(std::clamp(encoder.max_tokens(), 1u, kCanaryPrompt + kCanarySteps),
-                              encoder.info().vocab_size)),
+      : Canary(encoder.numerics_id(), length_in(encoder.max_tokens())),
+        tokens_(canary_tokens(length_in(encoder.max_tokens()), encoder.info().vocab_size)),
         vector_(encoder.info().dim),
         texts_{tokens_},
         reading_(encoder.read(texts_, {.pooling = encoder.pooling()}, vector_.data())) {}
@@ -108,6 +113,9 @@ class EncoderCanary final : public Canary {
 };
 
 }  // namespace
+
+Canary::Canary(const std::string& numerics_id, std::size_t num_tokens)
+    : key_(num_tokens == kCanaryPrompt + kCanarySteps ? numerics_id : fmt::format("{}/{}", numerics_id, num_tokens)) {}
 
 std::unique_ptr<Canary> make_canary(const LoadedModel& model) { return std::make_unique<ModelCanary>(model); }
 std::unique_ptr<Canary> make_canary(const Encoder& encoder) { return std::make_unique<EncoderCanary>(encoder); }

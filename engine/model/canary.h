@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "engine/compute/team.h"
 #include "engine/engine.h"
@@ -31,9 +32,15 @@ class Canary {
   [[nodiscard]] virtual bool advance(Team& team) = 0;
   // Of the bits of all logits, and of what the greedy head takes from the last ones; of an encoder, of a text's vector.
   [[nodiscard]] std::uint64_t value() const { return value_; }
+  // Equal keys have equal values: the numerics_id and, of one that is shorter because the context is, its tokens.
+  [[nodiscard]] const std::string& key() const { return key_; }
 
  protected:
+  Canary(const std::string& numerics_id, std::size_t num_tokens);
   std::uint64_t value_ = 0;
+
+ private:
+  const std::string key_;
 };
 // The model must outlive it. Throws bad_alloc.
 [[nodiscard]] std::unique_ptr<Canary> make_canary(const LoadedModel& model);

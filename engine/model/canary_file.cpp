@@ -19,6 +19,7 @@ namespace fs = std::filesystem;
 using CanaryJson = nlohmann::json;
 
 constexpr int kVersion = 1;
+constexpr std::int64_t kLatest = std::int64_t{1} << 40;  // of `since`
 
 struct Entry {
   std::string id;
@@ -44,23 +45,28 @@ std::optional<std::vector<Entry>> parse_canaries(const std::string& text) {
                      since = each.value("since", CanaryJson());
     const auto hash = value.is_string() ? parse_hash(value.get<std::string>()) : std::nullopt;
     if (!id.is_string() || !hash || !since.is_number_integer()) return std::nullopt;
+    if (since.get<std::int64_t>() < 0 || since.get<std::int64_t>() > kLatest) return std::nullopt;
     entries.push_back({id.get<std::string>(), {*hash, since.get<std::int64_t>()}});
   }
   return entries;
 }
 
+// bad_model: what is there is no file of canaries; io: it cannot be read.
 Result<std::vector<Entry>> read_canaries(const fs::path& path) {
   std::error_code error;
-  if (!fs::exists(path, error)) return std::vector<Entry>();
+  const bool is_there = fs::exists(path, error);
+  if (error) return Error{ErrorCode::io, fmt::format("{}: cannot be looked for: {}", path.string(), error.message())};
+  if (!is_there) return std::vector<Entry>();
   if (!fs::is_regular_file(path, error)) return Error{ErrorCode::io, path.string() + ": is not a plain file"};
   const auto size = fs::file_size(path, error);
-  if (error || size > kMaxCanaryFileBytes)
+  if (error) return Error{ErrorCode::io, fmt::format("{}: cannot be read: {}", path.string(), error.message())};
+  if (size > kMaxCanaryFileBytes)
     return Error{ErrorCode::io, fmt::format("{}: is larger than any file of canaries", path.string())};
   std::ifstream in(path, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (!in) return Error{ErrorCode::io, path.string() + ": cannot be read"};
+  if (!in || text.size() != size) return Error{ErrorCode::io, path.string() + ": cannot be read"};
   auto entries = parse_canaries(text);
-  if (!entries) return Error{ErrorCode::io, path.string() + ": is damaged"};
+  if (!entries) return Error{ErrorCode::bad_model, path.string() + ": is damaged"};
   return *std::move(entries);
 }
 
@@ -75,6 +81,7 @@ Result<std::optional<KeptCanary>> find_canary(const fs::path& path, const std::s
 
 Status keep_canary(const fs::path& path, const std::string& numerics_id, const KeptCanary& canary) {
   auto read = read_canaries(path);
+  if (!read && read.error().code != ErrorCode::bad_model) return read.error();  // it may have others' values
   std::vector<Entry> entries = read ? *std::move(read) : std::vector<Entry>();
   std::erase_if(entries, [&](const Entry& entry) { return entry.id == numerics_id; });
   if (entries.size() >= kMaxKeptCanaries)

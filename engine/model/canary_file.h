@@ -23,10 +23,12 @@ inline constexpr std::size_t kMaxCanaryFileBytes = 64u << 10;
 // A JSON file, which is read and written by these two alone. Of two processes that write at once one may lose what it
 // wrote: it is recorded again then.
 //
-// Nothing: there is no value for this id, or no such file. Error: io, if the file cannot be read or is damaged.
+// Nothing: there is no value for this id, or no such file. Error: bad_model, if the file is damaged; io, if it cannot
+// be read, or is larger than any that was written.
 [[nodiscard]] Result<std::optional<KeptCanary>> find_canary(const std::filesystem::path& path,
                                                             const std::string& numerics_id);
-// Replaces the file, and one that is damaged by a new one. Error: io.
+// Replaces the file, and one that is damaged by a new one; one that cannot be read stays, as it has other values.
+// Error: io.
 [[nodiscard]] Status keep_canary(const std::filesystem::path& path, const std::string& numerics_id,
                                  const KeptCanary& canary);
 

@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 #include <future>
+#include <thread>
 
 #include "engine/weights/weight_visitor.h"
 #include "tests/engine/gguf_writer.h"
@@ -41,9 +42,11 @@ struct Watched {
     return {.name = "tiny",
             .owner = {},
             .integrity = is_out ? nullptr : &integrity,
-            .take_out = [this](const std::string& what) {
-              if (!is_out.exchange(true)) out.set_value(what);
-            }};
+            .is_wanted = [this] { return !is_unloading; },
+            .take_out =
+                [this](const std::string& what) {
+                  if (!is_out.exchange(true)) out.set_value(what);
+                }};
   }
   void damage() const {
     struct Find final : engine::WeightVisitor {
@@ -58,6 +61,7 @@ struct Watched {
   std::shared_ptr<engine::LoadedModel> model;
   ModelIntegrity integrity;
   std::atomic<bool> is_out = false;
+  std::atomic<bool> is_unloading = false;
   std::promise<std::string> out;
 };
 
@@ -126,13 +130,13 @@ TEST_CASE("checker: what is asked for is checked at once, beside jobs, and told"
   ModelChecker checker(
       {.canary_interval = hours(1), .scrub_rate = 0}, pool, [] { return std::vector<CheckedModel>(); },
       [](const auto&, const auto&) {}, {});
-  const auto check = [&](std::vector<CheckedModel> models) {
+  const auto check = [&](std::vector<ModelChecker::Asked> models) {
     std::promise<std::vector<ModelCheck>> answer;
     REQUIRE(
         checker.check(std::move(models), [&](std::vector<ModelCheck> checks) { answer.set_value(std::move(checks)); }));
     return soon(answer.get_future());
   };
-  const auto sound = check({watched.checked(), CheckedModel{.name = "gone", .owner = {}, .take_out = {}}});
+  const auto sound = check({[&] { return watched.checked(); }, [] { return CheckedModel{.name = "gone"}; }});
   REQUIRE(sound.size() == 2);
   CHECK(sound[0].canary_ok);
   CHECK(sound[0].weights_ok);
@@ -141,7 +145,7 @@ TEST_CASE("checker: what is asked for is checked at once, beside jobs, and told"
   CHECK(sound[0].problem.empty());
   CHECK(sound[1].problem == "it is not loaded");
   watched.damage();
-  const auto damaged = check({watched.checked()});
+  const auto damaged = check({[&] { return watched.checked(); }});
   REQUIRE(damaged.size() == 1);
   CHECK_FALSE(damaged[0].weights_ok);
   CHECK_FALSE(damaged[0].problem.empty());
@@ -156,11 +160,59 @@ TEST_CASE("checker: it ends at once, and what waits is not answered") {
       {.canary_interval = hours(1), .scrub_rate = 64u << 20}, pool, [&] { return std::vector{watched.checked()}; },
       [](const auto&, const auto&) {}, {});
   checker.stop();
-  for (std::size_t i = 0; i < ModelChecker::kMaxQueuedChecks; ++i)
-    CHECK(checker.check({watched.checked()}, [](std::vector<ModelCheck>) { FAIL("answered"); }));
-  CHECK_FALSE(checker.check({watched.checked()}, [](std::vector<ModelCheck>) { FAIL("answered"); }));
   pool.stop();
   CHECK_FALSE(watched.is_out);
+}
+
+TEST_CASE("checker: a check of a model that is unloaded ends at once, and what waits keeps no model") {
+  const TempFolder folder;
+  Watched watched(folder);
+  watched.is_unloading = true;
+  ComputePool pool(1, {});
+  ModelChecker checker(
+      {.canary_interval = hours(1), .scrub_rate = 0}, pool, [] { return std::vector<CheckedModel>(); },
+      [](const auto&, const auto&) {}, {});
+  std::promise<std::vector<ModelCheck>> answer;
+  REQUIRE(checker.check({[&] { return watched.checked(); }},
+                        [&](std::vector<ModelCheck> checks) { answer.set_value(std::move(checks)); }));
+  const auto checks = soon(answer.get_future());
+  CHECK(checks.front().problem == "it was unloaded meanwhile");
+  CHECK(checks.front().bytes == 0);
+  CHECK_FALSE(watched.is_out);
+}
+
+TEST_CASE("checker: at most so many checks wait; when it ends they are let go unanswered, and no other is taken") {
+  const TempFolder folder;
+  Watched watched(folder);
+  ComputePool pool(1, {});
+  ModelChecker checker(
+      {.canary_interval = hours(1), .scrub_rate = 0}, pool, [] { return std::vector<CheckedModel>(); },
+      [](const auto&, const auto&) {}, {});
+  std::promise<void> begun, go_on;
+  const auto held = go_on.get_future().share();
+  REQUIRE(checker.check({[&] {
+                          begun.set_value();
+                          held.wait();
+                          return watched.checked();
+                        }},
+                        [](const std::vector<ModelCheck>&) {}));
+  begun.get_future().wait();
+  const auto kept = std::make_shared<int>();
+  const auto ask = [&] {
+    return checker.check({[kept] { return CheckedModel{.name = "x"}; }},
+                         [kept](const std::vector<ModelCheck>&) { FAIL("answered"); });
+  };
+  for (std::size_t i = 0; i < ModelChecker::kMaxQueuedChecks; ++i) CHECK(ask());
+  CHECK_FALSE(ask());
+  CHECK(kept.use_count() > 64);
+  std::thread ends([&] { checker.stop(); });
+  // Once it has begun to end, it takes nothing more; then the one that runs may go on.
+  while (checker.check({}, [](const std::vector<ModelCheck>&) {})) {
+  }
+  go_on.set_value();
+  ends.join();
+  CHECK(kept.use_count() == 1);
+  CHECK_FALSE(ask());
 }
 
 }  // namespace

@@ -1,13 +1,15 @@
 // The canary: the same bits whatever else is so, other bits once a kernel or a weight is wrong.
 #include "engine/model/canary.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 
-#include "engine/memory/aligned_memory.h"
+#include "config/file_descriptor.h"
 #include "engine/model/canary_file.h"
 #include "kernels/register_table.h"
 #include "tests/engine/gguf_writer.h"
@@ -181,13 +183,63 @@ TEST_CASE("a damaged file of canaries is an error, and is replaced by what is ke
         std::string(R"({"version":1,"canaries":[1]})"),
         std::string(R"({"version":1,"canaries":[{"numerics_id":"id","value":"7","since":8}]})"),
         std::string(R"({"version":1,"canaries":[{"numerics_id":"id","value":"000000000000000g","since":8}]})"),
-        std::string(engine::kMaxCanaryFileBytes + 1, ' ')}) {
+        std::string(
+            R"({"version":1,"canaries":[{"numerics_id":"id","value":"0000000000000007","since":67767976233529199}]})"),
+        std::string(engine::kMaxCanaryFileBytes, ' ')}) {
     INFO(bad.substr(0, 80));
     std::ofstream(path, std::ios::trunc) << bad;
-    CHECK_FALSE(find_canary(path, "id"));
+    CHECK(find_canary(path, "id").error().code == ErrorCode::bad_model);
     REQUIRE(keep_canary(path, "id", {9, 10}));
     CHECK((*find_canary(path, "id"))->value == 9);
   }
+}
+
+TEST_CASE("a file of canaries that cannot be read stays as it is") {
+  const TempFolder folder;
+  const fs::path path = folder.path("canaries.json");
+  const std::string large(engine::kMaxCanaryFileBytes + 1, ' ');
+  std::ofstream(path) << large;
+  CHECK(find_canary(path, "id").error().code == ErrorCode::io);
+  CHECK(keep_canary(path, "id", {9, 10}).error().code == ErrorCode::io);
+  CHECK(fs::file_size(path) == large.size());
+  fs::remove(path);
+  fs::create_directory(path);
+  CHECK(find_canary(path, "id").error().code == ErrorCode::io);
+  CHECK(keep_canary(path, "id", {9, 10}).error().code == ErrorCode::io);
+  CHECK(fs::is_directory(path));
+  // Without descriptors it cannot be opened, and what is in it counts.
+  fs::remove(path);
+  REQUIRE(keep_canary(path, "id", {7, 8}));
+  {
+    std::vector<FileDescriptor> all;
+    for (;;) {
+      FileDescriptor each(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+      if (each.get() < 0) break;
+      all.push_back(std::move(each));
+    }
+    CHECK(find_canary(path, "id").error().code == ErrorCode::io);
+    CHECK(keep_canary(path, "id", {9, 10}).error().code == ErrorCode::io);
+  }
+  CHECK((*find_canary(path, "id"))->value == 7);
+}
+
+TEST_CASE("the value of a canary depends on what is in the numerics id and on its tokens alone") {
+  const std::uint64_t value = canary_of(*load_model(kTales, "", kernels::KvType::f16));
+  for (const std::uint32_t context : {20u, 32u, 100u, 512u}) {
+    for (const std::uint32_t num_blocks : {0u, 64u}) {
+      INFO(context << " " << num_blocks);
+      CHECK(canary_of(*load_model(kTales, "", kernels::KvType::f16, num_blocks, context)) == value);
+    }
+  }
+  const auto whole = load_model(kTales, "", kernels::KvType::f16),
+             part = load_model(kTales, "", kernels::KvType::f16, 0, 8),
+             other = load_model(kTales, "", kernels::KvType::i8);
+  CHECK(make_canary(*whole)->key() == whole->numerics_id());
+  // A shorter one has another value, and another name.
+  CHECK(part->numerics_id() == whole->numerics_id());
+  CHECK(canary_of(*part) != value);
+  CHECK(make_canary(*part)->key() == whole->numerics_id() + "/8");
+  CHECK(make_canary(*other)->key() != make_canary(*whole)->key());
 }
 
 }  // namespace

@@ -29,6 +29,7 @@ int main() {
   SHOW(Health);
   SHOW(Health::Model);
   SHOW(ModelRequest);
+  SHOW(ModelCheck);
   SHOW(ServerInfo);
   SHOW(ModelDescription);
   SHOW(MemoryUse);
