@@ -285,10 +285,11 @@ bool OnRequest::decide_once(Todo& todo) {
 }
 
 void OnRequest::decide() {
+  if (known_.empty()) return;
   Todo todo;
   {
     const std::lock_guard lock(mutex_);
-    if (stopped_ || known_.empty()) return;
+    if (stopped_) return;
     while (decide_once(todo)) {
     }
   }

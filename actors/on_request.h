@@ -50,7 +50,9 @@ class OnRequest {
 
    private:
     friend class OnRequest;
-    explicit Arrival(OnRequest& all) : all_(all), lock_(all.mutex_) {}
+    explicit Arrival(OnRequest& all) : all_(all) {
+      if (!all.known_.empty()) lock_ = std::unique_lock(all.mutex_);
+    }
     OnRequest& all_;
     std::unique_lock<std::mutex> lock_;
     scheduler::RequestNumber ticket_ = 0;
@@ -96,7 +98,7 @@ class OnRequest {
   std::mutex mutex_;
   const TimePoint start_;
   scheduler::ModelResidency residency_;
-  std::map<scheduler::ModelNumber, Known> known_;
+  std::map<scheduler::ModelNumber, Known> known_;  // the same numbers always
   std::map<scheduler::RequestNumber, Ticket> tickets_;
   scheduler::RequestNumber last_ticket_ = 0;
   OnRequestCounts counts_;

@@ -96,6 +96,7 @@ std::shared_ptr<ModelUnit> ModelManager::begin(const ServerContext& server, Cata
 void ModelManager::add(const ServerContext& server, std::vector<CatalogEntry> entries) {
   std::vector<std::shared_ptr<MemoryBudget::Part>> parts;
   for (CatalogEntry& entry : entries) {
+    if (entry.source.on_request) entry.problem.reset();  // each load looks for itself
     parts.push_back(entry.source.on_request ? budget_.may_come(entry.demand) : budget_.expect(entry.demand));
     if (entry.problem) parts.back()->settle(0);
     if (entry.source.on_request) entry.file = entry.draft_file = nullptr;
@@ -113,6 +114,11 @@ void ModelManager::load(const ServerContext& server, std::vector<ModelLoad> load
   later_([this, server, loads = std::move(loads)]() mutable {
     std::vector<std::shared_ptr<Loading>> all;
     for (ModelLoad& load : loads) {
+      if (load.source.on_request) {
+        load.done(refusal(Outcome::invalid_argument, "load",
+                          "a model that is loaded on request is known from the server's start on; restart the server"));
+        continue;
+      }
       CatalogEntry entry = describe(std::move(load.source));
       if (entry.problem) {
         load.done(not_loaded(*entry.problem));
@@ -227,6 +233,11 @@ std::optional<End> ModelManager::why_not_replaceable(const std::vector<std::stri
     return refusal(Outcome::invalid_argument, "name",
                    fmt::format("\"{}\" is an alias of the model \"{}\"; replace that one by its name", name,
                                Printable(replaced->serves->name()).text()));
+  if (replaced->serves->is_on_request())
+    return refusal(Outcome::invalid_argument, "name",
+                   fmt::format("the model \"{}\" is loaded on request, and is not replaced while the server runs; "
+                               "restart the server",
+                               name));
   if (replaced->serves->state().unloading()) return being_unloaded(names.front());
   if (replaced->is_replaced)
     return refusal(

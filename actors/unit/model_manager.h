@@ -44,7 +44,8 @@ class ModelManager {
   // Begins to load these models, each in a unit of its own. All are known to the memory budget, in their order, before
   // the first is loaded. Their names and aliases are new (asserted: callers check).
   void add(const ServerContext& server, std::vector<CatalogEntry> entries);
-  // Loads more models; one that fails is not kept. All are known to the memory budget, in their order, before the first
+  // Loads more models; one that fails is not kept. Refused: one that is to be loaded on request, which add() knows, or
+  // to replace one that is. All are known to the memory budget, in their order, before the first
   // is loaded, and so are those of calls that came before their files were read. Where what one needs is missing,
   // models make room that are not the default, not pinned and without a request, the least recently used first.
   //

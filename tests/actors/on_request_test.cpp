@@ -232,6 +232,34 @@ TEST_CASE("on request: a guest does not put out what another uses") {
   CHECK(of_both->end_->outcome == Outcome::length);
 }
 
+TEST_CASE("on request: a model whose file is missing at the start holds up no other") {
+  Server server({source("a", "/nowhere/a.gguf"), source("b")});
+  const auto missing = server.ask("a");
+  server.machine.run_now();
+  REQUIRE(missing->end_);
+  CHECK(missing->end_->outcome == Outcome::loading);
+  CHECK_THAT(missing->end_->message, Contains("/nowhere/a.gguf"));
+  const auto other = server.ask("b");
+  server.machine.run_now();
+  REQUIRE(other->end_);
+  CHECK(other->end_->outcome == Outcome::length);
+}
+
+TEST_CASE("on request: such models are known from the start on, and not replaced") {
+  Server server({source("a")});
+  ModelSource more = source("b");
+  more.on_request = true;
+  Wish new_one, instead;
+  server.machine.load(more, new_one.callback());
+  server.machine.replace(source("a"), Replace::beside, instead.callback());
+  server.machine.run_now();
+  REQUIRE(new_one.refused);
+  CHECK(new_one.refused->field == "load");
+  REQUIRE(instead.refused);
+  CHECK_THAT(instead.refused->message, Contains("is loaded on request"));
+  CHECK(server.machine.models.names() == std::vector<std::string>{"a"});
+}
+
 TEST_CASE("on request: an operator puts a model out of memory, and its name stays") {
   Server server({source("a")});
   Wish early, wish;
