@@ -87,6 +87,21 @@ TEST_CASE("memory budget: who is to inherit and goes first leaves nothing behind
   CHECK(*bytes == 100 * kMiB);
 }
 
+TEST_CASE("memory budget: nothing is left for a model that may come, until it is claimed") {
+  MemoryBudget budget(100 * kMiB);
+  const auto first = budget.may_come(demand("first", 80)), second = budget.may_come(demand("second", 80));
+  const auto a = budget.expect(demand("a", 20));
+  CHECK(*a->reserve() == 60 * kMiB);
+  CHECK_FALSE(first->claim());
+  a->settle(20 * kMiB);
+  CHECK(first->claim());
+  CHECK(first->bytes() == 80 * kMiB);
+  CHECK(budget.left() == 0);
+  const Status no = second->claim();
+  REQUIRE_FALSE(no);
+  CHECK_THAT(no.error().message, Contains("first has 80 MiB"));
+}
+
 TEST_CASE("memory budget: what is claimed is kept, and shares are divided when loads begin") {
   MemoryBudget budget(100 * kMiB);
   const auto a = budget.expect(demand("a", 10)), b = budget.expect(demand("b", 20)), c = budget.expect(demand("c", 30));
