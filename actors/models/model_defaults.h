@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "actors/requests/request.h"
-#include "config/options/model_defaults.h"
+#include "config/sampling/model_defaults.h"
 #include "engine/formats/model_file.h"
 
 namespace troupe::actors {

@@ -12,7 +12,7 @@
 
 #include "actors/requests/proof.h"
 #include "cache/ids.h"
-#include "config/options/sampling_numbers.h"
+#include "config/sampling/sampling_numbers.h"
 #include "engine/chat/tools/tool_set.h"
 #include "engine/drafting/speculation.h"
 #include "engine/layers/pooling.h"

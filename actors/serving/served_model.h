@@ -13,8 +13,8 @@
 
 #include "actors/requests/request.h"
 #include "actors/requests/status_snapshot.h"
-#include "config/options/model_defaults.h"
 #include "config/result.h"
+#include "config/sampling/model_defaults.h"
 #include "engine/chat/template.h"
 #include "engine/chat/tools/tool_form.h"
 #include "engine/constraints/token_trie.h"

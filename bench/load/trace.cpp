@@ -11,7 +11,7 @@
 #include <string_view>
 #include <type_traits>
 
-#include "config/options/sampling_numbers.h"
+#include "config/sampling/sampling_numbers.h"
 
 namespace troupe::load {
 namespace {

@@ -8,9 +8,9 @@
 #include <type_traits>
 
 #include "config/normal_float.h"
-#include "config/options/sampling_numbers.h"
 #include "config/options/values.h"
 #include "config/printable.h"
+#include "config/sampling/sampling_numbers.h"
 
 namespace troupe::cli {
 namespace {

@@ -8,8 +8,8 @@
 #include "cli/terminal/output.h"
 #include "cli/terminal/text.h"
 #include "config/normal_float.h"
-#include "config/options/sampling_numbers.h"
 #include "config/printable.h"
+#include "config/sampling/sampling_numbers.h"
 
 namespace troupe::cli {
 

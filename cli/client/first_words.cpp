@@ -5,7 +5,7 @@
 #include <cctype>
 #include <utility>
 
-#include "config/options/sampling_numbers.h"
+#include "config/sampling/sampling_numbers.h"
 
 namespace troupe::cli {
 namespace {

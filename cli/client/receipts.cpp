@@ -7,8 +7,8 @@
 #include <fstream>
 #include <utility>
 
-#include "config/options/sampling_numbers.h"
 #include "config/printable.h"
+#include "config/sampling/sampling_numbers.h"
 #include "config/system_error.h"
 #include "ipc/http/json/receipt.h"
 #include "scheduler/shares/admission.h"

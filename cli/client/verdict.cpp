@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cli/client/comparison.h"
-#include "config/options/sampling_numbers.h"
+#include "config/sampling/sampling_numbers.h"
 #include "scheduler/shares/admission.h"
 
 namespace troupe::cli {

@@ -7,8 +7,8 @@
 
 #include "bench/load/trace.h"
 #include "cli/client/client_options.h"
-#include "config/options/sampling_numbers.h"
 #include "config/options/values.h"
+#include "config/sampling/sampling_numbers.h"
 
 namespace troupe::cli {
 namespace {

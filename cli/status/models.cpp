@@ -21,10 +21,10 @@
 #include "cli/terminal/status_line.h"
 #include "cli/terminal/text.h"
 #include "config/options/model_tables.h"
-#include "config/options/sampling_numbers.h"
 #include "config/options/values.h"
 #include "config/plain_file.h"
 #include "config/printable.h"
+#include "config/sampling/sampling_numbers.h"
 #include "engine/chat/values/limits.h"
 #include "ipc/client/client.h"
 

@@ -15,8 +15,8 @@
 #include "cli/status/refused_most.h"
 #include "cli/terminal/accounts.h"
 #include "cli/terminal/text.h"
-#include "config/options/sampling_numbers.h"
 #include "config/printable.h"
+#include "config/sampling/sampling_numbers.h"
 
 namespace troupe::cli {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "config/options/bytes.h"
-#include "config/options/model_defaults.h"
+#include "config/sampling/model_defaults.h"
 
 namespace troupe::config {
 

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "config/options/bytes.h"
-#include "config/options/sampling_numbers.h"
 #include "config/options/server_limits.h"
+#include "config/sampling/sampling_numbers.h"
 
 namespace troupe::config {
 

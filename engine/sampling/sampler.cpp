@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "config/assert.h"
-#include "config/options/sampling_numbers.h"
+#include "config/sampling/sampling_numbers.h"
 #include "engine/sampling/philox.h"
 
 namespace troupe::engine {

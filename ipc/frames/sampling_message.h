@@ -1,5 +1,5 @@
-// The numbers of a Sampling or ModelDefaults message by their names: a field of config/options/sampling_numbers.h needs
-// no code here.
+// The numbers of a Sampling or ModelDefaults message by their names: a field of config/sampling/sampling_numbers.h
+// needs no code here.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 #include "config/assert.h"
 #include "config/normal_float.h"
-#include "config/options/sampling_numbers.h"
+#include "config/sampling/sampling_numbers.h"
 #include "ipc/troupe.pb.h"
 
 namespace troupe::ipc {

@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "config/options/option.h"
-#include "config/options/sampling_numbers.h"
+#include "config/sampling/sampling_numbers.h"
 #include "tests/support/temp_folder.h"
 
 using namespace troupe;

@@ -39,7 +39,7 @@ const std::map<std::string, Floors> kFloors = {
     {"config",
      {{"assert.h", "draft_limit.h", "file_descriptor.h", "folders.h", "normal_float.h", "plain_file.h", "printable.h",
        "result.h", "system_error.h", "utf8.h"},
-      {"options"}}},
+      {"sampling", "options"}}},
     {"kernels",
      {{"kernels.h", "variants.h", "append_only.h"},
       {"cpu", "formats", "rows", "attention", "matmul", "peaks", "recurrent"}}},

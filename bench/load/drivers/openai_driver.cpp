@@ -18,7 +18,7 @@
 #include "bench/load/drivers/pacer.h"
 #include "bench/load/drivers/shut_out.h"
 #include "config/assert.h"
-#include "config/options/sampling_numbers.h"
+#include "config/sampling/sampling_numbers.h"
 
 namespace troupe::load {
 namespace {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "actors/requests/request.h"
-#include "config/options/model_defaults.h"
+#include "config/sampling/model_defaults.h"
 #include "engine/chat/tools/tool_format.h"
 #include "ipc/http/api/call.h"
 #include "ipc/http/api/error.h"

@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "config/assert.h"
-#include "config/options/sampling_numbers.h"
+#include "config/sampling/sampling_numbers.h"
 #include "config/utf8.h"
 #include "ipc/http/api/answer.h"
 #include "ipc/http/json/json_writer.h"

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "actors/requests/request_shape.h"
-#include "config/options/sampling_numbers.h"
+#include "config/sampling/sampling_numbers.h"
 #include "ipc/http/api/fields.h"
 #include "ipc/http/json/json_writer.h"
 #include "ipc/request_rules.h"

@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "actors/requests/request.h"
-#include "config/options/sampling_numbers.h"
 #include "config/printable.h"
+#include "config/sampling/sampling_numbers.h"
 #include "ipc/http/json/json_value.h"
 #include "scheduler/shares/admission.h"
 

@@ -1,4 +1,4 @@
-#include "config/options/model_defaults.h"
+#include "config/sampling/model_defaults.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

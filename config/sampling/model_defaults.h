@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "config/options/sampling_numbers.h"
+#include "config/sampling/sampling_numbers.h"
 
 namespace troupe::config {
 
