@@ -686,10 +686,10 @@ struct ConnectOptions {
 
 /// What a check of a model has found.
 struct ModelCheck {
-  std::string model{};      ///< its name
-  bool canary_ok = false;   ///< fixed tokens gave the bits that they gave at the load
-  bool weights_ok = false;  ///< all weights in memory have their checksums
-  std::uint64_t bytes = 0;  ///< of weights that were checked
+  std::string model{};        ///< its name
+  bool canary_ok = false;     ///< fixed tokens gave the bits that they gave at the load
+  bool weights_ok = false;    ///< all weights in memory have their checksums
+  std::uint64_t bytes = 0;    ///< of weights that were checked
   double seconds = 0;         ///< that the check took
   std::string file_change{};  ///< what has changed of the model's files since the load; empty: nothing
   std::string problem{};      ///< what is wrong, or why it was not checked; empty: nothing

@@ -230,8 +230,8 @@ TEST_CASE(
   std::string path;
   for (const auto& entry : fs::directory_iterator(folder.path("cache"))) path = entry.path();
   REQUIRE_FALSE(path.empty());
-  // As if it had been packed on a machine with bad memory: a header whose checksums are those of the wrong bytes. (Ternary
-  // weights, whose numerics id hashes the file's rows; others would have another id.)
+  // As if it had been packed on a machine with bad memory: a header whose checksums are those of the wrong bytes.
+  // (Ternary weights, whose numerics id hashes the file's rows; others would have another id.)
   std::ifstream in(path, std::ios::binary);
   std::string bytes{std::istreambuf_iterator<char>(in), {}};
   const auto count = engine::parse_weights_count(std::as_bytes(std::span(bytes)).first(engine::kWeightsFixedBytes));
