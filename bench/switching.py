@@ -4,12 +4,11 @@
 usage: sudo bench/switching.py [--troupe build/release/troupe] [--minutes 10] [--every 2] [--kills 20]
                                [--model A.gguf --model B.gguf --model C.gguf] [--draft D.gguf] [--memory 1GiB]
 
-A server with three models: "one" (the default, with the draft model), "two", and "three", which is loaded on request.
-Four tenants, as users of their own where it is started by root, ask for all of them all the time, over HTTP, with answers
-that stream. First nothing is changed, for a tenth of the time. Then every few seconds, at random: a model is replaced
-beside the old one or in its place (`troupe model load`), its table in troupe.toml is changed (SIGHUP), or the third one is
-left alone until it is put out. At the end the server is killed in the middle of a replacement, again and again, and has to
-come back with what its file says.
+A server with three models: "one" (the default, with the draft model), "two" and "three". Four tenants, as users of their
+own where it is started by root, ask for all of them all the time, over HTTP, with answers that stream. First nothing is
+changed, for a tenth of the time. Then every few seconds, at random, a model is replaced, beside the old one or in its
+place, by `troupe model load` or by its table in troupe.toml (SIGHUP). At the end the server is killed in the middle of a
+replacement, again and again, and has to come back with what its file says.
 
 Prints what came of it, and ends with 1 if a request failed, a name was unknown, memory grew beyond the budget and what
 the process takes besides (--overhead), or the p99 of the gaps between two tokens grew by more than --most-gap.
@@ -31,7 +30,6 @@ import time
 
 NAMES = ("one", "two", "three")
 UIDS = (2001, 2002, 2003, 2004)
-KEEP_ALIVE = 3  # seconds, of the third model
 
 
 class UnixConnection(http.client.HTTPConnection):
@@ -134,8 +132,6 @@ class Server:
                     file.write(f'draft = "{self.options.draft}"\n')
                 if name == "two":
                     file.write('replace = "unload-first"\n')
-                if name == "three":
-                    file.write(f'load = "on-request"\nkeep-alive = "{KEEP_ALIVE}s"\n')
 
     def start(self):
         self.write()
@@ -198,11 +194,12 @@ def play(server, options, draw):
     refused, peak = [], 0
     while time.monotonic() < end:
         began = time.monotonic()
-        what, problem = draw.choice(("beside", "unload-first", "file", "beside", "none")), ""
-        if what in ("beside", "unload-first"):
-            problem = server.replace_by_command("one" if what == "beside" else "two", what)
-        elif what == "file":
-            problem = server.replace_by_file(draw.choice(("one", "two")))
+        what, problem = draw.choice(("beside", "beside", "unload-first", "file")), ""
+        name = draw.choice(("one", "three")) if what == "beside" else "two" if what == "unload-first" else draw.choice(NAMES)
+        if what == "file":
+            problem = server.replace_by_file(name)
+        else:
+            problem = server.replace_by_command(name, what)
         actions[what] += 1
         if problem:
             refused.append(problem)
@@ -222,7 +219,7 @@ def play(server, options, draw):
         each.join()
     before, during = (percentile(each, 0.99) * 1e3 for each in gaps)
     budget = bytes_of(options.memory)
-    print(f"changes           {sum(actions.values()) - actions['none']} ({dict(actions)}), {len(refused)} refused")
+    print(f"changes           {sum(actions.values())} ({dict(actions)}), {len(refused)} refused")
     print(f"requests          {sum(seen.values())}: {dict(seen)}; {num_failed} failed")
     print(f"gaps, p99         {before:.1f} ms without changes, {during:.1f} ms with them: {during / before:.2f} times")
     print(f"resident memory   {peak / 2**20:.0f} MiB at most, of a budget of {budget / 2**20:.0f} MiB")
