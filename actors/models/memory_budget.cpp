@@ -84,7 +84,8 @@ Result<std::uint64_t> MemoryBudget::Part::reserve() {
   const std::lock_guard lock(state_->mutex);
   if (stage_ == Stage::reserved) return bytes_;
   const std::uint64_t left = state_->left();
-  if (lacks_ > 0) return state_->too_little(*this, bytes_ + left);
+  if (lacks_ > left) return state_->too_little(*this, bytes_ + left);
+  bytes_ += std::exchange(lacks_, 0);  // came back in another way than it was waited for
   const bool is_only = std::ranges::none_of(state_->parts, [this](const Part* part) {
     return part != this && !(part->stage_ == Stage::reserved && part->bytes_ == 0);
   });
@@ -126,7 +127,8 @@ Status MemoryBudget::Part::claim_behind(const std::vector<std::shared_ptr<Part>>
   std::uint64_t with_theirs = rest;
   bool is_only = true;
   for (const Part* part : state_->parts) {
-    const bool is_one = std::ranges::any_of(others, [part](const auto& other) { return other.get() == part; });
+    const bool is_one = part->heir_ == nullptr &&
+                        std::ranges::any_of(others, [part](const auto& other) { return other.get() == part; });
     if (is_one) with_theirs += part->bytes_;
     is_only = is_only && (is_one || part == this || (part->stage_ == Stage::reserved && part->bytes_ == 0));
   }
@@ -137,7 +139,8 @@ Status MemoryBudget::Part::claim_behind(const std::vector<std::shared_ptr<Part>>
   stage_ = Stage::claimed;
   bytes_ = std::min(needed, rest);
   lacks_ = needed - bytes_;
-  for (const auto& other : others) other->heir_ = this;
+  for (const auto& other : others)
+    if (other->heir_ == nullptr) other->heir_ = this;
   return Ok{};
 }
 

@@ -39,6 +39,7 @@ class MemoryBudget {
     [[nodiscard]] Status claim();
     // As claim(), for a model whose load begins when these parts, of one that it replaces, are given back: takes what
     // is left now, and what lacks from them, in the moment in which they are destroyed. So no other load gets between.
+    // One of them behind which another has claimed counts for nothing.
     [[nodiscard]] Status claim_behind(const std::vector<std::shared_ptr<Part>>& others);
     // The load begins. Claims, if that was not done, and returns how many bytes the model may have: its limit; else
     // what it needs, and of what no model has and none that waits needs an equal share: there is one for each model

@@ -317,11 +317,16 @@ void ModelManager::keep_old(const std::shared_ptr<ModelUnit>& failed, const Erro
 
 void ModelManager::replace_unloaded(const std::shared_ptr<Loading>& loading) {
   const std::vector<std::string> names = names_of(loading->entry);
-  auto no = claim_behind(*loading, names.front());
+  std::optional<End> no;
   std::shared_ptr<ModelUnit> unit, before;
   {
     const std::lock_guard lock(mutex_);
-    if (auto why = why_not_replaceable(names)) no = std::move(why);
+    no = why_not_replaceable(names);
+  }
+  if (!no) no = claim_behind(*loading, names.front());
+  {
+    const std::lock_guard lock(mutex_);
+    if (!no) no = why_not_replaceable(names);  // it may have been unloaded by now
     if (!no && loading->of_unit && find_name(names_, names.front())->serves->id() != *loading->of_unit)
       no = refusal(Outcome::unknown_model, "name", "the model was replaced meanwhile");
     if (!no) {
@@ -463,18 +468,20 @@ void ModelManager::close() {
 // The models that can make room for another, the least recently used first.
 ModelManager::Units ModelManager::can_make_room() const {
   std::multimap<TimePoint, std::shared_ptr<ModelUnit>> idle;
+  std::size_t num_served = 0;
   {
     const std::lock_guard lock(mutex_);
     for (const Name& name : names_) {
       const auto& unit = name.serves;
-      if (!is_served(*unit) || unit->is_on_request() || unit->is_pinned() || name.is_replaced ||
-          unit->name() == default_)
-        continue;
+      if (!is_served(*unit)) continue;
+      ++num_served;
+      if (unit->is_on_request() || unit->is_pinned() || name.is_replaced || unit->name() == default_) continue;
       if (const auto since = unit->idle_since()) idle.emplace(*since, unit);
     }
   }
   Units sorted;
   for (auto& [since, unit] : idle) sorted.push_back(std::move(unit));
+  if (!sorted.empty() && sorted.size() == num_served) sorted.pop_back();  // one stays that is served
   return sorted;
 }
 
@@ -649,7 +656,8 @@ std::vector<ModelHealth> ModelManager::health(TimePoint now) const {
 }
 
 bool ModelManager::is_making_progress(TimePoint now) const {
-  return readiness() != Readiness::failed &&
+  const Units serving = serving_units();
+  return !std::ranges::all_of(serving, [](const auto& unit) { return unit->parts().failed_to_load(); }) &&
          std::ranges::all_of(units(), [&](const auto& unit) { return unit->is_making_progress(now); });
 }
 

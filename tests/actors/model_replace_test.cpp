@@ -463,10 +463,14 @@ TEST_CASE("replace unload-first: the memory that it waits for goes to no other l
   machine.replace(sized("a", 600), Replace::unload_first, larger.callback());
   ModelSource rest = source("x");
   rest.load.num_blocks = 0;
+  Wish second;
+  machine.replace(sized("a", 500), Replace::unload_first, second.callback());
   machine.load(rest, shares.callback());  // needs little, and would take half of what is left
   machine.models.unload("z", std::chrono::seconds(1), gone.callback());
   machine.run_now();
   CHECK(gone.health);
+  REQUIRE(second.refused);
+  CHECK(second.refused->outcome == Outcome::loading);
   machine.scheduler().advance_time(std::chrono::seconds(31));
   machine.run_now();
   REQUIRE(larger.count == 1);
@@ -525,6 +529,14 @@ TEST_CASE("models: one that was taken out does not count as served, and is loade
   machine.run_now();
   CHECK(late.refused);
   CHECK(states(machine) == std::vector<std::string>{"a", "b"});
+
+  Machine alone;  // nothing is expected of one that is out: a watchdog would restart the server again and again
+  alone.add(kTales, "a");
+  alone.run();
+  alone.models.find("a")->checked().take_out("a test damaged it");
+  alone.run();
+  CHECK(alone.models.readiness() == Readiness::failed);
+  CHECK(alone.models.is_making_progress(alone.now()));
 }
 
 }  // namespace troupe::actors::test

@@ -71,6 +71,24 @@ TEST_CASE(
   CHECK(other->claim());
 }
 
+TEST_CASE("memory budget: what is waited for is one model's alone, and may come back in another way") {
+  MemoryBudget budget(100 * kMiB);
+  auto old = budget.expect(demand("a", 50, 50));
+  REQUIRE(old->reserve());
+  const auto heir = budget.expect(demand("a", 80, 80));
+  REQUIRE(heir->claim_behind({old}));
+  {
+    const auto second = budget.expect(demand("a", 60, 60));
+    CHECK_FALSE(second->claim_behind({old}));
+  }
+  old->settle(10 * kMiB);
+  REQUIRE(heir->reserve());
+  CHECK(heir->bytes() == 80 * kMiB);
+  old = nullptr;
+  CHECK(heir->bytes() == 80 * kMiB);
+  CHECK(budget.left() == 20 * kMiB);
+}
+
 TEST_CASE("memory budget: who is to inherit and goes first leaves nothing behind, and the only model gets all") {
   MemoryBudget budget(100 * kMiB);
   auto old = budget.expect(demand("a", 200));
