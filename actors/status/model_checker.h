@@ -58,6 +58,7 @@ class ModelChecker {
   static void run_pass(Compute& compute, const std::function<void()>& pass);
   // Ends the thread; a canary or a check that runs is given up. The compute pool must run jobs until it has returned.
   void stop();
+  [[nodiscard]] bool is_stopping();  // stop() was called
 
  private:
   struct Question {
@@ -69,7 +70,6 @@ class ModelChecker {
   Clock::time_point work();
   void run_due_canary(const CheckedModel& model, Clock::time_point now);
   std::uint64_t check_some(const CheckedModel& model, std::uint64_t most);
-  bool is_stopping();
 
   const config::IntegrityOptions options_;
   Compute& compute_;
