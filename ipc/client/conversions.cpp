@@ -6,6 +6,7 @@
 
 #include "config/printable.h"
 #include "config/utf8.h"
+#include "ipc/frames/model_keys.h"
 #include "ipc/frames/sampling_message.h"
 
 namespace troupe::client {
