@@ -34,8 +34,12 @@ struct Waiting {
 LastWords::LastWords(const Refusal& refusal)
     : frame(to_bytes(to_frame(0, refusal, /*closing=*/true))), http(http::refusal_bytes(refusal)) {}
 
+const std::string& LastWords::in_protocol_of(int connection, std::string_view begun) const {
+  return begins_http(std::string(begun) + first_bytes(connection)) ? http : frame;
+}
+
 void RefusedCallers::refuse_now(int connection, const LastWords& words) {
-  const std::string& answer = begins_http(first_bytes(connection)) ? words.http : words.frame;
+  const std::string& answer = words.in_protocol_of(connection);
   // A new connection's socket buffer has room for it, so this neither blocks nor fails; if it fails, the client only
   // sees the connection close.
   static_cast<void>(::send(connection, answer.data(), answer.size(), MSG_DONTWAIT | MSG_NOSIGNAL));

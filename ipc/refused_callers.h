@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "config/file_descriptor.h"
 #include "ipc/frames/wire.h"
@@ -20,6 +21,9 @@ inline constexpr std::chrono::milliseconds kRefusedWait{100};
 // What a refused client is told.
 struct LastWords {
   explicit LastWords(const Refusal& refusal);
+  // In the protocol of the client's first bytes: `begun`, which were taken, and what waits in the socket. Of a client
+  // that has sent nothing: a frame.
+  [[nodiscard]] const std::string& in_protocol_of(int connection, std::string_view begun = {}) const;
   std::string frame;
   std::string http;
 };

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "ipc/refused_callers.h"
+
 namespace troupe::ipc {
 namespace {
 
@@ -210,7 +212,9 @@ void FrameConnection::encode_answer(std::uint64_t number, EncodedAnswer&& answer
   bytes += answer.frame;
 }
 
+// Before a Hello the client may yet speak HTTP. Welcome says the same in its health.
 void FrameConnection::announce_draining() {
+  if (!welcomed_) return;
   v1::ServerFrame frame;
   frame.mutable_draining()->set_message(scheduler::server_drains().message);
   outbox_->push({0, EncodedAnswer{to_bytes(frame)}});
@@ -262,7 +266,10 @@ void FrameConnection::close_when_flushed() {
   if (closing_) return;
   for (const std::uint64_t number : streams_.questions())  // the process ends before their answers would come
     answer(number, scheduler::server_drains());
-  if (!welcomed_) outbox_->close_with({0, EncodedAnswer{last_words(scheduler::server_drains())}});
+  if (!welcomed_)
+    outbox_->close_with(
+        {0, EncodedAnswer{
+                LastWords(scheduler::server_drains()).in_protocol_of(socket_.native_handle(), decoder_.rest())}});
   close_after_writing();
 }
 

@@ -421,6 +421,28 @@ TEST_CASE("http: while the server drains, running answers end, and new requests 
   CHECK(drained.get_future().wait_for(kPatience) == std::future_status::ready);
 }
 
+TEST_CASE("http: a client that asks as the drain begins, or as it ends, is answered in HTTP") {
+  FakeServer server;
+  std::promise<void> go_on;
+  server.gateway.stop_at_models(go_on);
+  HttpClient early(server.path()), late(server.path());
+  RawClient asking(server.path());
+  asking.hello();  // what came before it was accepted
+  std::promise<void> drained;
+  server.server->drain([&] { drained.set_value(); });
+  const auto done = server.gateway.wait_draining();
+  early.get("/health");
+  CHECK(early.expect().status == 503);
+  v1::ClientFrame ask;
+  ask.mutable_models()->set_stream(1);
+  REQUIRE(asking.send(ask));  // the io thread stops at it
+  late.get("/health");
+  done();
+  go_on.set_value();
+  CHECK(late.expect().status == 503);
+  CHECK(drained.get_future().wait_for(kPatience) == std::future_status::ready);
+}
+
 TEST_CASE("http: a connection that is broken off in the middle of a stream gets an error event and no end") {
   FakeServer server({.max_outbox_bytes = 1u << 16});
   HttpClient client(server.path());
