@@ -4,10 +4,12 @@
 usage: sudo bench/switching.py [--troupe build/release/troupe] [--minutes 10] [--every 2] [--kills 20]
                                [--model A.gguf --model B.gguf --model C.gguf] [--draft D.gguf] [--memory 1GiB]
 
-A server with three models: "one" (the default, with the draft model), "two" and "three". Four tenants, as users of their
+A server with three models: "one" (the default, with the draft model), "two", and "three", which is loaded when it is
+asked for and put out when it was not for a second. Four tenants, as users of their
 own where it is started by root, ask for all of them all the time, over HTTP, with answers that stream. First nothing is
 changed, for a tenth of the time. Then every few seconds, at random, a model is replaced, beside the old one or in its
-place, by `troupe model load` or by its table in troupe.toml (SIGHUP). At the end the server is killed in the middle of a
+place, by `troupe model load` or by its table in troupe.toml (SIGHUP), or put out of memory (`troupe model unload`), to
+be asked for at once. At the end the server is killed in the middle of a
 replacement, again and again, and has to come back with what its file says.
 
 Prints what came of it, and ends with 1 if a request failed, a name was unknown, memory grew beyond the budget and what
@@ -132,6 +134,8 @@ class Server:
                     file.write(f'draft = "{self.options.draft}"\n')
                 if name == "two":
                     file.write('replace = "unload-first"\n')
+                if name == "three":
+                    file.write('load = "on-request"\nkeep-alive = "1s"\n')
 
     def start(self):
         self.write()
@@ -162,6 +166,11 @@ class Server:
         if done.returncode != 0:
             self.chosen[name] ^= 1
         return done.stderr.strip()
+
+    def put_out(self, name):
+        """Refused if nothing has asked for it since its keep-alive was over: it is out."""
+        self.call("model", "unload", name)
+        return ""
 
     def replace_by_file(self, name):
         self.chosen[name] ^= 1
@@ -194,10 +203,12 @@ def play(server, options, draw):
     refused, peak = [], 0
     while time.monotonic() < end:
         began = time.monotonic()
-        what, problem = draw.choice(("beside", "beside", "unload-first", "file")), ""
-        name = draw.choice(("one", "three")) if what == "beside" else "two" if what == "unload-first" else draw.choice(NAMES)
+        what, problem = draw.choice(("beside", "unload-first", "file", "put out")), ""
+        name = {"beside": "one", "unload-first": "two", "put out": "three"}.get(what) or draw.choice(NAMES)
         if what == "file":
             problem = server.replace_by_file(name)
+        elif what == "put out":
+            problem = server.put_out(name)
         else:
             problem = server.replace_by_command(name, what)
         actions[what] += 1
