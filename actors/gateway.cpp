@@ -277,6 +277,14 @@ class GatewayImpl final : public Gateway {
   caf::actor saboteur_;                    // null except in soak tests
 };
 
+scheduler::ResidencyOptions residency_options(const config::OnRequestLimits& limits) {
+  scheduler::ResidencyOptions options;
+  if (limits.models_max != 0) options.max_models = limits.models_max;
+  options.max_waiting = limits.max_waiting_for_models;
+  options.max_wait_seconds = std::chrono::duration<double>(limits.max_model_wait).count();
+  return options;
+}
+
 GatewayOptions with_defaults(GatewayOptions options) {
   if (options.num_threads == 0) options.num_threads = engine::default_num_threads();
   return options;
@@ -327,7 +335,7 @@ GatewayImpl::GatewayImpl(GatewayOptions options, std::vector<CatalogEntry> model
     });
   };
   models_.add(context(), std::move(models));
-  on_request_ = std::make_unique<OnRequest>(models_, context(), *system_);
+  on_request_ = std::make_unique<OnRequest>(models_, context(), *system_, residency_options(options_));
   checker_ = std::make_unique<ModelChecker>(
       options_, *compute_,
       [this] {
@@ -484,7 +492,8 @@ void GatewayImpl::load_models(std::vector<std::pair<ModelRequest, OnModelChange>
   std::vector<ModelLoad> loads;
   for (auto& [request, done] : requests) {
     const Replace replace = replace_of(request.keys.replace);
-    loads.push_back({source_of(std::move(request), options_.load, options_.predict), std::move(done), replace});
+    loads.push_back({source_of(std::move(request), options_.load, options_.predict, options_.keep_alive),
+                     std::move(done), replace});
   }
   models_.load(context(), std::move(loads));
 }

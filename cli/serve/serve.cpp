@@ -290,7 +290,7 @@ class Service {
     for (const actors::ModelHealth& each : gateway_->health()) {
       const auto served = gateway_->model(each.name);
       if (served) log_model(each.name, *served, options_);
-      (served ? serving : failed).push_back(each.name);
+      (each.readiness == actors::Readiness::failed ? failed : serving).push_back(each.name);
     }
     if (!failed.empty()) spdlog::error("not served, for what is said above: {}", listed(failed));
     spdlog::info("ready");

@@ -282,6 +282,7 @@ config::ModelKeys keys_of(const config::ModelTable& table, bool is_first, const 
   if (beats_file(given, "predict")) keys.predict.reset();
   if (beats_file(given, "ctx-size")) keys.ctx_size.reset();
   if (beats_file(given, "kv-blocks")) keys.kv_blocks.reset();
+  if (beats_file(given, "keep-alive")) keys.keep_alive.clear();
   if (keys.tool_format.empty() || beats_file(given, "tool-format")) keys.tool_format = options.tool_format;
   if (!is_first) return keys;
   const auto take = [&](std::string& value, const std::string& option, std::string_view name) {
@@ -314,7 +315,7 @@ actors::ModelSource model_source(const config::ModelTable& table, config::ModelK
   if (!chat_template) keys.chat_template.clear();
   return actors::source_of(
       {.keys = std::move(keys), .chat_template_source = chat_template ? *std::move(chat_template) : ""}, gateway.load,
-      gateway.predict);
+      gateway.predict, gateway.keep_alive);
 }
 
 }  // namespace
@@ -335,6 +336,12 @@ Result<actors::GatewayOptions> gateway_options(const config::ServeOptions& optio
   if (options.predict == 0)
     return config::bad_value(given, "predict", "an answer has at least one token; -1 is no limit");
   gateway.predict = config::answer_length(options.predict);
+  const auto keep_alive = config::parse_keep_alive(options.keep_alive);
+  if (!keep_alive)
+    return config::bad_value(given, "keep-alive",
+                             fmt::format("'{}' is no time: 10m, 90s, 0 or forever",
+                                         Printable(options.keep_alive).text()));
+  gateway.keep_alive = *keep_alive;
   for (const config::ModelTable& table : *tables) {
     std::optional<Error> problem;
     config::ModelKeys keys = keys_of(table, gateway.models.empty(), options, *names, given);

@@ -31,10 +31,14 @@ bool may_use(const Tenant& tenant, std::span<const std::string> names) {
   });
 }
 
-MayLoad may_load(const Tenant& tenant, bool in_owner_group) {
+bool may_use(const Tenant& tenant, const std::string& name, std::span<const std::string> aliases) {
+  return may_use(tenant, {&name, 1}) || may_use(tenant, aliases);
+}
+
+MayLoad may_load(const Tenant& tenant) {
   if (tenant.is_owner) return MayLoad::turns;
   if (tenant.policy && tenant.policy->may_load) return *tenant.policy->may_load;
-  return in_owner_group ? MayLoad::turns : MayLoad::idle;
+  return tenant.in_owner_group ? MayLoad::turns : MayLoad::idle;
 }
 
 }  // namespace troupe::scheduler
