@@ -246,7 +246,7 @@ class GatewayImpl final : public Gateway {
   }
   MemoryReport measure_memory();
   std::optional<scheduler::Refusal> begin_turn(Request& request, std::shared_ptr<StreamSink>& sink);
-  std::variant<std::shared_ptr<const ServedModel>, End> model_with_vocabulary(const std::string& model) const;
+  std::variant<std::shared_ptr<const ServedModel>, End> model_with_vocabulary(const TextRequest& request) const;
   // Renders a conversation on a text thread and answers with what `convert` makes of the prompt.
   template <class Answer, class Convert>
   CancelFlag post_chat(TextRequest request, ChatPrompt chat, std::function<void(Answer)> done, Convert convert);
@@ -465,7 +465,7 @@ RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink)
       if (unit && !why_not) take_defaults(*unit, request);
       if (unit && !why_not) sink = arrival.watch(*unit, request, std::move(sink));
       return streams_.add(std::move(request), std::move(sink), now, unit ? unit->id() : 0);
-    });
+    }, tenant);
     if (unit && !why_not && !unit->state().unloading()) not_now = arrival.added(*unit, tenant, id);
   }
   if (not_now) {
@@ -473,7 +473,7 @@ RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink)
   } else if (why_not) {
     streams_.end(id, refused(*std::move(why_not)), now);
   } else if (!unit) {
-    streams_.end(id, unknown_model(name, models_.all_names()), now);
+    streams_.end(id, unknown_model(name, models_.all_names(tenant)), now);
   } else if (unit->state().unloading()) {
     // Asked behind add(): the unit is stopped once it has no stream, and an intake that is gone would end none.
     streams_.end(id, being_unloaded(unit->name()), now);
@@ -536,9 +536,9 @@ void GatewayImpl::session(SessionQuestion question, std::function<void(SessionAn
 }
 
 std::variant<std::shared_ptr<const ServedModel>, End> GatewayImpl::model_with_vocabulary(
-    const std::string& name) const {
-  const auto unit = models_.find(name);
-  if (!unit) return unknown_model(name, models_.all_names());
+    const TextRequest& request) const {
+  const auto unit = models_.find(request.model, request.tenant);
+  if (!unit) return unknown_model(request.model, models_.all_names(request.tenant));
   if (draining_) return refused(scheduler::server_drains());
   auto model = unit->state().model();
   if (!model) return not_ready(unit->state());
@@ -572,7 +572,7 @@ CancelFlag GatewayImpl::post_text(scheduler::Tenant tenant, std::uint64_t bytes,
 CancelFlag GatewayImpl::tokenize(TextRequest request, std::string text, engine::EncodeOptions options,
                                  OnTokenized done) {
   done = told_to(request.tenant, std::move(done));
-  auto model_or = model_with_vocabulary(request.model);
+  auto model_or = model_with_vocabulary(request);
   if (auto* no = std::get_if<End>(&model_or)) return answered(done, std::move(*no));
   if (auto wrong = check_text(text)) return answered(done, refused(*std::move(wrong)));
   const std::uint64_t bytes = text.size();
@@ -587,7 +587,7 @@ CancelFlag GatewayImpl::tokenize(TextRequest request, std::string text, engine::
 
 CancelFlag GatewayImpl::detokenize(TextRequest request, std::vector<TokenId> ids, OnDetokenized done) {
   done = told_to(request.tenant, std::move(done));
-  auto model_or = model_with_vocabulary(request.model);
+  auto model_or = model_with_vocabulary(request);
   if (auto* no = std::get_if<End>(&model_or)) return answered(done, std::move(*no));
   const std::uint32_t size = std::get<0>(model_or)->tokenizer()->size();
   if (const auto unknown = engine::find_unknown_id(ids, size)) {
@@ -606,11 +606,11 @@ template <class Answer, class Convert>
 CancelFlag GatewayImpl::post_chat(TextRequest request, ChatPrompt chat, std::function<void(Answer)> done,
                                   Convert convert) {
   done = told_to(request.tenant, std::move(done));
-  auto model_or = model_with_vocabulary(request.model);
+  auto model_or = model_with_vocabulary(request);
   if (auto* no = std::get_if<End>(&model_or)) return answered(done, std::move(*no));
   const auto model = std::get<0>(model_or);
   if (!model->chat_template()) return answered(done, refusal(Outcome::unsupported, "messages", model->chat_problem()));
-  if (const auto unit = models_.find(request.model)) take_conversation(unit->defaults(), false, chat);
+  if (const auto unit = models_.find(request.model, request.tenant)) take_conversation(unit->defaults(), false, chat);
   Request shape;
   shape.prompt = std::move(chat);
   if (auto wrong = check_shape(shape)) return answered(done, refused(*std::move(wrong)));

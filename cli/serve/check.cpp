@@ -134,10 +134,14 @@ class Checker {
   }
 
   void check_models() {
-    auto gateway = gateway_options(options_, given_, &found_.problems);
+    Listing listing;
+    auto gateway = gateway_options(options_, given_, &found_.problems, &listing);
     if (!gateway) return note("", gateway.error());
     if (gateway->models.size() > 1 && gateway->memory != 0) left_ = gateway->memory;
-    for (std::size_t i = 0; i < gateway->models.size(); ++i) {
+    for (const std::string& left_out : listing.left_out) remarks_ += "; " + left_out;
+    const std::size_t num_named = gateway->models.size() - listing.tables.size();
+    for (const config::ModelTable& listed : listing.tables) names_.push_back(listed.name);
+    for (std::size_t i = 0; i < num_named; ++i) {
       actors::ModelSource& source = gateway->models[i];
       source.load.max_sequences = options_.max_sequences;
       // With tables the line of the model's; else where -m stands, or nothing of the model that is served by itself.

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "actors/visible_models.h"
 #include "ipc/http/api/call.h"
 #include "ipc/http/endpoints.h"
 #include "ipc/http/request_id.h"
@@ -44,7 +45,7 @@ api::AnswerFacts facts_of(const ApiCall& call, const actors::Gateway& gateway) {
 // Refuses vectors whose answer would not fit into an outbox, rather than compute them first.
 std::optional<ApiError> check_vectors(const ApiCall& call, const Exchange& exchange) {
   if (!call.request.embed) return std::nullopt;
-  const auto model = exchange.gateway().model(call.request.model);
+  const auto model = actors::visible_model(exchange.gateway(), exchange.tenant(), call.request.model);
   const std::uint64_t bytes_per_number = call.base64 ? 6 : 14;
   const std::uint64_t bytes = model ? call.request.embed->count() * (model->info().dim * bytes_per_number + 64) : 0;
   const std::uint64_t most = exchange.options().limits.max_outbox_bytes;

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "actors/visible_models.h"
 #include "config/utf8.h"
 #include "ipc/http/api/call.h"
 #include "ipc/http/endpoints.h"
@@ -55,7 +56,7 @@ void begin_tokenize(const std::shared_ptr<ApiCall>& call, Exchange& exchange) {
   const engine::EncodeOptions options{.add_special = call->request.add_special,
                                       .parse_special = call->request.parse_special};
   actors::Gateway& gateway = exchange.gateway();
-  auto model = gateway.model(call->request.model);
+  auto model = actors::visible_model(gateway, exchange.tenant(), call->request.model);
   if (const auto why = check_tokens(*call, model.get(), exchange.options().limits.max_outbox_bytes))
     return exchange.respond(error_response(*why, api::Dialect::openai, scheduler::Outcome::too_long));
   auto done = [reply = exchange.reply_later(), call, model = std::move(model)](actors::Tokenized answer) {

@@ -18,6 +18,9 @@ namespace troupe::scheduler {
 [[nodiscard]] bool may_use(const Tenant& tenant, std::span<const std::string> names);
 [[nodiscard]] bool may_use(const Tenant& tenant, const std::string& name, std::span<const std::string> aliases);
 
+// Whether that is so of every model.
+[[nodiscard]] bool may_use_all(const Tenant& tenant);
+
 // Where the tenant's rule says nothing, the server's user and the members of its group have turns (MayLoad::turns), and
 // others load into idle memory. The server's user always has turns.
 [[nodiscard]] MayLoad may_load(const Tenant& tenant);
