@@ -128,7 +128,8 @@ struct ModelWait {
 };
 
 // Not thread-safe. decide() and wait_of() are O(w m log m + w^2 + waiting requests) with m models, w of them waited
-// for; decide() is w times that in the moment in which waits end for max_wait_seconds. The others are O(m), and O(requests that wait for the model).
+// for; decide() is w times that in the moment in which waits end for max_wait_seconds. The others are O(m), and
+// O(requests that wait for the model).
 class ModelResidency {
  public:
   static constexpr double kTurnLoads = 4, kMaxTurnLoads = 16, kPatienceLoads = 0.25;
