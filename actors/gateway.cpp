@@ -149,6 +149,8 @@ Result<std::vector<CatalogEntry>> check_options(const GatewayOptions& options) {
               fmt::format("{} and {} are both called \"{}\"; give one another name: -m NAME=PATH, or name and aliases "
                           "in its [[model]] table",
                           other.source.path, source.path, Printable(taken).text())};
+    // Each load opens them anew; a vocabulary takes megabytes.
+    if (source.on_request) entry.file = entry.draft_file = nullptr;
     catalog.push_back(std::move(entry));
   }
   if (std::ranges::all_of(catalog, [](const CatalogEntry& entry) { return entry.problem.has_value(); }))
@@ -383,6 +385,7 @@ GatewayImpl::~GatewayImpl() {
   sessions_.finish();  // stores the turns that ended just now
   texts_.reset();
   compute_.reset();
+  on_request_.reset();  // holds units, too
   models_.drop_units();
   models_thread_.reset();
   system_.reset();
