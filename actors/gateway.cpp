@@ -198,7 +198,7 @@ class GatewayImpl final : public Gateway {
       if (!model) continue;
       all.push_back(model->describe(unit->name()));
       all.back().aliases = unit->state().aliases();
-      all.back().defaults = unit->defaults();
+      all.back().defaults = *unit->defaults();
     }
     return all;
   }
@@ -211,12 +211,19 @@ class GatewayImpl final : public Gateway {
   void load_models(std::vector<std::pair<ModelRequest, OnModelChange>> requests) override;
   void unload_model(const std::string& name, OnModelChange done) override {
     if (const auto unit = models_.find(name); unit && unit->is_on_request())
-      return on_request_->put_out(*unit, options_.drain_timeout, done);
+      return on_request_->put_out(unit, options_.drain_timeout, std::move(done));
     models_.unload(name, options_.drain_timeout, std::move(done));
   }
+  void remove_model(const std::string& name, OnModelChange done) override {
+    if (const auto unit = models_.find(name); unit && unit->is_on_request())
+      return on_request_->remove(unit, options_.drain_timeout, std::move(done));
+    models_.unload(name, options_.drain_timeout, std::move(done));
+  }
+  std::optional<LoadWait> wait_of(RequestId id) const override { return on_request_->wait_of(id); }
   void drain(std::function<void()> done) override {
     draining_ = true;
     models_.close();
+    on_request_->drain();
     sessions_.refuse_questions();
     spdlog::info("draining: {} streams are open", streams_.live().size());
     for (const auto& unit : models_.units()) unit->drain(options_.drain_timeout);
@@ -320,6 +327,7 @@ GatewayImpl::GatewayImpl(GatewayOptions options, std::vector<CatalogEntry> model
   if (!options_.no_canary_file_because.empty())
     spdlog::info("canaries are not recorded: {}", options_.no_canary_file_because);
   load_again_ = [this](UnitId id) {
+    if (const auto unit = models_.find(id); unit && unit->is_on_request()) return on_request_->drop_damaged(unit);
     models_.load_again(context(), id, [](const ModelChange& change) {
       if (const auto* const end = std::get_if<End>(&change))
         return spdlog::critical("a damaged model stays out: {}", end->message);
@@ -425,9 +433,10 @@ void set_length(Request& request, std::optional<std::uint32_t> of_model) {
 void take_defaults(const ModelUnit& unit, Request& request) {
   if (request.embed) return;
   if (!request.has_max_tokens) set_length(request, unit.predict());
-  take_numbers(unit.defaults(), request);
+  const auto defaults = unit.defaults();
+  take_numbers(*defaults, request);
   if (auto* const chat = std::get_if<ChatPrompt>(&request.prompt))
-    take_conversation(unit.defaults(), request.turn && !request.turn->is_new(), *chat);
+    take_conversation(*defaults, request.turn && !request.turn->is_new(), *chat);
 }
 
 RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink) {
@@ -450,7 +459,7 @@ RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink)
   std::optional<End> not_now;
   RequestId id = 0;
   {
-    OnRequest::Arrival arrival = on_request_->arrive();
+    OnRequest::Arrival arrival(*on_request_);
     id = models_.route(name, [&](const std::shared_ptr<ModelUnit>& serving) {
       unit = serving;
       if (unit) request.model = unit->name();
@@ -476,7 +485,7 @@ RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink)
   } else {
     unit->submit(id);
   }
-  on_request_->decide();
+  if (unit && unit->is_on_request()) on_request_->decide();
   return id;
 }
 
@@ -601,7 +610,7 @@ CancelFlag GatewayImpl::post_chat(TextRequest request, ChatPrompt chat, std::fun
   if (auto* no = std::get_if<End>(&model_or)) return answered(done, std::move(*no));
   const auto model = std::get<0>(model_or);
   if (!model->chat_template()) return answered(done, refusal(Outcome::unsupported, "messages", model->chat_problem()));
-  if (const auto unit = models_.find(request.model)) take_conversation(unit->defaults(), false, chat);
+  if (const auto unit = models_.find(request.model)) take_conversation(*unit->defaults(), false, chat);
   Request shape;
   shape.prompt = std::move(chat);
   if (auto wrong = check_shape(shape)) return answered(done, refused(*std::move(wrong)));
