@@ -60,6 +60,9 @@ struct SystemConfig : caf::actor_system_config {
   }
 };
 
+// After which a text may be asked for again whose model is out of memory.
+constexpr double kOutSeconds = 5;
+
 // Below 2^53: JSON tools that keep numbers as doubles (jq, JavaScript) pass it on without rounding, so that an answer
 // can be asked for again.
 std::uint64_t draw_seed() {
@@ -71,6 +74,13 @@ std::uint64_t draw_seed() {
 // The answer to a text request while no model is loaded.
 End not_ready(const ModelState& model) {
   if (const auto error = model.error()) return not_served(model.name(), *error);
+  if (model.readiness() == Readiness::on_request)
+    return refused({.outcome = Outcome::loading,
+                    .message = fmt::format("the model \"{}\" is not in memory, and its vocabulary neither; a request for "
+                                           "an answer or for vectors has it loaded",
+                                           Printable(model.name()).text()),
+                    .field = "model",
+                    .retry_after = kOutSeconds});
   return refusal(
       Outcome::loading, {},
       fmt::format("the model is still loading ({} %); try again later", static_cast<int>(model.fraction() * 100)));
@@ -181,8 +191,9 @@ class GatewayImpl final : public Gateway {
   std::vector<ModelHealth> health() const override { return models_.health(std::chrono::steady_clock::now()); }
   void status(std::function<void(StatusSnapshot)> done) override {
     survey_.when_fresh([this, done = std::move(done)]() mutable {
-      models_.ask_status(context(), [first = first_model_, done = std::move(done)](StatusSnapshot snapshot) {
+      models_.ask_status(context(), [this, first = first_model_, done = std::move(done)](StatusSnapshot snapshot) {
         snapshot.first_model = first;
+        on_request_->counts().append_metrics(snapshot.metrics);
         done(std::move(snapshot));
       });
     });
@@ -253,7 +264,12 @@ class GatewayImpl final : public Gateway {
   }
   MemoryReport measure_memory();
   std::optional<scheduler::Refusal> begin_turn(Request& request, std::shared_ptr<StreamSink>& sink);
-  std::variant<std::shared_ptr<const ServedModel>, End> model_with_vocabulary(const std::string& model) const;
+  // A unit and its model, which is loaded and has a vocabulary.
+  struct Vocabulary {
+    std::shared_ptr<ModelUnit> unit;
+    std::shared_ptr<const ServedModel> model;
+  };
+  std::variant<Vocabulary, End> with_vocabulary(const std::string& model) const;
   // Renders a conversation on a text thread and answers with what `convert` makes of the prompt.
   template <class Answer, class Convert>
   CancelFlag post_chat(TextRequest request, ChatPrompt chat, std::function<void(Answer)> done, Convert convert);
@@ -535,14 +551,13 @@ void GatewayImpl::session(SessionQuestion question, std::function<void(SessionAn
   });
 }
 
-std::variant<std::shared_ptr<const ServedModel>, End> GatewayImpl::model_with_vocabulary(
-    const std::string& name) const {
+std::variant<GatewayImpl::Vocabulary, End> GatewayImpl::with_vocabulary(const std::string& name) const {
   const auto unit = models_.find(name);
   if (!unit) return unknown_model(name, models_.all_names());
   if (draining_) return refused(scheduler::server_drains());
   auto model = unit->state().model();
   if (!model) return not_ready(unit->state());
-  if (model->tokenizer()) return model;
+  if (model->tokenizer()) return Vocabulary{unit, std::move(model)};
   return refusal(Outcome::unsupported, {}, "this model has no vocabulary; use token ids");
 }
 
@@ -572,13 +587,13 @@ CancelFlag GatewayImpl::post_text(scheduler::Tenant tenant, std::uint64_t bytes,
 CancelFlag GatewayImpl::tokenize(TextRequest request, std::string text, engine::EncodeOptions options,
                                  OnTokenized done) {
   done = told_to(request.tenant, std::move(done));
-  auto model_or = model_with_vocabulary(request.model);
-  if (auto* no = std::get_if<End>(&model_or)) return answered(done, std::move(*no));
+  const auto found = with_vocabulary(request.model);
+  if (const auto* no = std::get_if<End>(&found)) return answered(done, *no);
   if (auto wrong = check_text(text)) return answered(done, refused(*std::move(wrong)));
   const std::uint64_t bytes = text.size();
   return post_text(
       request.tenant, bytes, std::move(done),
-      [model = std::get<0>(model_or), text = std::move(text), options](const std::atomic<bool>* interrupt) {
+      [model = std::get<Vocabulary>(found).model, text = std::move(text), options](const std::atomic<bool>* interrupt) {
         engine::EncodeOptions with_flag = options;
         with_flag.interrupt = interrupt;
         return model->tokenizer()->encode(text, with_flag);
@@ -587,9 +602,9 @@ CancelFlag GatewayImpl::tokenize(TextRequest request, std::string text, engine::
 
 CancelFlag GatewayImpl::detokenize(TextRequest request, std::vector<TokenId> ids, OnDetokenized done) {
   done = told_to(request.tenant, std::move(done));
-  auto model_or = model_with_vocabulary(request.model);
-  if (auto* no = std::get_if<End>(&model_or)) return answered(done, std::move(*no));
-  const std::uint32_t size = std::get<0>(model_or)->tokenizer()->size();
+  const auto found = with_vocabulary(request.model);
+  if (const auto* no = std::get_if<End>(&found)) return answered(done, *no);
+  const std::uint32_t size = std::get<Vocabulary>(found).model->tokenizer()->size();
   if (const auto unknown = engine::find_unknown_id(ids, size)) {
     return answered(done,
                     refusal(Outcome::invalid_argument, "ids",
@@ -597,7 +612,7 @@ CancelFlag GatewayImpl::detokenize(TextRequest request, std::vector<TokenId> ids
   }
   const std::uint64_t bytes = ids.size() * sizeof(TokenId);
   return post_text(request.tenant, bytes, std::move(done),
-                   [model = std::get<0>(model_or), ids = std::move(ids)](const std::atomic<bool>* interrupt) {
+                   [model = std::get<Vocabulary>(found).model, ids = std::move(ids)](const std::atomic<bool>* interrupt) {
                      return model->tokenizer()->decode(ids, interrupt);
                    });
 }
@@ -606,18 +621,18 @@ template <class Answer, class Convert>
 CancelFlag GatewayImpl::post_chat(TextRequest request, ChatPrompt chat, std::function<void(Answer)> done,
                                   Convert convert) {
   done = told_to(request.tenant, std::move(done));
-  auto model_or = model_with_vocabulary(request.model);
-  if (auto* no = std::get_if<End>(&model_or)) return answered(done, std::move(*no));
-  const auto model = std::get<0>(model_or);
+  const auto found = with_vocabulary(request.model);
+  if (const auto* no = std::get_if<End>(&found)) return answered(done, *no);
+  const auto& [unit, model] = std::get<Vocabulary>(found);
   if (!model->chat_template()) return answered(done, refusal(Outcome::unsupported, "messages", model->chat_problem()));
-  if (const auto unit = models_.find(request.model)) take_conversation(*unit->defaults(), false, chat);
+  take_conversation(*unit->defaults(), false, chat);
   Request shape;
   shape.prompt = std::move(chat);
   if (auto wrong = check_shape(shape)) return answered(done, refused(*std::move(wrong)));
   const std::uint64_t bytes = input_bytes(shape);
   return post_text(
       request.tenant, bytes, std::move(done),
-      [model, shape = std::move(shape), convert](const std::atomic<bool>* interrupt) -> Answer {
+      [model = model, shape = std::move(shape), convert](const std::atomic<bool>* interrupt) -> Answer {
         const ChatPrompt& conversation = std::get<ChatPrompt>(shape.prompt);
         const auto prompt = render(conversation, *model->chat_template_for(conversation), *model->tokenizer(),
                                    interrupt, nullptr, model->tool_form());

@@ -32,4 +32,18 @@ std::string to_text(const LoadWait& wait) {
   return name;
 }
 
+void OnRequestCounts::append_metrics(MetricList& out) const {
+  const auto number = [](std::uint64_t count) { return static_cast<double>(count); };
+  out.gauge("models_on_request", "Models that are loaded when a request asks for them.", number(num_known));
+  out.gauge("models_on_request_loaded", "Of those, models that are in memory.", number(num_loaded));
+  out.gauge("model_load_waiting", "Requests that wait for such a model to be loaded.", number(num_waiting));
+  out.counter("model_loads_on_request", "How often such a model was loaded.", number(num_loads));
+  out.counter("model_loads_on_request_failed", "How often such a load failed.", number(num_failed_loads));
+  out.counter("model_load_on_request_seconds", "Seconds that these loads took, also those that failed.", load_seconds);
+  out.gauge("model_loading_share",
+            "The part of the last minutes in which such a model was being loaded, 0 to 1: a mean that decays over five "
+            "minutes.",
+            loading_share);
+}
+
 }  // namespace troupe::actors

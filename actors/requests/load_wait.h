@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "config/metric.h"
+
 namespace troupe::actors {
 
 // Why a request waits for its model.
@@ -28,9 +30,11 @@ struct LoadWait {
 struct OnRequestCounts {
   std::uint64_t num_loads = 0, num_failed_loads = 0;
   double load_seconds = 0;
-  double loading_share = 0;  // ModelResidency::loading_share()
-  std::uint64_t num_waiting = 0;  // requests
+  double loading_share = 0;                     // ModelResidency::loading_share()
+  std::uint64_t num_waiting = 0;                // requests
   std::uint64_t num_known = 0, num_loaded = 0;  // models
+
+  void append_metrics(MetricList& out) const;
 };
 
 }  // namespace troupe::actors

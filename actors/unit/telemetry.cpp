@@ -116,8 +116,8 @@ void append_report(MetricList& metrics, const ModelReport& report) {
     extras.for_guests = true;
     return extras;
   };
-  metrics.gauge("model_ready", "1 while requests to this model are served.",
-                report.health.readiness == Readiness::ready, for_guests());
+  metrics.gauge("model_ready", "1 while requests to this model are served, also if the first one has it loaded.",
+                counted_as(report.health.readiness, report.health.on_request) == Readiness::ready, for_guests());
   metrics.gauge("model_stalled", "1 while requests to this model wait and no step ends.", report.health.stalled,
                 for_guests());
   metrics.gauge("model_load_fraction", "How much of this model is loaded, 0 to 1.", report.health.load_fraction,

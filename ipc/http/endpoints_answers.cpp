@@ -25,20 +25,12 @@ std::string model_name(const actors::Gateway& gateway, const std::string& asked_
   return models.empty() ? std::string() : models.front().name;
 }
 
+// Of the model the answer says what comes with its admission: what serves the name may be another one by then.
 api::AnswerFacts facts_of(const ApiCall& call, const actors::Gateway& gateway) {
-  api::AnswerFacts facts{.id = new_id(), .created = unix_seconds(), .model = model_name(gateway, call.request.model)};
-  const auto served = gateway.model(call.request.model);
-  if (served) {
-    facts.fingerprint = served->numerics_id();
-    facts.reasoning = served->reasoning();
-    if (served->chat_template()) facts.tool_format = served->tool_form().format;
-  }
-  if ((call.logprobs || call.echo) && served && served->tokenizer())
-    facts.token_bytes = [tokenizer = served->tokenizer()](TokenId id) {
-      std::string piece = tokenizer->piece(id);
-      return piece.empty() ? tokenizer->raw_piece(id) : piece;
-    };
-  return facts;
+  return {.id = new_id(),
+          .created = unix_seconds(),
+          .model = model_name(gateway, call.request.model),
+          .takes_name = call.request.model.empty()};
 }
 
 // Refuses vectors whose answer would not fit into an outbox, rather than compute them first.

@@ -118,17 +118,22 @@ Act read_detokenize(Request&& request, const ReadContext& context) {
 Act read_tokenizer_info(Request&&, const ReadContext&) {
   return [](Exchange& exchange) {
     const auto model = exchange.gateway().model({});
-    if (!model || !model->tokenizer())
-      return exchange.respond(
-          error_response(Refusal{.outcome = scheduler::Outcome::unsupported,
-                                 .message = "the default model has no vocabulary, or is not loaded"},
-                         api::Dialect::openai));
+    if (!model)
+      return exchange.respond(error_response(Refusal{.outcome = scheduler::Outcome::loading,
+                                                     .message = "the default model is not in memory; ask again when it "
+                                                                "is, or ask it for an answer if it is loaded on request",
+                                                     .field = "model"},
+                                             api::Dialect::openai));
+    if (!model->tokenizer())
+      return exchange.respond(error_response(
+          Refusal{.outcome = scheduler::Outcome::unsupported, .message = "the default model has no vocabulary"},
+          api::Dialect::openai));
     const engine::Tokenizer& tokenizer = *model->tokenizer();
     const auto text = [&](std::optional<TokenId> id) {
       return id ? std::optional(valid_utf8(tokenizer.raw_piece(*id))) : std::nullopt;
     };
-    const auto names = exchange.gateway().models();
-    api::TokenizerFacts facts{.model = names.empty() ? "" : valid_utf8(names.front().name),
+    const auto models = exchange.gateway().health();  // the default one first, whichever are loaded
+    api::TokenizerFacts facts{.model = models.empty() ? "" : valid_utf8(models.front().name),
                               .bos = text(tokenizer.bos()),
                               .eos = text(tokenizer.eos()),
                               .unknown = text(tokenizer.unknown()),

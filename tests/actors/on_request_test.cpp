@@ -48,6 +48,11 @@ struct Server {
     request.tenant = tenant;
     request.deadline = deadline;
     request.credit = credit;
+    return ask(std::move(request));
+  }
+  std::shared_ptr<Listener> ask(Request request) {
+    const std::string model = request.model;
+    const scheduler::Tenant tenant = request.tenant;
     const auto listener = std::make_shared<Listener>();
     std::shared_ptr<StreamSink> sink = listener;
     std::shared_ptr<ModelUnit> unit;
@@ -505,6 +510,28 @@ TEST_CASE("on request: a file that has changed is loaded as it is by then") {
   REQUIRE(first->end_);
   CHECK(first->end_->outcome == Outcome::length);
   CHECK(server.machine.models.find("a")->demand().least() != before);
+}
+
+TEST_CASE("on request: an answer comes with what is known of the model that computes it, also the first one") {
+  Server server({source("a"), source("b", kBert)}, false);
+  const auto first = server.ask("a");
+  server.machine.run_now();
+  REQUIRE(first->admitted_);
+  REQUIRE(first->admitted_->model);
+  CHECK(first->admitted_->model->name == "a");
+  CHECK(first->admitted_->model->numerics_id == server.machine.models.find("a")->state().model()->numerics_id());
+  CHECK(first->admitted_->model->tokenizer != nullptr);
+  Request request;
+  request.model = "b";
+  request.embed.emplace();
+  request.embed->texts = EmbedIds{{1, 2, 3}};
+  const auto vectors = server.ask(std::move(request));
+  server.machine.run_now();
+  REQUIRE(vectors->end_);
+  CHECK(vectors->end_->outcome == Outcome::eos);
+  CHECK(vectors->end_->embeddings);
+  REQUIRE(vectors->admitted_);
+  CHECK(vectors->admitted_->model->name == "b");
 }
 
 TEST_CASE("on request: a request knows why it waits") {
