@@ -269,7 +269,7 @@ class GatewayImpl final : public Gateway {
     std::shared_ptr<ModelUnit> unit;
     std::shared_ptr<const ServedModel> model;
   };
-  std::variant<Vocabulary, End> with_vocabulary(const std::string& model) const;
+  std::variant<Vocabulary, End> with_vocabulary(const TextRequest& request) const;
   // Renders a conversation on a text thread and answers with what `convert` makes of the prompt.
   template <class Answer, class Convert>
   CancelFlag post_chat(TextRequest request, ChatPrompt chat, std::function<void(Answer)> done, Convert convert);
@@ -299,6 +299,14 @@ class GatewayImpl final : public Gateway {
   std::unique_ptr<ModelChecker> checker_;  // its jobs are ended before those it watches
   caf::actor saboteur_;                    // null except in soak tests
 };
+
+scheduler::ResidencyOptions residency_options(const config::OnRequestLimits& limits) {
+  scheduler::ResidencyOptions options;
+  if (limits.models_max != 0) options.max_models = limits.models_max;
+  options.max_waiting = limits.max_waiting_for_models;
+  options.max_wait_seconds = std::chrono::duration<double>(limits.max_model_wait).count();
+  return options;
+}
 
 GatewayOptions with_defaults(GatewayOptions options) {
   if (options.num_threads == 0) options.num_threads = engine::default_num_threads();
@@ -351,7 +359,7 @@ GatewayImpl::GatewayImpl(GatewayOptions options, std::vector<CatalogEntry> model
     });
   };
   models_.add(context(), std::move(models));
-  on_request_ = std::make_unique<OnRequest>(models_, context(), *system_);
+  on_request_ = std::make_unique<OnRequest>(models_, context(), *system_, residency_options(options_));
   checker_ = std::make_unique<ModelChecker>(
       options_, *compute_,
       [this] {
@@ -482,7 +490,7 @@ RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink)
       if (unit && !why_not) take_defaults(*unit, request);
       if (unit && !why_not) sink = arrival.watch(*unit, request, std::move(sink));
       return streams_.add(std::move(request), std::move(sink), now, unit ? unit->id() : 0);
-    });
+    }, tenant);
     if (unit && !why_not && !unit->state().unloading()) not_now = arrival.added(*unit, tenant, id);
   }
   if (not_now) {
@@ -490,7 +498,7 @@ RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink)
   } else if (why_not) {
     streams_.end(id, refused(*std::move(why_not)), now);
   } else if (!unit) {
-    streams_.end(id, unknown_model(name, models_.all_names()), now);
+    streams_.end(id, unknown_model(name, models_.all_names(tenant)), now);
   } else if (unit->state().unloading()) {
     // Asked behind add(): the unit is stopped once it has no stream, and an intake that is gone would end none.
     streams_.end(id, being_unloaded(unit->name()), now);
@@ -509,7 +517,8 @@ void GatewayImpl::load_models(std::vector<std::pair<ModelRequest, OnModelChange>
   std::vector<ModelLoad> loads;
   for (auto& [request, done] : requests) {
     const Replace replace = replace_of(request.keys.replace);
-    loads.push_back({source_of(std::move(request), options_.load, options_.predict), std::move(done), replace});
+    loads.push_back({source_of(std::move(request), options_.load, options_.predict, options_.keep_alive),
+                     std::move(done), replace});
   }
   models_.load(context(), std::move(loads));
 }
@@ -551,9 +560,9 @@ void GatewayImpl::session(SessionQuestion question, std::function<void(SessionAn
   });
 }
 
-std::variant<GatewayImpl::Vocabulary, End> GatewayImpl::with_vocabulary(const std::string& name) const {
-  const auto unit = models_.find(name);
-  if (!unit) return unknown_model(name, models_.all_names());
+std::variant<GatewayImpl::Vocabulary, End> GatewayImpl::with_vocabulary(const TextRequest& request) const {
+  const auto unit = models_.find(request.model, request.tenant);
+  if (!unit) return unknown_model(request.model, models_.all_names(request.tenant));
   if (draining_) return refused(scheduler::server_drains());
   auto model = unit->state().model();
   if (!model) return not_ready(unit->state());
@@ -587,7 +596,7 @@ CancelFlag GatewayImpl::post_text(scheduler::Tenant tenant, std::uint64_t bytes,
 CancelFlag GatewayImpl::tokenize(TextRequest request, std::string text, engine::EncodeOptions options,
                                  OnTokenized done) {
   done = told_to(request.tenant, std::move(done));
-  const auto found = with_vocabulary(request.model);
+  const auto found = with_vocabulary(request);
   if (const auto* no = std::get_if<End>(&found)) return answered(done, *no);
   if (auto wrong = check_text(text)) return answered(done, refused(*std::move(wrong)));
   const std::uint64_t bytes = text.size();
@@ -602,7 +611,7 @@ CancelFlag GatewayImpl::tokenize(TextRequest request, std::string text, engine::
 
 CancelFlag GatewayImpl::detokenize(TextRequest request, std::vector<TokenId> ids, OnDetokenized done) {
   done = told_to(request.tenant, std::move(done));
-  const auto found = with_vocabulary(request.model);
+  const auto found = with_vocabulary(request);
   if (const auto* no = std::get_if<End>(&found)) return answered(done, *no);
   const std::uint32_t size = std::get<Vocabulary>(found).model->tokenizer()->size();
   if (const auto unknown = engine::find_unknown_id(ids, size)) {
@@ -621,7 +630,7 @@ template <class Answer, class Convert>
 CancelFlag GatewayImpl::post_chat(TextRequest request, ChatPrompt chat, std::function<void(Answer)> done,
                                   Convert convert) {
   done = told_to(request.tenant, std::move(done));
-  const auto found = with_vocabulary(request.model);
+  const auto found = with_vocabulary(request);
   if (const auto* no = std::get_if<End>(&found)) return answered(done, *no);
   const auto& [unit, model] = std::get<Vocabulary>(found);
   if (!model->chat_template()) return answered(done, refusal(Outcome::unsupported, "messages", model->chat_problem()));

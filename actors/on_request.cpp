@@ -196,7 +196,7 @@ std::optional<End> OnRequest::Arrival::added(const ModelUnit& unit, const schedu
   all_.take_budget();
   const auto answer = all_.with_residency([&](scheduler::ModelResidency& residency, double now) {
     return residency.ask(
-        {.request = ticket_, .model = number, .tenant = tenant, .may_load = scheduler::may_load(tenant, false)}, now);
+        {.request = ticket_, .model = number, .tenant = tenant, .may_load = scheduler::may_load(tenant)}, now);
   });
   if (const auto* refusal = std::get_if<scheduler::Refusal>(&answer)) return refused(all_.told(*refusal));
   const bool waits = std::get<scheduler::ModelResidency::Answer>(answer) == scheduler::ModelResidency::Answer::wait;

@@ -12,6 +12,7 @@
 #include "actors/requests/request_check.h"
 #include "config/assert.h"
 #include "config/printable.h"
+#include "scheduler/shares/model_rights.h"
 
 namespace troupe::actors {
 
@@ -604,6 +605,22 @@ std::shared_ptr<ModelUnit> ModelManager::serving(const std::string& name) const 
   return found == names_.end() ? nullptr : found->serves;
 }
 
+std::shared_ptr<ModelUnit> ModelManager::serving(const std::string& name, const scheduler::Tenant& tenant) const {
+  const auto may_use = [&](const ModelUnit& unit) {
+    return scheduler::may_use(tenant, unit.name(), unit.state().aliases());
+  };
+  const auto unit = serving(name);
+  if (unit && may_use(*unit)) return unit;
+  if (!name.empty()) return nullptr;
+  const auto first = std::ranges::find_if(names_, [&](const Name& each) { return may_use(*each.serves); });
+  return first == names_.end() ? nullptr : first->serves;
+}
+
+std::shared_ptr<ModelUnit> ModelManager::find(const std::string& name, const scheduler::Tenant& tenant) const {
+  const std::lock_guard lock(mutex_);
+  return serving(name, tenant);
+}
+
 std::shared_ptr<ModelUnit> ModelManager::find(const std::string& name) const {
   const std::lock_guard lock(mutex_);
   return serving(name);
@@ -645,11 +662,12 @@ std::vector<std::string> ModelManager::names() const {
   return names;
 }
 
-std::vector<std::string> ModelManager::all_names() const {
+std::vector<std::string> ModelManager::all_names(const scheduler::Tenant& tenant) const {
   std::vector<std::string> names;
   for (const auto& unit : serving_units()) {
-    names.push_back(unit->name());
     const std::vector<std::string>& aliases = unit->state().aliases();
+    if (!scheduler::may_use(tenant, unit->name(), aliases)) continue;
+    names.push_back(unit->name());
     names.insert(names.end(), aliases.begin(), aliases.end());
   }
   return names;

@@ -100,21 +100,24 @@ class ModelManager {
   // there for the end of each thread that has spawned an actor.
   void drop_units();
 
-  // Returns admit(unit), called with the unit that serves this name, as find(), and without a lock. If the name is
+  // Returns admit(unit), called with the unit that serves this name for the tenant, as find(), and without a lock. If the name is
   // switched or unloaded meanwhile, the unit stays until this has returned: a stream that is added is one that it ends.
   template <class Admit>
-  auto route(const std::string& name, const Admit& admit) const {
+  auto route(const std::string& name, const Admit& admit, const scheduler::Tenant& tenant = {}) const {
     std::shared_ptr<ModelUnit> unit;
     std::shared_ptr<const void> inside;
     {
       const std::lock_guard lock(mutex_);
-      unit = serving(name);
+      unit = serving(name, tenant);
       if (unit) inside = unit->enter();
     }
     return admit(unit);
   }
   // The unit that serves the model with this name or alias now; empty: the default one. Null: there is none.
   [[nodiscard]] std::shared_ptr<ModelUnit> find(const std::string& name) const;
+  // Likewise of the models that the tenant may use (scheduler/shares/model_rights.h). Without a name the default one, if
+  // it is one of them, else their first.
+  [[nodiscard]] std::shared_ptr<ModelUnit> find(const std::string& name, const scheduler::Tenant& tenant) const;
   // Null: there is none. Also one that retires.
   [[nodiscard]] std::shared_ptr<ModelUnit> find(UnitId id) const;
   // That of the default name, also while it is loading or has failed: the first name, until that model is unloaded.
@@ -124,7 +127,8 @@ class ModelManager {
   // That of the default name, those of the other names in their order, then those that replace or retire.
   [[nodiscard]] Units units_default_first() const;
   [[nodiscard]] std::vector<std::string> names() const;      // of each its own, in their order
-  [[nodiscard]] std::vector<std::string> all_names() const;  // with their aliases
+  // With their aliases, of the models that the tenant may use.
+  [[nodiscard]] std::vector<std::string> all_names(const scheduler::Tenant& tenant = {}) const;
   // A unit whose model has these numerics, one that serves a name before others; null: none that is loaded.
   [[nodiscard]] std::shared_ptr<ModelUnit> with_numerics(const std::string& numerics_id) const;
 
@@ -159,6 +163,7 @@ class ModelManager {
 
   // With the lock held.
   std::shared_ptr<ModelUnit> serving(const std::string& name) const;
+  std::shared_ptr<ModelUnit> serving(const std::string& name, const scheduler::Tenant& tenant) const;
   template <class Names>
   static auto find_name(Names& names, const std::string& name) {
     return std::find_if(names.begin(), names.end(),

@@ -435,6 +435,8 @@ struct ModelRequest {
   /// Of the model that has its name: "beside" loads beside it, while it serves on, and switches then; "unload-first"
   /// gives its memory back first, and requests wait meanwhile. Empty: a name that is taken is refused.
   std::string replace{};
+  std::string load{};        ///< "start": now; "on-request": once a request asks for it; empty: now
+  std::string keep_alive{};  ///< of one on request: put out after so long without a request: "10m", "0", "forever"
 };
 
 /// The server's answer to Hello.

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "actors/visible_models.h"
 #include "config/utf8.h"
 #include "ipc/http/api/call.h"
 #include "ipc/http/endpoints.h"
@@ -55,7 +56,7 @@ void begin_tokenize(const std::shared_ptr<ApiCall>& call, Exchange& exchange) {
   const engine::EncodeOptions options{.add_special = call->request.add_special,
                                       .parse_special = call->request.parse_special};
   actors::Gateway& gateway = exchange.gateway();
-  auto model = gateway.model(call->request.model);
+  auto model = actors::visible_model(gateway, exchange.tenant(), call->request.model);
   if (const auto why = check_tokens(*call, model.get(), exchange.options().limits.max_outbox_bytes))
     return exchange.respond(error_response(*why, api::Dialect::openai, scheduler::Outcome::too_long));
   auto done = [reply = exchange.reply_later(), call, model = std::move(model)](actors::Tokenized answer) {
@@ -117,7 +118,7 @@ Act read_detokenize(Request&& request, const ReadContext& context) {
 
 Act read_tokenizer_info(Request&&, const ReadContext&) {
   return [](Exchange& exchange) {
-    const auto model = exchange.gateway().model({});
+    const auto model = actors::visible_model(exchange.gateway(), exchange.tenant(), {});
     if (!model)
       return exchange.respond(error_response(Refusal{.outcome = scheduler::Outcome::loading,
                                                      .message = "the default model is not in memory; ask again when it "
@@ -132,7 +133,8 @@ Act read_tokenizer_info(Request&&, const ReadContext&) {
     const auto text = [&](std::optional<TokenId> id) {
       return id ? std::optional(valid_utf8(tokenizer.raw_piece(*id))) : std::nullopt;
     };
-    const auto models = exchange.gateway().health();  // the default one first, whichever are loaded
+    // The default one first, whichever are loaded.
+    const auto models = actors::visible_health(exchange.gateway(), exchange.tenant());
     api::TokenizerFacts facts{.model = models.empty() ? "" : valid_utf8(models.front().name),
                               .bos = text(tokenizer.bos()),
                               .eos = text(tokenizer.eos()),
