@@ -482,7 +482,7 @@ class Service {
     for (const auto& [name, table] : served)
       if (!wanted.contains(name)) changes.unload.push_back(name);
     changes.leaves_one = std::ranges::any_of(health, [&](const actors::ModelHealth& each) {
-      return each.readiness == actors::Readiness::ready &&
+      return (each.readiness == actors::Readiness::ready || each.on_request) &&
              std::ranges::find(changes.unload, each.name) == changes.unload.end();
     });
     return changes;
@@ -493,7 +493,7 @@ class Service {
     if (names.empty()) return then();
     const auto num_left = std::make_shared<std::atomic<std::size_t>>(names.size());
     for (const std::string& name : names)
-      gateway_->unload_model(name, [this, name, num_left, then](const actors::ModelChange& change) {
+      gateway_->remove_model(name, [this, name, num_left, then](const actors::ModelChange& change) {
         log_change(change, name, "unloaded");
         if (std::holds_alternative<actors::ModelHealth>(change)) {
           const std::lock_guard lock(mutex_);

@@ -274,8 +274,7 @@ void FrameConnection::on_generate(v1::Generate& generate, std::uint64_t count) {
   stream->implicit_credit = !generate.has_credit();
   if (!stream->implicit_credit && request.credit == 0) hub_.arm_tick();
   if (request.tools)
-    tool_answers_[number] = {.model = request.model,
-                             .tools = request.tools->set,
+    tool_answers_[number] = {.tools = request.tools->set,
                              .id_seed = request.has_seed ? request.sampling.seed : draw_id_seed(),
                              .num_choices = request.num_choices};
   auto sink = std::make_shared<OutboxSink>(outbox_, number, 0, /*notes_admission=*/request.tools.has_value());

@@ -39,6 +39,8 @@ std::string_view readiness_name(actors::Readiness readiness) {
       return "draining";
     case actors::Readiness::failed:
       return "failed";
+    case actors::Readiness::on_request:
+      return "on-request";
   }
   return "";
 }

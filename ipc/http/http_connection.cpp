@@ -33,12 +33,13 @@ constexpr std::chrono::milliseconds kLineInterval{1000};
 // A request that waits for the model looks for it this often.
 constexpr std::chrono::milliseconds kLoadInterval{50};
 
-// Whether the tenant's model of this name or alias is loading; an empty one: its default model.
+// Whether the tenant's model of this name or alias is loading; an empty one: its default model. A request for one that
+// is loaded on request goes on: its load waits for it.
 bool is_loading(const actors::Gateway& gateway, const scheduler::Tenant& tenant, const std::string& name) {
   for (const actors::ModelHealth& each : actors::visible_health(gateway, tenant)) {
     if (each.replacing || each.retiring) continue;
     if (name.empty() || each.name == name || std::ranges::find(each.aliases, name) != each.aliases.end())
-      return each.readiness == actors::Readiness::loading;
+      return each.readiness == actors::Readiness::loading && !each.on_request;
   }
   return false;
 }

@@ -145,6 +145,8 @@ class ModelResidency {
   // Forgets a model that is not in memory (asserted). Returns the requests that wait for it: they have ended here, and
   // the caller refuses them.
   [[nodiscard]] std::vector<RequestNumber> remove(ModelNumber model);
+  // What it turned out to need, from its next load on.
+  void set_bytes(ModelNumber model, std::uint64_t bytes) { at(model).facts.bytes = bytes; }
   // With less than what is in memory, models are put out only as others are waited for.
   void set_budget(std::uint64_t bytes) { options_.budget_bytes = bytes; }
 
@@ -167,6 +169,9 @@ class ModelResidency {
   void load_failed(ModelNumber model, const std::string& why, double seconds, double now);
   // It takes no memory any more. Its requests have ended (asserted).
   void unload_ended(ModelNumber model, double now);
+
+  // It could not be put out as decide() said: it stays loaded.
+  void unload_refused(ModelNumber model, double now);
 
   // What an operator does, not a request: a model that is not in memory (asserted) is being loaded, or one that is
   // loaded (asserted) is being put out. To be answered as if decide() had said so; no tenant is charged.
