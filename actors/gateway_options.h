@@ -24,6 +24,8 @@
 
 namespace troupe::actors {
 
+struct CatalogEntry;
+
 // A model to serve, and how.
 struct ModelSource {
   std::string path{};
@@ -46,6 +48,9 @@ struct ModelSource {
   // it.
   std::optional<std::uint32_t> predict{};
   config::ModelDefaults defaults{};  // of its answers, before those that its file names
+  // What describe() (models/model_catalog.h) has said of it, without its files, so that they are not read again; null:
+  // it was not asked.
+  std::shared_ptr<const CatalogEntry> described{};
 };
 
 inline constexpr std::size_t kMaxModels = 64;  // names of one server
