@@ -110,6 +110,49 @@ TEST_CASE("serve --models-dir: what a listing shows is served, and the rest is n
   CHECK_THAT(ended.err, Contains("broken is left out: "));
 }
 
+TEST_CASE("SIGHUP lists the folder again: what has come is served, what is gone is not") {
+  TempFolder folder;
+  const fs::path dir = folder.path("models");
+  fs::create_directories(dir);
+  fs::copy_file(kRequestedTales, dir / "a.gguf");
+  fs::copy_file(kRequestedTales, dir / "stays.gguf");
+  ServerProcess server({"--models-dir", dir.string(), "-c", "64"});
+  CHECK(ask_model(server, "a").out == kRequestedAnswer);
+  fs::copy_file(kRequestedTales, dir / "b.gguf");
+  folder.write("models/c.gguf", "no model");
+  server.process().signal(SIGHUP);
+  CHECK(server.process().wait_for_err("reload: c is left out: "));
+  CHECK(server.process().wait_for_err("reload: model b is loaded"));
+  CHECK(ask_model(server, "b").out == kRequestedAnswer);
+  fs::remove(dir / "a.gguf");
+  server.process().signal(SIGHUP);
+  CHECK(server.process().wait_for_err("reload: model a is unloaded"));
+  CHECK_THAT(ask_model(server, "a").err, Contains("there is no model \"a\" here; this server has \"stays\", \"b\""));
+  CHECK(ask_model(server, "stays").out == kRequestedAnswer);
+  fs::remove_all(dir);
+  server.process().signal(SIGHUP);
+  CHECK(server.process().wait_for_err("models cannot be read: No such file or directory; everything stays as it was"));
+  CHECK(ask_model(server, "b").out == kRequestedAnswer);
+  CHECK(server.stop().code == 0);
+}
+
+TEST_CASE("troupe model load: a model on request is there at once, and loaded by the first request") {
+  ServerProcess server({"-m", "tales=" + kRequestedTales, "-c", "64"});
+  const auto load = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {"model", "load"});
+    return server.call(std::move(words));
+  };
+  const Finished added = load({"late=" + kRequestedTales, "load=on-request", "keep-alive=0"});
+  INFO(added.err);
+  CHECK(added.out == "added late\n");
+  CHECK_THAT(server.call({"model", "ls"}).out, Contains("late") && Contains("on-request"));
+  CHECK(ask_model(server, "late").out == kRequestedAnswer);
+  CHECK(server.process().wait_for_err("model late is put out: nothing asked for it within its keep-alive"));
+  CHECK_THAT(load({"x=" + kRequestedTales, "keep-alive=5m"}).err, Contains("add load = \"on-request\""));
+  CHECK_THAT(load({"x=" + kRequestedTales, "load=soon"}).err, Contains("load is 'soon'; it may be start, on-request"));
+  CHECK(server.stop().code == 0);
+}
+
 TEST_CASE("serve --models-dir: a folder without a model, or none, ends the start with what to do") {
   TempFolder folder;
   fs::create_directories(folder.path("models"));
