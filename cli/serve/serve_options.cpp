@@ -378,9 +378,9 @@ Result<actors::GatewayOptions> gateway_options(const config::ServeOptions& optio
   gateway.predict = config::answer_length(options.predict);
   const auto keep_alive = config::parse_keep_alive(options.keep_alive);
   if (!keep_alive)
-    return config::bad_value(given, "keep-alive",
-                             fmt::format("'{}' is no time: 10m, 90s, 0 or forever",
-                                         Printable(options.keep_alive).text()));
+    return config::bad_value(
+        given, "keep-alive",
+        fmt::format("'{}' is no time: 10m, 90s, 0 or forever", Printable(options.keep_alive).text()));
   gateway.keep_alive = *keep_alive;
   for (const config::ModelTable& table : *tables) {
     std::optional<Error> problem;
