@@ -487,13 +487,16 @@ RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink)
   RequestId id = 0;
   {
     OnRequest::Arrival arrival(*on_request_);
-    id = models_.route(name, [&](const std::shared_ptr<ModelUnit>& serving) {
-      unit = serving;
-      if (unit) request.model = unit->name();
-      if (unit && !why_not) take_defaults(*unit, request);
-      if (unit && !why_not) sink = arrival.watch(*unit, request, std::move(sink));
-      return streams_.add(std::move(request), std::move(sink), now, unit ? unit->id() : 0);
-    }, tenant);
+    id = models_.route(
+        name,
+        [&](const std::shared_ptr<ModelUnit>& serving) {
+          unit = serving;
+          if (unit) request.model = unit->name();
+          if (unit && !why_not) take_defaults(*unit, request);
+          if (unit && !why_not) sink = arrival.watch(*unit, request, std::move(sink));
+          return streams_.add(std::move(request), std::move(sink), now, unit ? unit->id() : 0);
+        },
+        tenant);
     if (unit && !why_not && !unit->state().unloading()) not_now = arrival.added(*unit, tenant, id);
   }
   if (not_now) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <sstream>
@@ -378,9 +379,9 @@ Result<actors::GatewayOptions> gateway_options(const config::ServeOptions& optio
   gateway.predict = config::answer_length(options.predict);
   const auto keep_alive = config::parse_keep_alive(options.keep_alive);
   if (!keep_alive)
-    return config::bad_value(given, "keep-alive",
-                             fmt::format("'{}' is no time: 10m, 90s, 0 or forever",
-                                         Printable(options.keep_alive).text()));
+    return config::bad_value(
+        given, "keep-alive",
+        fmt::format("'{}' is no time: 10m, 90s, 0 or forever", Printable(options.keep_alive).text()));
   gateway.keep_alive = *keep_alive;
   for (const config::ModelTable& table : *tables) {
     std::optional<Error> problem;
@@ -442,11 +443,19 @@ std::string served_name(const config::ModelTable& table, const config::StoreDirO
 }
 
 Result<std::string> limits_text(const config::ServeOptions& options, const config::Given& given) {
-  const auto tables = model_tables(options, given);
+  auto tables = model_tables(options, given);
   if (!tables) return tables.error();
-  std::uint64_t context = 0;  // the longest of any model that is named
-  for (const config::ModelTable& table : *tables) {
+  const std::size_t num_named = tables->size();
+  if (has_listing(options)) {
+    auto listing = list_models(options, *tables, actors::kMaxModels - num_named);
+    if (!listing) return listing.error();
+    std::ranges::move(listing->tables, std::back_inserter(*tables));
+  }
+  std::uint64_t context = 0;  // the longest of any model
+  for (std::size_t i = 0; i < tables->size(); ++i) {
+    const config::ModelTable& table = (*tables)[i];
     const auto file = engine::open_gguf(table.path);
+    if (!file && i >= num_named) continue;  // it is left out
     if (!file) return file.error();
     const std::uint64_t chosen = count(table.ctx_size.value_or(options.ctx_size));
     context = std::max(context, chosen != 0 ? chosen : engine::trained_context(**file));
