@@ -159,6 +159,8 @@ Result<std::vector<CatalogEntry>> check_options(const GatewayOptions& options) {
               fmt::format("{} and {} are both called \"{}\"; give one another name: -m NAME=PATH, or name and aliases "
                           "in its [[model]] table",
                           other.source.path, source.path, Printable(taken).text())};
+    // Each load opens them anew; a vocabulary takes megabytes.
+    if (source.on_request) entry.file = entry.draft_file = nullptr;
     catalog.push_back(std::move(entry));
   }
   if (std::ranges::all_of(catalog, [](const CatalogEntry& entry) { return entry.problem.has_value(); }))
@@ -407,6 +409,7 @@ GatewayImpl::~GatewayImpl() {
   sessions_.finish();  // stores the turns that ended just now
   texts_.reset();
   compute_.reset();
+  on_request_.reset();  // holds units, too
   models_.drop_units();
   models_thread_.reset();
   system_.reset();
@@ -484,13 +487,16 @@ RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink)
   RequestId id = 0;
   {
     OnRequest::Arrival arrival(*on_request_);
-    id = models_.route(name, [&](const std::shared_ptr<ModelUnit>& serving) {
-      unit = serving;
-      if (unit) request.model = unit->name();
-      if (unit && !why_not) take_defaults(*unit, request);
-      if (unit && !why_not) sink = arrival.watch(*unit, request, std::move(sink));
-      return streams_.add(std::move(request), std::move(sink), now, unit ? unit->id() : 0);
-    }, tenant);
+    id = models_.route(
+        name,
+        [&](const std::shared_ptr<ModelUnit>& serving) {
+          unit = serving;
+          if (unit) request.model = unit->name();
+          if (unit && !why_not) take_defaults(*unit, request);
+          if (unit && !why_not) sink = arrival.watch(*unit, request, std::move(sink));
+          return streams_.add(std::move(request), std::move(sink), now, unit ? unit->id() : 0);
+        },
+        tenant);
     if (unit && !why_not && !unit->state().unloading()) not_now = arrival.added(*unit, tenant, id);
   }
   if (not_now) {

@@ -684,8 +684,7 @@ std::shared_ptr<ModelUnit> ModelManager::with_numerics(const std::string& numeri
 
 Readiness ModelManager::readiness() const {
   std::vector<Readiness> all;
-  for (const auto& unit : serving_units())
-    all.push_back(counted_as(unit->state().readiness(), unit->is_on_request()));
+  for (const auto& unit : serving_units()) all.push_back(counted_as(unit->state().readiness(), unit->is_on_request()));
   return readiness_of(all);
 }
 

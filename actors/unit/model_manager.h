@@ -100,8 +100,9 @@ class ModelManager {
   // there for the end of each thread that has spawned an actor.
   void drop_units();
 
-  // Returns admit(unit), called with the unit that serves this name for the tenant, as find(), and without a lock. If the name is
-  // switched or unloaded meanwhile, the unit stays until this has returned: a stream that is added is one that it ends.
+  // Returns admit(unit), called with the unit that serves this name for the tenant, as find(), and without a lock. If
+  // the name is switched or unloaded meanwhile, the unit stays until this has returned: a stream that is added is one
+  // that it ends.
   template <class Admit>
   auto route(const std::string& name, const Admit& admit, const scheduler::Tenant& tenant = {}) const {
     std::shared_ptr<ModelUnit> unit;
@@ -115,8 +116,8 @@ class ModelManager {
   }
   // The unit that serves the model with this name or alias now; empty: the default one. Null: there is none.
   [[nodiscard]] std::shared_ptr<ModelUnit> find(const std::string& name) const;
-  // Likewise of the models that the tenant may use (scheduler/shares/model_rights.h). Without a name the default one, if
-  // it is one of them, else their first.
+  // Likewise of the models that the tenant may use (scheduler/shares/model_rights.h). Without a name the default one,
+  // if it is one of them, else their first.
   [[nodiscard]] std::shared_ptr<ModelUnit> find(const std::string& name, const scheduler::Tenant& tenant) const;
   // Null: there is none. Also one that retires.
   [[nodiscard]] std::shared_ptr<ModelUnit> find(UnitId id) const;
@@ -126,7 +127,7 @@ class ModelManager {
   [[nodiscard]] Units units() const;          // all, in the order in which they came
   // That of the default name, those of the other names in their order, then those that replace or retire.
   [[nodiscard]] Units units_default_first() const;
-  [[nodiscard]] std::vector<std::string> names() const;      // of each its own, in their order
+  [[nodiscard]] std::vector<std::string> names() const;  // of each its own, in their order
   // With their aliases, of the models that the tenant may use.
   [[nodiscard]] std::vector<std::string> all_names(const scheduler::Tenant& tenant = {}) const;
   // A unit whose model has these numerics, one that serves a name before others; null: none that is loaded.

@@ -140,7 +140,6 @@ class Checker {
     if (gateway->models.size() > 1 && gateway->memory != 0) left_ = gateway->memory;
     for (const std::string& left_out : listing.left_out) remarks_ += "; " + left_out;
     const std::size_t num_named = gateway->models.size() - listing.tables.size();
-    for (const config::ModelTable& listed : listing.tables) names_.push_back(listed.name);
     for (std::size_t i = 0; i < num_named; ++i) {
       actors::ModelSource& source = gateway->models[i];
       source.load.max_sequences = options_.max_sequences;
@@ -153,6 +152,7 @@ class Checker {
       else
         note(place, check_model(source, gateway->models.size() == 1 || source.on_request ? gateway->memory : 0));
     }
+    for (const config::ModelTable& listed : listing.tables) names_.push_back(listed.name);
   }
 
   void count_served(const actors::ModelSource& source) {

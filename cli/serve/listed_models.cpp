@@ -27,7 +27,8 @@ bool is_model_file(const std::string& name) {
   if (name.starts_with('.') || name.size() <= kEnding.size()) return false;
   if (!same_name(name.substr(name.size() - kEnding.size()), std::string(kEnding))) return false;
   std::string lower = name;
-  std::ranges::transform(lower, lower.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c | 32) : c; });
+  std::ranges::transform(lower, lower.begin(),
+                         [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c | 32) : c; });
   if (lower.find("mmproj") != std::string::npos) return false;
   const auto part = engine::parse_split_name(name);
   return !part || part->number == 1;
@@ -86,8 +87,8 @@ class Lister {
 
   Listing take() {
     if (num_more_ > 0)
-      listing_.left_out.push_back(
-          fmt::format("{} more models are left out: a server has at most {} names", num_more_, config::kMaxModelTables));
+      listing_.left_out.push_back(fmt::format("{} more models are left out: a server has at most {} names", num_more_,
+                                              config::kMaxModelTables));
     return std::move(listing_);
   }
 
@@ -102,8 +103,8 @@ class Lister {
     if (!names) return leave_out(folder.string(), names.error().message);
     std::erase_if(*names, [](const std::string& each) { return !is_model_file(each); });
     if (names->size() > 1)
-      return leave_out(folder.string(), fmt::format("it has {} models, and a folder is one model; put them beside it",
-                                                    names->size()));
+      return leave_out(folder.string(),
+                       fmt::format("it has {} models, and a folder is one model; put them beside it", names->size()));
     if (!names->empty()) add((folder / names->front()).string(), name);
   }
 
@@ -114,8 +115,7 @@ class Lister {
     };
     if (std::ranges::any_of(named_, is_same_file)) return;
     if (std::string problem = problem_of_model_name(name); !problem.empty()) return leave_out(path, problem);
-    if (!taken_.insert(name).second)
-      return leave_out(path, fmt::format("another model is called {}", printable(name)));
+    if (!taken_.insert(name).second) return leave_out(path, fmt::format("another model is called {}", printable(name)));
     if (listing_.tables.size() >= most_) {
       ++num_more_;
       return;

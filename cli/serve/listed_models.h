@@ -25,8 +25,8 @@ struct Listing {
 //   NAME.gguf               a model of this name; of a split one the first part alone counts
 //   FOLDER/ANYTHING.gguf    a model of the folder's name, if there is one model in it
 // Hidden files and projectors (mmproj) are passed over. Symbolic links are followed, also out of the folder: who may
-// write there decides what is served. Left out is what has the file, or a name, of one of `named`, what has no name that
-// a client can ask for, and what is more than `most` models. Nothing is opened. Error: the folder cannot be read.
+// write there decides what is served. Left out is what has the file, or a name, of one of `named`, what has no name
+// that a client can ask for, and what is more than `most` models. Nothing is opened. Error: the folder cannot be read.
 [[nodiscard]] Result<Listing> list_models(const config::ServeOptions& options,
                                           const std::vector<config::ModelTable>& named, std::size_t most);
 

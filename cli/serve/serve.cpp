@@ -424,10 +424,10 @@ class Service {
     bool leaves_one = false;  // that is served, whatever becomes of the loads
   };
 
-  // Makes the models that are served those of the [[model]] tables, and those that are listed: unloads those whose tables are gone, replaces those
-  // whose tables have other values, or whose load failed, and loads all that are not served. What `troupe model load`
-  // has loaded stays, unless a table has its name. Each is logged when it is done. Returns whether there is something
-  // to do.
+  // Makes the models that are served those of the [[model]] tables, and those that are listed: unloads those whose
+  // tables are gone, replaces those whose tables have other values, or whose load failed, and loads all that are not
+  // served. What `troupe model load` has loaded stays, unless a table has its name. Each is logged when it is done.
+  // Returns whether there is something to do.
   bool change_models(const std::vector<config::ModelTable>& listed) {
     ModelChanges changes = model_changes(listed);
     if (changes.unload.empty() && changes.load.empty()) return false;
@@ -465,8 +465,7 @@ class Service {
       std::string name = served_name(table, parsed_.options);
       auto request = model_request(table, parsed_.options);
       if (!request || !wanted.insert(name).second) {  // it was judged: a file has changed since
-        spdlog::error("reload: {}: {}",
-                      table.line > 0 ? fmt::format("{}:{}", parsed_.file, table.line) : table.path,
+        spdlog::error("reload: {}: {}", table.line > 0 ? fmt::format("{}:{}", parsed_.file, table.line) : table.path,
                       request ? fmt::format("a model before it is called \"{}\", too; give one another name",
                                             Printable(name).text())
                               : request.error().message);

@@ -319,8 +319,9 @@ actors::ModelSource model_source(const config::ModelTable& table, config::ModelK
       gateway.predict, gateway.keep_alive);
 }
 
-// What is listed beside these models and can be served; nothing is loaded.
-Result<Listing> served_listing(const config::ServeOptions& options, const actors::GatewayOptions& gateway) {
+// Adds what is listed beside these models and can be served; nothing is loaded.
+Result<Listing> add_listed(const config::ServeOptions& options, const config::Given& given,
+                           actors::GatewayOptions& gateway) {
   std::vector<config::ModelTable> named;
   for (const actors::ModelSource& source : gateway.models) {
     config::ModelTable& table = named.emplace_back();
@@ -331,17 +332,24 @@ Result<Listing> served_listing(const config::ServeOptions& options, const actors
   auto listing = list_models(options, named, actors::kMaxModels - named.size());
   if (!listing) return listing;
   std::erase_if(listing->tables, [&](const config::ModelTable& table) {
-    const actors::CatalogEntry entry =
-        actors::describe(actors::source_of({.keys = table, .chat_template_source = ""}, gateway.load, gateway.predict));
+    actors::ModelSource source =
+        actors::source_of({.keys = keys_of(table, false, options, {}, given), .chat_template_source = ""}, gateway.load,
+                          gateway.predict, gateway.keep_alive);
+    actors::CatalogEntry entry = actors::describe(source);
     std::string why = entry.problem ? entry.problem->message : "";
     if (why.empty() && gateway.memory != 0 && entry.demand.least() > gateway.memory)
       why = fmt::format("{}: it needs {}, and --memory is {}", table.path, human_bytes(entry.demand.least()),
                         human_bytes(gateway.memory));
-    if (!why.empty())
+    if (!why.empty()) {
       listing->left_out.push_back(fmt::format("{} is left out: {}", Printable(table.name).text(), why));
-    return !why.empty();
+      return true;
+    }
+    entry.file = nullptr;
+    source.described = std::make_shared<const actors::CatalogEntry>(std::move(entry));
+    gateway.models.push_back(std::move(source));
+    return false;
   });
-  if (named.empty() && listing->tables.empty())
+  if (gateway.models.empty())
     return Error{ErrorCode::model_missing,
                  fmt::format("there is no model to serve: {}{}; put GGUF files there, or name a model with -m",
                              options.models_dir.empty() ? "`troupe list` shows none that can be served"
@@ -370,9 +378,9 @@ Result<actors::GatewayOptions> gateway_options(const config::ServeOptions& optio
   gateway.predict = config::answer_length(options.predict);
   const auto keep_alive = config::parse_keep_alive(options.keep_alive);
   if (!keep_alive)
-    return config::bad_value(given, "keep-alive",
-                             fmt::format("'{}' is no time: 10m, 90s, 0 or forever",
-                                         Printable(options.keep_alive).text()));
+    return config::bad_value(
+        given, "keep-alive",
+        fmt::format("'{}' is no time: 10m, 90s, 0 or forever", Printable(options.keep_alive).text()));
   gateway.keep_alive = *keep_alive;
   for (const config::ModelTable& table : *tables) {
     std::optional<Error> problem;
@@ -387,12 +395,8 @@ Result<actors::GatewayOptions> gateway_options(const config::ServeOptions& optio
     draft = *std::move(found);
   }
   if (has_listing(options)) {
-    auto listed = served_listing(options, gateway);
+    auto listed = add_listed(options, given, gateway);
     if (!listed) return listed.error();
-    for (const config::ModelTable& table : listed->tables)
-      gateway.models.push_back(actors::source_of(
-          {.keys = keys_of(table, false, options, {}, given), .chat_template_source = ""}, gateway.load,
-          gateway.predict, gateway.keep_alive));
     if (listing != nullptr) *listing = *std::move(listed);
   }
   auto speculation = read_speculation(
