@@ -39,6 +39,7 @@ struct Server {
     end.outcome = Outcome::cancelled;
     machine.streams.end_all(end, end, machine.now());
     machine.run_now();
+    on_request->drop_units();
   }
 
   // As the gateway does.
