@@ -408,8 +408,8 @@ GatewayImpl::~GatewayImpl() {
                    std::chrono::steady_clock::now());
   sessions_.finish();  // stores the turns that ended just now
   texts_.reset();
+  on_request_->drop_units();
   compute_.reset();
-  on_request_.reset();  // holds units, too
   models_.drop_units();
   models_thread_.reset();
   system_.reset();

@@ -136,6 +136,13 @@ void OnRequest::stop() {
   if (alarm) caf::anon_send_exit(alarm, caf::exit_reason::user_shutdown);
 }
 
+void OnRequest::drop_units() {
+  std::map<ModelNumber, Known> dropped;  // destroyed without the lock
+  const std::lock_guard lock(mutex_);
+  TROUPE_ASSERT(stopped_ && tickets_.empty());
+  known_.swap(dropped);
+}
+
 double OnRequest::seconds() const { return std::chrono::duration<double>(system_.clock().now() - start_).count(); }
 
 // The counters are those of all models, which batchers charge.
@@ -272,8 +279,10 @@ std::optional<End> OnRequest::leave(ModelNumber number, CatalogEntry entry, std:
 
 void OnRequest::out_of_memory(ModelNumber number) {
   change([&](Calls& calls) {
+    const auto found = known_.find(number);
+    if (found == known_.end()) return;  // drop_units()
+    Known& known = found->second;
     with_residency([&](scheduler::ModelResidency& residency, double now) { residency.unload_ended(number, now); });
-    Known& known = known_.at(number);
     for (auto& each : std::exchange(known.when_out, {})) calls.push_back(std::move(each));
     if (!known.unit) forget(number);
   });

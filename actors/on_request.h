@@ -71,6 +71,8 @@ class OnRequest {
   void drain();
   // Loads and puts out nothing from now on.
   void stop();
+  // Keeps no unit any more. Behind stop(), and the end of every stream. What units that go call here may still come.
+  void drop_units();
   [[nodiscard]] OnRequestCounts counts();
 
  private:

@@ -287,7 +287,7 @@ class Service {
     const std::vector<actors::ModelHealth> models = gateway_->health();
     double sum = 0;
     for (const actors::ModelHealth& each : models)
-      sum += each.readiness == actors::Readiness::failed ? 1 : each.load_fraction;
+      sum += each.readiness == actors::Readiness::failed || each.on_request ? 1 : each.load_fraction;
     return sum / static_cast<double>(models.size());
   }
 

@@ -201,7 +201,8 @@ ordered_json health_json(const client::ServerStatus& s) {
                       {"load_fraction", m.load_fraction},
                       {"problem", m.problem},
                       {"replacing", m.replacing},
-                      {"retiring", m.retiring}});
+                      {"retiring", m.retiring},
+                      {"on_request", m.on_request}});
   return health;
 }
 

@@ -39,6 +39,7 @@ struct Server {
     end.outcome = Outcome::cancelled;
     machine.streams.end_all(end, end, machine.now());
     machine.run_now();
+    on_request->drop_units();
   }
 
   // As the gateway does.
@@ -453,7 +454,7 @@ TEST_CASE("on request: requests for other models do not wait for its lock") {
 TEST_CASE("on request: a large model waits for one that is being loaded, and is not refused for what that holds") {
   ModelSource small = source("small"), large = source("large");
   small.on_request = large.on_request = true;
-  large.load.memory = std::uint64_t{900} << 20;
+  large.load.memory = std::uint64_t{1} << 30;  // all
   Server server({small}, false);
   Wish wish;
   server.machine.load(large, wish.callback());
