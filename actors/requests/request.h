@@ -13,13 +13,19 @@
 #include "actors/requests/proof.h"
 #include "cache/ids.h"
 #include "config/sampling/sampling_numbers.h"
+#include "engine/chat/tools/tool_format.h"
 #include "engine/chat/tools/tool_set.h"
 #include "engine/drafting/speculation.h"
 #include "engine/layers/pooling.h"
+#include "engine/sampling/reasoning_markers.h"
 #include "engine/sampling/sampler.h"
 #include "scheduler/outcome.h"
 #include "scheduler/shares/shared_limit.h"
 #include "scheduler/shares/tenant.h"
+
+namespace troupe::engine {
+class Tokenizer;
+}
 
 namespace troupe::actors {
 
@@ -265,10 +271,20 @@ struct End {
   std::shared_ptr<const Proof> proof;  // of an answer that ended (kind done), if the request wants it
 };
 
+// The model that computes an answer, for those who read or show it. What serves its name by then may be another one.
+struct AnsweringModel {
+  std::string name{};
+  std::string numerics_id{};
+  engine::ReasoningMarkers reasoning{};
+  const engine::chat::ToolFormat* tool_format = nullptr;  // in which it calls tools; null: it has no chat template
+  std::shared_ptr<const engine::Tokenizer> tokenizer{};   // null: it has no vocabulary
+};
+
 // A choice that has passed the checks of its request and waits for its turn.
 struct Admitted {
   std::uint32_t choice = 0;
   bool in_reasoning = false;  // the prompt of its conversation ends within reasoning, which its answer goes on with
+  std::shared_ptr<const AnsweringModel> model{};  // null only in tests
 };
 
 // Receives the answers of a request. ipc implements it, the stream table calls it.
@@ -278,7 +294,8 @@ struct Admitted {
 class StreamSink {
  public:
   virtual ~StreamSink() = default;
-  // Before the choice's tokens. It may still end as refused: where its deadline cannot be kept.
+  // Before the choice's tokens, and the vectors of an Embed. It may still end as refused: where its deadline cannot be
+  // kept.
   virtual void admitted(const Admitted& /*choice*/) {}
   virtual void tokens(TokenRun run) = 0;
   virtual void end(End end) = 0;  // exactly once per choice, and nothing of that choice after it

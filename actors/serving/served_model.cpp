@@ -182,6 +182,14 @@ std::shared_ptr<const engine::constraints::TokenTrie> ServedModel::token_trie() 
   return trie_->trie;
 }
 
+AnsweringModel ServedModel::answering_as(std::string name) const {
+  return {.name = std::move(name),
+          .numerics_id = numerics_id(),
+          .reasoning = reasoning_,
+          .tool_format = tool_format(),
+          .tokenizer = tokenizer()};
+}
+
 ModelDescription ServedModel::describe(std::string name) const {
   ModelDescription description{
       .name = std::move(name), .info = info(), .numerics_id = numerics_id(), .max_context = info().context};

@@ -110,6 +110,7 @@ class ServedModel {
   std::uint64_t weight_bytes() const;
 
   ModelDescription describe(std::string name) const;
+  AnsweringModel answering_as(std::string name) const;
   // Address space of weights, vocabulary, cache and snapshots: its part of the memory budget.
   std::uint64_t budget_bytes() const;
   // Adds the resident memory.

@@ -134,7 +134,7 @@ std::optional<scheduler::Refusal> StreamTable::admit(RequestId id, TimePoint now
 }
 
 std::vector<AssignmentPtr> StreamTable::assign(RequestId id, std::vector<TokenId> prompt, const ServedBy& served_by,
-                                               bool in_reasoning) {
+                                               Admitted how) {
   const auto shared = std::make_shared<const std::vector<TokenId>>(std::move(prompt));
   std::vector<AssignmentPtr> all;
   std::unique_lock lock(mutex_);
@@ -153,7 +153,8 @@ std::vector<AssignmentPtr> StreamTable::assign(RequestId id, std::vector<TokenId
                                                     .recomputed_from = served_by.recomputed_from});
     record->recomputed_from = served_by.recomputed_from;
     move_to(*record, RequestState::queued);
-    record->outbox.emplace_back(Admitted{record->request->sampling.choice, in_reasoning});
+    how.choice = record->request->sampling.choice;
+    record->outbox.emplace_back(how);
     all.push_back(assignment(*record));
   }
   for (const RecordPtr& record : choices) {
@@ -163,17 +164,21 @@ std::vector<AssignmentPtr> StreamTable::assign(RequestId id, std::vector<TokenId
   return all;
 }
 
-AssignmentPtr StreamTable::assign_inputs(RequestId id, std::shared_ptr<const EmbedIds> inputs, std::uint32_t num_cut) {
+AssignmentPtr StreamTable::assign_inputs(RequestId id, std::shared_ptr<const EmbedIds> inputs, std::uint32_t num_cut,
+                                         Admitted how) {
   std::uint64_t tokens = 0;
   for (const auto& ids : *inputs) tokens += ids.size();
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   const RecordPtr record = find(id);
   if (!record) return nullptr;
   record->inputs = std::move(inputs);
   record->prompt_tokens = static_cast<std::uint32_t>(tokens);
   record->truncated_tokens = num_cut;
   move_to(*record, RequestState::queued);
-  return assignment(*record);
+  AssignmentPtr task = assignment(*record);
+  record->outbox.emplace_back(std::move(how));
+  hand_over(lock, record);
+  return task;
 }
 
 std::vector<AssignmentPtr> StreamTable::resume(UnitId unit, WorkKind kind) {

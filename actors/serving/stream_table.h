@@ -168,11 +168,12 @@ class StreamTable {
   // Counts so many bytes against max_embed_bytes until the stream ends, in place of those that it counted before.
   std::optional<scheduler::Refusal> take_embed_bytes(RequestId id, std::uint64_t bytes, TimePoint now);
   // The prompt is encoded: moves the choices to `queued`. Returns one assignment per choice; none if the stream has
-  // ended. in_reasoning: for the sink.
+  // ended. how: for the sink, with each choice's own number.
   std::vector<AssignmentPtr> assign(RequestId id, std::vector<TokenId> prompt, const ServedBy& served_by = {},
-                                    bool in_reasoning = false);
+                                    Admitted how = {});
   // The same for an Embed. Null if the stream has ended.
-  AssignmentPtr assign_inputs(RequestId id, std::shared_ptr<const EmbedIds> inputs, std::uint32_t num_cut);
+  AssignmentPtr assign_inputs(RequestId id, std::shared_ptr<const EmbedIds> inputs, std::uint32_t num_cut,
+                              Admitted how = {});
   // Moves the unit's streams of this kind whose texts are encoded to `queued` under a new generation; returns their
   // assignments, oldest first.
   std::vector<AssignmentPtr> resume(UnitId unit, WorkKind kind);

@@ -246,7 +246,8 @@ void Intake::assign(RequestId request, const Request& body, std::vector<TokenId>
                  .form = proved_form(form, model.tool_format())};
   if (body.turn) served_by.recomputed_from = body.turn->recomputed_from();
   // Without a batcher nothing is sent: the one that the next msg::Wire brings gets all assigned requests.
-  for (auto& task : streams_.assign(request, std::move(prompt), served_by, in_reasoning)) {
+  for (auto& task : streams_.assign(request, std::move(prompt), served_by,
+                                    {.in_reasoning = in_reasoning, .model = answering_model_})) {
     if (wiring_->batcher) send(wiring_->batcher, msg::Enqueue{std::move(task)});
   }
 }
@@ -255,7 +256,7 @@ void Intake::assign(RequestId request, std::shared_ptr<const EmbedIds> inputs, s
   std::uint64_t tokens = 0;
   for (const auto& ids : *inputs) tokens += ids.size();
   if (auto full = streams_.retake_queue_room(request, tokens, now())) return end(request, refused(*std::move(full)));
-  auto task = streams_.assign_inputs(request, std::move(inputs), num_cut);
+  auto task = streams_.assign_inputs(request, std::move(inputs), num_cut, {.model = answering_model_});
   if (task && wiring_->embedder) send(wiring_->embedder, msg::Enqueue{std::move(task)});
 }
 
@@ -282,6 +283,7 @@ void Intake::wire(const std::shared_ptr<const Wiring>& wiring) {
   }
   if (const auto& model = wiring_->model) {
     const auto& language_model = model->language_model();
+    answering_model_ = std::make_shared<const AnsweringModel>(model->answering_as(model_.name()));
     limits_ = {.model = model_.name(),
                .vocab_size = model->info().vocab_size,
                .has_vocabulary = model->tokenizer() != nullptr,

@@ -111,6 +111,7 @@ std::shared_ptr<ModelUnit> ModelUnit::start(caf::actor_system& system, const Ser
 ModelUnit::ModelUnit(Private, const ServerContext& server, UnitId id, CatalogEntry entry,
                      std::shared_ptr<MemoryBudget::Part> memory)
     : entry_(std::move(entry)),
+      defaults_(std::make_shared<const config::ModelDefaults>(std::move(entry_.defaults))),
       memory_(std::move(memory)),
       server_(server),
       parts_(id, entry_.name, entry_.source.aliases, entry_.source.load.memory_policy, server.streams.work_clock(id),
@@ -120,7 +121,8 @@ ModelUnit::ModelUnit(Private, const ServerContext& server, UnitId id, CatalogEnt
 }
 
 void ModelUnit::begin(caf::actor_system& system) {
-  if (is_on_request()) parts_.model.set_on_request();
+  parts_.on_request = is_on_request();
+  parts_.model.set_awaits_request(is_on_request() && !load_begun_);
   if (entry_.problem) fail(*entry_.problem);
   std::function<void(engine::Team&)> load;
   if (!entry_.source.path.empty()) load = [self = shared_from_this()](engine::Team& team) { self->load(team); };
@@ -129,12 +131,14 @@ void ModelUnit::begin(caf::actor_system& system) {
 }
 
 CatalogEntry ModelUnit::entry_for_later() const {
-  return {.source = entry_.source,
+  ModelSource source = source_after_damage();
+  if (!is_out_) source.after_damage.reset();
+  return {.source = std::move(source),
           .name = entry_.name,
           .file = nullptr,
           .draft_file = nullptr,
-          .demand = entry_.demand,
-          .defaults = entry_.defaults,
+          .demand = demand(),
+          .defaults = *defaults(),
           .notes = entry_.notes,
           .problem = std::nullopt};
 }
@@ -232,7 +236,8 @@ CheckedModel ModelUnit::checked() {
 
 void ModelUnit::take_out(const std::string& what) {
   if (is_out_.exchange(true)) return;
-  const bool is_last = entry_.source.after_damage.has_value();
+  // One that is loaded on request goes and comes anyway: what decides is whether it loads soundly.
+  const bool is_last = entry_.source.after_damage.has_value() && !is_on_request();
   const std::string why = is_last              ? not_sound(what, {})
                           : server_.load_again ? what + "; it is loaded again from its file"
                                                : what + "; unload the model and load it again";
@@ -274,13 +279,9 @@ void ModelUnit::load(engine::Team& team) {
   if (!parts_.model.loading()) return;
   if (parts_.model.unloading()) return fail(given_up());
   const TimePoint start = std::chrono::steady_clock::now();
-  if (is_on_request()) {  // closed until now
-    CatalogEntry now = describe(entry_.source);
-    if (now.problem) return fail(*now.problem);
-    entry_.file = std::move(now.file);
-    entry_.draft_file = std::move(now.draft_file);
-  }
   try {
+    if (is_on_request())
+      if (const Status opened = open_again(); !opened) return fail(opened.error());
     auto served = load_sound(team);
     entry_.file = entry_.draft_file = nullptr;
     if (!served) return fail(served.error());
@@ -302,6 +303,21 @@ void ModelUnit::load(engine::Team& team) {
     const Failure why = failure_of(std::current_exception());
     fail({why.out_of_memory ? ErrorCode::out_of_memory : ErrorCode::io, entry_.source.path + ": " + why.what});
   }
+}
+
+// Of a model that is loaded on request, whose files were closed until now and may be others than those that were looked
+// at.
+Status ModelUnit::open_again() {
+  CatalogEntry now = describe(entry_.source);
+  if (now.problem) return *now.problem;
+  now.demand.model = entry_.name;
+  if (Status fits = memory_->change_demand(now.demand); !fits) return fits;
+  entry_.file = std::move(now.file);
+  entry_.draft_file = std::move(now.draft_file);
+  entry_.notes = std::move(now.notes);
+  const std::lock_guard lock(defaults_mutex_);
+  defaults_ = std::make_shared<const config::ModelDefaults>(std::move(now.defaults));
+  return Ok{};
 }
 
 // Once more from its files alone, if it does not compute what it did in earlier loads.

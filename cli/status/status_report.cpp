@@ -99,6 +99,16 @@ std::vector<std::pair<std::string, std::string>> lines_of(const client::ServerSt
     for (std::size_t i = 0; i < s.health.models.size(); ++i)
       lines.emplace_back("model " + s.health.models[i].name, model_line(s, i));
   if (s.own_only) return lines;  // the server sends no more to a guest
+  if (count("models_on_request") > 0)
+    lines.emplace_back(
+        "on request",
+        fmt::format("{} of {} models in memory, {} requests wait; {} loads of {:.1f} s ({} failed), loading {:.0f} % of "
+                    "the last minutes",
+                    count("models_on_request_loaded"), count("models_on_request"), count("model_load_waiting"),
+                    count("model_loads_on_request"), s.value("model_load_on_request_seconds") /
+                        static_cast<double>(std::max<std::uint64_t>(
+                            count("model_loads_on_request") + count("model_loads_on_request_failed"), 1)),
+                    count("model_loads_on_request_failed"), 100 * s.value("model_loading_share")));
   lines.emplace_back("memory", memory_line(s));
   lines.emplace_back("connections", fmt::format("{} open with {} streams; {} accepted, {} refused, {} broken",
                                                 count("connections"), count("streams"), count("connections_accepted"),

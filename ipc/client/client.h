@@ -383,6 +383,7 @@ enum class Readiness {
   ready,     ///< serves requests
   draining,  ///< finishes running requests and refuses new ones
   failed,    ///< the model could not be loaded
+  on_request,  ///< of a model: it is not in memory, and the first request for it has it loaded
 };
 
 /// The server's state.
@@ -397,8 +398,9 @@ struct Health {
     std::vector<std::string> aliases{};        ///< other names for Request::model
     bool replacing = false;                    ///< is loaded to take the place of the one of this name
     bool retiring = false;                     ///< was replaced, and finishes the requests that it has
+    bool on_request = false;                   ///< is loaded when a request asks for it, and put out for others
   };
-  Readiness readiness = Readiness::loading;  ///< ready while any model is, failed once all have failed
+  Readiness readiness = Readiness::loading;  ///< ready while any model is or comes on request, failed once all have failed
   double load_fraction = 0;                  ///< 0 to 1, of the default model
   bool stalled = false;         ///< work waits, and no step has ended for longer than the server's progress_timeout
   std::vector<Model> models{};  ///< all, the default one first; empty: the server is older
@@ -439,6 +441,8 @@ struct ModelRequest {
   /// Of the model that has its name: "beside" loads beside it, while it serves on, and switches then; "unload-first"
   /// gives its memory back first, and requests wait meanwhile. Empty: a name that is taken is refused.
   std::string replace{};
+  std::string load{};        ///< "start": now; "on-request": once a request asks for it; empty: now
+  std::string keep_alive{};  ///< of one on request: put out after so long without a request: "10m", "0", "forever"
 };
 
 /// The server's answer to Hello.

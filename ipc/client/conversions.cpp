@@ -191,7 +191,7 @@ void add_lists(const v1::Status& in, ServerStatus& out) {
 }
 
 Readiness to_readiness(v1::Readiness readiness) {
-  const bool known = readiness >= v1::READINESS_LOADING && readiness <= v1::READINESS_FAILED;
+  const bool known = readiness >= v1::READINESS_LOADING && readiness <= v1::READINESS_ON_REQUEST;
   return known ? static_cast<Readiness>(readiness - 1) : Readiness::loading;
 }
 
@@ -435,7 +435,8 @@ Health::Model to_model_health(const v1::Health::Model& model) {
           .problem = model.problem(),
           .aliases = {model.aliases().begin(), model.aliases().end()},
           .replacing = model.replacing(),
-          .retiring = model.retiring()};
+          .retiring = model.retiring(),
+          .on_request = model.on_request()};
 }
 
 ServerInfo to_info(const v1::Welcome& welcome) {

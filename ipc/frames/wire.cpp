@@ -281,7 +281,8 @@ using engine::Pooling;
 static_assert(to_wire<v1::Readiness>(Readiness::loading) == v1::READINESS_LOADING &&
               to_wire<v1::Readiness>(Readiness::ready) == v1::READINESS_READY &&
               to_wire<v1::Readiness>(Readiness::draining) == v1::READINESS_DRAINING &&
-              to_wire<v1::Readiness>(Readiness::failed) == v1::READINESS_FAILED);
+              to_wire<v1::Readiness>(Readiness::failed) == v1::READINESS_FAILED &&
+              to_wire<v1::Readiness>(Readiness::on_request) == v1::READINESS_ON_REQUEST);
 static_assert(to_wire<v1::Pooling>(Pooling::mean) == v1::POOLING_MEAN &&
               to_wire<v1::Pooling>(Pooling::cls) == v1::POOLING_CLS &&
               to_wire<v1::Pooling>(Pooling::last) == v1::POOLING_LAST);
@@ -607,6 +608,7 @@ v1::Health::Model to_model_health(const actors::ModelHealth& health, bool for_ow
   model.set_problem(valid_utf8(for_owner ? health.problem : without_folders(health.problem)));
   model.set_replacing(health.replacing);
   model.set_retiring(health.retiring);
+  model.set_on_request(health.on_request);
   return model;
 }
 

@@ -155,6 +155,12 @@ void ModelResidency::unload_began(ModelNumber number, double) {
   model.state = State::leaving;
 }
 
+void ModelResidency::unload_refused(ModelNumber number, double) {
+  Model& model = at(number);
+  TROUPE_ASSERT(model.state == State::leaving);
+  model.state = State::loaded;
+}
+
 void ModelResidency::unload_ended(ModelNumber number, double) {
   Model& model = at(number);
   TROUPE_ASSERT(model.state == State::leaving && model.num_running == 0);

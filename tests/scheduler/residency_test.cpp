@@ -478,6 +478,39 @@ TEST_CASE("residency: a tenant that may load into idle memory puts out only what
   }
 }
 
+TEST_CASE("residency: a wait for idle memory is behind all that have turns, however long it lasts") {
+  Memory memory({.budget_bytes = 20, .max_wait_seconds = 1e6});
+  for (const ModelNumber model : {1u, 2u, 3u, 4u}) memory.add(model, {.name = {}, .keep_alive = 600});
+  memory.bring_in(2, kUma);
+  memory.wait_until(100);
+  memory.ask(1, kVic, MayLoad::idle);
+  memory.loaded(1);
+  memory.take_events();
+  memory.ask(3, kVic, MayLoad::idle);  // its own model may go for it, whose turn is not over
+  CHECK(memory.take_events().empty());
+  const RequestNumber other = memory.ask(4, kWen);
+  CHECK(memory.take_events() == "out 2;");
+  CHECK(memory.residency.wait_of(other, memory.now).models_before == 0);
+  memory.unloaded(2);
+  CHECK(memory.take_events() == "load 4 for 3;");
+}
+
+TEST_CASE("residency: models that drain for a wait for idle memory are for one that has turns and comes meanwhile") {
+  Memory memory({.budget_bytes = 10, .max_wait_seconds = 1e6, .drain_seconds = 30});
+  for (const ModelNumber model : {1u, 2u, 3u}) memory.add(model, {.name = {}, .keep_alive = 600});
+  const RequestNumber own = memory.ask(1, kVic, MayLoad::idle);
+  memory.loaded(1);
+  memory.ask(2, kVic, MayLoad::idle);
+  memory.wait_until(60);  // its turn is over
+  REQUIRE(memory.residency.state(1) == State::closing);
+  memory.ask(3, kWen);
+  memory.take_events();
+  memory.end(own);
+  CHECK(memory.take_events() == "out 1;");
+  memory.unloaded(1);
+  CHECK(memory.take_events() == "load 3 for 3;");
+}
+
 TEST_CASE("residency: who may have nothing loaded uses what is loaded, or waited for by others") {
   Memory memory;
   memory.add(1);

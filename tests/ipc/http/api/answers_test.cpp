@@ -183,6 +183,20 @@ TEST_CASE("reasoning comes as reasoning_content, and its tokens are counted") {
         std::string::npos);
 }
 
+TEST_CASE("what is known of the model comes before the first token, and is that of the model which answers") {
+  actors::AnsweringModel model{.name = "other", .numerics_id = "g", .reasoning = {.open = "<r>", .close = "</r>"}};
+  const auto answer = answer_to(Endpoint::chat_completions, kChat + R"(,"model":"m"})");
+  answer->set_model(model);
+  const std::string bytes = bytes_of(*answer, {"<r>hm</r>so"});
+  CHECK(bytes.find(R"("reasoning_content":"hm","content":"so")") != std::string::npos);
+  CHECK(bytes.find(R"("model":"m","system_fingerprint":"g")") != std::string::npos);
+  AnswerFacts facts = facts_of_test();
+  facts.takes_name = true;
+  const auto unnamed = make_answer(taken(Endpoint::chat_completions, kChat + "}"), std::move(facts));
+  unnamed->set_model(model);
+  CHECK(bytes_of(*unnamed, {"so"}).find(R"("model":"other")") != std::string::npos);
+}
+
 TEST_CASE("logprobs of a chat have texts, bytes and the likeliest tokens") {
   const auto answer = answer_to(Endpoint::chat_completions, kChat + R"(,"logprobs":true,"top_logprobs":1})");
   actors::TokenRun run = run_of("", {100});
