@@ -45,6 +45,14 @@ TEST_CASE("a chat streams a role, deltas, the reason of its end with its receipt
             "]}}\n\ndata: [DONE]\n\n");
 }
 
+TEST_CASE("the receipt of a turn whose session was recomputed says under which numerics that was") {
+  const auto answer = answer_to(Endpoint::chat_completions, kChat + "}");
+  actors::End end = end_of(Outcome::length);
+  end.recomputed_from = "4-scalar-f16-1";
+  CHECK(answer->on_end(std::move(end)).bytes.find(R"("preemptions":0,"recomputed_from":"4-scalar-f16-1"})") !=
+        std::string::npos);
+}
+
 TEST_CASE("usage is a last chunk without choices, and null in the others") {
   const auto answer = answer_to(Endpoint::chat_completions, kChat + R"(,"stream_options":{"include_usage":true}})");
   const std::string bytes = bytes_of(*answer, {"a"});
