@@ -330,9 +330,11 @@ Result<Listing> add_listed(const config::ServeOptions& options, const config::Gi
     table.name = actors::describe(source).name;
     table.aliases = source.aliases;
   }
-  auto listing = list_models(options, named, actors::kMaxModels - named.size());
+  auto listing = list_models(options, named);
   if (!listing) return listing;
+  std::size_t num_more = 0;
   std::erase_if(listing->tables, [&](const config::ModelTable& table) {
+    if (gateway.models.size() >= actors::kMaxModels) return ++num_more > 0;
     actors::ModelSource source =
         actors::source_of({.keys = keys_of(table, false, options, {}, given), .chat_template_source = ""}, gateway.load,
                           gateway.predict, gateway.keep_alive);
@@ -343,6 +345,7 @@ Result<Listing> add_listed(const config::ServeOptions& options, const config::Gi
                         human_bytes(gateway.memory));
     if (!why.empty()) {
       listing->left_out.push_back(fmt::format("{} is left out: {}", Printable(table.name).text(), why));
+      listing->troubled.push_back(table.name);
       return true;
     }
     entry.file = nullptr;
@@ -350,6 +353,9 @@ Result<Listing> add_listed(const config::ServeOptions& options, const config::Gi
     gateway.models.push_back(std::move(source));
     return false;
   });
+  if (num_more > 0)
+    listing->left_out.push_back(
+        fmt::format("{} more models are left out: a server has at most {}", num_more, actors::kMaxModels));
   if (gateway.models.empty())
     return Error{ErrorCode::model_missing,
                  fmt::format("there is no model to serve: {}{}; put GGUF files there, or name a model with -m",
@@ -447,7 +453,7 @@ Result<std::string> limits_text(const config::ServeOptions& options, const confi
   if (!tables) return tables.error();
   const std::size_t num_named = tables->size();
   if (has_listing(options)) {
-    auto listing = list_models(options, *tables, actors::kMaxModels - num_named);
+    auto listing = list_models(options, *tables);
     if (!listing) return listing.error();
     std::ranges::move(listing->tables, std::back_inserter(*tables));
   }
