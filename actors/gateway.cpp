@@ -232,7 +232,11 @@ class GatewayImpl final : public Gateway {
       return on_request_->remove(unit, options_.drain_timeout, std::move(done));
     models_.unload(name, options_.drain_timeout, std::move(done));
   }
-  std::optional<LoadWait> wait_of(RequestId id) const override { return on_request_->wait_of(id); }
+  std::optional<LoadWait> wait_of(RequestId id) const override {
+    const auto unit = unit_of(id);
+    if (!unit || !unit->is_on_request() || unit->state().model()) return std::nullopt;
+    return on_request_->wait_of(id);
+  }
   void drain(std::function<void()> done) override {
     draining_ = true;
     models_.close();
@@ -395,7 +399,7 @@ GatewayImpl::~GatewayImpl() {
   checker_->stop();
   on_request_->stop();
   for (const auto& unit : models_.units()) {
-    if (unit->state().loading()) spdlog::info("loading is given up");
+    if (unit->state().loading() && !unit->state().awaits_request()) spdlog::info("loading is given up");
     unit->stop();
   }
   if (saboteur_) caf::anon_send_exit(saboteur_, caf::exit_reason::user_shutdown);

@@ -174,7 +174,8 @@ StatusSnapshot take_snapshot(const ServerContext& server, const std::vector<std:
   snapshot.load_fraction = of_default.health.load_fraction;
   snapshot.model = of_default.health.name;
   snapshot.numerics_id = of_default.numerics_id;
-  snapshot.kernels = of_default.kernels;
+  const auto loaded = std::ranges::find_if(snapshot.models, [](const auto& each) { return !each.kernels.empty(); });
+  snapshot.kernels = loaded == snapshot.models.end() ? std::string() : loaded->kernels;  // the default one's first
   snapshot.weight_bytes = of_default.weight_bytes;
   snapshot.kv_bytes = of_default.kv_bytes;
   snapshot.num_threads = server.options.num_threads;

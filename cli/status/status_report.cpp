@@ -82,7 +82,7 @@ std::vector<std::pair<std::string, std::string>> lines_of(const client::ServerSt
       {"health", name_of(s.health) + (is_loading ? fmt::format(" ({:.0f} %)", 100 * s.health.load_fraction) : "")},
       {"server", fmt::format("{}, up {:.0f} s", s.server, s.value("uptime_seconds"))},
       {"model", s.model + (s.numerics_id.empty() ? "" : fmt::format(" ({})", s.numerics_id))},
-      {"compute", fmt::format("{}, {} threads", s.kernels, s.num_threads)},
+      {"compute", fmt::format("{}{} threads", s.kernels.empty() ? "" : s.kernels + ", ", s.num_threads)},
       {"budgeted", fmt::format("weights {}, KV cache up to {}", human_bytes(s.weight_bytes), human_bytes(s.kv_bytes))},
       {"requests", fmt::format("{} waiting, {} running, {} parked, {} received{}", count("requests_waiting"),
                                count("requests_running"), count("requests_parked"), count("requests_received"),
