@@ -75,12 +75,13 @@ std::uint64_t draw_seed() {
 End not_ready(const ModelState& model) {
   if (const auto error = model.error()) return not_served(model.name(), *error);
   if (model.readiness() == Readiness::on_request)
-    return refused({.outcome = Outcome::loading,
-                    .message = fmt::format("the model \"{}\" is not in memory, and its vocabulary neither; a request for "
-                                           "an answer or for vectors has it loaded",
-                                           Printable(model.name()).text()),
-                    .field = "model",
-                    .retry_after = kOutSeconds});
+    return refused(
+        {.outcome = Outcome::loading,
+         .message = fmt::format("the model \"{}\" is not in memory, and its vocabulary neither; a request for "
+                                "an answer or for vectors has it loaded",
+                                Printable(model.name()).text()),
+         .field = "model",
+         .retry_after = kOutSeconds});
   return refusal(
       Outcome::loading, {},
       fmt::format("the model is still loading ({} %); try again later", static_cast<int>(model.fraction() * 100)));
@@ -631,9 +632,8 @@ CancelFlag GatewayImpl::detokenize(TextRequest request, std::vector<TokenId> ids
   }
   const std::uint64_t bytes = ids.size() * sizeof(TokenId);
   return post_text(request.tenant, bytes, std::move(done),
-                   [model = std::get<Vocabulary>(found).model, ids = std::move(ids)](const std::atomic<bool>* interrupt) {
-                     return model->tokenizer()->decode(ids, interrupt);
-                   });
+                   [model = std::get<Vocabulary>(found).model, ids = std::move(ids)](
+                       const std::atomic<bool>* interrupt) { return model->tokenizer()->decode(ids, interrupt); });
 }
 
 template <class Answer, class Convert>

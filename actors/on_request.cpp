@@ -70,8 +70,9 @@ LoadWait::Why reason_of(scheduler::ModelWait::Why why) {
 
 // For all tenants: the numbers are those of others' models, too.
 std::string told_of(const Error& why) {
-  return why.code == ErrorCode::out_of_memory ? "too little of the server's memory is left for it (its log has the numbers)"
-                                              : why.message;
+  return why.code == ErrorCode::out_of_memory
+             ? "too little of the server's memory is left for it (its log has the numbers)"
+             : why.message;
 }
 
 }  // namespace
@@ -115,10 +116,9 @@ OnRequest::OnRequest(ModelManager& models, const ServerContext& server, caf::act
     for (const auto& unit : models.serving_units())
       if (unit->is_on_request()) know(unit, calls);
   });
-  models.on_request(
-      {.takes = [this](CatalogEntry& entry, ModelLoad& load) { return takes(entry, load); },
-       .idle_bytes = [this] { return idle_bytes(); },
-       .free = [this](std::uint64_t bytes, const std::function<void()>& then) { free(bytes, then); }});
+  models.on_request({.takes = [this](CatalogEntry& entry, ModelLoad& load) { return takes(entry, load); },
+                     .idle_bytes = [this] { return idle_bytes(); },
+                     .free = [this](std::uint64_t bytes, const std::function<void()>& then) { free(bytes, then); }});
   alarm_ = system.spawn<Alarm>([this] { decide(); });
 }
 
@@ -184,12 +184,12 @@ ModelNumber OnRequest::know(const std::shared_ptr<ModelUnit>& unit, Calls& calls
   const ModelNumber number = ++last_number_;
   known_[number].unit = unit;
   const MemoryDemand demand = unit->demand();
-  residency_.add(
-      number, {.name = Printable(unit->name()).text(),
-               .bytes = demand.least(),
-               .load_seconds = std::max(static_cast<double>(demand.weights) / kBytesPerSecond, kLeastLoadSeconds),
-               .keep_alive = unit->source().keep_alive,
-               .pinned = unit->is_pinned()});
+  residency_.add(number,
+                 {.name = Printable(unit->name()).text(),
+                  .bytes = demand.least(),
+                  .load_seconds = std::max(static_cast<double>(demand.weights) / kBytesPerSecond, kLeastLoadSeconds),
+                  .keep_alive = unit->source().keep_alive,
+                  .pinned = unit->is_pinned()});
   await_load(number, calls);
   return number;
 }
@@ -218,8 +218,7 @@ std::optional<End> OnRequest::Arrival::added(const ModelUnit& unit, const schedu
   });
   if (const auto* refusal = std::get_if<scheduler::Refusal>(&answer)) return refused(all_.told(*refusal));
   const bool waits = std::get<scheduler::ModelResidency::Answer>(answer) == scheduler::ModelResidency::Answer::wait;
-  all_.tickets_[ticket_] = {
-      .stream = stream, .model = number, .since = all_.system_.clock().now(), .waits = waits};
+  all_.tickets_[ticket_] = {.stream = stream, .model = number, .since = all_.system_.clock().now(), .waits = waits};
   all_.ticket_of_[stream] = ticket_;
   return std::nullopt;
 }
@@ -321,11 +320,9 @@ void OnRequest::let_go(ModelNumber number, const End& how, Calls& calls) {
       ++ticket;
       continue;
     }
-    with_residency(
-        [&](scheduler::ModelResidency& residency, double now) { residency.ended(ticket->first, now); });
-    calls.emplace_back([this, stream = ticket->second.stream, how] {
-      server_.streams.end(stream, how, system_.clock().now());
-    });
+    with_residency([&](scheduler::ModelResidency& residency, double now) { residency.ended(ticket->first, now); });
+    calls.emplace_back(
+        [this, stream = ticket->second.stream, how] { server_.streams.end(stream, how, system_.clock().now()); });
     forget_ticket((ticket++)->first);
   }
 }
@@ -561,10 +558,9 @@ bool OnRequest::decide_once(Calls& calls) {
   for (auto& refused_one : decisions.refuse) {
     const RequestId stream = tickets_.at(refused_one.request).stream;
     forget_ticket(refused_one.request);
-    calls.emplace_back(
-        [this, stream, how = refused(told(std::move(refused_one.refusal)))] {
-          server_.streams.end(stream, how, system_.clock().now());
-        });
+    calls.emplace_back([this, stream, how = refused(told(std::move(refused_one.refusal)))] {
+      server_.streams.end(stream, how, system_.clock().now());
+    });
   }
   for (const auto& unload : decisions.unload) {
     const std::shared_ptr<ModelUnit> unit = known_.at(unload.model).unit;
@@ -601,9 +597,8 @@ std::optional<LoadWait> OnRequest::wait_of(RequestId stream) {
   if (found == ticket_of_.end()) return std::nullopt;
   const Ticket& ticket = tickets_.at(found->second);
   if (!ticket.waits) return std::nullopt;
-  const scheduler::ModelWait wait = with_residency([&](scheduler::ModelResidency& residency, double now) {
-    return residency.wait_of(found->second, now);
-  });
+  const scheduler::ModelWait wait = with_residency(
+      [&](scheduler::ModelResidency& residency, double now) { return residency.wait_of(found->second, now); });
   return LoadWait{.model = known_.at(ticket.model).unit->name(),
                   .why = reason_of(wait.why),
                   .waited_seconds = std::chrono::duration<double>(system_.clock().now() - ticket.since).count(),

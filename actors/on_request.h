@@ -81,9 +81,10 @@ class OnRequest {
   class Watched;
   using Calls = std::vector<std::function<void()>>;  // to be made without the lock
   struct Known {
-    std::shared_ptr<ModelUnit> unit;  // that serves the name; null: the name has left it, it is forgotten once it is out
-    TimePoint began{};                // its load
-    Calls when_loaded{};              // or its load has failed
+    std::shared_ptr<ModelUnit>
+        unit;             // that serves the name; null: the name has left it, it is forgotten once it is out
+    TimePoint began{};    // its load
+    Calls when_loaded{};  // or its load has failed
     Calls when_out{};
   };
   struct Ticket {

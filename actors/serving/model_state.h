@@ -58,8 +58,7 @@ class ModelState {
   const std::string name_;
   const std::vector<std::string> aliases_;
   std::atomic<double> fraction_{0};
-  std::atomic<bool> draining_{false}, unloading_{false}, retiring_{false}, replacing_{false},
-      awaits_request_{false};
+  std::atomic<bool> draining_{false}, unloading_{false}, retiring_{false}, replacing_{false}, awaits_request_{false};
   mutable std::mutex mutex_;
   std::shared_ptr<const ServedModel> model_;
   std::optional<Error> error_;

@@ -172,8 +172,7 @@ void ModelManager::make_room(std::shared_ptr<Loading> loading) {
   std::uint64_t bytes = left + of_requested;
   for (const auto& unit : idle) bytes += unit->budget_bytes();
   if (bytes < least) return loading->done(not_loaded(room.error()));
-  if (of_requested > 0 && left < least)
-    return requested_.free(least - left, [this, loading] { make_room(loading); });
+  if (of_requested > 0 && left < least) return requested_.free(least - left, [this, loading] { make_room(loading); });
   // The one that would go first may be the last that is served, or be unloaded in another way by now.
   const auto found = std::ranges::find_if(idle, [this](const auto& unit) { return !take_away(unit); });
   if (found == idle.end()) return loading->done(not_loaded(room.error()));

@@ -165,7 +165,8 @@ StatusSnapshot take_snapshot(const ServerContext& server, const std::vector<std:
   TimePoint::duration still{};
   for (const auto& unit : units) {
     const ModelReport& report = snapshot.models.emplace_back(report_of(server, *unit, memory.units, now));
-    if (!report.health.replacing && !report.health.retiring) readiness.push_back(counted_as(report.health.readiness, report.health.on_request));
+    if (!report.health.replacing && !report.health.retiring)
+      readiness.push_back(counted_as(report.health.readiness, report.health.on_request));
     snapshot.stalled |= report.health.stalled;
     still = std::max(still, unit->without_progress(now));
   }
