@@ -124,7 +124,7 @@ void ModelManager::load(const ServerContext& server, std::vector<ModelLoad> load
                           fmt::format("the name \"{}\" is there twice; leave one out", Printable(twice).text())));
         continue;
       }
-      if (takes_load_ && takes_load_(entry, load)) continue;
+      if (requested_.takes && requested_.takes(entry, load)) continue;
       auto part = budget_.expect(entry.demand);
       all.push_back(std::make_shared<Loading>(Loading{.server = server,
                                                       .entry = std::move(entry),
@@ -167,9 +167,12 @@ void ModelManager::make_room(std::shared_ptr<Loading> loading) {
   const Status room = loading->part->claim();
   if (room) return load_into_room(loading);
   const Units idle = can_make_room();
-  std::uint64_t bytes = budget_.left();
+  const std::uint64_t left = budget_.left(), least = loading->part->demand().least();
+  const std::uint64_t of_requested = requested_.idle_bytes ? requested_.idle_bytes() : 0;
+  std::uint64_t bytes = left + of_requested;
   for (const auto& unit : idle) bytes += unit->budget_bytes();
-  if (bytes < loading->part->demand().least()) return loading->done(not_loaded(room.error()));
+  if (bytes < least) return loading->done(not_loaded(room.error()));
+  if (of_requested > 0 && left < least) return requested_.free(least - left, [this, loading] { make_room(loading); });
   // The one that would go first may be the last that is served, or be unloaded in another way by now.
   const auto found = std::ranges::find_if(idle, [this](const auto& unit) { return !take_away(unit); });
   if (found == idle.end()) return loading->done(not_loaded(room.error()));

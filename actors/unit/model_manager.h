@@ -47,7 +47,8 @@ class ModelManager {
   void add(const ServerContext& server, std::vector<CatalogEntry> entries);
   // Loads more models; one that fails is not kept. All are known to the memory budget, in their order, before the first
   // is loaded, and so are those of calls that came before their files were read. Where what one needs is missing,
-  // models make room that are not the default, not pinned and without a request, the least recently used first. What
+  // models make room that are not the default, not pinned and without a request, the least recently used first; before
+  // them those that are loaded on request. What
   // has to do with models that are loaded on request is left to on_request().
   //
   // One that replaces another takes its name, not an alias, and its aliases move with the name. No model makes room for
@@ -71,10 +72,16 @@ class ModelManager {
   // The end of a wish to load a model that cannot be.
   [[nodiscard]] static End not_loaded(const Error& why);
 
-  // For OnRequest, which alone changes names whose models are loaded on request.
-  // takes: whether it has to do with a load, whose files were read; then it goes on with it, and calls its `done`.
-  // Called by `later`. To be set before load() is called.
-  void on_request(std::function<bool(CatalogEntry&, ModelLoad&)> takes) { takes_load_ = std::move(takes); }
+  // For OnRequest, which alone changes names whose models are loaded on request. What load() asks of it, by `later`:
+  struct Requested {
+    // Whether it has to do with a load, whose files were read; then it goes on with it, and calls its `done`.
+    std::function<bool(CatalogEntry&, ModelLoad&)> takes{};
+    // Of its models that are idle and not pinned, all together.
+    std::function<std::uint64_t()> idle_bytes{};
+    // Puts out so many of these, the least recently used first, that as many bytes come back, and calls `then`.
+    std::function<void(std::uint64_t, std::function<void()>)> free{};
+  };
+  void on_request(Requested calls) { requested_ = std::move(calls); }  // before load() is called
   // A new name, and its unit, which waits; or why not.
   [[nodiscard]] std::variant<std::shared_ptr<ModelUnit>, End> add_waiting(const ServerContext& server,
                                                                           CatalogEntry entry);
@@ -197,7 +204,7 @@ class ModelManager {
 
   caf::actor_system& system_;
   const Later later_;
-  std::function<bool(CatalogEntry&, ModelLoad&)> takes_load_;
+  Requested requested_;
   MemoryBudget budget_;
   mutable std::mutex mutex_;
   UnitId next_id_ = 0;

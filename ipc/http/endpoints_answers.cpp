@@ -27,10 +27,8 @@ api::AnswerFacts facts_of(const ApiCall& call, const Exchange& exchange) {
   if (name.empty())
     if (const auto models = actors::visible_health(exchange.gateway(), exchange.tenant()); !models.empty())
       name = models.front().name;
-  return {.id = new_id(),
-          .created = unix_seconds(),
-          .model = std::move(name),
-          .takes_name = call.request.model.empty()};
+  return {
+      .id = new_id(), .created = unix_seconds(), .model = std::move(name), .takes_name = call.request.model.empty()};
 }
 
 // Refuses vectors whose answer would not fit into an outbox, rather than compute them first.

@@ -190,6 +190,7 @@ class ModelResidency {
   [[nodiscard]] State state(ModelNumber model) const { return at(model).state; }
   [[nodiscard]] std::uint32_t num_running(ModelNumber model) const { return at(model).num_running; }
   [[nodiscard]] std::size_t num_waiting(ModelNumber model) const { return at(model).waiting.size(); }
+  [[nodiscard]] double last_used(ModelNumber model) const { return at(model).last_used; }
   [[nodiscard]] double load_seconds(ModelNumber model) const { return at(model).facts.load_seconds; }
   [[nodiscard]] std::uint64_t bytes_in_memory() const;
   // The part of the last minutes in which a model was loading, a mean that decays over kShareSeconds. Above

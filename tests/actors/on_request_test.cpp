@@ -557,6 +557,57 @@ TEST_CASE("on request: a request knows why it waits") {
   CHECK_FALSE(server.on_request->wait_of(of_first));
 }
 
+TEST_CASE("on request: idle models make room for one that an operator loads") {
+  ModelSource pinned = source("pinned");
+  pinned.pinned = true;
+  Server server({source("a"), source("b"), pinned}, false);
+  const std::uint64_t all = server.machine.models.budget().left();
+  for (const char* name : {"a", "b", "pinned"}) static_cast<void>(server.ask(name));
+  server.machine.run_now();
+  ModelSource large = source("large"), larger = source("larger");
+  large.load.memory = all - server.machine.models.find("pinned")->budget_bytes();
+  larger.load.memory = all;
+  Wish refused_one, wish;
+  server.machine.load(larger, refused_one.callback());
+  server.machine.run_now();
+  REQUIRE(refused_one.refused);
+  CHECK(server.is_loaded("a"));
+  server.machine.load(large, wish.callback());
+  server.machine.run_now();
+  CHECK(wish.health);
+  CHECK_FALSE(server.is_loaded("a"));
+  CHECK_FALSE(server.is_loaded("b"));
+  CHECK(server.is_loaded("pinned"));
+}
+
+TEST_CASE("on request: a refusal for want of memory names no other model") {
+  Server server({source("a")}, false);
+  const auto part = server.machine.models.budget().expect({.model = "secret", .weights = std::uint64_t{1} << 30});
+  REQUIRE(part->reserve());
+  const auto listener = server.ask("a", kGuest);
+  server.machine.run_now();
+  REQUIRE(listener->end_);
+  CHECK(listener->end_->outcome == Outcome::loading);  // "secret" may take less once it is loaded
+  CHECK_THAT(listener->end_->message, !Contains("secret"));
+}
+
+TEST_CASE("on request: an unload that waits for a load is answered when the server drains") {
+  Server server({source("a")});
+  server.machine.compute.hold = true;
+  const auto first = server.ask("a");
+  server.machine.run_now();
+  Wish wish;
+  server.on_request->put_out(server.machine.models.find("a"), 60s, wish.callback());
+  CHECK(wish.count == 0);
+  server.on_request->drain();
+  REQUIRE(wish.refused);
+  CHECK(wish.refused->outcome == Outcome::draining);
+  server.machine.compute.hold = false;
+  while (server.machine.compute.is_computing()) server.machine.compute.run_one();
+  server.machine.run_now();
+  CHECK(wish.count == 1);
+}
+
 TEST_CASE("on request: a drain refuses what waits, and loads nothing more") {
   Server server({source("a"), source("b")});
   const auto unread = server.ask("a", kOwner, {}, kUnread);
