@@ -276,6 +276,9 @@ void OnRequest::load_ended(ModelNumber number, const ModelUnit* unit, const Stat
       if (const auto why = leave(number, failed->entry_for_later(), std::chrono::milliseconds(0), false, calls))
         spdlog::warn("model {} is not loaded again: {}", Printable(failed->name()).text(), why->message);
     }
+    // Before anything else is done with the model: what waits for this load is its from now on.
+    decide_all(calls);
+    if (status && unit->state().error()) drop(number, calls);  // it was taken out meanwhile
     for (auto& each : std::exchange(known.when_loaded, {})) calls.push_back(std::move(each));
   });
   decide();
@@ -391,7 +394,7 @@ std::vector<ModelNumber> OnRequest::idle_models() const {
   std::vector<ModelNumber> idle;
   for (const auto& [number, known] : known_)
     if (known.unit && !known.unit->is_pinned() && residency_.num_running(number) == 0 &&
-        residency_.state(number) == scheduler::ModelResidency::State::loaded)
+        residency_.num_waiting(number) == 0 && residency_.state(number) == scheduler::ModelResidency::State::loaded)
       idle.push_back(number);
   std::ranges::sort(idle, {}, [this](ModelNumber number) { return residency_.last_used(number); });
   return idle;
@@ -432,11 +435,16 @@ void OnRequest::drop_damaged(const std::shared_ptr<ModelUnit>& unit) {
     using enum scheduler::ModelResidency::State;
     const auto number = number_of(*unit);
     if (!number || stopped_) return;
-    if (const auto state = residency_.state(*number); state != loaded && state != closing) return;
-    if (const auto why = leave(*number, unit->entry_for_later(), std::chrono::milliseconds(0), true, calls))
-      return spdlog::critical("a damaged model stays out: {}", why->message);
-    residency_.unload_began(*number, seconds());
+    // One that counts as loading still: load_ended() finds that it has failed.
+    if (const auto state = residency_.state(*number); state == loaded || state == closing) drop(*number, calls);
   });
+}
+
+void OnRequest::drop(ModelNumber number, Calls& calls) {
+  const std::shared_ptr<ModelUnit> unit = known_.at(number).unit;
+  if (const auto why = leave(number, unit->entry_for_later(), std::chrono::milliseconds(0), true, calls))
+    return spdlog::critical("a damaged model stays out: {}", why->message);
+  residency_.unload_began(number, seconds());
 }
 
 // On the thread that opens files.
@@ -583,12 +591,14 @@ bool OnRequest::decide_once(Calls& calls) {
   return !decisions.load.empty();
 }
 
+void OnRequest::decide_all(Calls& calls) {
+  if (stopped_) return;
+  while (decide_once(calls)) {
+  }
+}
+
 void OnRequest::decide() {
-  change([&](Calls& calls) {
-    if (stopped_) return;
-    while (decide_once(calls)) {
-    }
-  });
+  change([&](Calls& calls) { decide_all(calls); });
 }
 
 std::optional<LoadWait> OnRequest::wait_of(RequestId stream) {

@@ -124,6 +124,8 @@ class OnRequest {
   void take_budget();
   [[nodiscard]] scheduler::Refusal told(scheduler::Refusal refusal) const;
   bool decide_once(Calls& calls);
+  void decide_all(Calls& calls);
+  void drop(scheduler::ModelNumber number, Calls& calls);
 
   ModelManager& models_;
   const ServerContext server_;

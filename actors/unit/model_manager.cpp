@@ -220,7 +220,7 @@ std::optional<End> ModelManager::why_not_loadable(const std::vector<std::string>
 }
 
 // What keeps a model of this name, and these aliases, from replacing the one of the name. With the lock held.
-std::optional<End> ModelManager::why_not_replaceable(const std::vector<std::string>& names) const {
+std::optional<End> ModelManager::why_not_replaceable(const std::vector<std::string>& names, bool by_request) const {
   if (closed_) return refused(scheduler::server_drains());
   const std::string name = Printable(names.front()).text();
   const auto replaced = find_name(names_, names.front());
@@ -233,7 +233,7 @@ std::optional<End> ModelManager::why_not_replaceable(const std::vector<std::stri
                    fmt::format("\"{}\" is an alias of the model \"{}\"; replace that one by its name", name,
                                Printable(replaced->serves->name()).text()));
   if (replaced->serves->state().unloading()) return being_unloaded(names.front());
-  if (replaced->is_replaced)
+  if (replaced->is_replaced || (replaced->serves->is_on_request() && !by_request))
     return refusal(
         Outcome::loading, "name",
         fmt::format("the model \"{}\" is being replaced already; try again when that has ended, or unload it", name));
@@ -465,7 +465,7 @@ std::variant<ModelManager::HandedOver, End> ModelManager::hand_over(const Server
   HandedOver units;
   {
     const std::lock_guard lock(mutex_);
-    if (auto why_not = why_not_replaceable(names)) return *std::move(why_not);
+    if (auto why_not = why_not_replaceable(names, true)) return *std::move(why_not);
     Name& name = *find_name(names_, names.front());
     units.before = name.serves;
     if (!on_request)

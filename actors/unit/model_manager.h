@@ -179,7 +179,8 @@ class ModelManager {
   }
   Name* served_by(const std::shared_ptr<ModelUnit>& unit);
   const std::string* taken_one(const std::vector<std::string>& names, const Name* of_it = nullptr) const;
-  std::optional<End> why_not_replaceable(const std::vector<std::string>& names) const;
+  // by_request: for OnRequest, to which names are left whose models are loaded on request.
+  std::optional<End> why_not_replaceable(const std::vector<std::string>& names, bool by_request = false) const;
   std::shared_ptr<ModelUnit> begin(const ServerContext& server, CatalogEntry entry,
                                    std::shared_ptr<MemoryBudget::Part> part,
                                    ModelUnit::Load when = ModelUnit::Load::now);

@@ -153,6 +153,7 @@ void ModelResidency::unload_began(ModelNumber number, double) {
   Model& model = at(number);
   TROUPE_ASSERT(model.is_loaded());
   model.state = State::leaving;
+  if (!model.waiting.empty()) model.waiting_since = ++order_;  // for the next load: behind the one that goes
 }
 
 void ModelResidency::unload_refused(ModelNumber number, double) {

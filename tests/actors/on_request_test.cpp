@@ -608,6 +608,53 @@ TEST_CASE("on request: an unload that waits for a load is answered when the serv
   CHECK(wish.count == 1);
 }
 
+TEST_CASE("on request: a model that is put out behind its load is loaded again for those that come meanwhile") {
+  Server server({source("a")});
+  server.machine.compute.hold = true;
+  const auto unread = server.ask("a", kOwner, {}, kUnread);
+  server.machine.run_now();
+  Wish wish;
+  server.on_request->put_out(server.machine.models.find("a"), 60s, wish.callback());
+  server.machine.compute.hold = false;
+  while (server.machine.compute.is_computing()) server.machine.compute.run_one();
+  CHECK_FALSE(server.is_loaded("a"));  // its name went to another unit
+  const auto later = server.ask("a", kGuest);
+  CHECK(server.on_request->counts().num_waiting == 1);
+  server.machine.run();
+  CHECK(wish.health);
+  REQUIRE(unread->end_);
+  CHECK(unread->end_->outcome == Outcome::model_unloaded);
+  REQUIRE(later->end_);
+  CHECK(later->end_->outcome == Outcome::length);
+}
+
+TEST_CASE("on request: others go for a file that needs more than the one before it") {
+  const troupe::test::TempFolder folder;
+  const std::string path = folder.path("growing.gguf");
+  std::filesystem::copy_file(kBert, path);
+  Server server({source("a", path), source("b")}, false);
+  static_cast<void>(server.ask("b"));
+  server.machine.run_now();
+  const std::uint64_t least = describe(source("a")).demand.least();
+  MemoryBudget& budget = server.machine.models.budget();
+  const auto part = budget.expect({.model = "start", .weights = budget.left() - least / 2});
+  REQUIRE(part->reserve());
+  part->settle(part->bytes());
+  std::filesystem::copy_file(kTales, path, std::filesystem::copy_options::overwrite_existing);
+  const auto first = server.ask("a");
+  server.machine.run_now();
+  REQUIRE(first->end_);
+  CHECK(first->end_->outcome == Outcome::loading);
+  CHECK(server.machine.models.find("a")->demand().least() == least);
+  CHECK(server.is_loaded("b"));
+  server.machine.scheduler().clock().advance_time(6s);
+  const auto second = server.ask("a");
+  server.machine.run();
+  REQUIRE(second->end_);
+  CHECK(second->end_->outcome == Outcome::length);
+  CHECK_FALSE(server.is_loaded("b"));
+}
+
 TEST_CASE("on request: a drain refuses what waits, and loads nothing more") {
   Server server({source("a"), source("b")});
   const auto unread = server.ask("a", kOwner, {}, kUnread);
