@@ -519,9 +519,12 @@ class Service {
         const std::lock_guard lock(mutex_);
         tables_.insert_or_assign(model.name, model.table);
       }
-      requests.emplace_back(model.request, [this, name = model.name, table = model.table, replaces, num_left,
+      const char* const what = replaces                             ? "replaced"
+                               : config::is_on_request(model.table) ? "served on request"
+                                                                    : "loaded";
+      requests.emplace_back(model.request, [this, name = model.name, table = model.table, what, num_left,
                                             then](const actors::ModelChange& change) {
-        log_change(change, name, replaces ? "replaced" : "loaded");
+        log_change(change, name, what);
         if (std::holds_alternative<actors::ModelHealth>(change)) {
           const std::lock_guard lock(mutex_);
           tables_.insert_or_assign(name, table);

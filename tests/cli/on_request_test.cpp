@@ -138,7 +138,7 @@ TEST_CASE("SIGHUP lists the folder again: what has come is served, what is gone 
   folder.write("models/c.gguf", "no model");
   server.process().signal(SIGHUP);
   CHECK(server.process().wait_for_err("reload: c is left out: "));
-  CHECK(server.process().wait_for_err("reload: model b is loaded"));
+  CHECK(server.process().wait_for_err("reload: model b is served on request"));
   CHECK(ask_model(server, "b").out == kRequestedAnswer);
   folder.write("models/stays.gguf", "half written");
   server.process().signal(SIGHUP);
