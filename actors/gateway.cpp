@@ -10,6 +10,7 @@
 #include <future>
 #include <limits>
 #include <random>
+#include <set>
 #include <thread>
 
 #include "actors/models/model_defaults.h"
@@ -60,6 +61,9 @@ struct SystemConfig : caf::actor_system_config {
   }
 };
 
+// After which a text may be asked for again whose model is out of memory.
+constexpr double kOutSeconds = 5;
+
 // Below 2^53: JSON tools that keep numbers as doubles (jq, JavaScript) pass it on without rounding, so that an answer
 // can be asked for again.
 std::uint64_t draw_seed() {
@@ -71,6 +75,14 @@ std::uint64_t draw_seed() {
 // The answer to a text request while no model is loaded.
 End not_ready(const ModelState& model) {
   if (const auto error = model.error()) return not_served(model.name(), *error);
+  if (model.readiness() == Readiness::on_request)
+    return refused(
+        {.outcome = Outcome::loading,
+         .message = fmt::format("the model \"{}\" is not in memory, and its vocabulary neither; a request for "
+                                "an answer or for vectors has it loaded",
+                                Printable(model.name()).text()),
+         .field = "model",
+         .retry_after = kOutSeconds});
   return refusal(
       Outcome::loading, {},
       fmt::format("the model is still loading ({} %); try again later", static_cast<int>(model.fraction() * 100)));
@@ -149,6 +161,8 @@ Result<std::vector<CatalogEntry>> check_options(const GatewayOptions& options) {
               fmt::format("{} and {} are both called \"{}\"; give one another name: -m NAME=PATH, or name and aliases "
                           "in its [[model]] table",
                           other.source.path, source.path, Printable(taken).text())};
+    // Each load opens them anew; a vocabulary takes megabytes.
+    if (source.on_request) entry.file = entry.draft_file = nullptr;
     catalog.push_back(std::move(entry));
   }
   if (std::ranges::all_of(catalog, [](const CatalogEntry& entry) { return entry.problem.has_value(); }))
@@ -181,8 +195,9 @@ class GatewayImpl final : public Gateway {
   std::vector<ModelHealth> health() const override { return models_.health(std::chrono::steady_clock::now()); }
   void status(std::function<void(StatusSnapshot)> done) override {
     survey_.when_fresh([this, done = std::move(done)]() mutable {
-      models_.ask_status(context(), [first = first_model_, done = std::move(done)](StatusSnapshot snapshot) {
+      models_.ask_status(context(), [this, first = first_model_, done = std::move(done)](StatusSnapshot snapshot) {
         snapshot.first_model = first;
+        on_request_->counts().append_metrics(snapshot.metrics);
         done(std::move(snapshot));
       });
     });
@@ -198,7 +213,7 @@ class GatewayImpl final : public Gateway {
       if (!model) continue;
       all.push_back(model->describe(unit->name()));
       all.back().aliases = unit->state().aliases();
-      all.back().defaults = unit->defaults();
+      all.back().defaults = *unit->defaults();
     }
     return all;
   }
@@ -211,12 +226,23 @@ class GatewayImpl final : public Gateway {
   void load_models(std::vector<std::pair<ModelRequest, OnModelChange>> requests) override;
   void unload_model(const std::string& name, OnModelChange done) override {
     if (const auto unit = models_.find(name); unit && unit->is_on_request())
-      return on_request_->put_out(*unit, options_.drain_timeout, done);
+      return on_request_->put_out(unit, options_.drain_timeout, std::move(done));
     models_.unload(name, options_.drain_timeout, std::move(done));
+  }
+  void remove_model(const std::string& name, OnModelChange done) override {
+    if (const auto unit = models_.find(name); unit && unit->is_on_request())
+      return on_request_->remove(unit, options_.drain_timeout, std::move(done));
+    models_.unload(name, options_.drain_timeout, std::move(done));
+  }
+  std::optional<LoadWait> wait_of(RequestId id) const override {
+    const auto unit = unit_of(id);
+    if (!unit || !unit->is_on_request() || unit->state().model()) return std::nullopt;
+    return on_request_->wait_of(id);
   }
   void drain(std::function<void()> done) override {
     draining_ = true;
     models_.close();
+    on_request_->drain();
     sessions_.refuse_questions();
     spdlog::info("draining: {} streams are open", streams_.live().size());
     for (const auto& unit : models_.units()) unit->drain(options_.drain_timeout);
@@ -246,7 +272,12 @@ class GatewayImpl final : public Gateway {
   }
   MemoryReport measure_memory();
   std::optional<scheduler::Refusal> begin_turn(Request& request, std::shared_ptr<StreamSink>& sink);
-  std::variant<std::shared_ptr<const ServedModel>, End> model_with_vocabulary(const std::string& model) const;
+  // A unit and its model, which is loaded and has a vocabulary.
+  struct Vocabulary {
+    std::shared_ptr<ModelUnit> unit;
+    std::shared_ptr<const ServedModel> model;
+  };
+  std::variant<Vocabulary, End> with_vocabulary(const TextRequest& request) const;
   // Renders a conversation on a text thread and answers with what `convert` makes of the prompt.
   template <class Answer, class Convert>
   CancelFlag post_chat(TextRequest request, ChatPrompt chat, std::function<void(Answer)> done, Convert convert);
@@ -276,6 +307,14 @@ class GatewayImpl final : public Gateway {
   std::unique_ptr<ModelChecker> checker_;  // its jobs are ended before those it watches
   caf::actor saboteur_;                    // null except in soak tests
 };
+
+scheduler::ResidencyOptions residency_options(const config::OnRequestLimits& limits) {
+  scheduler::ResidencyOptions options;
+  if (limits.models_max != 0) options.max_models = limits.models_max;
+  options.max_waiting = limits.max_waiting_for_models;
+  options.max_wait_seconds = std::chrono::duration<double>(limits.max_model_wait).count();
+  return options;
+}
 
 GatewayOptions with_defaults(GatewayOptions options) {
   if (options.num_threads == 0) options.num_threads = engine::default_num_threads();
@@ -320,6 +359,7 @@ GatewayImpl::GatewayImpl(GatewayOptions options, std::vector<CatalogEntry> model
   if (!options_.no_canary_file_because.empty())
     spdlog::info("canaries are not recorded: {}", options_.no_canary_file_because);
   load_again_ = [this](UnitId id) {
+    if (const auto unit = models_.find(id); unit && unit->is_on_request()) return on_request_->drop_damaged(unit);
     models_.load_again(context(), id, [](const ModelChange& change) {
       if (const auto* const end = std::get_if<End>(&change))
         return spdlog::critical("a damaged model stays out: {}", end->message);
@@ -327,7 +367,7 @@ GatewayImpl::GatewayImpl(GatewayOptions options, std::vector<CatalogEntry> model
     });
   };
   models_.add(context(), std::move(models));
-  on_request_ = std::make_unique<OnRequest>(models_, context(), *system_);
+  on_request_ = std::make_unique<OnRequest>(models_, context(), *system_, residency_options(options_));
   checker_ = std::make_unique<ModelChecker>(
       options_, *compute_,
       [this] {
@@ -361,7 +401,7 @@ GatewayImpl::~GatewayImpl() {
   checker_->stop();
   on_request_->stop();
   for (const auto& unit : models_.units()) {
-    if (unit->state().loading()) spdlog::info("loading is given up");
+    if (unit->state().loading() && !unit->state().awaits_request()) spdlog::info("loading is given up");
     unit->stop();
   }
   if (saboteur_) caf::anon_send_exit(saboteur_, caf::exit_reason::user_shutdown);
@@ -374,6 +414,7 @@ GatewayImpl::~GatewayImpl() {
                    std::chrono::steady_clock::now());
   sessions_.finish();  // stores the turns that ended just now
   texts_.reset();
+  on_request_->drop_units();
   compute_.reset();
   models_.drop_units();
   models_thread_.reset();
@@ -398,10 +439,11 @@ void GatewayImpl::check_models(const std::vector<std::string>& names, OnModelsCh
       return unit ? unit->checked() : CheckedModel{.name = name};
     });
   };
+  std::set<UnitId> asked;  // each once, by whichever of its names
   for (const std::string& name : names) {
     const auto unit = models_.find(name);
     if (!unit) return done(unknown_model(name, models_.all_names()));
-    ask(unit);
+    if (asked.insert(unit->id()).second) ask(unit);
   }
   if (names.empty())
     for (const auto& unit : models_.units_default_first()) ask(unit);
@@ -425,9 +467,10 @@ void set_length(Request& request, std::optional<std::uint32_t> of_model) {
 void take_defaults(const ModelUnit& unit, Request& request) {
   if (request.embed) return;
   if (!request.has_max_tokens) set_length(request, unit.predict());
-  take_numbers(unit.defaults(), request);
+  const auto defaults = unit.defaults();
+  take_numbers(*defaults, request);
   if (auto* const chat = std::get_if<ChatPrompt>(&request.prompt))
-    take_conversation(unit.defaults(), request.turn && !request.turn->is_new(), *chat);
+    take_conversation(*defaults, request.turn && !request.turn->is_new(), *chat);
 }
 
 RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink) {
@@ -450,14 +493,17 @@ RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink)
   std::optional<End> not_now;
   RequestId id = 0;
   {
-    OnRequest::Arrival arrival = on_request_->arrive();
-    id = models_.route(name, [&](const std::shared_ptr<ModelUnit>& serving) {
-      unit = serving;
-      if (unit) request.model = unit->name();
-      if (unit && !why_not) take_defaults(*unit, request);
-      if (unit && !why_not) sink = arrival.watch(*unit, request, std::move(sink));
-      return streams_.add(std::move(request), std::move(sink), now, unit ? unit->id() : 0);
-    });
+    OnRequest::Arrival arrival(*on_request_);
+    id = models_.route(
+        name,
+        [&](const std::shared_ptr<ModelUnit>& serving) {
+          unit = serving;
+          if (unit) request.model = unit->name();
+          if (unit && !why_not) take_defaults(*unit, request);
+          if (unit && !why_not) sink = arrival.watch(*unit, request, std::move(sink));
+          return streams_.add(std::move(request), std::move(sink), now, unit ? unit->id() : 0);
+        },
+        tenant);
     if (unit && !why_not && !unit->state().unloading()) not_now = arrival.added(*unit, tenant, id);
   }
   if (not_now) {
@@ -465,7 +511,7 @@ RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink)
   } else if (why_not) {
     streams_.end(id, refused(*std::move(why_not)), now);
   } else if (!unit) {
-    streams_.end(id, unknown_model(name, models_.all_names()), now);
+    streams_.end(id, unknown_model(name, models_.all_names(tenant)), now);
   } else if (unit->state().unloading()) {
     // Asked behind add(): the unit is stopped once it has no stream, and an intake that is gone would end none.
     streams_.end(id, being_unloaded(unit->name()), now);
@@ -476,7 +522,7 @@ RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink)
   } else {
     unit->submit(id);
   }
-  on_request_->decide();
+  if (unit && unit->is_on_request()) on_request_->decide();
   return id;
 }
 
@@ -484,7 +530,8 @@ void GatewayImpl::load_models(std::vector<std::pair<ModelRequest, OnModelChange>
   std::vector<ModelLoad> loads;
   for (auto& [request, done] : requests) {
     const Replace replace = replace_of(request.keys.replace);
-    loads.push_back({source_of(std::move(request), options_.load, options_.predict), std::move(done), replace});
+    loads.push_back({source_of(std::move(request), options_.load, options_.predict, options_.keep_alive),
+                     std::move(done), replace});
   }
   models_.load(context(), std::move(loads));
 }
@@ -526,14 +573,13 @@ void GatewayImpl::session(SessionQuestion question, std::function<void(SessionAn
   });
 }
 
-std::variant<std::shared_ptr<const ServedModel>, End> GatewayImpl::model_with_vocabulary(
-    const std::string& name) const {
-  const auto unit = models_.find(name);
-  if (!unit) return unknown_model(name, models_.all_names());
+std::variant<GatewayImpl::Vocabulary, End> GatewayImpl::with_vocabulary(const TextRequest& request) const {
+  const auto unit = models_.find(request.model, request.tenant);
+  if (!unit) return unknown_model(request.model, models_.all_names(request.tenant));
   if (draining_) return refused(scheduler::server_drains());
   auto model = unit->state().model();
   if (!model) return not_ready(unit->state());
-  if (model->tokenizer()) return model;
+  if (model->tokenizer()) return Vocabulary{unit, std::move(model)};
   return refusal(Outcome::unsupported, {}, "this model has no vocabulary; use token ids");
 }
 
@@ -563,13 +609,13 @@ CancelFlag GatewayImpl::post_text(scheduler::Tenant tenant, std::uint64_t bytes,
 CancelFlag GatewayImpl::tokenize(TextRequest request, std::string text, engine::EncodeOptions options,
                                  OnTokenized done) {
   done = told_to(request.tenant, std::move(done));
-  auto model_or = model_with_vocabulary(request.model);
-  if (auto* no = std::get_if<End>(&model_or)) return answered(done, std::move(*no));
+  const auto found = with_vocabulary(request);
+  if (const auto* no = std::get_if<End>(&found)) return answered(done, *no);
   if (auto wrong = check_text(text)) return answered(done, refused(*std::move(wrong)));
   const std::uint64_t bytes = text.size();
   return post_text(
       request.tenant, bytes, std::move(done),
-      [model = std::get<0>(model_or), text = std::move(text), options](const std::atomic<bool>* interrupt) {
+      [model = std::get<Vocabulary>(found).model, text = std::move(text), options](const std::atomic<bool>* interrupt) {
         engine::EncodeOptions with_flag = options;
         with_flag.interrupt = interrupt;
         return model->tokenizer()->encode(text, with_flag);
@@ -578,9 +624,9 @@ CancelFlag GatewayImpl::tokenize(TextRequest request, std::string text, engine::
 
 CancelFlag GatewayImpl::detokenize(TextRequest request, std::vector<TokenId> ids, OnDetokenized done) {
   done = told_to(request.tenant, std::move(done));
-  auto model_or = model_with_vocabulary(request.model);
-  if (auto* no = std::get_if<End>(&model_or)) return answered(done, std::move(*no));
-  const std::uint32_t size = std::get<0>(model_or)->tokenizer()->size();
+  const auto found = with_vocabulary(request);
+  if (const auto* no = std::get_if<End>(&found)) return answered(done, *no);
+  const std::uint32_t size = std::get<Vocabulary>(found).model->tokenizer()->size();
   if (const auto unknown = engine::find_unknown_id(ids, size)) {
     return answered(done,
                     refusal(Outcome::invalid_argument, "ids",
@@ -588,27 +634,26 @@ CancelFlag GatewayImpl::detokenize(TextRequest request, std::vector<TokenId> ids
   }
   const std::uint64_t bytes = ids.size() * sizeof(TokenId);
   return post_text(request.tenant, bytes, std::move(done),
-                   [model = std::get<0>(model_or), ids = std::move(ids)](const std::atomic<bool>* interrupt) {
-                     return model->tokenizer()->decode(ids, interrupt);
-                   });
+                   [model = std::get<Vocabulary>(found).model, ids = std::move(ids)](
+                       const std::atomic<bool>* interrupt) { return model->tokenizer()->decode(ids, interrupt); });
 }
 
 template <class Answer, class Convert>
 CancelFlag GatewayImpl::post_chat(TextRequest request, ChatPrompt chat, std::function<void(Answer)> done,
                                   Convert convert) {
   done = told_to(request.tenant, std::move(done));
-  auto model_or = model_with_vocabulary(request.model);
-  if (auto* no = std::get_if<End>(&model_or)) return answered(done, std::move(*no));
-  const auto model = std::get<0>(model_or);
+  const auto found = with_vocabulary(request);
+  if (const auto* no = std::get_if<End>(&found)) return answered(done, *no);
+  const auto& [unit, model] = std::get<Vocabulary>(found);
   if (!model->chat_template()) return answered(done, refusal(Outcome::unsupported, "messages", model->chat_problem()));
-  if (const auto unit = models_.find(request.model)) take_conversation(unit->defaults(), false, chat);
+  take_conversation(*unit->defaults(), false, chat);
   Request shape;
   shape.prompt = std::move(chat);
   if (auto wrong = check_shape(shape)) return answered(done, refused(*std::move(wrong)));
   const std::uint64_t bytes = input_bytes(shape);
   return post_text(
       request.tenant, bytes, std::move(done),
-      [model, shape = std::move(shape), convert](const std::atomic<bool>* interrupt) -> Answer {
+      [model = model, shape = std::move(shape), convert](const std::atomic<bool>* interrupt) -> Answer {
         const ChatPrompt& conversation = std::get<ChatPrompt>(shape.prompt);
         const auto prompt = render(conversation, *model->chat_template_for(conversation), *model->tokenizer(),
                                    interrupt, nullptr, model->tool_form());

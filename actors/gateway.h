@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "actors/gateway_options.h"
+#include "actors/requests/load_wait.h"
 #include "actors/requests/request.h"
 #include "actors/requests/session_info.h"
 #include "actors/requests/status_snapshot.h"
@@ -73,8 +74,9 @@ class Gateway {
   virtual std::vector<ModelHealth> health() const = 0;
   // Current counters, collected from the actors within milliseconds, also during a step.
   virtual void status(std::function<void(StatusSnapshot)> done) = 0;
-  // The model that serves requests with this name now, empty: the default one, which is the first of a start until it
-  // is unloaded. Null while it is loading, if it has failed, and if there is none.
+  // The model that serves requests with this name now, for who may use it (visible_models.h); empty: the default one,
+  // which is the first of a start until it is unloaded. Null while it is loading, if it has failed, and if there is
+  // none.
   virtual std::shared_ptr<const ServedModel> model(const std::string& name = {}) const = 0;
   virtual std::vector<ModelDescription> models() const = 0;  // those that are loaded
   // Of all models, also those that have failed, in the order in which they came.
@@ -93,8 +95,16 @@ class Gateway {
   // Loads more models, which divide the memory as those of a start do, or replaces those of their names
   // (ModelKeys::replace); unloads one, whose requests have drain_timeout to end. As ModelManager has it. Each `done` is
   // called exactly once. For the owner: callers check.
+  //
+  // A model that is loaded on request is known at once, and loaded when it is asked for. Another one takes its name, or
+  // it takes that of another one, at once too, whichever way is said; requests that wait for it then are to be sent
+  // again. unload_model() puts it out of memory, if it is there; its name stays. remove_model() takes its name away,
+  // too; of other models it does what unload_model() does.
   virtual void load_models(std::vector<std::pair<ModelRequest, OnModelChange>> requests) = 0;
   virtual void unload_model(const std::string& name, OnModelChange done) = 0;
+  virtual void remove_model(const std::string& name, OnModelChange done) = 0;
+  // Why a request that was submitted waits for its model, which is loaded on request; nullopt: it waits for no load.
+  virtual std::optional<LoadWait> wait_of(RequestId id) const = 0;
 
   // Checks the canaries and the checksums of these models, of all if there are no names; takes a damaged one out.
   // `done` is called once, with a refusal for a name that no model has; never, if the server ends meanwhile. For the

@@ -24,6 +24,8 @@
 
 namespace troupe::actors {
 
+struct CatalogEntry;
+
 // A model to serve, and how.
 struct ModelSource {
   std::string path{};
@@ -46,6 +48,9 @@ struct ModelSource {
   // it.
   std::optional<std::uint32_t> predict{};
   config::ModelDefaults defaults{};  // of its answers, before those that its file names
+  // What describe() (models/model_catalog.h) has said of it, without its files, so that they are not read again; null:
+  // it was not asked.
+  std::shared_ptr<const CatalogEntry> described{};
 };
 
 inline constexpr std::size_t kMaxModels = 64;  // names of one server
@@ -59,7 +64,8 @@ enum class Replace {
 // "beside", "unload-first"; anything else: no.
 [[nodiscard]] Replace replace_of(std::string_view name);
 
-// A model to load while the server runs. What its keys leave out is as GatewayOptions::load and predict have it.
+// A model to load while the server runs. What its keys leave out is as GatewayOptions::load, predict and
+// keep_alive have it.
 struct ModelRequest {
   config::ModelKeys keys{};
   // In Jinja: then keys.chat_template is its name for messages. Empty: that names a template of the server's, or one in
@@ -68,18 +74,20 @@ struct ModelRequest {
 };
 // It, and how it is served. `keys` are right (config::problem_of()).
 [[nodiscard]] ModelSource source_of(ModelRequest request, const engine::LoadOptions& load,
-                                    std::optional<std::uint32_t> predict);
+                                    std::optional<std::uint32_t> predict,
+                                    double keep_alive = std::numeric_limits<double>::infinity());
 
 struct GatewayOptions : config::GatewayLimits, SessionsPlace {
   std::vector<ModelSource> models;         // at most kMaxModels; the first one is the default
   std::uint64_t memory = 0;                // bytes for all models together; 0: engine::default_memory_budget()
   engine::LoadOptions load;                // of models that are loaded later (Gateway::load_model())
   std::optional<std::uint32_t> predict{};  // likewise, ModelSource::predict
-  engine::Speculation speculation;         // of requests that do not choose another
-  bool verify_all_drafts = false;          // PlannerOptions::verify_all_drafts
-  std::string canary_file{};               // ModelIntegrity::watch(); empty: none
-  std::string no_canary_file_because{};    // why there is none, if one was wanted
-  std::uint32_t num_threads = 0;           // of the compute team; 0: engine::default_num_threads()
+  double keep_alive = std::numeric_limits<double>::infinity();  // likewise, ModelSource::keep_alive
+  engine::Speculation speculation;                              // of requests that do not choose another
+  bool verify_all_drafts = false;                               // PlannerOptions::verify_all_drafts
+  std::string canary_file{};                                    // ModelIntegrity::watch(); empty: none
+  std::string no_canary_file_because{};                         // why there is none, if one was wanted
+  std::uint32_t num_threads = 0;                                // of the compute team; 0: engine::default_num_threads()
   // Steps are measured for so long when the model is loaded, or for a twentieth of the loading if that is longer; 0:
   // not at all. Until then deadlines are not checked, and prompts not cut (batching/measure_steps.h).
   std::chrono::milliseconds max_measuring{200};

@@ -1,6 +1,9 @@
 // For which tenant the requests of a connection count.
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <algorithm>
 
 #include "config/options/tenant_rules.h"
 #include "config/printable.h"
@@ -29,6 +32,7 @@ Refusal unnamed_over_tcp() {
 scheduler::Tenant tenant_of(const TenantRules& rules, const PeerFacts& peer) {
   scheduler::Tenant tenant = rules.resolve(peer).tenant;
   tenant.is_owner = is_owner(peer.uid);
+  tenant.in_owner_group = peer.has_uid && std::ranges::find(peer.gids, ::getegid()) != peer.gids.end();
   return tenant;
 }
 

@@ -35,7 +35,8 @@ struct HeapBytes {
            heap_bytes(end->field) + heap_bytes(end->stop);
   }
   std::uint64_t operator()(const EncodedAnswer& answer) const { return heap_bytes(answer.frame); }
-  std::uint64_t operator()(StreamNote) const { return 0; }
+  std::uint64_t operator()(const actors::Admitted&) const { return 0; }  // its model is shared
+  std::uint64_t operator()(Silence) const { return 0; }
 };
 
 }  // namespace

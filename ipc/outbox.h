@@ -24,14 +24,13 @@ struct EncodedAnswer {
   scheduler::Outcome outcome = scheduler::Outcome::eos;
 };
 
-// What is known of an answer beside what the client is sent: a choice of it was admitted (and its prompt ends within
-// reasoning), or nothing was sent for a while.
-enum class StreamNote : std::uint8_t { admitted, admitted_in_reasoning, silent };
+// Nothing of an answer was sent for a while.
+struct Silence {};
 
 // Tokens and ends are encoded as frames when they are written, on the io thread: an actor only moves a value in.
 struct Outgoing {
   std::uint64_t stream = 0;
-  std::variant<actors::TokenRun, std::unique_ptr<actors::End>, EncodedAnswer, StreamNote> body;
+  std::variant<actors::TokenRun, std::unique_ptr<actors::End>, EncodedAnswer, actors::Admitted, Silence> body;
 };
 
 // Thread-safe. Sinks and callbacks may keep it alive after its connection has closed; a closed outbox drops what they
@@ -96,7 +95,9 @@ class OutboxSink final : public actors::StreamSink {
       : outbox_(std::move(outbox)), stream_(stream), first_choice_(first_choice), notes_admission_(notes_admission) {}
   void admitted(const actors::Admitted& choice) override {
     if (!notes_admission_) return;
-    outbox_->push({stream_, choice.in_reasoning ? StreamNote::admitted_in_reasoning : StreamNote::admitted});
+    actors::Admitted noted = choice;
+    noted.choice += first_choice_;
+    outbox_->push({stream_, std::move(noted)});
   }
   void tokens(actors::TokenRun run) override {
     run.choice += first_choice_;

@@ -73,10 +73,6 @@ scheduler::Tenant TenantRules::apart(scheduler::TenantPolicy policy) const {
   return {.id = id, .policy = with_kept_for_others(std::move(policy), kept_)};
 }
 
-bool TenantRules::need_groups() const {
-  return std::any_of(rules_.begin(), rules_.end(), [](const TenantRule& rule) { return !rule.gids.empty(); });
-}
-
 bool TenantRules::need_cgroup() const {
   return std::any_of(rules_.begin(), rules_.end(), [](const TenantRule& rule) { return !rule.cgroup.empty(); });
 }

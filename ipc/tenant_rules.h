@@ -57,8 +57,7 @@ class TenantRules {
   // A tenant of this policy's name, which no rule has: what the rules keep for theirs is kept from it.
   [[nodiscard]] scheduler::Tenant apart(scheduler::TenantPolicy policy) const;
 
-  // Whether a rule depends on supplementary groups, or on the cgroup.
-  [[nodiscard]] bool need_groups() const;
+  // Whether a rule depends on the cgroup.
   [[nodiscard]] bool need_cgroup() const;
   // Whether a rule matches peers over TCP without a known uid.
   [[nodiscard]] bool name_tcp() const;

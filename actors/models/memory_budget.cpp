@@ -59,7 +59,10 @@ struct MemoryBudget::State {
 };
 
 MemoryBudget::Part::Part(std::shared_ptr<State> state, MemoryDemand demand, bool may_come)
-    : state_(std::move(state)), demand_(std::move(demand)), stage_(may_come ? Stage::may_come : Stage::waits) {
+    : state_(std::move(state)),
+      is_on_request_(may_come),
+      demand_(std::move(demand)),
+      stage_(may_come ? Stage::may_come : Stage::waits) {
   const std::lock_guard lock(state_->mutex);
   state_->parts.push_back(this);
 }
@@ -86,14 +89,14 @@ Result<std::uint64_t> MemoryBudget::Part::reserve() {
   const std::uint64_t left = state_->left();
   if (lacks_ > left) return state_->too_little(*this, bytes_ + left);
   bytes_ += std::exchange(lacks_, 0);  // came back in another way than it was waited for
-  const bool is_only = std::ranges::none_of(state_->parts, [this](const Part* part) {
-    return part != this && !(part->stage_ == Stage::reserved && part->bytes_ == 0);
-  });
+  const bool is_only = std::ranges::none_of(
+      state_->parts, [this](const Part* part) { return part != this && !(part->has_begun() && part->bytes_ == 0); });
   if (is_only && stage_ == Stage::waits && demand_.limit == 0 && demand_.least() > left) {
     bytes_ = left;  // the loader says of what that is too little
   } else {
     if (Status claimed = claim_locked(); !claimed) return claimed.error();
-    if (demand_.limit == 0) bytes_ += share_of_rest();
+    if (demand_.limit == 0)
+      bytes_ += is_on_request_ ? std::min(share_of_rest(), demand_.most_on_request()) : share_of_rest();
   }
   stage_ = Stage::reserved;
   return bytes_;
@@ -130,7 +133,7 @@ Status MemoryBudget::Part::claim_behind(const std::vector<std::shared_ptr<Part>>
     const bool is_one = part->heir_ == nullptr &&
                         std::ranges::any_of(others, [part](const auto& other) { return other.get() == part; });
     if (is_one) with_theirs += part->bytes_;
-    is_only = is_only && (is_one || part == this || (part->stage_ == Stage::reserved && part->bytes_ == 0));
+    is_only = is_only && (is_one || part == this || (part->has_begun() && part->bytes_ == 0));
   }
   // The only model gets all if that is less than it needs, as in reserve().
   const bool takes_all = is_only && demand_.limit == 0 && demand_.least() > with_theirs;
@@ -149,7 +152,7 @@ std::uint64_t MemoryBudget::Part::share_of_rest() const {
   std::uint64_t rest = state_->left();
   std::uint64_t sharers = kSharesOfLaterModels;
   for (const Part* part : state_->parts) {
-    if (part->stage_ == Stage::reserved || part->stage_ == Stage::may_come) continue;
+    if (part->has_begun() || part->stage_ == Stage::may_come) continue;
     if (part->stage_ == Stage::waits) {
       if (part->demand_.least() > rest) continue;
       rest -= part->demand_.least();
@@ -161,8 +164,29 @@ std::uint64_t MemoryBudget::Part::share_of_rest() const {
 
 void MemoryBudget::Part::settle(std::uint64_t bytes) {
   const std::lock_guard lock(state_->mutex);
-  stage_ = Stage::reserved;
+  stage_ = Stage::settled;
   bytes_ = bytes;
+}
+
+Status MemoryBudget::Part::change_demand(MemoryDemand demand) {
+  const std::lock_guard lock(state_->mutex);
+  if (stage_ == Stage::claimed && lacks_ == 0) {
+    const std::uint64_t most = bytes_ + state_->left();
+    if (demand.least() > most) {
+      std::swap(demand_, demand);
+      const Error why = state_->too_little(*this, most);
+      std::swap(demand_, demand);
+      return why;
+    }
+    bytes_ = demand.least();
+  }
+  demand_ = std::move(demand);
+  return Ok{};
+}
+
+MemoryDemand MemoryBudget::Part::demand() const {
+  const std::lock_guard lock(state_->mutex);
+  return demand_;
 }
 
 std::uint64_t MemoryBudget::Part::bytes() const {
@@ -185,6 +209,24 @@ std::uint64_t MemoryBudget::total() const { return state_->total; }
 std::uint64_t MemoryBudget::left() const {
   const std::lock_guard lock(state_->mutex);
   return state_->left();
+}
+
+std::uint64_t MemoryBudget::for_requests() const {
+  const std::lock_guard lock(state_->mutex);
+  std::uint64_t rest = state_->total;
+  for (const Part* part : state_->parts)
+    if (!part->is_on_request_) rest -= std::min(rest, part->bytes_);
+  // One that does not fit is refused when its turn comes.
+  for (const Part* part : state_->parts)
+    if (part->stage_ == Part::Stage::waits && part->demand_.least() <= rest) rest -= part->demand_.least();
+  return rest;
+}
+
+bool MemoryBudget::is_settling() const {
+  const std::lock_guard lock(state_->mutex);
+  return std::ranges::any_of(state_->parts, [](const Part* part) {
+    return !part->is_on_request_ && part->stage_ != Part::Stage::settled && part->stage_ != Part::Stage::may_come;
+  });
 }
 
 std::uint64_t part_of_only_model(std::uint64_t least, std::uint64_t budget) {

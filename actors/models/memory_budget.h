@@ -1,6 +1,7 @@
 // The memory that the models of a server may take together, and each model's part of it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -19,6 +20,9 @@ struct MemoryDemand {
   std::uint64_t limit = 0;  // all that it may take; 0: what it needs, and a share of what is left
 
   std::uint64_t least() const { return limit != 0 ? limit : weights + vocabulary + cache; }
+  // What a model that is loaded on request takes beyond that at most, as others are to come beside it: cache of three
+  // more sequences, but no more than its weights.
+  std::uint64_t most_on_request() const { return limit != 0 ? 0 : std::min(3 * cache, weights); }
 };
 
 // Thread-safe; so are its parts, which may outlive it.
@@ -43,13 +47,17 @@ class MemoryBudget {
     [[nodiscard]] Status claim_behind(const std::vector<std::shared_ptr<Part>>& others);
     // The load begins. Claims, if that was not done, and returns how many bytes the model may have: its limit; else
     // what it needs, and of what no model has and none that waits needs an equal share: there is one for each model
-    // without a limit whose load has not begun, and one more that stays for a model that is loaded later. The only
-    // model (beside those that have settled for nothing) gets all if that is less than it needs. Error: as claim().
+    // without a limit whose load has not begun, and one more that stays for a model that is loaded later. One that is
+    // loaded on request has no more of that share than MemoryDemand::most_on_request(). The only model (beside those
+    // that have settled for nothing) gets all if that is less than it needs. Error: as claim().
     [[nodiscard]] Result<std::uint64_t> reserve();
     // The model is loaded and takes so many, or 0, as its load has failed: the rest is given back. May exceed what was
     // reserved, as estimates of vocabularies are approximate.
     void settle(std::uint64_t bytes);
-    [[nodiscard]] const MemoryDemand& demand() const { return demand_; }
+    // It turns out to need something else, before it reserves. Error: as claim(), of one that has claimed what it
+    // needed before; nothing changes then.
+    [[nodiscard]] Status change_demand(MemoryDemand demand);
+    [[nodiscard]] MemoryDemand demand() const;
     [[nodiscard]] std::uint64_t bytes() const;  // claimed, reserved, or taken
 
    private:
@@ -58,17 +66,20 @@ class MemoryBudget {
       may_come,  // counts nothing
       waits,
       claimed,   // has what it needs
-      reserved,  // and its share, or what it takes
+      reserved,  // and its share
+      settled,   // has what it takes
     };
 
     bool is_out() const { return stage_ == Stage::may_come || stage_ == Stage::waits; }  // has no bytes yet
+    bool has_begun() const { return stage_ == Stage::reserved || stage_ == Stage::settled; }
     Status claim_locked();
     std::uint64_t rest_for_it() const;
     std::uint64_t share_of_rest() const;
 
     const std::shared_ptr<State> state_;
-    const MemoryDemand demand_;
-    Stage stage_;              // guarded by the state's lock, like the next
+    const bool is_on_request_;
+    MemoryDemand demand_;  // guarded by the state's lock, like the next
+    Stage stage_;
     std::uint64_t bytes_ = 0;  // claimed, reserved, or taken
     std::uint64_t lacks_ = 0;  // of what it has claimed; comes from those whose heir it is
     Part* heir_ = nullptr;     // gets what it lacks of these bytes when they are given back
@@ -83,6 +94,10 @@ class MemoryBudget {
   [[nodiscard]] std::shared_ptr<Part> may_come(MemoryDemand demand);
   [[nodiscard]] std::uint64_t total() const;
   [[nodiscard]] std::uint64_t left() const;
+  // What models that are loaded on request may take together: all that no other model has, or waits for.
+  [[nodiscard]] std::uint64_t for_requests() const;
+  // Whether another model is loaded or waits for its load: it may give back some of what it has or waits for.
+  [[nodiscard]] bool is_settling() const;
 
  private:
   const std::shared_ptr<State> state_;

@@ -52,6 +52,11 @@ Status open_files(CatalogEntry& entry) {
 }  // namespace
 
 CatalogEntry describe(ModelSource source) {
+  if (const auto described = std::exchange(source.described, nullptr)) {
+    CatalogEntry entry = *described;
+    entry.source = std::move(source);
+    return entry;
+  }
   CatalogEntry entry{.source = std::move(source)};
   const ModelSource& from = entry.source;
   entry.name = from.name.empty() ? engine::name_after_file(from.path) : from.name;

@@ -29,7 +29,7 @@ struct CatalogEntry {
 
 // Opens the source's files. A source without a path is a model that is given to its unit (tests). The problem is one
 // that metadata shows: model_missing, bad_model, unsupported, invalid_argument (a kernel variant, the context). Reads
-// metadata only.
+// metadata only; nothing of a source that was described, whose entry has no files.
 [[nodiscard]] CatalogEntry describe(ModelSource source);
 
 // Its name, then its aliases.

@@ -19,7 +19,8 @@ Replace replace_of(std::string_view name) {
   return name == "beside" ? Replace::beside : name == "unload-first" ? Replace::unload_first : Replace::no;
 }
 
-ModelSource source_of(ModelRequest request, const engine::LoadOptions& load, std::optional<std::uint32_t> predict) {
+ModelSource source_of(ModelRequest request, const engine::LoadOptions& load, std::optional<std::uint32_t> predict,
+                      double keep_alive) {
   config::ModelKeys& keys = request.keys;
   ModelSource source{.path = std::move(keys.path),
                      .name = std::move(keys.name),
@@ -31,6 +32,8 @@ ModelSource source_of(ModelRequest request, const engine::LoadOptions& load, std
                      .load = load,
                      .weight = keys.weight,
                      .pinned = keys.pinned,
+                     .on_request = config::is_on_request(keys),
+                     .keep_alive = config::parse_keep_alive(keys.keep_alive).value_or(keep_alive),
                      .predict = keys.predict ? config::answer_length(*keys.predict) : predict,
                      .defaults = std::move(keys.defaults)};
   if (const auto ours = engine::chat::find_builtin_template(source.chat_template.name);

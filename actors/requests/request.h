@@ -13,13 +13,19 @@
 #include "actors/requests/proof.h"
 #include "cache/ids.h"
 #include "config/sampling/sampling_numbers.h"
+#include "engine/chat/tools/tool_format.h"
 #include "engine/chat/tools/tool_set.h"
 #include "engine/drafting/speculation.h"
 #include "engine/layers/pooling.h"
+#include "engine/sampling/reasoning_markers.h"
 #include "engine/sampling/sampler.h"
 #include "scheduler/outcome.h"
 #include "scheduler/shares/shared_limit.h"
 #include "scheduler/shares/tenant.h"
+
+namespace troupe::engine {
+class Tokenizer;
+}
 
 namespace troupe::actors {
 
@@ -87,6 +93,12 @@ struct ChatPrompt {
   bool continue_final_message = false;
   // The messages are given to the template as they are: none is rewritten, and what it leaves out is no error.
   bool as_it_is = false;
+  // What of it the defaults of its model added (models/model_defaults.h): it does not count against the limits above.
+  struct Added {
+    std::size_t messages = 0;
+    std::uint64_t message_bytes = 0, variable_bytes = 0;
+    bool operator==(const Added&) const = default;
+  } added{};
   bool operator==(const ChatPrompt&) const = default;
 };
 
@@ -151,7 +163,9 @@ struct Request {
   // itself.
   RequestId fork_of = 0;
   std::string session;  // the conversation of the tenant that it continues (sessions/sessions.h); empty: none
-  bool session_recompute = false;  // also if that was computed under other numerics: then its tokens are computed again
+  // Also if that was computed under other numerics, or by a model with the same vocabulary and chat template: then its
+  // tokens are computed again.
+  bool session_recompute = false;
   std::shared_ptr<SessionTurn> turn{};  // of `session`: set by the gateway
 
   WorkKind kind() const { return embed ? WorkKind::embed : WorkKind::generate; }
@@ -249,16 +263,28 @@ struct End {
   std::optional<std::chrono::milliseconds> predicted_first, predicted_last;
   std::uint64_t seed = 0;  // the seed that was used
   Usage usage;
+  // The numerics_id under which the request's session was computed before; empty: it was not recomputed.
+  std::string recomputed_from{};
   std::shared_ptr<const Embeddings> embeddings;  // set if an Embed request succeeded; its outcome is eos
   // By the batcher: the most tokens that the answer could have had. None: it was ended otherwise.
   std::optional<std::uint32_t> max_tokens{};
   std::shared_ptr<const Proof> proof;  // of an answer that ended (kind done), if the request wants it
 };
 
+// The model that computes an answer, for those who read or show it. What serves its name by then may be another one.
+struct AnsweringModel {
+  std::string name{};
+  std::string numerics_id{};
+  engine::ReasoningMarkers reasoning{};
+  const engine::chat::ToolFormat* tool_format = nullptr;  // in which it calls tools; null: it has no chat template
+  std::shared_ptr<const engine::Tokenizer> tokenizer{};   // null: it has no vocabulary
+};
+
 // A choice that has passed the checks of its request and waits for its turn.
 struct Admitted {
   std::uint32_t choice = 0;
   bool in_reasoning = false;  // the prompt of its conversation ends within reasoning, which its answer goes on with
+  std::shared_ptr<const AnsweringModel> model{};  // null only in tests
 };
 
 // Receives the answers of a request. ipc implements it, the stream table calls it.
@@ -268,7 +294,8 @@ struct Admitted {
 class StreamSink {
  public:
   virtual ~StreamSink() = default;
-  // Before the choice's tokens. It may still end as refused: where its deadline cannot be kept.
+  // Before the choice's tokens, and the vectors of an Embed. It may still end as refused: where its deadline cannot be
+  // kept.
   virtual void admitted(const Admitted& /*choice*/) {}
   virtual void tokens(TokenRun run) = 0;
   virtual void end(End end) = 0;  // exactly once per choice, and nothing of that choice after it

@@ -147,9 +147,10 @@ std::optional<End> check_lengths(const Request& request, const EmbedIds& inputs,
 }
 
 End unknown_model(const std::string& name, const std::vector<std::string>& known) {
+  const std::string none = name.empty() ? "there is no model for you here"
+                                        : fmt::format("there is no model \"{}\" here", Printable(name).text());
   return refusal(Outcome::unknown_model, "model",
-                 fmt::format("there is no model \"{}\" here; this server has \"{}\"", Printable(name).text(),
-                             fmt::join(known, "\", \"")));
+                 known.empty() ? none : fmt::format("{}; this server has \"{}\"", none, fmt::join(known, "\", \"")));
 }
 
 End not_served(const std::string& model, const Error& why) {

@@ -48,7 +48,8 @@ struct RequestView {
   double age_seconds = 0;  // since its arrival
 };
 
-enum class Readiness { loading, ready, draining, failed };
+// on_request: not in memory; the first request for it has it loaded.
+enum class Readiness { loading, ready, draining, failed, on_request };
 
 // Resident memory of one kind (actors/status/memory_survey.h lists them).
 struct MemoryUse {
@@ -135,6 +136,7 @@ struct ModelHealth {
   std::string problem{};  // why it failed; may name folders of this machine
   // Beside the one of this name that serves: it is loaded to take its place, or was replaced and ends its requests.
   bool replacing = false, retiring = false;
+  bool on_request = false;  // it is loaded when a request asks for it, and put out for others
 };
 
 // Of the checks whether a model still is what was loaded, since its server's start (models/model_integrity.h).

@@ -33,7 +33,8 @@ Readiness ModelState::readiness() const {
   const std::lock_guard lock(mutex_);
   if (error_) return Readiness::failed;
   if (draining_ || unloading_ || retiring_) return Readiness::draining;
-  return model_ || on_request_ ? Readiness::ready : Readiness::loading;
+  if (model_) return Readiness::ready;
+  return awaits_request_ ? Readiness::on_request : Readiness::loading;
 }
 
 bool ModelState::loading() const {

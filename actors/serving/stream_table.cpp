@@ -134,7 +134,7 @@ std::optional<scheduler::Refusal> StreamTable::admit(RequestId id, TimePoint now
 }
 
 std::vector<AssignmentPtr> StreamTable::assign(RequestId id, std::vector<TokenId> prompt, const ServedBy& served_by,
-                                               bool in_reasoning) {
+                                               Admitted how) {
   const auto shared = std::make_shared<const std::vector<TokenId>>(std::move(prompt));
   std::vector<AssignmentPtr> all;
   std::unique_lock lock(mutex_);
@@ -149,9 +149,12 @@ std::vector<AssignmentPtr> StreamTable::assign(RequestId id, std::vector<TokenId
                                                     .prompt = shared,
                                                     .begins_with = served_by.begins_with,
                                                     .shown_ids = served_by.shown_ids,
-                                                    .form = served_by.form});
+                                                    .form = served_by.form,
+                                                    .recomputed_from = served_by.recomputed_from});
+    record->recomputed_from = served_by.recomputed_from;
     move_to(*record, RequestState::queued);
-    record->outbox.emplace_back(Admitted{record->request->sampling.choice, in_reasoning});
+    how.choice = record->request->sampling.choice;
+    record->outbox.emplace_back(how);
     all.push_back(assignment(*record));
   }
   for (const RecordPtr& record : choices) {
@@ -161,17 +164,21 @@ std::vector<AssignmentPtr> StreamTable::assign(RequestId id, std::vector<TokenId
   return all;
 }
 
-AssignmentPtr StreamTable::assign_inputs(RequestId id, std::shared_ptr<const EmbedIds> inputs, std::uint32_t num_cut) {
+AssignmentPtr StreamTable::assign_inputs(RequestId id, std::shared_ptr<const EmbedIds> inputs, std::uint32_t num_cut,
+                                         Admitted how) {
   std::uint64_t tokens = 0;
   for (const auto& ids : *inputs) tokens += ids.size();
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   const RecordPtr record = find(id);
   if (!record) return nullptr;
   record->inputs = std::move(inputs);
   record->prompt_tokens = static_cast<std::uint32_t>(tokens);
   record->truncated_tokens = num_cut;
   move_to(*record, RequestState::queued);
-  return assignment(*record);
+  AssignmentPtr task = assignment(*record);
+  record->outbox.emplace_back(std::move(how));
+  hand_over(lock, record);
+  return task;
 }
 
 std::vector<AssignmentPtr> StreamTable::resume(UnitId unit, WorkKind kind) {
@@ -545,6 +552,7 @@ UsageEntry StreamTable::end_one(Record& record, End end, TimePoint now) {
   add_proof(record, end);
   end.choice = record.request->sampling.choice;
   end.seed = record.request->sampling.seed;
+  end.recomputed_from = std::move(record.recomputed_from);
   end.usage.prompt_tokens = record.prompt_tokens;
   end.usage.truncated_tokens = record.truncated_tokens;
   end.usage.cached_tokens = record.cached_tokens;

@@ -71,13 +71,15 @@ struct StepReport {
   std::vector<std::pair<RequestId, std::uint64_t>> ended{};
 };
 
-// What a proof says of the model, and of what it makes of a request; of a request that wants none it may be empty.
+// What a proof says of the model, and of what it makes of a request; of a request that wants none it may be empty, but
+// for recomputed_from.
 struct ServedBy {
   std::string model{};
   std::string numerics_id{};
   std::string begins_with{};                 // beginning_of()
   std::vector<TokenId> shown_ids{};          // shown_ids_of()
   std::shared_ptr<const AnswerForm> form{};  // proved_form()
+  std::string recomputed_from{};             // End::recomputed_from
 };
 
 // The result of StreamTable::park().
@@ -166,11 +168,12 @@ class StreamTable {
   // Counts so many bytes against max_embed_bytes until the stream ends, in place of those that it counted before.
   std::optional<scheduler::Refusal> take_embed_bytes(RequestId id, std::uint64_t bytes, TimePoint now);
   // The prompt is encoded: moves the choices to `queued`. Returns one assignment per choice; none if the stream has
-  // ended. in_reasoning: for the sink.
+  // ended. how: for the sink, with each choice's own number.
   std::vector<AssignmentPtr> assign(RequestId id, std::vector<TokenId> prompt, const ServedBy& served_by = {},
-                                    bool in_reasoning = false);
+                                    Admitted how = {});
   // The same for an Embed. Null if the stream has ended.
-  AssignmentPtr assign_inputs(RequestId id, std::shared_ptr<const EmbedIds> inputs, std::uint32_t num_cut);
+  AssignmentPtr assign_inputs(RequestId id, std::shared_ptr<const EmbedIds> inputs, std::uint32_t num_cut,
+                              Admitted how = {});
   // Moves the unit's streams of this kind whose texts are encoded to `queued` under a new generation; returns their
   // assignments, oldest first.
   std::vector<AssignmentPtr> resume(UnitId unit, WorkKind kind);
@@ -296,6 +299,7 @@ class StreamTable {
     std::optional<TimePoint> deadline;
     bool promised = false;
     std::unique_ptr<Proof> proof;  // wanted, and encoded; its ids come with the end
+    std::string recomputed_from;   // End
     // Not passed to the sink yet. One thread at a time empties it.
     std::deque<std::variant<TokenRun, End, Admitted>> outbox;
     bool handing_over = false;

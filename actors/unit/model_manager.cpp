@@ -12,6 +12,7 @@
 #include "actors/requests/request_check.h"
 #include "config/assert.h"
 #include "config/printable.h"
+#include "scheduler/shares/model_rights.h"
 
 namespace troupe::actors {
 
@@ -51,14 +52,13 @@ bool is_served(const ModelUnit& unit) {
   return unit.state().model() && !unit.state().error() && !unit.state().unloading();
 }
 
-// The end of a wish to load a model that cannot be.
-End not_loaded(const Error& why) {
+}  // namespace
+
+End ModelManager::not_loaded(const Error& why) {
   if (why.code == ErrorCode::out_of_memory) return refusal(Outcome::never_fits, "memory", why.message);
   if (why.code == ErrorCode::io) return ended_as(Outcome::internal, why.message);
   return refusal(Outcome::invalid_argument, "path", why.message);
 }
-
-}  // namespace
 
 // One model on its way to be served.
 struct ModelManager::Loading {
@@ -114,11 +114,6 @@ void ModelManager::load(const ServerContext& server, std::vector<ModelLoad> load
   later_([this, server, loads = std::move(loads)]() mutable {
     std::vector<std::shared_ptr<Loading>> all;
     for (ModelLoad& load : loads) {
-      if (load.source.on_request) {
-        load.done(refusal(Outcome::invalid_argument, "load",
-                          "a model that is loaded on request is known from the server's start on; restart the server"));
-        continue;
-      }
       CatalogEntry entry = describe(std::move(load.source));
       if (entry.problem) {
         load.done(not_loaded(*entry.problem));
@@ -129,6 +124,7 @@ void ModelManager::load(const ServerContext& server, std::vector<ModelLoad> load
                           fmt::format("the name \"{}\" is there twice; leave one out", Printable(twice).text())));
         continue;
       }
+      if (requested_.takes && requested_.takes(entry, load)) continue;
       auto part = budget_.expect(entry.demand);
       all.push_back(std::make_shared<Loading>(Loading{.server = server,
                                                       .entry = std::move(entry),
@@ -171,9 +167,12 @@ void ModelManager::make_room(std::shared_ptr<Loading> loading) {
   const Status room = loading->part->claim();
   if (room) return load_into_room(loading);
   const Units idle = can_make_room();
-  std::uint64_t bytes = budget_.left();
+  const std::uint64_t left = budget_.left(), least = loading->part->demand().least();
+  const std::uint64_t of_requested = requested_.idle_bytes ? requested_.idle_bytes() : 0;
+  std::uint64_t bytes = left + of_requested;
   for (const auto& unit : idle) bytes += unit->budget_bytes();
-  if (bytes < loading->part->demand().least()) return loading->done(not_loaded(room.error()));
+  if (bytes < least) return loading->done(not_loaded(room.error()));
+  if (of_requested > 0 && left < least) return requested_.free(least - left, [this, loading] { make_room(loading); });
   // The one that would go first may be the last that is served, or be unloaded in another way by now.
   const auto found = std::ranges::find_if(idle, [this](const auto& unit) { return !take_away(unit); });
   if (found == idle.end()) return loading->done(not_loaded(room.error()));
@@ -221,7 +220,7 @@ std::optional<End> ModelManager::why_not_loadable(const std::vector<std::string>
 }
 
 // What keeps a model of this name, and these aliases, from replacing the one of the name. With the lock held.
-std::optional<End> ModelManager::why_not_replaceable(const std::vector<std::string>& names) const {
+std::optional<End> ModelManager::why_not_replaceable(const std::vector<std::string>& names, bool by_request) const {
   if (closed_) return refused(scheduler::server_drains());
   const std::string name = Printable(names.front()).text();
   const auto replaced = find_name(names_, names.front());
@@ -233,13 +232,8 @@ std::optional<End> ModelManager::why_not_replaceable(const std::vector<std::stri
     return refusal(Outcome::invalid_argument, "name",
                    fmt::format("\"{}\" is an alias of the model \"{}\"; replace that one by its name", name,
                                Printable(replaced->serves->name()).text()));
-  if (replaced->serves->is_on_request())
-    return refusal(Outcome::invalid_argument, "name",
-                   fmt::format("the model \"{}\" is loaded on request, and is not replaced while the server runs; "
-                               "restart the server",
-                               name));
   if (replaced->serves->state().unloading()) return being_unloaded(names.front());
-  if (replaced->is_replaced)
+  if (replaced->is_replaced || (replaced->serves->is_on_request() && !by_request))
     return refusal(
         Outcome::loading, "name",
         fmt::format("the model \"{}\" is being replaced already; try again when that has ended, or unload it", name));
@@ -302,16 +296,18 @@ bool ModelManager::switch_to(const std::shared_ptr<ModelUnit>& unit) {
 
 // The unit that was to take a name's place could not be loaded.
 void ModelManager::keep_old(const std::shared_ptr<ModelUnit>& failed, const Error& why, const OnModelChange& done) {
+  std::optional<Error> out;  // why the one before does not serve on
   {
     const std::lock_guard lock(mutex_);
     if (const auto name = std::ranges::find(names_, failed, &Name::next); name != names_.end()) {
       name->next = nullptr;
       name->is_replaced = false;
+      out = name->serves->state().error();
     }
   }
   End end = not_loaded(why);
   if (failed->state().unloading()) return done(std::move(end));  // the unload under way removes it
-  end.message += "; the model before it serves on";
+  end.message += out ? "; and the model before it is not served: " + out->message : "; the model before it serves on";
   remove(failed, std::chrono::milliseconds(0), [done, end] { done(end); });
 }
 
@@ -343,7 +339,6 @@ void ModelManager::replace_unloaded(const std::shared_ptr<Loading>& loading) {
                Printable(before->source().path).text(), Printable(unit->source().path).text());
   ModelSource source = before->source();
   source.name = before->name();  // not what a file says that is at this path by then
-  if (unit->source().after_damage) source.after_damage = unit->source().after_damage;
   on_replaced(unit, loading->server, source, loading->done);
   load_behind(unit, loading->server);
   retire(before);
@@ -387,6 +382,10 @@ void ModelManager::on_replaced(const std::shared_ptr<ModelUnit>& unit, const Ser
     }
     End why = not_loaded(status.error());
     if (unit->state().unloading()) return done(std::move(why));
+    if (unit->source().after_damage) {  // `before` is what has just failed
+      end_replacement(unit);
+      return done(std::move(why));
+    }
     later_([this, unit, server, before, why, done] { restore(unit, server, before, why, done); });
   });
 }
@@ -442,22 +441,44 @@ void ModelManager::drop_units() {
   alive_->changed.wait(lock, [this] { return alive_->count == 0; });
 }
 
-std::shared_ptr<ModelUnit> ModelManager::put_out(const std::shared_ptr<ModelUnit>& unit, const ServerContext& server,
-                                                 std::chrono::milliseconds timeout, std::function<void()> gone) {
-  auto part = budget_.may_come(unit->demand());
-  std::shared_ptr<ModelUnit> next;
+std::variant<std::shared_ptr<ModelUnit>, End> ModelManager::add_waiting(const ServerContext& server,
+                                                                        CatalogEntry entry) {
+  const std::vector<std::string> names = names_of(entry);
+  auto part = budget_.may_come(entry.demand);
+  entry.file = entry.draft_file = nullptr;
+  while (true) {
+    if (auto why_not = why_not_loadable(names)) return *std::move(why_not);
+    const std::lock_guard lock(mutex_);
+    if (closed_ || taken_one(names) != nullptr || names_.size() >= kMaxModels) continue;  // from one moment to the next
+    auto unit = begin(server, std::move(entry), std::move(part), ModelUnit::Load::waits);
+    names_.push_back({.serves = unit});
+    return unit;
+  }
+}
+
+std::variant<ModelManager::HandedOver, End> ModelManager::hand_over(const ServerContext& server, CatalogEntry entry,
+                                                                    std::chrono::milliseconds timeout) {
+  const std::vector<std::string> names = names_of(entry);
+  const bool on_request = entry.source.on_request;
+  const auto part = on_request ? budget_.may_come(entry.demand) : budget_.expect(entry.demand);
+  if (on_request) entry.file = entry.draft_file = nullptr;
+  HandedOver units;
   {
     const std::lock_guard lock(mutex_);
-    Name* const name = served_by(unit);
-    if (!name || closed_ || unit->state().unloading()) return nullptr;
-    next = begin(server, unit->entry_for_later(), std::move(part), ModelUnit::Load::waits);
-    name->serves = next;
-    unit->state().set_retiring();
+    if (auto why_not = why_not_replaceable(names, true)) return *std::move(why_not);
+    Name& name = *find_name(names_, names.front());
+    units.before = name.serves;
+    if (!on_request)
+      if (const Status room = part->claim_behind({units.before->memory()}); !room)
+        return not_loaded({room.error().code, "also once the one of this name is put out of memory, which stays: " +
+                                                  room.error().message});
+    name.serves = units.next = begin(server, std::move(entry), part, ModelUnit::Load::waits);
+    name.is_replaced = !on_request;
+    units.before->state().set_retiring();
   }
-  unit->on_destroyed(std::move(gone));
-  unit->hurry(timeout);
-  retire(unit);
-  return next;
+  units.before->hurry(timeout);
+  retire(units.before);
+  return units;
 }
 
 void ModelManager::close() {
@@ -493,9 +514,14 @@ void ModelManager::unload(const std::string& name, std::chrono::milliseconds tim
     if (find(name) != unit) return unload(name, timeout, std::move(done));  // it was replaced just now
     return done(*std::move(refused));
   }
+  remove_taken(unit, others, timeout, done);
+}
+
+void ModelManager::remove_taken(const std::shared_ptr<ModelUnit>& unit, const Units& others,
+                                std::chrono::milliseconds timeout, const OnModelChange& done) {
   ModelHealth last = unit->health(std::chrono::steady_clock::now());
   last.readiness = Readiness::draining;
-  remove(unit, timeout, [done = std::move(done), last] { done(last); });
+  remove(unit, timeout, [done, last] { done(last); });
   for (const auto& other : others) {
     if (other->state().retiring())
       other->hurry(timeout);
@@ -504,14 +530,18 @@ void ModelManager::unload(const std::string& name, std::chrono::milliseconds tim
   }
 }
 
-// Marks the unit of a name as being unloaded, if another name stays that is served: so there is always a default one.
-// Returns why that cannot be. others: those that go with it, its replacement and those of its name that retire.
+// Marks the unit of a name as being unloaded, if another name stays that is served, or comes on request: so there is
+// always a default one. Returns why that cannot be.
 std::optional<End> ModelManager::take_away(const std::shared_ptr<ModelUnit>& unit, Units* others) {
   const std::lock_guard lock(mutex_);
   Name* const name = served_by(unit);
   if (!name || unit->state().unloading()) return being_unloaded(unit->name());
-  const auto other =
-      std::ranges::find_if(names_, [&](const Name& each) { return each.serves != unit && is_served(*each.serves); });
+  const auto find_other = [&](const auto& is_one) {
+    return std::ranges::find_if(names_, [&](const Name& each) { return each.serves != unit && is_one(*each.serves); });
+  };
+  auto other = find_other(is_served);
+  if (other == names_.end())
+    other = find_other([](const ModelUnit& each) { return each.is_on_request() && !each.state().unloading(); });
   if (other == names_.end())
     return refusal(Outcome::invalid_argument, "model",
                    "it is the only model that this server serves; load another one first, or stop the server");
@@ -544,7 +574,7 @@ void ModelManager::retire(const std::shared_ptr<ModelUnit>& unit) {
   unit->retire([this, unit] {
     later_([this, unit] {
       forget(unit);
-      spdlog::info("model {}: {}, which was replaced, has no more requests, and gives its memory back",
+      spdlog::info("model {}: {}, which does not serve it any more, has ended its requests, and gives its memory back",
                    Printable(unit->name()).text(), Printable(unit->source().path).text());
       unit->stop();
     });
@@ -581,6 +611,22 @@ const std::string* ModelManager::taken_one(const std::vector<std::string>& names
 std::shared_ptr<ModelUnit> ModelManager::serving(const std::string& name) const {
   const auto found = find_name(names_, name.empty() ? default_ : name);
   return found == names_.end() ? nullptr : found->serves;
+}
+
+std::shared_ptr<ModelUnit> ModelManager::serving(const std::string& name, const scheduler::Tenant& tenant) const {
+  const auto may_use = [&](const ModelUnit& unit) {
+    return scheduler::may_use(tenant, unit.name(), unit.state().aliases());
+  };
+  const auto unit = serving(name);
+  if (unit && may_use(*unit)) return unit;
+  if (!name.empty()) return nullptr;
+  const auto first = std::ranges::find_if(names_, [&](const Name& each) { return may_use(*each.serves); });
+  return first == names_.end() ? nullptr : first->serves;
+}
+
+std::shared_ptr<ModelUnit> ModelManager::find(const std::string& name, const scheduler::Tenant& tenant) const {
+  const std::lock_guard lock(mutex_);
+  return serving(name, tenant);
 }
 
 std::shared_ptr<ModelUnit> ModelManager::find(const std::string& name) const {
@@ -624,11 +670,12 @@ std::vector<std::string> ModelManager::names() const {
   return names;
 }
 
-std::vector<std::string> ModelManager::all_names() const {
+std::vector<std::string> ModelManager::all_names(const scheduler::Tenant& tenant) const {
   std::vector<std::string> names;
   for (const auto& unit : serving_units()) {
-    names.push_back(unit->name());
     const std::vector<std::string>& aliases = unit->state().aliases();
+    if (!scheduler::may_use(tenant, unit->name(), aliases)) continue;
+    names.push_back(unit->name());
     names.insert(names.end(), aliases.begin(), aliases.end());
   }
   return names;
@@ -645,7 +692,7 @@ std::shared_ptr<ModelUnit> ModelManager::with_numerics(const std::string& numeri
 
 Readiness ModelManager::readiness() const {
   std::vector<Readiness> all;
-  for (const auto& unit : serving_units()) all.push_back(unit->state().readiness());
+  for (const auto& unit : serving_units()) all.push_back(counted_as(unit->state().readiness(), unit->is_on_request()));
   return readiness_of(all);
 }
 

@@ -15,6 +15,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "actors/requests/status_snapshot.h"
@@ -44,10 +45,11 @@ class ModelManager {
   // Begins to load these models, each in a unit of its own. All are known to the memory budget, in their order, before
   // the first is loaded. Their names and aliases are new (asserted: callers check).
   void add(const ServerContext& server, std::vector<CatalogEntry> entries);
-  // Loads more models; one that fails is not kept. Refused: one that is to be loaded on request, which add() knows, or
-  // to replace one that is. All are known to the memory budget, in their order, before the first
+  // Loads more models; one that fails is not kept. All are known to the memory budget, in their order, before the first
   // is loaded, and so are those of calls that came before their files were read. Where what one needs is missing,
-  // models make room that are not the default, not pinned and without a request, the least recently used first.
+  // models make room that are not the default, not pinned and without a request, the least recently used first; before
+  // them those that are loaded on request. What
+  // has to do with models that are loaded on request is left to on_request().
   //
   // One that replaces another takes its name, not an alias, and its aliases move with the name. No model makes room for
   // it. Refused: there is no model of this name, or it is being replaced already.
@@ -59,19 +61,44 @@ class ModelManager {
   void load(const ServerContext& server, std::vector<ModelLoad> loads);
   // Takes a model away: its new requests end as model_unloaded, so those that are live when the timeout has passed,
   // also in units of it that retire, and its memory is given back. Its replacement, if one is being loaded, is given
-  // up. If it is the default, the next one that is served becomes it. `done` is called once, with its last health, or
-  // with a refusal: there is no such model, it is the only one that is served, or is being unloaded already.
+  // up. If it is the default, the next one that is served, or comes on request, becomes it. `done` is called once, with
+  // its last health, or with a refusal: there is no such model, it is the only one of that kind, or is being unloaded
+  // already. Not of a model that is loaded on request.
   void unload(const std::string& name, std::chrono::milliseconds timeout, OnModelChange done);
   // Replaces a unit that was taken out by one of its own source (ModelUnit::source_after_damage()), as
   // Replace::unload_first does. Refused if it does not serve its name any more.
   void load_again(const ServerContext& server, UnitId unit, OnModelChange done);
 
-  // The unit of a name whose model is loaded on request gives its memory back: the name points to a new one at once,
-  // which is returned, and in which requests wait until its load begins. The other one has `timeout` for its requests;
-  // `gone` is called, by `later`, once it is destroyed. Null, and nothing changes: the name is being unloaded, or the
-  // server ends.
-  std::shared_ptr<ModelUnit> put_out(const std::shared_ptr<ModelUnit>& unit, const ServerContext& server,
-                                     std::chrono::milliseconds timeout, std::function<void()> gone);
+  // The end of a wish to load a model that cannot be.
+  [[nodiscard]] static End not_loaded(const Error& why);
+
+  // For OnRequest, which alone changes names whose models are loaded on request. What load() asks of it, by `later`:
+  struct Requested {
+    // Whether it has to do with a load, whose files were read; then it goes on with it, and calls its `done`.
+    std::function<bool(CatalogEntry&, ModelLoad&)> takes{};
+    // Of its models that are idle and not pinned, all together.
+    std::function<std::uint64_t()> idle_bytes{};
+    // Puts out so many of these, the least recently used first, that as many bytes come back, and calls `then`.
+    std::function<void(std::uint64_t, std::function<void()>)> free{};
+  };
+  void on_request(Requested calls) { requested_ = std::move(calls); }  // before load() is called
+  // A new name, and its unit, which waits; or why not.
+  [[nodiscard]] std::variant<std::shared_ptr<ModelUnit>, End> add_waiting(const ServerContext& server,
+                                                                          CatalogEntry entry);
+  // The name of the entry goes to a unit for it, which waits. The unit before it retires, with `timeout` for its
+  // requests. What an entry needs that is not loaded on request is claimed behind that unit. Or why not, and nothing
+  // changes.
+  struct HandedOver {
+    std::shared_ptr<ModelUnit> before, next;
+  };
+  [[nodiscard]] std::variant<HandedOver, End> hand_over(const ServerContext& server, CatalogEntry entry,
+                                                        std::chrono::milliseconds timeout);
+  // The replacement by hand_over() has ended.
+  void end_replacement(const std::shared_ptr<ModelUnit>& unit);
+  // The two parts of unload(). others: those that go with the unit, its replacement and those of its name that retire.
+  [[nodiscard]] std::optional<End> take_away(const std::shared_ptr<ModelUnit>& unit, Units* others = nullptr);
+  void remove_taken(const std::shared_ptr<ModelUnit>& unit, const Units& others, std::chrono::milliseconds timeout,
+                    const OnModelChange& done);
 
   // Refuses to load more: the server ends.
   void close();
@@ -80,21 +107,25 @@ class ModelManager {
   // there for the end of each thread that has spawned an actor.
   void drop_units();
 
-  // Returns admit(unit), called with the unit that serves this name, as find(), and without a lock. If the name is
-  // switched or unloaded meanwhile, the unit stays until this has returned: a stream that is added is one that it ends.
+  // Returns admit(unit), called with the unit that serves this name for the tenant, as find(), and without a lock. If
+  // the name is switched or unloaded meanwhile, the unit stays until this has returned: a stream that is added is one
+  // that it ends.
   template <class Admit>
-  auto route(const std::string& name, const Admit& admit) const {
+  auto route(const std::string& name, const Admit& admit, const scheduler::Tenant& tenant = {}) const {
     std::shared_ptr<ModelUnit> unit;
     std::shared_ptr<const void> inside;
     {
       const std::lock_guard lock(mutex_);
-      unit = serving(name);
+      unit = serving(name, tenant);
       if (unit) inside = unit->enter();
     }
     return admit(unit);
   }
   // The unit that serves the model with this name or alias now; empty: the default one. Null: there is none.
   [[nodiscard]] std::shared_ptr<ModelUnit> find(const std::string& name) const;
+  // Likewise of the models that the tenant may use (scheduler/shares/model_rights.h). Without a name the default one,
+  // if it is one of them, else their first.
+  [[nodiscard]] std::shared_ptr<ModelUnit> find(const std::string& name, const scheduler::Tenant& tenant) const;
   // Null: there is none. Also one that retires.
   [[nodiscard]] std::shared_ptr<ModelUnit> find(UnitId id) const;
   // That of the default name, also while it is loading or has failed: the first name, until that model is unloaded.
@@ -103,8 +134,9 @@ class ModelManager {
   [[nodiscard]] Units units() const;          // all, in the order in which they came
   // That of the default name, those of the other names in their order, then those that replace or retire.
   [[nodiscard]] Units units_default_first() const;
-  [[nodiscard]] std::vector<std::string> names() const;      // of each its own, in their order
-  [[nodiscard]] std::vector<std::string> all_names() const;  // with their aliases
+  [[nodiscard]] std::vector<std::string> names() const;  // of each its own, in their order
+  // With their aliases, of the models that the tenant may use.
+  [[nodiscard]] std::vector<std::string> all_names(const scheduler::Tenant& tenant = {}) const;
   // A unit whose model has these numerics, one that serves a name before others; null: none that is loaded.
   [[nodiscard]] std::shared_ptr<ModelUnit> with_numerics(const std::string& numerics_id) const;
 
@@ -139,6 +171,7 @@ class ModelManager {
 
   // With the lock held.
   std::shared_ptr<ModelUnit> serving(const std::string& name) const;
+  std::shared_ptr<ModelUnit> serving(const std::string& name, const scheduler::Tenant& tenant) const;
   template <class Names>
   static auto find_name(Names& names, const std::string& name) {
     return std::find_if(names.begin(), names.end(),
@@ -146,7 +179,8 @@ class ModelManager {
   }
   Name* served_by(const std::shared_ptr<ModelUnit>& unit);
   const std::string* taken_one(const std::vector<std::string>& names, const Name* of_it = nullptr) const;
-  std::optional<End> why_not_replaceable(const std::vector<std::string>& names) const;
+  // by_request: for OnRequest, to which names are left whose models are loaded on request.
+  std::optional<End> why_not_replaceable(const std::vector<std::string>& names, bool by_request = false) const;
   std::shared_ptr<ModelUnit> begin(const ServerContext& server, CatalogEntry entry,
                                    std::shared_ptr<MemoryBudget::Part> part,
                                    ModelUnit::Load when = ModelUnit::Load::now);
@@ -163,16 +197,15 @@ class ModelManager {
                    OnModelChange done);
   void restore(const std::shared_ptr<ModelUnit>& failed, const ServerContext& server, const ModelSource& before,
                End why, const OnModelChange& done);
-  void end_replacement(const std::shared_ptr<ModelUnit>& unit);
   Units can_make_room() const;
   std::optional<End> why_not_loadable(const std::vector<std::string>& names) const;
-  std::optional<End> take_away(const std::shared_ptr<ModelUnit>& unit, Units* others = nullptr);
   void remove(const std::shared_ptr<ModelUnit>& unit, std::chrono::milliseconds timeout, std::function<void()> gone);
   void retire(const std::shared_ptr<ModelUnit>& unit);
   void forget(const std::shared_ptr<ModelUnit>& unit);
 
   caf::actor_system& system_;
   const Later later_;
+  Requested requested_;
   MemoryBudget budget_;
   mutable std::mutex mutex_;
   UnitId next_id_ = 0;

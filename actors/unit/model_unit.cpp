@@ -111,6 +111,7 @@ std::shared_ptr<ModelUnit> ModelUnit::start(caf::actor_system& system, const Ser
 ModelUnit::ModelUnit(Private, const ServerContext& server, UnitId id, CatalogEntry entry,
                      std::shared_ptr<MemoryBudget::Part> memory)
     : entry_(std::move(entry)),
+      defaults_(std::make_shared<const config::ModelDefaults>(std::move(entry_.defaults))),
       memory_(std::move(memory)),
       server_(server),
       parts_(id, entry_.name, entry_.source.aliases, entry_.source.load.memory_policy, server.streams.work_clock(id),
@@ -120,7 +121,8 @@ ModelUnit::ModelUnit(Private, const ServerContext& server, UnitId id, CatalogEnt
 }
 
 void ModelUnit::begin(caf::actor_system& system) {
-  if (is_on_request()) parts_.model.set_on_request();
+  parts_.on_request = is_on_request();
+  parts_.model.set_awaits_request(is_on_request() && !load_begun_);
   if (entry_.problem) fail(*entry_.problem);
   std::function<void(engine::Team&)> load;
   if (!entry_.source.path.empty()) load = [self = shared_from_this()](engine::Team& team) { self->load(team); };
@@ -129,12 +131,14 @@ void ModelUnit::begin(caf::actor_system& system) {
 }
 
 CatalogEntry ModelUnit::entry_for_later() const {
-  return {.source = entry_.source,
+  ModelSource source = source_after_damage();
+  if (!is_out_) source.after_damage.reset();
+  return {.source = std::move(source),
           .name = entry_.name,
           .file = nullptr,
           .draft_file = nullptr,
-          .demand = entry_.demand,
-          .defaults = entry_.defaults,
+          .demand = demand(),
+          .defaults = *defaults(),
           .notes = entry_.notes,
           .problem = std::nullopt};
 }
@@ -143,6 +147,10 @@ ModelUnit::~ModelUnit() { server_.streams.forget_unit(id()); }
 
 void ModelUnit::fail(const Error& error) {
   spdlog::error("model {} could not be loaded: {}", Printable(entry_.name).text(), error.message);
+  end_load(error);
+}
+
+void ModelUnit::end_load(const Error& error) {
   parts_.integrity.let_go();
   memory_->settle(0);
   parts_.model.failed(error);
@@ -167,7 +175,7 @@ void ModelUnit::unload(std::chrono::milliseconds timeout, std::function<void()> 
   drop_renderings(being_unloaded(name()));
   caf::anon_send(supervisor_, msg::Unload{timeout});
   if (!load_begun_.exchange(true)) {  // no loader would tell it
-    fail(given_up());
+    end_load(given_up());
     caf::anon_send(supervisor_, msg::ModelLoaded{});
   }
   when_drained(std::move(drained));
@@ -232,7 +240,8 @@ CheckedModel ModelUnit::checked() {
 
 void ModelUnit::take_out(const std::string& what) {
   if (is_out_.exchange(true)) return;
-  const bool is_last = entry_.source.after_damage.has_value();
+  // One that is loaded on request goes and comes anyway: what decides is whether it loads soundly.
+  const bool is_last = entry_.source.after_damage.has_value() && !is_on_request();
   const std::string why = is_last              ? not_sound(what, {})
                           : server_.load_again ? what + "; it is loaded again from its file"
                                                : what + "; unload the model and load it again";
@@ -274,13 +283,9 @@ void ModelUnit::load(engine::Team& team) {
   if (!parts_.model.loading()) return;
   if (parts_.model.unloading()) return fail(given_up());
   const TimePoint start = std::chrono::steady_clock::now();
-  if (is_on_request()) {  // closed until now
-    CatalogEntry now = describe(entry_.source);
-    if (now.problem) return fail(*now.problem);
-    entry_.file = std::move(now.file);
-    entry_.draft_file = std::move(now.draft_file);
-  }
   try {
+    if (is_on_request())
+      if (const Status opened = open_again(); !opened) return fail(opened.error());
     auto served = load_sound(team);
     entry_.file = entry_.draft_file = nullptr;
     if (!served) return fail(served.error());
@@ -302,6 +307,25 @@ void ModelUnit::load(engine::Team& team) {
     const Failure why = failure_of(std::current_exception());
     fail({why.out_of_memory ? ErrorCode::out_of_memory : ErrorCode::io, entry_.source.path + ": " + why.what});
   }
+}
+
+// Of a model that is loaded on request, whose files were closed until now and may be others than those that were looked
+// at.
+Status ModelUnit::open_again() {
+  CatalogEntry now = describe(entry_.source);
+  if (now.problem) return *now.problem;
+  now.demand.model = entry_.name;
+  if (Status fits = memory_->change_demand(now.demand); !fits) {
+    const std::lock_guard lock(defaults_mutex_);
+    next_demand_ = std::move(now.demand);
+    return fits;
+  }
+  entry_.file = std::move(now.file);
+  entry_.draft_file = std::move(now.draft_file);
+  entry_.notes = std::move(now.notes);
+  const std::lock_guard lock(defaults_mutex_);
+  defaults_ = std::make_shared<const config::ModelDefaults>(std::move(now.defaults));
+  return Ok{};
 }
 
 // Once more from its files alone, if it does not compute what it did in earlier loads.
@@ -337,7 +361,7 @@ std::optional<std::string> ModelUnit::watch(const ServedModel& served) {
 // In the memory that is reserved for it. The draft model comes first: it is small, and takes its part of the memory.
 Result<ServedModel> ModelUnit::load_files(engine::Team& team, bool trust_cache) {
   engine::LoadOptions options = entry_.source.load;
-  options.weights_cache.replace = !trust_cache;
+  options.weights_cache.distrusted = !trust_cache;
   const auto memory = memory_->reserve();
   if (!memory) return memory.error();
   options.memory = *memory;

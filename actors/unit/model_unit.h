@@ -52,13 +52,22 @@ class ModelUnit : public std::enable_shared_from_this<ModelUnit> {
   const ModelSource& source() const { return entry_.source; }
   bool is_pinned() const { return entry_.source.pinned; }
   bool is_on_request() const { return entry_.source.on_request; }
-  const MemoryDemand& demand() const { return entry_.demand; }
-  // Of a unit that loads the same model later: without open files.
+  // What its next load needs, as its files said when they were last looked at.
+  MemoryDemand demand() const {
+    const std::lock_guard lock(defaults_mutex_);
+    return next_demand_.value_or(memory_->demand());
+  }
+  // Of a unit that loads the same model later: without open files. Where this one was taken out, as
+  // source_after_damage().
   CatalogEntry entry_for_later() const;
   // Takes what the load needs of the memory budget, before begin_load().
   [[nodiscard]] Status claim_memory() { return memory_->claim(); }
   std::optional<std::uint32_t> predict() const { return entry_.source.predict; }
-  const config::ModelDefaults& defaults() const { return entry_.defaults; }
+  // Of one that is loaded on request, as its file said when it was last looked at.
+  std::shared_ptr<const config::ModelDefaults> defaults() const {
+    const std::lock_guard lock(defaults_mutex_);
+    return defaults_;
+  }
   std::uint64_t budget_bytes() const { return memory_->bytes(); }  // its part of the memory budget
   const std::shared_ptr<MemoryBudget::Part>& memory() const { return memory_; }
   ModelState& state() { return parts_.model; }
@@ -91,7 +100,9 @@ class ModelUnit : public std::enable_shared_from_this<ModelUnit> {
   void hurry(std::chrono::milliseconds timeout) { caf::anon_send(supervisor_, msg::Unload{timeout}); }
   // Begins a load that waits; calls after the first change nothing.
   void begin_load() {
-    if (!load_begun_.exchange(true)) caf::anon_send(supervisor_, msg::BeginLoad{});
+    if (load_begun_.exchange(true)) return;
+    parts_.model.set_awaits_request(false);
+    caf::anon_send(supervisor_, msg::BeginLoad{});
   }
   // The query is answered once every event that the asking client knows of is counted.
   void ask(std::shared_ptr<StatusQuery> query);
@@ -149,7 +160,9 @@ class ModelUnit : public std::enable_shared_from_this<ModelUnit> {
   void begin(caf::actor_system& system);
   void when_drained(std::function<void()> drained);
   void fail(const Error& error);
+  void end_load(const Error& error);
   void load(engine::Team& team);
+  Status open_again();
   Result<ServedModel> load_sound(engine::Team& team);
   Result<ServedModel> load_files(engine::Team& team, bool trust_cache);
   std::optional<std::string> watch(const ServedModel& served);
@@ -157,7 +170,10 @@ class ModelUnit : public std::enable_shared_from_this<ModelUnit> {
   void set_loaded(ServedModel model);
   void drop_renderings(const End& how);
 
-  CatalogEntry entry_;  // its files are closed once they are loaded
+  CatalogEntry entry_;  // its files are closed once they are loaded; without its defaults
+  mutable std::mutex defaults_mutex_;
+  std::shared_ptr<const config::ModelDefaults> defaults_;
+  std::optional<MemoryDemand> next_demand_;  // more than its part of the memory has
   const std::shared_ptr<MemoryBudget::Part> memory_;
   const ServerContext server_;
   UnitParts parts_;

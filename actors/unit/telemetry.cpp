@@ -42,7 +42,13 @@ ModelHealth health_of(const ServerContext& server, const UnitParts& unit, TimePo
   if (const auto error = unit.model.error()) health.problem = error->message;
   health.replacing = unit.model.replacing();
   health.retiring = unit.model.retiring();
+  health.on_request = unit.on_request;
   return health;
+}
+
+Readiness counted_as(Readiness of_model, bool on_request) {
+  const bool comes = of_model == Readiness::on_request || (on_request && of_model == Readiness::loading);
+  return comes ? Readiness::ready : of_model;
 }
 
 Readiness readiness_of(const std::vector<Readiness>& models) {
@@ -110,8 +116,8 @@ void append_report(MetricList& metrics, const ModelReport& report) {
     extras.for_guests = true;
     return extras;
   };
-  metrics.gauge("model_ready", "1 while requests to this model are served.",
-                report.health.readiness == Readiness::ready, for_guests());
+  metrics.gauge("model_ready", "1 while requests to this model are served, also if the first one has it loaded.",
+                counted_as(report.health.readiness, report.health.on_request) == Readiness::ready, for_guests());
   metrics.gauge("model_stalled", "1 while requests to this model wait and no step ends.", report.health.stalled,
                 for_guests());
   metrics.gauge("model_load_fraction", "How much of this model is loaded, 0 to 1.", report.health.load_fraction,
@@ -159,7 +165,8 @@ StatusSnapshot take_snapshot(const ServerContext& server, const std::vector<std:
   TimePoint::duration still{};
   for (const auto& unit : units) {
     const ModelReport& report = snapshot.models.emplace_back(report_of(server, *unit, memory.units, now));
-    if (!report.health.replacing && !report.health.retiring) readiness.push_back(report.health.readiness);
+    if (!report.health.replacing && !report.health.retiring)
+      readiness.push_back(counted_as(report.health.readiness, report.health.on_request));
     snapshot.stalled |= report.health.stalled;
     still = std::max(still, unit->without_progress(now));
   }
@@ -168,7 +175,8 @@ StatusSnapshot take_snapshot(const ServerContext& server, const std::vector<std:
   snapshot.load_fraction = of_default.health.load_fraction;
   snapshot.model = of_default.health.name;
   snapshot.numerics_id = of_default.numerics_id;
-  snapshot.kernels = of_default.kernels;
+  const auto loaded = std::ranges::find_if(snapshot.models, [](const auto& each) { return !each.kernels.empty(); });
+  snapshot.kernels = loaded == snapshot.models.end() ? std::string() : loaded->kernels;  // the default one's first
   snapshot.weight_bytes = of_default.weight_bytes;
   snapshot.kv_bytes = of_default.kv_bytes;
   snapshot.num_threads = server.options.num_threads;

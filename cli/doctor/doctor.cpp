@@ -121,16 +121,18 @@ class Doctor {
     for (actors::ModelSource& source : gateway->models) {
       const actors::CatalogEntry entry = actors::describe(source);
       if (entry.problem) continue;
-      all += entry.demand.least();
+      // One on request has what others leave when it comes.
+      const std::uint64_t needed = entry.demand.least() + (source.on_request ? 0 : all);
+      if (!source.on_request) all = needed;
       Finding finding{.topic = "model",
                       .found = fmt::format("{} needs at least {} (weights {}), of {} that a server would take",
                                            entry.name, human_bytes(entry.demand.least()),
                                            human_bytes(entry.demand.weights), human_bytes(budget))};
-      if (all > budget) {
+      if (needed > budget) {
         finding.grade = is_serving_ ? Grade::advice : Grade::broken;
-        finding.found += is_serving_                  ? ", beside the server that runs"
-                         : gateway->models.size() > 1 ? ", with those before it"
-                                                      : "";
+        finding.found += is_serving_                     ? ", beside the server that runs"
+                         : needed > entry.demand.least() ? ", with those before it"
+                                                         : "";
         finding.remedy =
             "a smaller context (-c), a smaller quantisation, or more memory (--memory; by default a server "
             "takes 60 % of what is available)";

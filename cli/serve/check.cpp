@@ -134,10 +134,16 @@ class Checker {
   }
 
   void check_models() {
-    auto gateway = gateway_options(options_, given_, &found_.problems);
+    Listing listing;
+    auto gateway = gateway_options(options_, given_, &found_.problems, &listing);
     if (!gateway) return note("", gateway.error());
     if (gateway->models.size() > 1 && gateway->memory != 0) left_ = gateway->memory;
-    for (std::size_t i = 0; i < gateway->models.size(); ++i) {
+    for (std::size_t i = 0; i < std::min(listing.left_out.size(), kMaxToldLeftOut); ++i)
+      remarks_ += "; " + listing.left_out[i];
+    if (listing.left_out.size() > kMaxToldLeftOut)
+      remarks_ += fmt::format("; {} more are left out", listing.left_out.size() - kMaxToldLeftOut);
+    const std::size_t num_named = gateway->models.size() - listing.tables.size();
+    for (std::size_t i = 0; i < num_named; ++i) {
       actors::ModelSource& source = gateway->models[i];
       source.load.max_sequences = options_.max_sequences;
       // With tables the line of the model's; else where -m stands, or nothing of the model that is served by itself.
@@ -147,17 +153,18 @@ class Checker {
       if (i < given_.models.size() && served_.contains(given_.models[i].line))
         count_served(source);
       else
-        note(place, check_model(source, gateway->models.size() == 1 ? gateway->memory : 0));
+        note(place, check_model(source, gateway->models.size() == 1 || source.on_request ? gateway->memory : 0));
     }
+    for (const config::ModelTable& listed : listing.tables) names_.push_back(listed.name);
   }
 
   void count_served(const actors::ModelSource& source) {
     const actors::CatalogEntry entry = actors::describe(source);
     for (const std::string& name : actors::names_of(entry)) taken_.push_back(name);
-    if (left_ && !entry.problem) *left_ -= std::min(*left_, entry.demand.least());
+    if (left_ && !entry.problem && !source.on_request) *left_ -= std::min(*left_, entry.demand.least());
   }
 
-  // memory: of the server, if the model is the only one.
+  // memory: of the server, if the model is the only one, or may have all that others leave.
   Status check_model(const actors::ModelSource& source, std::uint64_t memory) {
     const actors::CatalogEntry entry = actors::describe(source);
     if (entry.problem) return *entry.problem;
@@ -174,13 +181,14 @@ class Checker {
     const std::uint64_t budget = known != 0 ? known : std::numeric_limits<std::uint64_t>::max();
     const auto judged = engine::judge_file(*entry.file, source.load, budget);
     if (!judged) return judged.error();
-    if (left_ && entry.demand.least() > *left_)
+    const bool takes_memory = left_ && !source.on_request;
+    if (takes_memory && entry.demand.least() > *left_)
       return Error{ErrorCode::out_of_memory,
                    fmt::format("model {} needs {}, and the models before it leave {} of --memory {}; give the models "
                                "more memory, or a smaller context",
                                entry.name, human_bytes(entry.demand.least()), human_bytes(*left_),
                                human_bytes(options_.memory.count))};
-    if (left_) *left_ -= entry.demand.least();
+    if (takes_memory) *left_ -= entry.demand.least();
     if (entry.draft_file)
       if (const auto draft = engine::judge_file(*entry.draft_file, {}, budget); !draft)
         return Error{draft.error().code, "the draft model: " + draft.error().message};

@@ -120,6 +120,18 @@ std::unique_ptr<UsageStore> open_usage(const config::ServeOptions& options) {
   return std::make_unique<UsageStore>(std::move(store));
 }
 
+// Which models are served because they are listed, and which are not.
+void log_listing(const Listing& listing, const char* before = "") {
+  const std::size_t num_told = std::min(listing.left_out.size(), kMaxToldLeftOut);
+  for (std::size_t i = 0; i < num_told; ++i)
+    spdlog::warn("{}{}", before, Printable(listing.left_out[i], kMaxMessageBytes).text());
+  if (num_told < listing.left_out.size())
+    spdlog::warn("{}{} more are left out", before, listing.left_out.size() - num_told);
+  std::vector<std::string> names;
+  for (const config::ModelTable& table : listing.tables) names.push_back(table.name);
+  if (!names.empty()) spdlog::info("{}on request: {}", before, Printable(listed(names), kMaxMessageBytes).text());
+}
+
 using Tables = std::map<std::string, config::ModelTable>;
 
 // Serves until it has to stop, then stops.
@@ -133,12 +145,17 @@ class Service {
     if (Status opened = access_.open(options_); !opened) return end_with(opened.error());
     if (auto code = bind_socket(); code) return *code;
     usage_ = open_usage(options_);
-    auto gateway_options = cli::gateway_options(options_, parsed_);
+    Listing listing;
+    auto gateway_options = cli::gateway_options(options_, parsed_, nullptr, &listing);
     if (!gateway_options) return end_with(gateway_options.error());
+    log_listing(listing);
     std::vector<std::string> paths;
-    for (const actors::ModelSource& model : gateway_options->models) paths.push_back(model.path);
-    spdlog::info("loading {}", listed(paths));
-    manager_.status("loading " + listed(paths));
+    for (const actors::ModelSource& model : gateway_options->models)
+      if (!model.on_request) paths.push_back(model.path);
+    if (!paths.empty()) {
+      spdlog::info("loading {}", listed(paths));
+      manager_.status("loading " + listed(paths));
+    }
     const std::shared_ptr<const engine::Profiler> profiler = gateway_options->profiler;
     gateway_options->check_model = [this](const actors::ServedModel& model) {
       const std::lock_guard lock(mutex_);
@@ -155,6 +172,7 @@ class Service {
     gateway_ = std::move(*gateway);
     const std::vector<std::string> names = gateway_->model_names();
     for (std::size_t i = 0; i < parsed_.models.size(); ++i) tables_.emplace(names[i], parsed_.models[i]);
+    for (const config::ModelTable& table : listing.tables) tables_.emplace(table.name, table);
     gateway_->on_loaded([this](Status status) {
       {
         const std::lock_guard lock(mutex_);
@@ -272,7 +290,7 @@ class Service {
     const std::vector<actors::ModelHealth> models = gateway_->health();
     double sum = 0;
     for (const actors::ModelHealth& each : models)
-      sum += each.readiness == actors::Readiness::failed ? 1 : each.load_fraction;
+      sum += each.readiness == actors::Readiness::failed || each.on_request ? 1 : each.load_fraction;
     return sum / static_cast<double>(models.size());
   }
 
@@ -290,7 +308,7 @@ class Service {
     for (const actors::ModelHealth& each : gateway_->health()) {
       const auto served = gateway_->model(each.name);
       if (served) log_model(each.name, *served, options_);
-      (served ? serving : failed).push_back(each.name);
+      (each.readiness == actors::Readiness::failed ? failed : serving).push_back(each.name);
     }
     if (!failed.empty()) spdlog::error("not served, for what is said above: {}", listed(failed));
     spdlog::info("ready");
@@ -336,6 +354,12 @@ class Service {
     auto options = server_options(in_effect, reread.in_effect);  // looks names up again, too
     if (!options) return options.error();
     if (Status right = judge_models(in_effect, reread.in_effect); !right) return right;
+    Listing listing;
+    if (has_listing(in_effect)) {
+      std::vector<std::string> of_tables;  // were judged
+      if (auto gateway = gateway_options(in_effect, reread.in_effect, &of_tables, &listing); !gateway)
+        return gateway.error();
+    }
     if (!loading_)
       if (Status kept = check_tenants(reread.in_effect, options->tenants); !kept) return kept;
     if (Status read = tcp_.reload(in_effect, reread.in_effect, options->tenants); !read) return read;
@@ -348,7 +372,8 @@ class Service {
     options_ = std::move(in_effect);
     if (Status log = reload_log(options_); !log) spdlog::error("reload: {}", log.error().message);
     if (Status lines = access_.open(options_); !lines) spdlog::error("reload: {}", lines.error().message);
-    const bool models_change = change_models();
+    log_listing(listing, "reload: ");
+    const bool models_change = change_models(listing);
     for (const config::Option* option : reread.changed) spdlog::info("reload: {}", config::describe(*option, parsed_));
     if (reread.tenants_changed) spdlog::info("reload: {} tenant rules ({})", parsed_.tenants.size(), parsed_.file);
     for (const std::string& option : reread.need_restart) spdlog::warn("reload: {} needs a restart", option);
@@ -402,12 +427,12 @@ class Service {
     bool leaves_one = false;  // that is served, whatever becomes of the loads
   };
 
-  // Makes the models that are served those of the [[model]] tables: unloads those whose tables are gone, replaces those
-  // whose tables have other values, or whose load failed, and loads all that are not served. What `troupe model load`
-  // has loaded stays, unless a table has its name. Each is logged when it is done. Returns whether there is something
-  // to do.
-  bool change_models() {
-    ModelChanges changes = model_changes();
+  // Makes the models that are served those of the [[model]] tables, and those that are listed: unloads those whose
+  // tables are gone, replaces those whose tables have other values, or whose load failed, and loads all that are not
+  // served. What `troupe model load` has loaded stays, unless a table has its name. Each is logged when it is done.
+  // Returns whether there is something to do.
+  bool change_models(const Listing& listing) {
+    ModelChanges changes = model_changes(listing);
     if (changes.unload.empty() && changes.load.empty()) return false;
     // Loads begin when the memory is given back, so that they divide it as those of a start do. The last model that is
     // served goes behind those that come.
@@ -418,7 +443,7 @@ class Service {
     return true;
   }
 
-  ModelChanges model_changes() {
+  ModelChanges model_changes(const Listing& listing) {
     std::vector<actors::ModelHealth> health = gateway_->health();
     std::erase_if(health, [](const actors::ModelHealth& each) { return !is_there(each); });
     const auto find = [&](const std::string& name) {
@@ -433,7 +458,9 @@ class Service {
     }
     ModelChanges changes;
     std::set<std::string> wanted;
-    for (const config::ModelTable& table : parsed_.models) {
+    std::vector<config::ModelTable> tables = parsed_.models;
+    tables.insert(tables.end(), listing.tables.begin(), listing.tables.end());
+    for (const config::ModelTable& table : tables) {
       const auto known = std::ranges::find(served, table, &Tables::value_type::second);
       if (known != served.end() && find(known->first)->readiness != actors::Readiness::failed &&
           wanted.insert(known->first).second)
@@ -441,7 +468,7 @@ class Service {
       std::string name = served_name(table, parsed_.options);
       auto request = model_request(table, parsed_.options);
       if (!request || !wanted.insert(name).second) {  // it was judged: a file has changed since
-        spdlog::error("reload: {}:{}: {}", parsed_.file, table.line,
+        spdlog::error("reload: {}: {}", table.line > 0 ? fmt::format("{}:{}", parsed_.file, table.line) : table.path,
                       request ? fmt::format("a model before it is called \"{}\", too; give one another name",
                                             Printable(name).text())
                               : request.error().message);
@@ -454,10 +481,13 @@ class Service {
         replace = config::kReplaceWays[0];
       changes.load.push_back({.name = std::move(name), .table = table, .request = *std::move(request)});
     }
+    // A file that is being written, say: what was listed under its name stays.
+    for (const std::string& name : listing.troubled)
+      if (const auto known = served.find(name); known != served.end() && known->second.line == 0) wanted.insert(name);
     for (const auto& [name, table] : served)
       if (!wanted.contains(name)) changes.unload.push_back(name);
     changes.leaves_one = std::ranges::any_of(health, [&](const actors::ModelHealth& each) {
-      return each.readiness == actors::Readiness::ready &&
+      return (each.readiness == actors::Readiness::ready || each.on_request) &&
              std::ranges::find(changes.unload, each.name) == changes.unload.end();
     });
     return changes;
@@ -468,7 +498,7 @@ class Service {
     if (names.empty()) return then();
     const auto num_left = std::make_shared<std::atomic<std::size_t>>(names.size());
     for (const std::string& name : names)
-      gateway_->unload_model(name, [this, name, num_left, then](const actors::ModelChange& change) {
+      gateway_->remove_model(name, [this, name, num_left, then](const actors::ModelChange& change) {
         log_change(change, name, "unloaded");
         if (std::holds_alternative<actors::ModelHealth>(change)) {
           const std::lock_guard lock(mutex_);
@@ -489,9 +519,12 @@ class Service {
         const std::lock_guard lock(mutex_);
         tables_.insert_or_assign(model.name, model.table);
       }
-      requests.emplace_back(model.request, [this, name = model.name, table = model.table, replaces, num_left,
+      const char* const what = replaces                             ? "replaced"
+                               : config::is_on_request(model.table) ? "served on request"
+                                                                    : "loaded";
+      requests.emplace_back(model.request, [this, name = model.name, table = model.table, what, num_left,
                                             then](const actors::ModelChange& change) {
-        log_change(change, name, replaces ? "replaced" : "loaded");
+        log_change(change, name, what);
         if (std::holds_alternative<actors::ModelHealth>(change)) {
           const std::lock_guard lock(mutex_);
           tables_.insert_or_assign(name, table);

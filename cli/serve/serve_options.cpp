@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <sstream>
 #include <vector>
 
+#include "actors/models/model_catalog.h"
 #include "cli/model/model_options.h"
 #include "cli/serve/tenant_rules.h"
 #include "cli/store/find_model.h"
@@ -229,7 +231,7 @@ Status find_file(config::ModelTable& table, const config::StoreDirOptions& optio
   return Ok{};
 }
 
-// The models that are to be served, by [[model]] tables or by -m; else the embedded one.
+// The models that are named, by [[model]] tables or by -m; if none is, and none listed, the embedded one.
 Result<std::vector<config::ModelTable>> model_tables(const config::ServeOptions& options, const config::Given& given) {
   std::vector<config::ModelTable> tables = given.models;
   for (const std::string& text : options.model) {
@@ -245,7 +247,7 @@ Result<std::vector<config::ModelTable>> model_tables(const config::ServeOptions&
     if (!found) return found.error();
     tables.emplace_back().path = *std::move(found);
   }
-  if (tables.empty()) {
+  if (tables.empty() && !has_listing(options)) {
     auto embedded = model_path(config::ModelOptions{});
     if (!embedded) return embedded.error();
     tables.emplace_back().path = std::move(*embedded);
@@ -282,6 +284,7 @@ config::ModelKeys keys_of(const config::ModelTable& table, bool is_first, const 
   if (beats_file(given, "predict")) keys.predict.reset();
   if (beats_file(given, "ctx-size")) keys.ctx_size.reset();
   if (beats_file(given, "kv-blocks")) keys.kv_blocks.reset();
+  if (beats_file(given, "keep-alive")) keys.keep_alive.clear();
   if (keys.tool_format.empty() || beats_file(given, "tool-format")) keys.tool_format = options.tool_format;
   if (!is_first) return keys;
   const auto take = [&](std::string& value, const std::string& option, std::string_view name) {
@@ -314,13 +317,58 @@ actors::ModelSource model_source(const config::ModelTable& table, config::ModelK
   if (!chat_template) keys.chat_template.clear();
   return actors::source_of(
       {.keys = std::move(keys), .chat_template_source = chat_template ? *std::move(chat_template) : ""}, gateway.load,
-      gateway.predict);
+      gateway.predict, gateway.keep_alive);
+}
+
+// Adds what is listed beside these models and can be served; nothing is loaded.
+Result<Listing> add_listed(const config::ServeOptions& options, const config::Given& given,
+                           actors::GatewayOptions& gateway) {
+  std::vector<config::ModelTable> named;
+  for (const actors::ModelSource& source : gateway.models) {
+    config::ModelTable& table = named.emplace_back();
+    table.path = source.path;
+    table.name = actors::describe(source).name;
+    table.aliases = source.aliases;
+  }
+  auto listing = list_models(options, named);
+  if (!listing) return listing;
+  std::size_t num_more = 0;
+  std::erase_if(listing->tables, [&](const config::ModelTable& table) {
+    if (gateway.models.size() >= actors::kMaxModels) return ++num_more > 0;
+    actors::ModelSource source =
+        actors::source_of({.keys = keys_of(table, false, options, {}, given), .chat_template_source = ""}, gateway.load,
+                          gateway.predict, gateway.keep_alive);
+    actors::CatalogEntry entry = actors::describe(source);
+    std::string why = entry.problem ? entry.problem->message : "";
+    if (why.empty() && gateway.memory != 0 && entry.demand.least() > gateway.memory)
+      why = fmt::format("{}: it needs {}, and --memory is {}", table.path, human_bytes(entry.demand.least()),
+                        human_bytes(gateway.memory));
+    if (!why.empty()) {
+      listing->left_out.push_back(fmt::format("{} is left out: {}", Printable(table.name).text(), why));
+      listing->troubled.push_back(table.name);
+      return true;
+    }
+    entry.file = nullptr;
+    source.described = std::make_shared<const actors::CatalogEntry>(std::move(entry));
+    gateway.models.push_back(std::move(source));
+    return false;
+  });
+  if (num_more > 0)
+    listing->left_out.push_back(
+        fmt::format("{} more models are left out: a server has at most {}", num_more, actors::kMaxModels));
+  if (gateway.models.empty())
+    return Error{ErrorCode::model_missing,
+                 fmt::format("there is no model to serve: {}{}; put GGUF files there, or name a model with -m",
+                             options.models_dir.empty() ? "`troupe list` shows none that can be served"
+                                                        : fmt::format("{} has none", options.models_dir),
+                             listing->left_out.empty() ? "" : fmt::format(" ({})", listing->left_out.front()))};
+  return listing;
 }
 
 }  // namespace
 
 Result<actors::GatewayOptions> gateway_options(const config::ServeOptions& options, const config::Given& given,
-                                               std::vector<std::string>* problems) {
+                                               std::vector<std::string>* problems, Listing* listing) {
   const auto names = alias_names(options);
   if (!names) return names.error();
   const auto load = load_options(options, given);
@@ -335,6 +383,12 @@ Result<actors::GatewayOptions> gateway_options(const config::ServeOptions& optio
   if (options.predict == 0)
     return config::bad_value(given, "predict", "an answer has at least one token; -1 is no limit");
   gateway.predict = config::answer_length(options.predict);
+  const auto keep_alive = config::parse_keep_alive(options.keep_alive);
+  if (!keep_alive)
+    return config::bad_value(
+        given, "keep-alive",
+        fmt::format("'{}' is no time: 10m, 90s, 0 or forever", Printable(options.keep_alive).text()));
+  gateway.keep_alive = *keep_alive;
   for (const config::ModelTable& table : *tables) {
     std::optional<Error> problem;
     config::ModelKeys keys = keys_of(table, gateway.models.empty(), options, *names, given);
@@ -346,6 +400,11 @@ Result<actors::GatewayOptions> gateway_options(const config::ServeOptions& optio
     auto found = find_model(draft, options);
     if (!found) return Error{found.error().code, "the draft model: " + found.error().message};
     draft = *std::move(found);
+  }
+  if (has_listing(options)) {
+    auto listed = add_listed(options, given, gateway);
+    if (!listed) return listed.error();
+    if (listing != nullptr) *listing = *std::move(listed);
   }
   auto speculation = read_speculation(
       options, std::ranges::any_of(gateway.models, [](const auto& model) { return !model.draft_path.empty(); }));
@@ -390,11 +449,19 @@ std::string served_name(const config::ModelTable& table, const config::StoreDirO
 }
 
 Result<std::string> limits_text(const config::ServeOptions& options, const config::Given& given) {
-  const auto tables = model_tables(options, given);
+  auto tables = model_tables(options, given);
   if (!tables) return tables.error();
+  const std::size_t num_named = tables->size();
+  if (has_listing(options)) {
+    auto listing = list_models(options, *tables);
+    if (!listing) return listing.error();
+    std::ranges::move(listing->tables, std::back_inserter(*tables));
+  }
   std::uint64_t context = 0;  // the longest of any model
-  for (const config::ModelTable& table : *tables) {
+  for (std::size_t i = 0; i < tables->size(); ++i) {
+    const config::ModelTable& table = (*tables)[i];
     const auto file = engine::open_gguf(table.path);
+    if (!file && i >= num_named) continue;  // it is left out
     if (!file) return file.error();
     const std::uint64_t chosen = count(table.ctx_size.value_or(options.ctx_size));
     context = std::max(context, chosen != 0 ? chosen : engine::trained_context(**file));

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "actors/gateway.h"
+#include "cli/serve/listed_models.h"
 #include "config/options/options.h"
 #include "config/result.h"
 #include "ipc/server.h"
@@ -16,12 +17,15 @@ namespace troupe::cli {
 [[nodiscard]] Result<ipc::ServerOptions> server_options(const config::ServeOptions& options,
                                                         const config::Given& given);
 
-// With the models of [[model]] tables or of -m; else the embedded one. Errors: as model_path() and load_options(), and
-// invalid_argument for an --alias or a -m that is none. problems: takes what is wrong with single models, which are
-// left without what it is about; none: the first of these is an error, too.
+// With the models of [[model]] tables or of -m, and behind them those of list_models() that can be served; else the
+// embedded one. Errors: as model_path(), load_options() and list_models(), invalid_argument for an --alias or a -m that
+// is none, and model_missing if nothing is listed. problems: takes what is wrong with single models, which are left
+// without what it is about; none: the first of these is an error, too. listing: takes those that are listed and served,
+// which are the last ones, and what is left out.
 [[nodiscard]] Result<actors::GatewayOptions> gateway_options(const config::ServeOptions& options,
                                                              const config::Given& given,
-                                                             std::vector<std::string>* problems = nullptr);
+                                                             std::vector<std::string>* problems = nullptr,
+                                                             Listing* listing = nullptr);
 
 // A model of a [[model]] table, to be loaded while the server runs. Error: no such model in the store, a chat template
 // that cannot be read.

@@ -41,6 +41,12 @@ Status add_ids(const config::Given& given, const config::TenantRule& rule, const
   return Ok{};
 }
 
+std::optional<scheduler::MayLoad> may_load_of(std::string_view word) {
+  if (word.empty()) return std::nullopt;
+  const auto found = std::ranges::find(config::kMayLoadWords, word);
+  return static_cast<scheduler::MayLoad>(found - std::begin(config::kMayLoadWords));
+}
+
 }  // namespace
 
 scheduler::TenantPolicy policy_of(const config::TenantRule& rule) {
@@ -56,7 +62,9 @@ scheduler::TenantPolicy policy_of(const config::TenantRule& rule) {
                      .max_kv_blocks = limit_of<std::uint32_t>(rule.max_kv_blocks),
                      .max_context = limit_of<std::uint32_t>(rule.max_context),
                      .max_choices = limit_of<std::uint32_t>(rule.max_choices)},
-          .predict = rule.predict ? std::optional(config::answer_length(*rule.predict)) : std::nullopt};
+          .predict = rule.predict ? std::optional(config::answer_length(*rule.predict)) : std::nullopt,
+          .models = rule.models,
+          .may_load = may_load_of(rule.may_load)};
 }
 
 Status check_cgroup_rules(const config::Given& given, std::string_view own_cgroups) {

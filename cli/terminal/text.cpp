@@ -55,6 +55,8 @@ std::string name_of(const client::Health& health) {
       return "draining";
     case client::Readiness::failed:
       return "failed";
+    case client::Readiness::on_request:
+      return "on-request";
   }
   return "unknown";
 }

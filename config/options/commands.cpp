@@ -19,7 +19,7 @@ std::vector<CommandInfo> make_commands() {
       "idle models make room that are neither the default nor pinned, the least recently used first. replace=beside "
       "puts it in the place of the model that has its name: it is loaded beside that one, which serves until then and "
       "ends what it has begun; replace=unload-first gives that one's memory back first, and requests wait for the "
-      "load. "
+      "load. load=on-request: it is loaded once a request asks for it, and put out for others, or after keep-alive. "
       "unload takes one away: requests that run have --drain-timeout of the server to end. info shows one with its "
       "family, types, context, vocabulary and defaults. check (of all models, or of those that are named), for the "
       "server's owner and root, computes fixed tokens with each model, whose bits must be those of its load, compares "

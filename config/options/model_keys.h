@@ -31,10 +31,15 @@ inline constexpr std::size_t kMaxModelAliases = 16;  // of one model
   X(weight)                  \
   X(pinned)                  \
   X(defaults)                \
-  X(replace)
+  X(replace)                 \
+  X(load)                    \
+  X(keep_alive)
 
 // Loads beside the other model, which serves meanwhile; or once that one's memory is back.
 inline constexpr std::string_view kReplaceWays[] = {"beside", "unload-first"};
+// When a model is loaded: as the server starts, or once a request asks for it. The first is the one of a model that
+// says nothing.
+inline constexpr std::string_view kLoadTimes[] = {"start", "on-request"};
 
 struct ModelKeys {
   std::string path{};
@@ -52,11 +57,18 @@ struct ModelKeys {
   bool pinned = false;                      // never unloaded to make room for another
   ModelDefaults defaults{};                 // of its answers
   std::string replace{};                    // how it takes the place of a model of its name: kReplaceWays; empty: not
+  std::string load{};                       // kLoadTimes; empty: the first
+  std::string keep_alive{};                 // of one on request, parse_keep_alive(); empty: as the option of that name
   friend bool operator==(const ModelKeys&, const ModelKeys&) = default;
 };
 
 // "ctx-size", "kv-type", ..., "defaults.temp", ...: all keys but path and name.
 [[nodiscard]] std::vector<std::string> model_keys();
+
+[[nodiscard]] inline bool is_on_request(const ModelKeys& model) { return model.load == kLoadTimes[1]; }
+// Seconds without a request, after which a model on request is put out: a duration ("10m", "0" is at once) or "forever"
+// (infinite). Nothing: it is neither.
+[[nodiscard]] std::optional<double> parse_keep_alive(std::string_view text);
 
 // What is wrong with a model's values: the key, and why.
 struct ModelProblem {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
 
 #include "config/options/table_keys.h"
@@ -34,6 +35,8 @@ const TableKey<ModelKeys> kModelKeys[] = {
     {"weight", &ModelKeys::weight, kMinWeight, kMaxWeight},
     {"pinned", &ModelKeys::pinned},
     {"replace", &ModelKeys::replace},
+    {"load", &ModelKeys::load},
+    {"keep-alive", &ModelKeys::keep_alive},
 };
 
 constexpr std::string_view kDefaults = "defaults";
@@ -58,9 +61,23 @@ std::span<const TableKey<ModelDefaults>> default_keys() {
   return keys;
 }
 
+// A time is a text, and a plain number of it is seconds.
+Table with_texts_of_times(Table table) {
+  for (TableEntry& entry : table.entries) {
+    if (entry.key != "keep-alive" || entry.is_list || entry.values.size() != 1) continue;
+    TableEntry::Scalar& value = entry.values.front();
+    if (const auto* whole = std::get_if<std::int64_t>(&value))
+      value = std::to_string(*whole);
+    else if (const auto* number = std::get_if<double>(&value))
+      value = format_number(*number);
+  }
+  return table;
+}
+
 // Sets what a [[model]] table and the one below it say.
 Status read_model(const Table& table, ModelKeys& model) {
-  if (Status read = read_row<ModelKeys>(kModelKeys, kKind, table, model, kDefaults); !read) return read;
+  if (Status read = read_row<ModelKeys>(kModelKeys, kKind, with_texts_of_times(table), model, kDefaults); !read)
+    return read;
   for (const auto& [name, below] : table.tables) {
     if (Status read = read_row<ModelDefaults>(default_keys(), kDefaultsKind, below, model.defaults); !read) return read;
     if (const std::string problem = problem_of(model.defaults); !problem.empty())
@@ -120,6 +137,32 @@ std::optional<ModelProblem> problem_of_numbers(const ModelKeys& model) {
   return std::nullopt;
 }
 
+// Of a key that has one of these values, or none.
+template <std::size_t kCount>
+std::optional<ModelProblem> problem_of_choice(std::string_view key, const std::string& value,
+                                              const std::string_view (&choices)[kCount]) {
+  if (value.empty() || std::ranges::find(choices, value) != std::end(choices)) return std::nullopt;
+  return ModelProblem{key,
+                      fmt::format("{} is '{}'; it may be {}", key, Printable(value).text(), fmt::join(choices, ", "))};
+}
+
+std::optional<ModelProblem> problem_of_keep_alive(const ModelKeys& model) {
+  constexpr std::string_view kKey = "keep-alive";
+  if (model.keep_alive.empty()) return std::nullopt;
+  if (!parse_keep_alive(model.keep_alive))
+    return ModelProblem{kKey,
+                        fmt::format("keep-alive is '{}'; it may be a time such as 10m or 90s, 0 (it goes with its "
+                                    "last request) or forever",
+                                    Printable(model.keep_alive).text())};
+  if (!is_on_request(model))
+    return ModelProblem{
+        kKey,
+        "keep-alive is of a model that is loaded when a request asks for it: add load = \"on-request\", "
+        "or leave keep-alive out"};
+  if (model.pinned) return ModelProblem{kKey, "a pinned model is never put out: leave keep-alive out, or pinned"};
+  return std::nullopt;
+}
+
 // What is wrong with the last table beside those before it; empty: nothing.
 std::string problem_of(std::span<const ModelTable> tables) {
   const ModelTable& last = tables.back();
@@ -142,14 +185,18 @@ std::vector<std::string> model_keys() {
   return names;
 }
 
+std::optional<double> parse_keep_alive(std::string_view text) {
+  if (text == "forever") return std::numeric_limits<double>::infinity();
+  const auto time = parse_duration(text);
+  return time ? std::optional(std::chrono::duration<double>(*time).count()) : std::nullopt;
+}
+
 std::optional<ModelProblem> problem_of(const ModelKeys& model) {
   if (model.path.empty()) return ModelProblem{"path", "this model has no path: path = \"FILE.gguf\""};
-  if (!model.kv_type.empty() && std::ranges::find(kKvTypes, model.kv_type) == std::end(kKvTypes))
-    return ModelProblem{"kv-type", fmt::format("kv-type is '{}'; it may be {}", Printable(model.kv_type).text(),
-                                               fmt::join(kKvTypes, ", "))};
-  if (!model.replace.empty() && std::ranges::find(kReplaceWays, model.replace) == std::end(kReplaceWays))
-    return ModelProblem{"replace", fmt::format("replace is '{}'; it may be {}", Printable(model.replace).text(),
-                                               fmt::join(kReplaceWays, ", "))};
+  if (auto problem = problem_of_choice("kv-type", model.kv_type, kKvTypes)) return problem;
+  if (auto problem = problem_of_choice("replace", model.replace, kReplaceWays)) return problem;
+  if (auto problem = problem_of_choice("load", model.load, kLoadTimes)) return problem;
+  if (auto problem = problem_of_keep_alive(model)) return problem;
   if (model.predict == 0)
     return ModelProblem{"predict", "predict is 0; an answer has at least one token, and -1 is no limit"};
   if (std::string problem = problem_of_model_name(model.name); !problem.empty())

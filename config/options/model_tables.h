@@ -39,10 +39,12 @@ struct ModelTable : ModelKeys {
 // The keys that have another value than the default, a line each, as they stand below [[model]].
 [[nodiscard]] std::string to_toml(const ModelTable& model);
 
-// Whether they say the same, in whatever lines. How one replaces the other is not a part of what is served.
+// Whether they say the same, in whatever lines. How one replaces the other is not a part of what is served, and a model
+// that says nothing is loaded at the start.
 [[nodiscard]] inline bool operator==(const ModelTable& a, const ModelTable& b) {
   ModelKeys of_a = a;
   of_a.replace = b.replace;
+  if (is_on_request(a) == is_on_request(b)) of_a.load = b.load;
   return of_a == static_cast<const ModelKeys&>(b);
 }
 

@@ -68,6 +68,19 @@ std::span<const Option> option_table() {
        "it "
        "is asked for",
        kNeedsRestart, kFlagOnly},
+      {&ServerOptions::models_dir, "models-dir", "", kModel, "DIR", kAny,
+       "serve each model file of this folder, too, by its name without .gguf: it is loaded once a request asks for it, "
+       "and put out for others. SIGHUP looks again what there is; none: only what -m and tables name",
+       kReloads},
+      {&ServerOptions::models_store, "models-store", "", kModel, "", kAny,
+       "likewise each model that `troupe list` shows to the server's user, by its name there", kReloads},
+      {&OnRequestLimits::models_max, "models-max", "", kModel, "N", within(0, 64),
+       "how many models that were loaded on request are in memory at a time, beside those of the start; 0: as many as "
+       "--memory holds"},
+      {&ServerOptions::keep_alive, "keep-alive", "", kModel, "TIME", kAny,
+       "put a model that was loaded on request out of memory when nothing has asked for it for this long (of "
+       "all of them; in troupe.toml of those whose table has none); 0: with its last request; forever: only for other "
+       "models"},
       {&ServerOptions::draft, "draft", "-md --model-draft", kModel, "FILE", kAny,
        "draft model for speculative decoding, best of the same vocabulary: with --spec-type draft or auto"},
       {&SpeculationOptions::spec_type, "spec-type", "", kModel, "TYPE", kAny,
@@ -243,6 +256,10 @@ std::span<const Option> option_table() {
        "end connections that ask for nothing this long; 0: never", kReloads},
       {&ConnectionLimits::keep_alive_timeout, "keep-alive-timeout", "--timeout-keep-alive", kLimits, "TIME",
        within(1, 24 * kHours), "how long an HTTP connection is kept between two requests", kReloads},
+      {&OnRequestLimits::max_waiting_for_models, "max-waiting-for-models", "", kLimits, "N", within(1, 65536),
+       "requests that may wait for their model to be loaded; a guest may have a quarter of them"},
+      {&OnRequestLimits::max_model_wait, "max-model-wait", "", kLimits, "TIME", within(1, 24 * kHours),
+       "how long a request may wait for its model, while others use the memory; its own deadline may be shorter"},
       {&SessionLimits::max_sessions_per_user, "max-sessions-per-user", "", kLimits, "N", within(1, 1 << 20),
        "sessions of one user; for one more, that of the same user which was not used for longest is deleted"},
       {&SessionLimits::max_session_questions_per_user, "max-session-questions-per-user", "", kLimits, "N",
@@ -317,7 +334,8 @@ std::span<const Option> option_table() {
        "of your own, too",
        kPerRequest},
       {&ConversationOptions::recompute, "recompute", "", kRequest, "", kAny,
-       "continue the session also if it was computed with other kernels or another KV type, from its tokens",
+       "continue the session also if it was computed with other kernels, another KV type or another model of the same "
+       "vocabulary and chat template, from its tokens",
        kPerRequest},
       {&ChatFlagOptions::chat, "chat", "", kRequest, "", kAny,
        "the text is a user's message: the model's chat template makes the prompt", kPerRequest},

@@ -57,6 +57,13 @@ struct IntegrityOptions {
   Bytes scrub_rate = 64u << 20;                          // of weights, a second; 0: not at all
 };
 
+// Models that are loaded when a request asks for them. Those of a start are not counted.
+struct OnRequestLimits {
+  std::uint32_t models_max = 0;                // in memory at a time; 0: as many as it holds
+  std::uint32_t max_waiting_for_models = 512;  // requests
+  std::chrono::milliseconds max_model_wait{600'000};
+};
+
 // What the gateway keeps.
 struct GatewayLimits : ParallelOptions,
                        StepLimits,
@@ -64,7 +71,8 @@ struct GatewayLimits : ParallelOptions,
                        TextLimits,
                        SessionLimits,
                        DrainOptions,
-                       IntegrityOptions {};
+                       IntegrityOptions,
+                       OnRequestLimits {};
 
 // What the sockets' side keeps.
 struct ConnectionLimits {

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "config/options/table_keys.h"
+#include "config/printable.h"
 
 namespace troupe::config {
 namespace {
@@ -37,6 +39,8 @@ const TableKey<TenantRule> kRuleKeys[] = {
     {"predict", &TenantRule::predict, -1, kMaxCount},
     {"trusted-proxy", &TenantRule::trusted_proxy},
     {"tcp", &TenantRule::tcp},
+    {"models", &TenantRule::models},
+    {"may-load", &TenantRule::may_load},
 };
 
 // Names stand in metrics, in messages and, beside uids, in a proxy's Hello.
@@ -73,6 +77,14 @@ std::string problem_of(const TenantRule& rule) {
                        rule.name, kMaxTenantNameBytes);
   if (rule.cache_scope != "own" && rule.cache_scope != "public")
     return fmt::format("cache-scope is '{}'; it may be \"own\" or \"public\"", rule.cache_scope);
+  if (!rule.may_load.empty() && std::ranges::find(kMayLoadWords, rule.may_load) == std::end(kMayLoadWords))
+    return fmt::format("may-load is '{}'; it may be {}", Printable(rule.may_load).text(),
+                       fmt::join(kMayLoadWords, ", "));
+  if (rule.models.size() > kMaxTenantModels)
+    return fmt::format("{} names of models; a rule has at most {}: * stands for any characters", rule.models.size(),
+                       kMaxTenantModels);
+  for (const std::string& model : rule.models)
+    if (std::string problem = problem_of_model_name(model); !problem.empty()) return "models: " + problem;
   if (rule.min_kv_blocks && rule.max_kv_blocks && *rule.min_kv_blocks > *rule.max_kv_blocks)
     return fmt::format("min-kv-blocks is {}, above max-kv-blocks, which is {}", *rule.min_kv_blocks,
                        *rule.max_kv_blocks);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "config/options/table.h"
@@ -15,6 +16,9 @@ namespace troupe::config {
 
 inline constexpr std::size_t kMaxTenantRules = 1024;
 inline constexpr std::size_t kMaxTenantNameBytes = 64;
+inline constexpr std::size_t kMaxTenantModels = 64;  // names and patterns of one rule
+// Whether requests may have a model loaded that is not in memory, as scheduler::MayLoad, in its order.
+inline constexpr std::string_view kMayLoadWords[] = {"never", "idle", "turns"};
 
 struct TenantRule {
   int line = 0;  // of its header, from 1
@@ -43,6 +47,8 @@ struct TenantRule {
   std::optional<std::int64_t> max_choices{};
   std::optional<std::int64_t> predict{};  // tokens of an answer to a request that names no length; -1: no limit
   bool trusted_proxy = false;             // its connections may say for which tenant they act
+  std::vector<std::string> models{};      // that it may use; * stands for any characters; empty: all
+  std::string may_load{};                 // of kMayLoadWords; empty: the server's group has turns, others idle memory
 };
 
 // The rules of these tables, in their order. Error: bad_config, "LINE: WHY": an unknown key (with the nearest name), a

@@ -147,21 +147,22 @@ void FrameConnection::encode(Outgoing&& item, std::string& bytes) {
                  [&](actors::TokenRun& run) { encode_tokens(stream, std::move(run), bytes); },
                  [&](std::unique_ptr<actors::End>& end) { encode_end(stream, std::move(*end), bytes); },
                  [&](EncodedAnswer& answer) { encode_answer(stream, std::move(answer), bytes); },
-                 [&](StreamNote note) { encode_note(stream, note); },
+                 [&](const actors::Admitted& admitted) { encode_admission(stream, admitted); },
+                 [](Silence) {},
              },
              item.body);
 }
 
-// Comes before the first token, when the model is loaded. Its choices have one prompt.
-void FrameConnection::encode_note(std::uint64_t number, StreamNote note) {
+// Comes before the first token, with the model that answers. Its choices have one prompt.
+void FrameConnection::encode_admission(std::uint64_t number, const actors::Admitted& admitted) {
   const auto found = tool_answers_.find(number);
   if (found == tool_answers_.end() || !found->second.choices.empty()) return;
   ToolAnswers& answers = found->second;
-  const auto model = hub_.gateway->model(answers.model);
-  if (!model || model->tool_format() == nullptr) return;
+  const auto& model = admitted.model;
+  if (!model || model->tool_format == nullptr) return;
   for (std::uint32_t choice = 0; choice < answers.num_choices; ++choice)
-    answers.choices.emplace_back(CallReader(*model->tool_format(), answers.tools, answers.id_seed, choice),
-                                 engine::ContentFinder(model->reasoning(), note == StreamNote::admitted_in_reasoning));
+    answers.choices.emplace_back(CallReader(*model->tool_format, answers.tools, answers.id_seed, choice),
+                                 engine::ContentFinder(model->reasoning, admitted.in_reasoning));
 }
 
 void FrameConnection::encode_tokens(std::uint64_t number, actors::TokenRun&& run, std::string& bytes) {

@@ -45,7 +45,7 @@ class FrameConnection final : public Connection {
   std::string last_words(const Refusal& refusal) override;
   void before_wait() override { streams_.pass_on_granted(); }
   void encode(Outgoing&& item, std::string& bytes) override;
-  void encode_note(std::uint64_t stream, StreamNote note);
+  void encode_admission(std::uint64_t stream, const actors::Admitted& admitted);
   void encode_tokens(std::uint64_t stream, actors::TokenRun&& run, std::string& bytes);
   void encode_rest(std::uint64_t stream, const actors::End& end, std::string& bytes);
   void encode_end(std::uint64_t stream, actors::End&& end, std::string& bytes);
@@ -99,7 +99,6 @@ class FrameConnection final : public Connection {
 
   // How the answers to a request with tools are read; `choices` once it is admitted, as the model decides.
   struct ToolAnswers {
-    std::string model{};
     std::shared_ptr<const engine::chat::ToolSet> tools{};
     std::uint64_t id_seed = 0;
     std::uint32_t num_choices = 1;

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "actors/requests/request_shape.h"
+#include "actors/visible_models.h"
 #include "config/printable.h"
 #include "config/utf8.h"
 #include "ipc/frames/frame_connection.h"
@@ -100,11 +101,12 @@ v1::Limits limits_of(const ServerOptions& options) {
   return limits;
 }
 
-v1::Health health_now(const actors::Gateway& gateway, bool for_owner) {
+v1::Health health_now(const actors::Gateway& gateway, const scheduler::Tenant& tenant) {
   const actors::Readiness readiness = gateway.readiness();
   v1::Health health = to_health(readiness, gateway.load_fraction(),
                                 readiness != actors::Readiness::failed && !gateway.is_making_progress());
-  for (const actors::ModelHealth& each : gateway.health()) *health.add_models() = to_model_health(each, for_owner);
+  for (const actors::ModelHealth& each : actors::visible_health(gateway, tenant))
+    *health.add_models() = to_model_health(each, tenant.is_owner);
   return health;
 }
 
@@ -170,8 +172,8 @@ void FrameConnection::on_request(v1::ClientFrame& frame, std::uint64_t count) {
 
 void FrameConnection::on_models(std::uint64_t stream) {
   if (!open_control(stream, RequestKind::models)) return;
-  v1::ServerFrame frame = to_frame(stream, hub_.gateway->models(), tenant_.is_owner);
-  for (const actors::ModelHealth& each : hub_.gateway->health())
+  v1::ServerFrame frame = to_frame(stream, actors::visible_models(*hub_.gateway, tenant_), tenant_.is_owner);
+  for (const actors::ModelHealth& each : actors::visible_health(*hub_.gateway, tenant_))
     *frame.mutable_models()->add_health() = to_model_health(each, tenant_.is_owner);
   answer(stream, frame);
 }
@@ -179,7 +181,7 @@ void FrameConnection::on_models(std::uint64_t stream) {
 void FrameConnection::on_health(std::uint64_t stream) {
   if (!open_control(stream, RequestKind::health)) return;
   v1::ServerFrame health;
-  *health.mutable_health() = health_now(*hub_.gateway, tenant_.is_owner);
+  *health.mutable_health() = health_now(*hub_.gateway, tenant_);
   health.mutable_health()->set_stream(stream);
   answer(stream, health);
 }
@@ -203,11 +205,12 @@ std::optional<Refusal> FrameConnection::on_hello(const v1::Hello& hello) {
   v1::Welcome& welcome = *frame.mutable_welcome();
   welcome.set_protocol(kProtocol);
   welcome.set_server(server_name());
-  if (const auto model = hub_.gateway->model()) welcome.set_numerics_id(valid_utf8(model->numerics_id()));
+  if (const auto model = actors::visible_model(*hub_.gateway, tenant_))
+    welcome.set_numerics_id(valid_utf8(model->numerics_id()));
   *welcome.mutable_limits() = limits_of(hub_.options);
   welcome.set_tenant(scheduler::label_of(tenant_));
   welcome.set_takes_presets(true);
-  *welcome.mutable_health() = health_now(*hub_.gateway, tenant_.is_owner);
+  *welcome.mutable_health() = health_now(*hub_.gateway, tenant_);
   outbox_->push({0, EncodedAnswer{to_bytes(frame)}});
   return std::nullopt;
 }
@@ -272,8 +275,7 @@ void FrameConnection::on_generate(v1::Generate& generate, std::uint64_t count) {
   stream->implicit_credit = !generate.has_credit();
   if (!stream->implicit_credit && request.credit == 0) hub_.arm_tick();
   if (request.tools)
-    tool_answers_[number] = {.model = request.model,
-                             .tools = request.tools->set,
+    tool_answers_[number] = {.tools = request.tools->set,
                              .id_seed = request.has_seed ? request.sampling.seed : draw_id_seed(),
                              .num_choices = request.num_choices};
   auto sink = std::make_shared<OutboxSink>(outbox_, number, 0, /*notes_admission=*/request.tools.has_value());
@@ -336,7 +338,7 @@ void FrameConnection::on_embed(v1::Embed& embed) {
   auto& request = std::get<actors::Request>(checked);
   // A float has 4 bytes, and each vector a length before it. Refuses now rather than compute an answer too large to
   // send.
-  const auto model = hub_.gateway->model(request.model);
+  const auto model = actors::visible_model(*hub_.gateway, tenant_, request.model);
   const std::uint64_t bytes = model ? request.embed->count() * (std::uint64_t{model->info().dim} * 4 + 16) + 256 : 0;
   const bool outbox_is_less = outbox_->max_bytes() < hub_.options.limits.max_frame_bytes;
   const std::uint64_t most = std::min<std::uint64_t>(outbox_->max_bytes(), hub_.options.limits.max_frame_bytes);

@@ -10,6 +10,7 @@
 #include "actors/serving/tenant_counters.h"
 #include "config/utf8.h"
 #include "ipc/frames/wire.h"
+#include "scheduler/shares/model_rights.h"
 
 namespace troupe::ipc {
 namespace {
@@ -131,13 +132,25 @@ actors::StateMetrics own_states(const std::vector<actors::RequestView>& requests
   return own;
 }
 
+// Whether this is the name of a model that the caller may not use.
+bool hides(const actors::StatusSnapshot& status, const scheduler::Tenant& caller, const std::string& model) {
+  if (scheduler::may_use_all(caller)) return false;
+  const auto of_it =
+      std::ranges::find(status.models, model, [](const actors::ModelReport& each) { return each.health.name; });
+  return of_it == status.models.end() || !scheduler::may_use(caller, model, of_it->health.aliases);
+}
+bool hides(const actors::StatusSnapshot& status, const scheduler::Tenant& caller, const Metric& metric) {
+  return std::ranges::any_of(
+      metric.labels, [&](const auto& label) { return label.first == "model" && hides(status, caller, label.second); });
+}
+
 // The metrics of the snapshot that the caller may see.
 MetricList visible_metrics(const actors::StatusSnapshot& status, const scheduler::Tenant& caller) {
   MetricList seen;
   seen.gauge("build_info", "1, with the version as a label.", 1,
              {.labels = {{"version", server_name()}, {"kernels", status.kernels}}});
   for (const Metric& metric : status.metrics)
-    if (caller.is_owner || metric.for_guests) seen.append(metric);
+    if (caller.is_owner || (metric.for_guests && !hides(status, caller, metric))) seen.append(metric);
   if (!caller.is_owner) own_states(status.requests, caller.id).append_metrics(seen);
   actors::append_tenant_metrics(status.tenants, caller, seen);
   return seen;
@@ -163,10 +176,14 @@ v1::ServerFrame status_frame(std::uint64_t stream, const actors::StatusSnapshot&
   v1::Status& out = *frame.mutable_status();
   out.set_stream(stream);
   *out.mutable_health() = to_health(status.readiness, status.load_fraction, status.stalled);
-  for (const actors::ModelReport& each : status.models) add_model(each, view.tenant.is_owner, out);
-  out.set_model(valid_utf8(status.model));
-  out.set_first_model(valid_utf8(status.first_model));
-  out.set_numerics_id(valid_utf8(status.numerics_id));
+  for (const actors::ModelReport& each : status.models)
+    if (scheduler::may_use(view.tenant, each.health.name, each.health.aliases))
+      add_model(each, view.tenant.is_owner, out);
+  if (!hides(status, view.tenant, status.model)) {
+    out.set_model(valid_utf8(status.model));
+    out.set_numerics_id(valid_utf8(status.numerics_id));
+  }
+  if (!hides(status, view.tenant, status.first_model)) out.set_first_model(valid_utf8(status.first_model));
   out.set_server(server_name());
   out.set_kernels(status.kernels);
   out.set_weight_bytes(status.weight_bytes);

@@ -242,6 +242,7 @@ void fill(v1::Proof& out, const actors::Proof& proof) {
   out.set_begins_with(proof.begins_with);
   out.mutable_shown_ids()->Add(proof.shown_ids.begin(), proof.shown_ids.end());
   if (proof.form) fill(*out.mutable_form(), proof.form->constraint());
+  out.set_recomputed_from(valid_utf8(proof.recomputed_from));
 }
 
 // Sets the fields that Done and Failed have in common.
@@ -253,6 +254,7 @@ void fill_end(Message& out, std::uint64_t stream, const actors::End& end) {
   out.set_seed(end.seed);
   fill(*out.mutable_usage(), end.usage);
   fill(*out.mutable_receipt(), end.usage);
+  out.mutable_receipt()->set_recomputed_from(valid_utf8(end.recomputed_from));
   if (end.proof) fill(*out.mutable_receipt()->mutable_proof(), *end.proof);
 }
 
@@ -279,7 +281,8 @@ using engine::Pooling;
 static_assert(to_wire<v1::Readiness>(Readiness::loading) == v1::READINESS_LOADING &&
               to_wire<v1::Readiness>(Readiness::ready) == v1::READINESS_READY &&
               to_wire<v1::Readiness>(Readiness::draining) == v1::READINESS_DRAINING &&
-              to_wire<v1::Readiness>(Readiness::failed) == v1::READINESS_FAILED);
+              to_wire<v1::Readiness>(Readiness::failed) == v1::READINESS_FAILED &&
+              to_wire<v1::Readiness>(Readiness::on_request) == v1::READINESS_ON_REQUEST);
 static_assert(to_wire<v1::Pooling>(Pooling::mean) == v1::POOLING_MEAN &&
               to_wire<v1::Pooling>(Pooling::cls) == v1::POOLING_CLS &&
               to_wire<v1::Pooling>(Pooling::last) == v1::POOLING_LAST);
@@ -605,6 +608,7 @@ v1::Health::Model to_model_health(const actors::ModelHealth& health, bool for_ow
   model.set_problem(valid_utf8(for_owner ? health.problem : without_folders(health.problem)));
   model.set_replacing(health.replacing);
   model.set_retiring(health.retiring);
+  model.set_on_request(health.on_request);
   return model;
 }
 

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "actors/visible_models.h"
+
 namespace troupe::ipc::http {
 namespace {
 
@@ -76,8 +78,9 @@ api::ApiContext api_context(const ReadContext& context) {
   return {.tenant = context.tenant,
           .uid = context.uid,
           .max_prompt_bytes = context.max_prompt_bytes,
-          .vector_dim = [gateway = context.gateway](const std::string& name) -> std::optional<std::uint32_t> {
-            const auto model = gateway->model(name);
+          .vector_dim = [gateway = context.gateway,
+                         tenant = context.tenant](const std::string& name) -> std::optional<std::uint32_t> {
+            const auto model = actors::visible_model(*gateway, tenant, name);
             return model ? std::optional<std::uint32_t>(model->info().dim) : std::nullopt;
           }};
 }

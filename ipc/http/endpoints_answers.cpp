@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "actors/visible_models.h"
 #include "ipc/http/api/call.h"
 #include "ipc/http/endpoints.h"
 #include "ipc/http/request_id.h"
@@ -19,32 +20,21 @@ std::int64_t unix_seconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-std::string model_name(const actors::Gateway& gateway, const std::string& asked_for) {
-  if (!asked_for.empty()) return asked_for;
-  const auto models = gateway.health();  // the default one first, whichever are loaded
-  return models.empty() ? std::string() : models.front().name;
-}
-
-api::AnswerFacts facts_of(const ApiCall& call, const actors::Gateway& gateway) {
-  api::AnswerFacts facts{.id = new_id(), .created = unix_seconds(), .model = model_name(gateway, call.request.model)};
-  const auto served = gateway.model(call.request.model);
-  if (served) {
-    facts.fingerprint = served->numerics_id();
-    facts.reasoning = served->reasoning();
-    if (served->chat_template()) facts.tool_format = served->tool_form().format;
-  }
-  if ((call.logprobs || call.echo) && served && served->tokenizer())
-    facts.token_bytes = [tokenizer = served->tokenizer()](TokenId id) {
-      std::string piece = tokenizer->piece(id);
-      return piece.empty() ? tokenizer->raw_piece(id) : piece;
-    };
-  return facts;
+// The name that was asked for, or for now that of the tenant's default model. What else is known of the model, and its
+// name where the request has none, comes with the admission: what serves the name may be another one by then.
+api::AnswerFacts facts_of(const ApiCall& call, const Exchange& exchange) {
+  std::string name = call.request.model;
+  if (name.empty())
+    if (const auto models = actors::visible_health(exchange.gateway(), exchange.tenant()); !models.empty())
+      name = models.front().name;
+  return {
+      .id = new_id(), .created = unix_seconds(), .model = std::move(name), .takes_name = call.request.model.empty()};
 }
 
 // Refuses vectors whose answer would not fit into an outbox, rather than compute them first.
 std::optional<ApiError> check_vectors(const ApiCall& call, const Exchange& exchange) {
   if (!call.request.embed) return std::nullopt;
-  const auto model = exchange.gateway().model(call.request.model);
+  const auto model = actors::visible_model(exchange.gateway(), exchange.tenant(), call.request.model);
   const std::uint64_t bytes_per_number = call.base64 ? 6 : 14;
   const std::uint64_t bytes = model ? call.request.embed->count() * (model->info().dim * bytes_per_number + 64) : 0;
   const std::uint64_t most = exchange.options().limits.max_outbox_bytes;
@@ -71,7 +61,7 @@ void submit_call(ApiCall& call, api::AnswerFacts facts, Exchange& exchange) {
 void begin_answer(const std::shared_ptr<ApiCall>& call, Exchange& exchange) {
   if (auto error = check_vectors(*call, exchange))
     return refuse_with(std::move(*error), api::Dialect::openai)(exchange);
-  submit_call(*call, facts_of(*call, exchange.gateway()), exchange);
+  submit_call(*call, facts_of(*call, exchange), exchange);
 }
 
 Asked asked_by(const ApiCall& call, std::size_t body_bytes) {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "actors/visible_models.h"
 #include "config/printable.h"
 #include "config/utf8.h"
 #include "ipc/client/conversions.h"
@@ -38,6 +39,8 @@ std::string_view readiness_name(actors::Readiness readiness) {
       return "draining";
     case actors::Readiness::failed:
       return "failed";
+    case actors::Readiness::on_request:
+      return "on-request";
   }
   return "";
 }
@@ -54,11 +57,11 @@ void add_aliases(const std::vector<std::string>& aliases, std::vector<api::Liste
   }
 }
 
-// All models: first those that are loaded.
-std::vector<api::ListedModel> listed_models(const actors::Gateway& gateway) {
-  std::vector<actors::ModelHealth> health = gateway.health();
+// All models that the tenant may use: first those that are loaded.
+std::vector<api::ListedModel> listed_models(const actors::Gateway& gateway, const scheduler::Tenant& tenant) {
+  std::vector<actors::ModelHealth> health = actors::visible_health(gateway, tenant);
   std::vector<api::ListedModel> all;
-  for (const actors::ModelDescription& model : gateway.models()) {
+  for (const actors::ModelDescription& model : actors::visible_models(gateway, tenant)) {
     const auto served = gateway.model(model.name);
     api::ListedModel& row = all.emplace_back();
     row.name = valid_utf8(model.name);
@@ -154,14 +157,14 @@ Act read_openapi(Request&&, const ReadContext&) {
 
 Act read_models(Request&&, const ReadContext&) {
   return [](Exchange& exchange) {
-    exchange.respond({.body = api::models_body(listed_models(exchange.gateway()), start_time())});
+    exchange.respond({.body = api::models_body(listed_models(exchange.gateway(), exchange.tenant()), start_time())});
   };
 }
 
 Act read_model(Request&& request, const ReadContext&) {
   constexpr std::string_view kBefore = "/v1/models/";
   return [name = percent_decoded(std::string_view(request.head.path).substr(kBefore.size()))](Exchange& exchange) {
-    for (const api::ListedModel& model : listed_models(exchange.gateway()))
+    for (const api::ListedModel& model : listed_models(exchange.gateway(), exchange.tenant()))
       if (model.name == name) return exchange.respond({.body = api::model_body(model, start_time())});
     exchange.respond(error_response(Refusal{.outcome = Outcome::unknown_model,
                                             .message = fmt::format("there is no model {}; GET /v1/models lists them",

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "actors/visible_models.h"
 #include "config/utf8.h"
 #include "ipc/http/api/call.h"
 #include "ipc/http/endpoints.h"
@@ -55,7 +56,7 @@ void begin_tokenize(const std::shared_ptr<ApiCall>& call, Exchange& exchange) {
   const engine::EncodeOptions options{.add_special = call->request.add_special,
                                       .parse_special = call->request.parse_special};
   actors::Gateway& gateway = exchange.gateway();
-  auto model = gateway.model(call->request.model);
+  auto model = actors::visible_model(gateway, exchange.tenant(), call->request.model);
   if (const auto why = check_tokens(*call, model.get(), exchange.options().limits.max_outbox_bytes))
     return exchange.respond(error_response(*why, api::Dialect::openai, scheduler::Outcome::too_long));
   auto done = [reply = exchange.reply_later(), call, model = std::move(model)](actors::Tokenized answer) {
@@ -117,18 +118,25 @@ Act read_detokenize(Request&& request, const ReadContext& context) {
 
 Act read_tokenizer_info(Request&&, const ReadContext&) {
   return [](Exchange& exchange) {
-    const auto model = exchange.gateway().model({});
-    if (!model || !model->tokenizer())
+    const auto model = actors::visible_model(exchange.gateway(), exchange.tenant(), {});
+    if (!model)
       return exchange.respond(
-          error_response(Refusal{.outcome = scheduler::Outcome::unsupported,
-                                 .message = "the default model has no vocabulary, or is not loaded"},
+          error_response(Refusal{.outcome = scheduler::Outcome::loading,
+                                 .message = "the default model is not in memory; ask again when it "
+                                            "is, or ask it for an answer if it is loaded on request",
+                                 .field = "model"},
                          api::Dialect::openai));
+    if (!model->tokenizer())
+      return exchange.respond(error_response(
+          Refusal{.outcome = scheduler::Outcome::unsupported, .message = "the default model has no vocabulary"},
+          api::Dialect::openai));
     const engine::Tokenizer& tokenizer = *model->tokenizer();
     const auto text = [&](std::optional<TokenId> id) {
       return id ? std::optional(valid_utf8(tokenizer.raw_piece(*id))) : std::nullopt;
     };
-    const auto names = exchange.gateway().models();
-    api::TokenizerFacts facts{.model = names.empty() ? "" : valid_utf8(names.front().name),
+    // The default one first, whichever are loaded.
+    const auto models = actors::visible_health(exchange.gateway(), exchange.tenant());
+    api::TokenizerFacts facts{.model = models.empty() ? "" : valid_utf8(models.front().name),
                               .bos = text(tokenizer.bos()),
                               .eos = text(tokenizer.eos()),
                               .unknown = text(tokenizer.unknown()),

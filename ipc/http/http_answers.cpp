@@ -59,6 +59,9 @@ class WholeAnswerSink final : public actors::StreamSink {
  public:
   WholeAnswerSink(Reply reply, std::unique_ptr<api::ApiAnswer> answer)
       : reply_(std::move(reply)), answer_(std::move(answer)) {}
+  void admitted(const actors::Admitted& choice) override {
+    if (choice.model) answer_->set_model(*choice.model);
+  }
   void tokens(actors::TokenRun) override {}
   void end(actors::End end) override {
     const Outcome outcome = end.outcome;
@@ -122,7 +125,6 @@ void HttpConnection::submit(std::vector<actors::Request> requests, std::unique_p
   answering_->answer = std::move(answer);
   Streams::Stream& stream = *streams_.find(answering_->number);
   stream.implicit_credit = true;
-  if (answering_->streams) outbox_->push({answering_->number, StreamNote::silent});  // see write()
   std::uint32_t first_choice = 0;
   for (actors::Request& each : requests) {
     const std::uint32_t first = std::exchange(first_choice, first_choice + each.num_choices);
@@ -130,6 +132,20 @@ void HttpConnection::submit(std::vector<actors::Request> requests, std::unique_p
     streams_.submit(stream, std::move(each),
                     std::make_shared<OutboxSink>(outbox_, answering_->number, first, /*notes_admission=*/true));
   }
+  if (answering_->answer->streams()) watch_load();
+}
+
+// Of several prompts for one model, the first one's.
+std::optional<actors::LoadWait> HttpConnection::load_wait() const {
+  const Streams::Stream* const stream = streams_.find(answering_->number);
+  if (!stream || stream->choices.empty()) return std::nullopt;
+  return hub_.gateway->wait_of(stream->choices.front().request);
+}
+
+void HttpConnection::watch_load() {
+  if (!load_wait()) return;
+  answering_->silence.waits_for_load(Clock::now());
+  arm_silence();
 }
 
 void HttpConnection::encode(Outgoing&& item, std::string& bytes) {
@@ -145,6 +161,9 @@ void HttpConnection::encode(Outgoing&& item, std::string& bytes) {
                    const auto ended = streams_.enter_end(number, *end);
                    if (!ended || !is_current) return;
                    answering_->outcome = end->outcome;
+                   // The head was sent while it waited: an error is one of the events then.
+                   if (answering_->streams && !answering_->answer->has_begun())
+                     write(answering_->answer->on_silence(), bytes);
                    write(answering_->answer->on_end(std::move(*end)), bytes);
                    TROUPE_ASSERT(!ended->is_last || !answering_ || answering_->number != number);
                  },
@@ -155,17 +174,21 @@ void HttpConnection::encode(Outgoing&& item, std::string& bytes) {
                    answering_->outcome = answer.outcome;
                    finish_answer();
                  },
-                 [&](StreamNote note) {
-                   if (is_current && streams_.contains(number)) on_note(note, bytes);
+                 [&](const actors::Admitted& admitted) {
+                   if (is_current && streams_.contains(number)) on_admitted(admitted);
+                 },
+                 [&](Silence) {
+                   if (is_current && streams_.contains(number)) write(answering_->answer->on_silence(), bytes);
                  },
              },
              item.body);
 }
 
-void HttpConnection::on_note(StreamNote note, std::string& bytes) {
-  if (note == StreamNote::silent) return write(answering_->answer->on_silence(), bytes);
-  if (note == StreamNote::admitted_in_reasoning && answering_->num_admitted == 0)
-    answering_->answer->set_reasoning_open();  // so are the other choices: they have the same prompt
+void HttpConnection::on_admitted(const actors::Admitted& admitted) {
+  if (answering_->num_admitted == 0) {
+    if (admitted.model) answering_->answer->set_model(*admitted.model);
+    if (admitted.in_reasoning) answering_->answer->set_reasoning_open();  // so are the other choices: one prompt
+  }
   Streams::Stream& stream = *streams_.find(answering_->number);
   if (++answering_->num_admitted < stream.choices.size()) return;
   stream.held.encoded();
@@ -184,9 +207,20 @@ void HttpConnection::arm_silence() {
 
 void HttpConnection::on_silence() {
   if (closing_ || !answering_ || !answering_->answer || !answering_->silence.due()) return;
+  const Streams::Stream* const stream = streams_.find(answering_->number);
+  if (stream && answering_->num_admitted < stream->choices.size()) {
+    if (Clock::now() >= *answering_->silence.due()) {
+      const auto wait = load_wait();
+      if (!wait) return answering_->silence.loaded();
+      if (outbox_->bytes() == 0 && !write_progress_)
+        send_before_answer(api::waiting_event(to_text(*wait), answering_->dialect));
+      answering_->silence.waits_for_load(Clock::now());
+    }
+    return arm_silence();
+  }
   if (const Clock::time_point now = Clock::now(); now >= *answering_->silence.due()) {
     // While something is being written, the client does not hear silence; or it reads nothing at all.
-    if (outbox_->bytes() == 0 && !write_progress_) outbox_->push({answering_->number, StreamNote::silent});
+    if (outbox_->bytes() == 0 && !write_progress_) outbox_->push({answering_->number, Silence()});
     answering_->silence.sent(now);
   }
   arm_silence();
@@ -198,18 +232,23 @@ void HttpConnection::end_silence_of_load() {
   if (now < *answering_->silence.due()) return;
   answering_->silence.sent(now);
   if (outbox_->bytes() > 0) return;  // the client does not read
+  send_before_answer(api::passed_over_event(answering_->dialect));
+}
+
+// Behind the head, which is sent now if it was not yet.
+void HttpConnection::send_before_answer(std::string event) {
   std::string bytes;
   if (!std::exchange(answering_->streams, true)) {
     answering_->framing.keep_alive &= answering_->framing.is_http11;
     bytes = stream_head(response_of(api::stream_answer_head()), answering_->framing);
   }
-  append_chunk(bytes, api::passed_over_event(answering_->dialect), answering_->framing);
+  append_chunk(bytes, event, answering_->framing);
   outbox_->push({0, EncodedAnswer{std::move(bytes)}});
 }
 
 void HttpConnection::write(api::AnswerOutput&& output, std::string& bytes) {
   if (output.head || !output.bytes.empty()) answering_->silence.sent(Clock::now());
-  // Where the head was sent while the model was loaded, on_silence() comes first: no answer has another head then.
+  // Where the head was sent while the model was loaded, no answer has another head: see encode().
   if (output.head && !(answering_->streams && output.head->streams)) {
     if (output.head->streams) {
       answering_->streams = true;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "actors/visible_models.h"
 #include "ipc/frames/decode.h"
 #include "ipc/http/authenticator.h"
 #include "ipc/http/border.h"
@@ -32,12 +33,13 @@ constexpr std::chrono::milliseconds kLineInterval{1000};
 // A request that waits for the model looks for it this often.
 constexpr std::chrono::milliseconds kLoadInterval{50};
 
-// Whether the model of this name or alias is loading; an empty one: the default model.
-bool is_loading(const actors::Gateway& gateway, const std::string& name) {
-  for (const actors::ModelHealth& each : gateway.health()) {
+// Whether the tenant's model of this name or alias is loading; an empty one: its default model. A request for one that
+// is loaded on request goes on: its load waits for it.
+bool is_loading(const actors::Gateway& gateway, const scheduler::Tenant& tenant, const std::string& name) {
+  for (const actors::ModelHealth& each : actors::visible_health(gateway, tenant)) {
     if (each.replacing || each.retiring) continue;
     if (name.empty() || each.name == name || std::ranges::find(each.aliases, name) != each.aliases.end())
-      return each.readiness == actors::Readiness::loading;
+      return each.readiness == actors::Readiness::loading && !each.on_request;
   }
   return false;
 }
@@ -49,10 +51,11 @@ BadRequest too_large_without_key() {
 
 // What a request takes of its tenant's limits, at most: its prompts are part of its body, and no token has less than a
 // byte.
-scheduler::RequestLoad load_of(const Asked& asked, std::size_t body_bytes, const actors::Gateway& gateway) {
+scheduler::RequestLoad load_of(const Asked& asked, std::size_t body_bytes, const actors::Gateway& gateway,
+                               const scheduler::Tenant& tenant) {
   scheduler::RequestLoad load{
       .live = asked.num_choices, .waiting = asked.num_choices, .prompt_bytes = body_bytes, .texts = asked.num_texts};
-  const auto model = asked.num_vectors > 0 ? gateway.model(asked.model) : nullptr;
+  const auto model = asked.num_vectors > 0 ? actors::visible_model(gateway, tenant, asked.model) : nullptr;
   if (model)
     load.vector_bytes =
         body_bytes * (1 + sizeof(TokenId)) + std::uint64_t{asked.num_vectors} * model->info().dim * sizeof(float);
@@ -380,7 +383,7 @@ asio::awaitable<void> HttpConnection::fail_reading() {
 // tells of a load's end, and a load takes longer.
 asio::awaitable<void> HttpConnection::wait_until_loaded(std::string model, bool streams) {
   held_back_ = true;
-  while (!closing_ && is_loading(*hub_.gateway, model)) {
+  while (!closing_ && is_loading(*hub_.gateway, tenant_, model)) {
     if (streams) end_silence_of_load();
     co_await wait(kLoadInterval);
   }
@@ -392,7 +395,7 @@ asio::awaitable<void> HttpConnection::wait_until_loaded(std::string model, bool 
 asio::awaitable<void> HttpConnection::wait_in_line(const Asked& asked, std::size_t body_bytes) {
   const std::shared_ptr<Tally> tally = tally_;  // a reload may change the connection's
   const bool is_owner = tenant_.is_owner;
-  const scheduler::RequestLoad load = load_of(asked, body_bytes, *hub_.gateway);
+  const scheduler::RequestLoad load = load_of(asked, body_bytes, *hub_.gateway, tenant_);
   const auto has_room = [&] { return tally->line.has_room(load, hub_.gateway->room_of(tenant_)); };
   if ((!tally->line.is_empty(is_owner) || !has_room()) && input_.grow_to(body_bytes)) {
     const scheduler::RequestLine::Place place(tally->line, is_owner, [this] { line_timer_.cancel(); });

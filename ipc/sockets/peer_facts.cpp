@@ -101,10 +101,8 @@ std::vector<std::uint32_t> groups_of_user(std::uint32_t uid) {
 
 PeerFacts facts_of(const Peer& peer, int fd, const TenantRules& rules) {
   PeerFacts facts{.uid = peer.uid, .gids = {peer.gid}};
-  if (rules.need_groups()) {
-    const std::vector<std::uint32_t> more = supplementary_groups(fd);
-    facts.gids.insert(facts.gids.end(), more.begin(), more.end());
-  }
+  const std::vector<std::uint32_t> more = supplementary_groups(fd);
+  facts.gids.insert(facts.gids.end(), more.begin(), more.end());
   if (rules.need_cgroup()) facts.cgroup = cgroup_of(peer, fd);
   return facts;
 }

@@ -28,7 +28,7 @@ namespace troupe::ipc {
 // read files or ask a directory service.
 [[nodiscard]] std::vector<std::uint32_t> groups_of_user(std::uint32_t uid);
 
-// Uid and primary group; supplementary groups and cgroup if `rules` need them. Reads two small files at most.
+// Uid and groups; the cgroup if `rules` need it. Reads two small files at most.
 [[nodiscard]] PeerFacts facts_of(const Peer& peer, int fd, const TenantRules& rules);
 
 }  // namespace troupe::ipc

@@ -24,7 +24,8 @@
 // What is put out. As few models as suffice whose turns are over: idle ones, the least recently used first, then those
 // whose tenants were served most. A model without a request for its keep-alive goes in any case. Never a pinned one;
 // and for a tenant that may load into idle memory only (MayLoad::idle) none that another tenant has used within its
-// keep-alive. Such a tenant's wait has no bound but max_wait_seconds, and holds up nobody else's.
+// keep-alive and within kIdleSeconds: one request keeps no memory for ever. Such a tenant's wait is behind all that
+// have turns: it has no bound but max_wait_seconds, and holds up no other tenant's.
 //
 // A load that fails is not tried again for kFirstBackoffSeconds, and twice as long after each further failure: a broken
 // file does not keep the disk busy. Until then requests for the model are refused, with the reason and the time.
@@ -33,6 +34,7 @@
 // the same decisions.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -127,10 +129,12 @@ struct ModelWait {
 };
 
 // Not thread-safe. decide() and wait_of() are O(w m log m + w^2 + waiting requests) with m models, w of them waited
-// for; the others are O(m), and O(requests that wait for the model).
+// for; decide() is w times that in the moment in which waits end for max_wait_seconds. The others are O(m), and
+// O(requests that wait for the model).
 class ModelResidency {
  public:
   static constexpr double kTurnLoads = 4, kMaxTurnLoads = 16, kPatienceLoads = 0.25;
+  static constexpr double kIdleSeconds = 300;  // a model that stood unused for so long is anyone's to put out
   static constexpr double kFirstBackoffSeconds = 5, kLongestBackoffSeconds = 300;
   static constexpr double kShareSeconds = 300;  // of loading_share()
 
@@ -143,6 +147,8 @@ class ModelResidency {
   // Forgets a model that is not in memory (asserted). Returns the requests that wait for it: they have ended here, and
   // the caller refuses them.
   [[nodiscard]] std::vector<RequestNumber> remove(ModelNumber model);
+  // What it turned out to need, from its next load on.
+  void set_bytes(ModelNumber model, std::uint64_t bytes) { at(model).facts.bytes = bytes; }
   // With less than what is in memory, models are put out only as others are waited for.
   void set_budget(std::uint64_t bytes) { options_.budget_bytes = bytes; }
 
@@ -166,6 +172,9 @@ class ModelResidency {
   // It takes no memory any more. Its requests have ended (asserted).
   void unload_ended(ModelNumber model, double now);
 
+  // It could not be put out as decide() said: it stays loaded.
+  void unload_refused(ModelNumber model, double now);
+
   // What an operator does, not a request: a model that is not in memory (asserted) is being loaded, or one that is
   // loaded (asserted) is being put out. To be answered as if decide() had said so; no tenant is charged.
   void load_began(ModelNumber model, double now);
@@ -181,6 +190,7 @@ class ModelResidency {
   [[nodiscard]] State state(ModelNumber model) const { return at(model).state; }
   [[nodiscard]] std::uint32_t num_running(ModelNumber model) const { return at(model).num_running; }
   [[nodiscard]] std::size_t num_waiting(ModelNumber model) const { return at(model).waiting.size(); }
+  [[nodiscard]] double last_used(ModelNumber model) const { return at(model).last_used; }
   [[nodiscard]] double load_seconds(ModelNumber model) const { return at(model).facts.load_seconds; }
   [[nodiscard]] std::uint64_t bytes_in_memory() const;
   // The part of the last minutes in which a model was loading, a mean that decays over kShareSeconds. Above
@@ -212,6 +222,7 @@ class ModelResidency {
     [[nodiscard]] double min_turn_ends() const { return loaded_at + kTurnLoads * load_cost; }
     [[nodiscard]] double max_turn_ends() const { return loaded_at + kMaxTurnLoads * load_cost; }
     void use(TenantId tenant, double now);
+    [[nodiscard]] double idle_after() const { return std::min(facts.keep_alive, kIdleSeconds); }
     [[nodiscard]] bool was_used_by_others(TenantId tenant, double now) const;
   };
   struct Request {
@@ -262,6 +273,7 @@ class ModelResidency {
   [[nodiscard]] bool may_put_out(const Model& model, const Asker& asker, double now) const;
   [[nodiscard]] double least_served_of(const Model& model) const;
   [[nodiscard]] Plan plan_for(ModelNumber number, const Asker& asker, double now) const;
+  void append_in_order(std::vector<Plan> left, std::vector<Plan>& ordered) const;
   [[nodiscard]] std::vector<Plan> plans(double now) const;
 
   void refuse_hopeless(double now, Decisions& out);

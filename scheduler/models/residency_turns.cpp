@@ -115,16 +115,8 @@ ModelResidency::Plan ModelResidency::plan_for(ModelNumber number, const Asker& a
   return plan;
 }
 
-// The models that are waited for and can be loaded, in the order of their turns.
-std::vector<ModelResidency::Plan> ModelResidency::plans(double now) const {
-  std::vector<Plan> left;
-  for (const auto& [number, model] : models_) {
-    if (model.state != State::out || model.waiting.empty()) continue;
-    const auto asker = asker_of(model);
-    if (!asker) continue;
-    if (Plan plan = plan_for(number, *asker, now); plan.is_possible) left.push_back(std::move(plan));
-  }
-  std::vector<Plan> ordered;
+// Appends these, in the order of their turns.
+void ModelResidency::append_in_order(std::vector<Plan> left, std::vector<Plan>& ordered) const {
   const auto take = [&](std::size_t i) {
     ordered.push_back(std::move(left[i]));
     left.erase(left.begin() + static_cast<std::ptrdiff_t>(i));
@@ -157,6 +149,22 @@ std::vector<ModelResidency::Plan> ModelResidency::plans(double now) const {
     TROUPE_ASSERT(best);  // the oldest has had no turn since
     take(*best);
   }
+}
+
+// The models that are waited for and can be loaded: those that have turns, then those that may be loaded into idle
+// memory only.
+std::vector<ModelResidency::Plan> ModelResidency::plans(double now) const {
+  std::vector<Plan> turns, idle;
+  for (const auto& [number, model] : models_) {
+    if (model.state != State::out || model.waiting.empty()) continue;
+    const auto asker = asker_of(model);
+    if (!asker) continue;
+    if (Plan plan = plan_for(number, *asker, now); plan.is_possible)
+      (asker->may_load == MayLoad::turns ? turns : idle).push_back(std::move(plan));
+  }
+  std::vector<Plan> ordered;
+  append_in_order(std::move(turns), ordered);
+  append_in_order(std::move(idle), ordered);
   return ordered;
 }
 
@@ -181,9 +189,11 @@ void ModelResidency::refuse_hopeless(double now, Decisions& out) {
   std::vector<std::pair<RequestNumber, Refusal>> late;
   for (auto& [number, model] : models_) {
     if (model.state == State::loading) continue;
+    std::optional<double> wait;  // the same for all of them
     for (const RequestNumber request : model.waiting) {
       if (now < requests_.at(request).since + options_.max_wait_seconds) break;  // the others came later
-      const double seconds = wait_of(request, now).seconds;
+      if (!wait) wait = wait_of(request, now).seconds;
+      const double seconds = *wait;
       late.push_back(
           {request,
            {.outcome = Outcome::loading,
@@ -292,7 +302,7 @@ void ModelResidency::ask_again(const std::vector<Plan>& all, double now, Decisio
   for (const auto& [number, model] : models_) {
     if (waits_for_idle && model.state == State::loaded)
       for (const auto& [tenant, at] : model.used)
-        if (tenant) ask_at(at + model.facts.keep_alive);
+        if (tenant) ask_at(at + model.idle_after());
     if (model.state == State::loaded && model.num_running == 0 && !model.facts.pinned)
       ask_at(model.last_used + model.facts.keep_alive);
     if (model.state == State::closing) ask_at(model.began_at + options_.drain_seconds);

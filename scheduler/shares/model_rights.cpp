@@ -24,17 +24,23 @@ bool matches_model(std::string_view pattern, std::string_view name) {
   return pattern.find_first_not_of('*', in_pattern) == std::string_view::npos;
 }
 
+bool may_use_all(const Tenant& tenant) { return tenant.is_owner || !tenant.policy || tenant.policy->models.empty(); }
+
 bool may_use(const Tenant& tenant, std::span<const std::string> names) {
-  if (tenant.is_owner || !tenant.policy || tenant.policy->models.empty()) return true;
+  if (may_use_all(tenant)) return true;
   return std::ranges::any_of(tenant.policy->models, [&](const std::string& pattern) {
     return std::ranges::any_of(names, [&](const std::string& name) { return matches_model(pattern, name); });
   });
 }
 
-MayLoad may_load(const Tenant& tenant, bool in_owner_group) {
+bool may_use(const Tenant& tenant, const std::string& name, std::span<const std::string> aliases) {
+  return may_use(tenant, {&name, 1}) || may_use(tenant, aliases);
+}
+
+MayLoad may_load(const Tenant& tenant) {
   if (tenant.is_owner) return MayLoad::turns;
   if (tenant.policy && tenant.policy->may_load) return *tenant.policy->may_load;
-  return in_owner_group ? MayLoad::turns : MayLoad::idle;
+  return tenant.in_owner_group ? MayLoad::turns : MayLoad::idle;
 }
 
 }  // namespace troupe::scheduler

@@ -16,9 +16,13 @@ namespace troupe::scheduler {
 // Whether the tenant may use the model with this name and these aliases: if its rule has no `models`, or if one of them
 // names it. Root and the server's user may use all.
 [[nodiscard]] bool may_use(const Tenant& tenant, std::span<const std::string> names);
+[[nodiscard]] bool may_use(const Tenant& tenant, const std::string& name, std::span<const std::string> aliases);
 
-// in_owner_group: it has a group in common with the server's user. Where the tenant's rule says nothing, it and the
-// server's user have turns (MayLoad::turns), and others load into idle memory. The server's user always has turns.
-[[nodiscard]] MayLoad may_load(const Tenant& tenant, bool in_owner_group);
+// Whether that is so of every model.
+[[nodiscard]] bool may_use_all(const Tenant& tenant);
+
+// Where the tenant's rule says nothing, the server's user and the members of its group have turns (MayLoad::turns), and
+// others load into idle memory. The server's user always has turns.
+[[nodiscard]] MayLoad may_load(const Tenant& tenant);
 
 }  // namespace troupe::scheduler

@@ -50,6 +50,7 @@ struct TenantPolicy {
 struct Tenant {
   TenantId id{};
   bool is_owner = false;                         // the server's own user, or root
+  bool in_owner_group = false;                   // a user that the kernel named, in the group that the server runs as
   std::shared_ptr<const TenantPolicy> policy{};  // null: the default one, without limits
 
   [[nodiscard]] double weight() const { return policy ? policy->weight : 1; }

@@ -17,6 +17,8 @@ namespace {
 using namespace test;
 using scheduler::Outcome;
 
+using Catch::Matchers::Contains;
+
 const std::string kPrompt = "Once upon a time";
 
 std::vector<TokenId> long_prompt(std::size_t tokens, TokenId salt) {
@@ -70,6 +72,65 @@ TEST_CASE("gateway: a request that comes while the model loads waits and is answ
   CHECK(answer(sink).ids.size() == 5);
   CHECK((*gateway)->readiness() == Readiness::ready);
   CHECK((*gateway)->load_fraction() == 1);
+}
+
+TEST_CASE("gateway: at each door a model on request that is out is waited for, or refused with a time") {
+  GatewayOptions options = embedded_model();
+  options.model().name = "a";
+  options.model().on_request = true;
+  const auto gateway = start(options);
+  CHECK(gateway->readiness() == Readiness::ready);
+  CHECK(gateway->is_making_progress());
+  CHECK(gateway->model("a") == nullptr);
+  CHECK(gateway->model_names() == std::vector<std::string>{"a"});
+  REQUIRE(gateway->health().size() == 1);
+  CHECK(gateway->health()[0].readiness == Readiness::on_request);
+  CHECK(gateway->health()[0].on_request);
+  const auto is_refused = [](const End* end) {
+    REQUIRE(end);
+    CHECK(end->outcome == Outcome::loading);
+    CHECK(end->retry_after == std::chrono::milliseconds(5000));
+    CHECK_THAT(end->message, Contains("is not in memory"));
+  };
+  Answer<Tokenized> counted;
+  Answer<Rendered> prompt;
+  const ChatPrompt chat{.messages = {{.role = "user", .content = "Hi"}}};
+  static_cast<void>(gateway->tokenize_chat({kOwner, "a"}, chat, counted.callback()));
+  static_cast<void>(gateway->apply_template({kOwner, "a"}, chat, prompt.callback()));
+  const Tokenized of_tokenize = tokenized(*gateway, "Once"), of_count = counted.wait();
+  const Detokenized of_detokenize = detokenized(*gateway, {1});
+  const Rendered of_template = prompt.wait();
+  is_refused(std::get_if<End>(&of_tokenize));
+  is_refused(std::get_if<End>(&of_count));
+  is_refused(std::get_if<End>(&of_detokenize));
+  is_refused(std::get_if<End>(&of_template));
+  const bool embeds = GENERATE(true, false);
+  if (embeds) {
+    Request vectors;
+    vectors.tenant = kOwner;
+    vectors.embed.emplace();
+    vectors.embed->texts = std::vector<std::string>{"Once"};
+    const auto sink = std::make_shared<Recorder>();
+    gateway->submit(std::move(vectors), sink);
+    CHECK(sink->wait_for_end().embeddings);
+  } else {
+    CHECK(run(*gateway, greedy("Once upon", 4)).end.outcome == Outcome::length);
+  }
+  CHECK(gateway->health()[0].readiness == Readiness::ready);
+  CHECK(std::holds_alternative<std::vector<TokenId>>(tokenized(*gateway, "Once")));
+  const StatusSnapshot snapshot = status(*gateway);
+  CHECK(snapshot.readiness == Readiness::ready);
+  CHECK(snapshot.count("models_on_request_loaded") == 1);
+  CHECK(snapshot.count("model_loads_on_request") == 1);
+  CHECK(snapshot.value("model_load_on_request_seconds") > 0);
+  Answer<ModelChange> out, gone;
+  gateway->unload_model("a", out.callback());
+  const ModelChange of_unload = out.wait();
+  REQUIRE(std::holds_alternative<ModelHealth>(of_unload));
+  CHECK(std::get<ModelHealth>(of_unload).readiness == Readiness::on_request);
+  CHECK(gateway->model_names() == std::vector<std::string>{"a"});
+  gateway->remove_model("a", gone.callback());
+  CHECK(std::holds_alternative<End>(gone.wait()));  // it is the only one
 }
 
 TEST_CASE("gateway: a prefix that many requests have at once is computed once") {

@@ -55,6 +55,7 @@ class InlineCompute final : public Compute {
 
 // Records all calls; needs no lock, there is one thread.
 struct Listener : StreamSink {
+  void admitted(const Admitted& choice) override { admitted_ = choice; }
   void tokens(TokenRun run) override {
     CHECK_FALSE(end_);
     CHECK(run.first_index == ids.size());
@@ -65,6 +66,7 @@ struct Listener : StreamSink {
     CHECK_FALSE(end_);
     end_ = std::move(end);
   }
+  std::optional<Admitted> admitted_;
   std::vector<TokenId> ids;
   std::string text;
   std::optional<End> end_;

@@ -202,6 +202,25 @@ TEST_CASE("status: of several models each has its line, and one that failed says
   CHECK(status_text(status, false).find("2 running, 0 parked; 30") == std::string::npos);
 }
 
+TEST_CASE("status: models on request have a line, and say so while they are out") {
+  client::ServerStatus status = some_status();
+  CHECK(status_text(status, false).find("on request") == std::string::npos);
+  status.metrics.gauge("models_on_request", "Models.", 5);
+  status.metrics.gauge("models_on_request_loaded", "Models.", 2);
+  status.metrics.gauge("model_load_waiting", "Requests.", 3);
+  status.metrics.counter("model_loads_on_request", "Loads.", 9);
+  status.metrics.counter("model_loads_on_request_failed", "Loads.", 1);
+  status.metrics.counter("model_load_on_request_seconds", "Seconds.", 25);
+  status.metrics.gauge("model_loading_share", "Part.", 0.625);
+  status.health.models = {{.name = "cats", .readiness = client::Readiness::ready, .load_fraction = 1},
+                          {.name = "dogs", .readiness = client::Readiness::on_request, .on_request = true}};
+  const std::string text = status_text(status, false);
+  CHECK(text.find("2 of 5 models in memory, 3 requests wait; 9 loads of 2.5 s (1 failed), loading 62 % of the last "
+                  "minutes\n") != std::string::npos);
+  CHECK(text.find("on-request\n") != std::string::npos);
+  CHECK(status_json(status, {})["model_loads_on_request"] == 9);
+}
+
 TEST_CASE("prometheus: whatever names and help a server sends, the text parses") {
   client::ServerStatus status = some_status();
   status.metrics.gauge("a b", "A name with a space.", 1);
@@ -243,6 +262,39 @@ TEST_CASE("status and top show recent latencies, and a dash for those that a ser
   CHECK(std::ranges::any_of(lines, [](const std::string& line) {
     return line.find("first token 5066 ms / 1.23 ms, next - / - (p50 / p99)") != std::string::npos;
   }));
+}
+
+TEST_CASE("top has a line for each of several models, and for one that does not simply serve") {
+  client::ServerStatus status = some_status();
+  status.health.models = {{.name = "cats", .readiness = client::Readiness::ready, .load_fraction = 1}};
+  status.models = {{.name = "cats", .requests_running = 2}};
+  const auto has_models = [&] { return text_of(screen_of(status)).find("\nmodels ") != std::string::npos; };
+  CHECK_FALSE(has_models());
+  MetricList& m = status.metrics;
+  m.counter("model_canary_failures", "It differed.", 2, {.labels = {{"model", "cats"}}});
+  m.counter("model_canary_failures", "It differed.", 7, {.labels = {{"model", "cats"}, {"unit", "3"}}});
+  m.counter("model_weights_failures", "Damaged.", 1, {.labels = {{"model", "cats"}}});
+  m.gauge("model_file_changed", "1 if so.", 1, {.labels = {{"model", "cats"}}});
+  CHECK(has_models());
+  status.health.models.push_back({.name = "cats", .load_fraction = 0.2, .replacing = true});
+  status.health.models.push_back({.name = "cats", .readiness = client::Readiness::draining, .retiring = true});
+  status.models.push_back({.name = "cats"});
+  status.models.push_back({.name = "cats", .requests_running = 5});
+  const std::string screen = text_of(screen_of(status), {.rows = 24, .columns = 200});
+  INFO(screen);
+  CHECK(screen.find(
+            "models    cats  ready; 2 running, 0 waiting, 0 parked; its canary differed 2 times; its weights were "
+            "damaged 1 time; its file changed on disk\n") != std::string::npos);
+  CHECK(screen.find("          cats  loading (20 %), to replace it; 0 running, 0 waiting, 0 parked\n") !=
+        std::string::npos);
+  CHECK(screen.find("          cats  retiring; 5 running, 0 waiting, 0 parked\n") != std::string::npos);
+  for (int i = 0; i < 9; ++i) status.health.models.push_back({.name = "more" + std::to_string(i)});
+  const std::string many = text_of(screen_of(status), {.rows = 24, .columns = 200});
+  INFO(many);
+  CHECK(many.find("          ... and 6 more\n") != std::string::npos);
+  CHECK(many.find(" 8 anna ") != std::string::npos);
+  status.own_only = true;  // a guest is told how they are, and not what they do
+  CHECK(text_of(screen_of(status), {.rows = 24, .columns = 200}).find("retiring\n") != std::string::npos);
 }
 
 TEST_CASE("top fits any screen, and lists running requests before waiting ones") {

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <sstream>
 #include <string>
 
@@ -51,6 +52,8 @@ replace = "unload-first"
 # the other
 [[model]]
 path = "qwen.gguf"
+load = "on-request"
+keep-alive = "10m"
 )";
 
 }  // namespace
@@ -80,6 +83,47 @@ TEST_CASE("models: a table for each, in their order, with every key") {
   CHECK(parsed->models[1].name.empty());
   CHECK_FALSE(parsed->models[1].ctx_size);
   CHECK(parsed->models[1].weight == 1);
+  CHECK(first.load.empty());
+  CHECK_FALSE(is_on_request(first));
+  CHECK(is_on_request(parsed->models[1]));
+  CHECK(parsed->models[1].keep_alive == "10m");
+}
+
+TEST_CASE("models: a keep-alive is a time, at once or forever") {
+  CHECK(parse_keep_alive("10m") == 600);
+  CHECK(parse_keep_alive("90") == 90);
+  CHECK(parse_keep_alive("0") == 0);
+  CHECK(parse_keep_alive("250ms") == 0.25);
+  CHECK(parse_keep_alive("forever") == std::numeric_limits<double>::infinity());
+  for (const char* text : {"", "-1", "soon", "1 h", "10m ", "nan", "inf"}) {
+    INFO(text);
+    CHECK_FALSE(parse_keep_alive(text));
+  }
+  const test::TempFolder folder;
+  const std::string start = "[[model]]\npath = \"a\"\nload = \"on-request\"\nkeep-alive = ";
+  const auto seconds = parse_file(folder, start + "600\n");
+  REQUIRE(seconds);
+  CHECK(seconds->models[0].keep_alive == "600");
+  const auto of_all = parse_file(folder, "keep-alive = 600\n");
+  REQUIRE(of_all);
+  CHECK(of_all->options.keep_alive == "600");
+  CHECK_THAT(table_error("keep-alive = true\n"), Contains("takes a number of seconds or a string such as \"10m\""));
+  CHECK_THAT(table_error(start + "[5]\n"), Contains("t.toml:4: keep-alive takes a string in quotes"));
+  CHECK_THAT(table_error(start + "-1\n"), Contains("keep-alive is '-1'; it may be a time such as 10m or 90s, 0"));
+  CHECK_THAT(table_error(start + "60\npinned = true\n"), Contains("a pinned model is never put out"));
+  CHECK_THAT(table_error("[[model]]\npath = \"a\"\nkeep-alive = 5\n"), Contains("add load = \"on-request\""));
+  CHECK_THAT(table_error("[[model]]\npath = \"a\"\nload = \"later\"\n"),
+             Contains("load is 'later'; it may be start, on-request"));
+}
+
+TEST_CASE("models: a table that says that its model is loaded at the start is the one that says nothing") {
+  ModelTable says, nothing, on_request;
+  says.path = nothing.path = on_request.path = "a";
+  says.load = "start";
+  on_request.load = "on-request";
+  CHECK(says == nothing);
+  CHECK_FALSE(says == on_request);
+  CHECK_FALSE(on_request == nothing);
 }
 
 TEST_CASE("models: what --print-config prints reads back to the same tables") {
@@ -161,6 +205,8 @@ TEST_CASE("models: what is wrong is told with its key, wherever the values come 
   CHECK(key_of([](auto& m) { m.aliases = {""}; }) == "aliases");
   CHECK(key_of([](auto& m) { m.kv_type = "q4_0"; }) == "kv-type");
   CHECK(key_of([](auto& m) { m.replace = "now"; }) == "replace");
+  CHECK(key_of([](auto& m) { m.load = "now"; }) == "load");
+  CHECK(key_of([](auto& m) { m.keep_alive = "5m"; }) == "keep-alive");
   CHECK(key_of([](auto& m) { m.predict = 0; }) == "predict");
   CHECK(key_of([](auto& m) { m.predict = -2; }) == "predict");
   CHECK(key_of([](auto& m) { m.ctx_size = -1; }) == "ctx-size");

@@ -57,6 +57,8 @@ max-context = 4096
 max-choices = 4
 predict = 100
 trusted-proxy = true
+models = ["qwen*", "embed"]
+may-load = "idle"
 
 # the others
 [[tenant]]
@@ -90,7 +92,11 @@ TEST_CASE("tenant rules are read with all keys, in their order, with their lines
   CHECK(web.max_choices == 4);
   CHECK(web.predict == 100);
   CHECK(web.trusted_proxy);
-  CHECK(rules[1].line == 25);
+  CHECK(web.models == std::vector<std::string>{"qwen*", "embed"});
+  CHECK(web.may_load == "idle");
+  CHECK(rules[1].models.empty());
+  CHECK(rules[1].may_load.empty());
+  CHECK(rules[1].line == 27);
   CHECK(rules[1].is_default);
   CHECK(rules[1].most_urgent_priority == 0);
   CHECK(rules[1].cache_scope == "own");

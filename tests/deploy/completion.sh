@@ -53,6 +53,8 @@ expect serve -m '' : ' -o default'
 expect serve -m llama = /srv/ : ' -o default'
 expect serve '' : ' -o default'
 expect serve --sessions-dir '' : ' -o dirnames'
+expect serve --models-dir '' : ' -o dirnames'
+expect serve --models- : --models-dir --models-store --models-max
 expect serve -t '' :
 expect run --stop -- :
 expect run Once '' :

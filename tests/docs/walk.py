@@ -99,6 +99,9 @@ BLOCKS = {
         "[[model]]": Config(['name = "qwen3"', "[model.defaults]", "temp = 0.6", 'reasoning = "low"']),
         "troupe model load qwen": Run({"troupe model load qwen": r"qwen"},
                                       server="-m main=model.gguf -m qwen=/srv/models/qwen2.gguf"),
+        "troupe serve --models-dir": Run({"troupe model ls": r"llama-3.2-3b-q4_k_m.*on-request", "troupe run": r"\w+",
+                                          "troupe model unload": "llama-3.2-3b-q4_k_m"}),
+        'keep-alive = "30m"': Config(['keep-alive = "30m"', "models-max = 3", 'name = "llama3"', 'load = "on-request"', 'keep-alive = "2h"']),
         "troupe model check": Run({"troupe model check qwen": r'"canary_ok": ?true',
                                    "troupe model check": r"main: canary ok, checksums ok, .*file unchanged"},
                                   server="-m main=model.gguf -m qwen=model.gguf"),
@@ -228,6 +231,9 @@ class Walk:
         data = os.path.join(SOURCE, "tests/data")
         shutil.copy(os.path.join(SOURCE, "models/tales-5m-tq2_0.gguf"), os.path.join(self.tree, "model.gguf"))
         shutil.copy(os.path.join(data, "golden/llama.gguf"), os.path.join(self.tree, "second.gguf"))
+        models = os.path.join(folder, "models")
+        os.makedirs(models)
+        os.symlink(os.path.join(self.tree, "model.gguf"), os.path.join(models, "llama-3.2-3b-q4_k_m.gguf"))
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -235,6 +241,7 @@ class Walk:
             (r"/srv/models/llama-[\w.-]+\.gguf", os.path.join(self.tree, "model.gguf")),
             (r"/srv/models/bge-small-f16\.gguf", os.path.join(data, "tiny-bert.gguf")),
             (r"/srv/models/qwen[23][\w.-]*\.gguf", os.path.join(data, "golden/qwen2.gguf")),
+            (r"/srv/models(?![/\w])", models),
             (r"/var/lib/troupe", self.state),
             (r" --socket /run/troupe/troupe\.sock", ""),
             (r"--group troupe,students", "--group games"),

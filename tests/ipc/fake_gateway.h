@@ -207,6 +207,12 @@ class FakeGateway final : public actors::Gateway {
     if (name != "here") return done(actors::unknown_model(name, {"here"}));
     done(actors::ModelHealth{.name = name, .readiness = actors::Readiness::draining});
   }
+  void remove_model(const std::string& name, actors::OnModelChange done) override {
+    unload_model(name, std::move(done));
+  }
+  // Of all requests that were submitted; set before the first one is.
+  std::optional<actors::LoadWait> load_wait{};
+  std::optional<actors::LoadWait> wait_of(actors::RequestId) const override { return load_wait; }
   // "here" is sound; of all there are two, and one is damaged.
   void check_models(const std::vector<std::string>& names, actors::OnModelsChecked done) override {
     for (const std::string& name : names)

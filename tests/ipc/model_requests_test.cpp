@@ -42,13 +42,14 @@ TEST_CASE("the owner loads a model with all its values, and unloads one") {
                              .kv_blocks = 0,
                              .kv_type = "int8",
                              .memory = 1u << 30,
-                             .pinned = true,
                              .weight = 2.5,
                              .predict = 9,
                              .aliases = {"b", "c"},
                              .tool_format = "hermes",
                              .defaults = {.temperature = 0.5f, .top_k = 3, .reasoning = "low", .system = "s"},
-                             .replace = "unload-first"});
+                             .replace = "unload-first",
+                             .load = "on-request",
+                             .keep_alive = "90s"});
   REQUIRE(loaded);
   CHECK(loaded->name == "a");
   CHECK(loaded->readiness == client::Readiness::ready);
@@ -63,7 +64,6 @@ TEST_CASE("the owner loads a model with all its values, and unloads one") {
   CHECK(asked[0].keys.kv_blocks == 0);
   CHECK(asked[0].keys.kv_type == "int8");
   CHECK(asked[0].keys.memory == 1u << 30);
-  CHECK(asked[0].keys.pinned);
   CHECK(asked[0].keys.weight == 2.5);
   CHECK(asked[0].keys.predict == 9);
   CHECK(asked[0].keys.aliases == std::vector<std::string>{"b", "c"});
@@ -74,8 +74,12 @@ TEST_CASE("the owner loads a model with all its values, and unloads one") {
   CHECK(asked[0].keys.defaults.reasoning == "low");
   CHECK(asked[0].keys.defaults.system == "s");
   CHECK(asked[0].keys.replace == "unload-first");
+  CHECK(asked[0].keys.load == "on-request");
+  CHECK(asked[0].keys.keep_alive == "90s");
+  CHECK_FALSE(asked[0].keys.pinned);
   REQUIRE((*client)->load_model({.path = "/models/b.gguf"}));
-  const auto beside = (*client)->load_model({.path = "/models/b.gguf", .replace = "beside"});
+  const auto beside = (*client)->load_model({.path = "/models/b.gguf", .pinned = true, .replace = "beside"});
+  CHECK(server.gateway.asked_models().back().keys.pinned);
   REQUIRE(beside);
   CHECK(beside->replacing);
   CHECK_FALSE(beside->retiring);
@@ -157,6 +161,12 @@ TEST_CASE("a load with a value that cannot be is refused with its field") {
   frame = load_frame("/a.gguf");
   frame.mutable_load_model()->set_replace("later");
   CHECK(refused_field(frame) == "replace");
+  frame = load_frame("/a.gguf");
+  frame.mutable_load_model()->set_load("later");
+  CHECK(refused_field(frame) == "load");
+  frame = load_frame("/a.gguf");
+  frame.mutable_load_model()->set_keep_alive("5m");
+  CHECK(refused_field(frame) == "keep_alive");
   for (const std::string& alias : {std::string(), std::string("a\nb")}) {
     frame = load_frame("/a.gguf");
     frame.mutable_load_model()->add_aliases(alias);

@@ -37,7 +37,6 @@ TEST_CASE("without rules each uid is a tenant of weight 1 without limits") {
   REQUIRE(tenant.weight() == 1);
   REQUIRE(tenant.limits() == scheduler::TenantLimits{});
   REQUIRE_FALSE(trusted);
-  REQUIRE_FALSE(TenantRules().need_groups());
   REQUIRE_FALSE(TenantRules().need_cgroup());
   REQUIRE_FALSE(TenantRules().find("web"));
   REQUIRE(TenantRules().find("1000")->id == TenantId{1000});
@@ -59,7 +58,6 @@ TEST_CASE("the first rule that matches decides, by uid, group, cgroup or default
   REQUIRE(tenant_of_peer({.uid = 3000}).id == TenantId{3000});
   REQUIRE(rules.resolve({.uid = 7}).trusted_proxy);
   REQUIRE_FALSE(rules.resolve({.uid = 8}).trusted_proxy);
-  REQUIRE(rules.need_groups());
   REQUIRE(rules.need_cgroup());
 }
 

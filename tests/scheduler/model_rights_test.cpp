@@ -52,14 +52,20 @@ TEST_CASE("model rights: a tenant uses the models that its rule names, by name o
   Tenant owner = with_models({"llama"});
   owner.is_owner = true;
   CHECK(may_use(owner, names));
+  CHECK(may_use(with_models({"def*"}), "qwen3", std::vector<std::string>{"default"}));
+  CHECK(may_use(with_models({"qwen*"}), "qwen3", {}));
+  CHECK_FALSE(may_use(with_models({"def*"}), "qwen3", {}));
 }
 
 TEST_CASE("model rights: the owner and its groups have models loaded, others as their rule says") {
   const Tenant other{.id = TenantId{1000}}, owner{.id = TenantId{0}, .is_owner = true};
-  CHECK(may_load(owner, false) == MayLoad::turns);
-  CHECK(may_load(other, false) == MayLoad::idle);
-  CHECK(may_load(other, true) == MayLoad::turns);
-  CHECK(may_load(that_may(MayLoad::idle), false) == MayLoad::idle);
-  CHECK(may_load(that_may(MayLoad::never), true) == MayLoad::never);
-  CHECK(may_load(that_may(MayLoad::never, true), false) == MayLoad::turns);
+  const Tenant member{.id = TenantId{1000}, .in_owner_group = true};
+  CHECK(may_load(owner) == MayLoad::turns);
+  CHECK(may_load(other) == MayLoad::idle);
+  CHECK(may_load(member) == MayLoad::turns);
+  CHECK(may_load(that_may(MayLoad::idle)) == MayLoad::idle);
+  Tenant never = that_may(MayLoad::never);
+  never.in_owner_group = true;
+  CHECK(may_load(never) == MayLoad::never);
+  CHECK(may_load(that_may(MayLoad::never, true)) == MayLoad::turns);
 }

@@ -430,8 +430,8 @@ TEST_CASE("residency: a model goes when it had no request for its keep-alive, un
 
 TEST_CASE("residency: a tenant that may load into idle memory puts out only what no other has used of late") {
   Memory memory({.budget_bytes = 10, .max_wait_seconds = 1e6});
-  memory.add(1, {.name = {}, .keep_alive = 600});
-  memory.add(2, {.name = {}, .keep_alive = 600});
+  memory.add(1, {.name = {}, .keep_alive = 200});
+  memory.add(2, {.name = {}, .keep_alive = 200});
   memory.add(3);
   SECTION("not what another has used within its keep-alive") {
     memory.bring_in(1, kUma);
@@ -439,10 +439,10 @@ TEST_CASE("residency: a tenant that may load into idle memory puts out only what
     const RequestNumber guest = memory.ask(2, kVic, MayLoad::idle);
     CHECK(memory.residency.wait_of(guest, memory.now).why == ModelWait::Why::room);
     CHECK(memory.residency.wait_of(guest, memory.now).seconds == kForever);
-    memory.wait_until(609);
+    memory.wait_until(209);
     CHECK(memory.take_events().empty());
     SECTION("it goes with its keep-alive") {
-      memory.wait_until(610);
+      memory.wait_until(210);
       CHECK(memory.take_events() == "out 1;");
       memory.unloaded(1);
       CHECK(memory.take_events() == "load 2 for 2;");
@@ -469,13 +469,59 @@ TEST_CASE("residency: a tenant that may load into idle memory puts out only what
     memory.ask(2, kVic, MayLoad::idle);
     memory.wait_until(100);
     CHECK(memory.residency.state(1) == State::loaded);
-    CHECK(memory.ask_at == 610);
-    memory.wait_until(610);
+    CHECK(memory.ask_at == 210);
+    memory.wait_until(210);
     CHECK(memory.residency.state(1) == State::closing);
     memory.ask(1, kUma);  // it is wanted by another again
     CHECK(memory.residency.state(1) == State::loaded);
     CHECK(memory.serving.contains(memory.last));
   }
+}
+
+TEST_CASE("residency: what stood unused for five minutes is idle memory, whatever its keep-alive") {
+  Memory memory({.budget_bytes = 10, .max_wait_seconds = 1e6});
+  memory.add(1);  // for ever
+  memory.add(2);
+  memory.bring_in(1, kUma);  // until 10
+  memory.ask(2, kVic, MayLoad::idle);
+  CHECK(memory.ask_at == 10 + ModelResidency::kIdleSeconds);
+  memory.wait_until(10 + ModelResidency::kIdleSeconds - 1);
+  CHECK(memory.take_events().empty());
+  memory.wait_until(10 + ModelResidency::kIdleSeconds);
+  CHECK(memory.take_events() == "out 1;");
+}
+
+TEST_CASE("residency: a wait for idle memory is behind all that have turns, however long it lasts") {
+  Memory memory({.budget_bytes = 20, .max_wait_seconds = 1e6});
+  for (const ModelNumber model : {1u, 2u, 3u, 4u}) memory.add(model, {.name = {}, .keep_alive = 600});
+  memory.bring_in(2, kUma);
+  memory.wait_until(100);
+  memory.ask(1, kVic, MayLoad::idle);
+  memory.loaded(1);
+  memory.take_events();
+  memory.ask(3, kVic, MayLoad::idle);  // its own model may go for it, whose turn is not over
+  CHECK(memory.take_events().empty());
+  const RequestNumber other = memory.ask(4, kWen);
+  CHECK(memory.take_events() == "out 2;");
+  CHECK(memory.residency.wait_of(other, memory.now).models_before == 0);
+  memory.unloaded(2);
+  CHECK(memory.take_events() == "load 4 for 3;");
+}
+
+TEST_CASE("residency: models that drain for a wait for idle memory are for one that has turns and comes meanwhile") {
+  Memory memory({.budget_bytes = 10, .max_wait_seconds = 1e6, .drain_seconds = 30});
+  for (const ModelNumber model : {1u, 2u, 3u}) memory.add(model, {.name = {}, .keep_alive = 600});
+  const RequestNumber own = memory.ask(1, kVic, MayLoad::idle);
+  memory.loaded(1);
+  memory.ask(2, kVic, MayLoad::idle);
+  memory.wait_until(60);  // its turn is over
+  REQUIRE(memory.residency.state(1) == State::closing);
+  memory.ask(3, kWen);
+  memory.take_events();
+  memory.end(own);
+  CHECK(memory.take_events() == "out 1;");
+  memory.unloaded(1);
+  CHECK(memory.take_events() == "load 3 for 3;");
 }
 
 TEST_CASE("residency: who may have nothing loaded uses what is loaded, or waited for by others") {

@@ -40,6 +40,7 @@ Status wait_until_ready(client::Client& client) {
     if (!health) return health.error();
     switch (health->readiness) {
       case client::Readiness::ready:
+      case client::Readiness::on_request:
         return Ok{};
       case client::Readiness::draining:
         return Error{ErrorCode::busy, "the server drains; it takes nothing new"};

@@ -26,12 +26,16 @@ struct AnswerFacts {
   std::string id;             // letters and digits, the same in every id of this answer: "chatcmpl-" + id
   std::int64_t created = 0;   // Unix time in seconds
   std::string model{};        // that serves it, as it is named in the answer
+  bool takes_name = false;    // the request names none: the name is that of the model which answers
   std::string fingerprint{};  // system_fingerprint: the numerics id, with which a seed gives the same answer
   // The bytes of a token: Tokenizer::piece(), or raw_piece() of a control token. Null: logprobs have no texts.
   std::function<std::string(TokenId)> token_bytes{};
   ReasoningMarkers reasoning{};  // the model's
   // In which the model calls tools; null: it has no chat template.
   const engine::chat::ToolFormat* tool_format = nullptr;
+
+  // What is known of the model that answers. with_pieces: the bytes of its tokens, too.
+  void set(const actors::AnsweringModel& answering, bool with_pieces);
 };
 
 // Status and headers of the answer.
@@ -69,6 +73,11 @@ class ApiAnswer {
   [[nodiscard]] virtual bool streams() const = 0;
   // Whether an output was the last one.
   [[nodiscard]] virtual bool finished() const = 0;
+  // Whether an event was written: then an error is one, too.
+  [[nodiscard]] virtual bool has_begun() const = 0;
+  // The model that answers, whose facts these are from now on. Called before the first token, and before
+  // set_reasoning_open().
+  virtual void set_model(const actors::AnsweringModel& model) = 0;
   // The prompt ends within reasoning. Called before the first token, as the template may decide it.
   virtual void set_reasoning_open() = 0;
 };
@@ -80,6 +89,8 @@ class ApiAnswer {
 // made.
 [[nodiscard]] AnswerHead stream_answer_head();
 [[nodiscard]] std::string passed_over_event(Dialect dialect);
+// The same with a line that a person may read. state: one line.
+[[nodiscard]] std::string waiting_event(std::string_view state, Dialect dialect);
 
 // A whole answer: an error as JSON.
 [[nodiscard]] AnswerOutput error_answer(const ApiError& error, Dialect dialect, const std::string& request_id = {});
@@ -115,7 +126,7 @@ struct ListedModel {
   config::ModelDefaults defaults{};  // of its answers
   std::string likely_template{};     // without one: the name of that of its kind, if it is known
   bool is_loaded = true;             // else the numbers above are unknown, and left out
-  std::string readiness = "ready";   // or "loading", "failed", "draining"
+  std::string readiness = "ready";   // or "loading", "failed", "draining", "on-request"
   double load_fraction = 1;
 };
 [[nodiscard]] std::string models_body(std::span<const ListedModel> models, std::int64_t created);

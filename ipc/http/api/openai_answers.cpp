@@ -32,7 +32,8 @@ class ChunkedAnswer : public TextAnswer {
   ChunkedAnswer(ApiCall asked, AnswerFacts with, bool splits_reasoning, std::string_view id_prefix,
                 std::string_view chunk_object)
       : TextAnswer(std::move(asked), std::move(with), splits_reasoning, false),
-        members_(common_members(facts(), id_prefix, chunk_object)) {}
+        id_prefix_(id_prefix),
+        chunk_object_(chunk_object) {}
 
   template <class Choices>
   void chunk(std::string& out, Choices write_choices) const {
@@ -59,7 +60,7 @@ class ChunkedAnswer : public TextAnswer {
   }
 
  private:
-  void begin(std::string&) final {}
+  void begin(std::string&) final { members_ = common_members(facts(), id_prefix_, chunk_object_); }
 
   void end(std::string& out) final {
     const auto no_choices = [](JsonWriter&) {};
@@ -74,7 +75,8 @@ class ChunkedAnswer : public TextAnswer {
     return sum;
   }
 
-  const std::string members_;
+  const std::string_view id_prefix_, chunk_object_;
+  std::string members_;
   bool all_ended_ = false;
 };
 
@@ -325,6 +327,8 @@ class EmbeddingAnswer final : public ApiAnswer {
   AnswerOutput on_silence() override { return {}; }
   bool streams() const override { return false; }
   bool finished() const override { return finished_; }
+  bool has_begun() const override { return finished_; }
+  void set_model(const actors::AnsweringModel& model) override { facts_.set(model, false); }
   void set_reasoning_open() override {}
 
   AnswerOutput on_end(actors::End&& end) override {
@@ -373,7 +377,7 @@ class EmbeddingAnswer final : public ApiAnswer {
   }
 
   const ApiCall call_;
-  const AnswerFacts facts_;
+  AnswerFacts facts_;
   bool finished_ = false;
 };
 

@@ -12,6 +12,9 @@ struct SilenceLimits {
   std::chrono::milliseconds head_after{1'000};
   // After so long without a byte something is sent that clients pass over.
   std::chrono::milliseconds ping_after{15'000};
+  // A request that waits for its model to be loaded: after so long the head is sent, and then, as often, how the load
+  // stands. Clients wait some ten seconds for a head; loads that fail mostly do so before it.
+  std::chrono::milliseconds load_after{5'000};
 };
 
 class StreamSilence {
@@ -24,9 +27,12 @@ class StreamSilence {
   void admitted(TimePoint now) {
     if (!due_) due_ = now + limits_.head_after;
   }
+  // It waits for its model to be loaded: until it is admitted, or loaded() is called.
+  void waits_for_load(TimePoint now) { due_ = now + limits_.load_after; }
+  void loaded() { due_.reset(); }
   // Something of the answer was sent.
   void sent(TimePoint now) { due_ = now + limits_.ping_after; }
-  // When something is to be sent; nullopt: not before the request is admitted.
+  // When something is to be sent; nullopt: not before the request is admitted, or waits for a load.
   [[nodiscard]] std::optional<TimePoint> due() const { return due_; }
 
  private:

@@ -10,6 +10,7 @@
 
 #include "config/assert.h"
 #include "config/utf8.h"
+#include "engine/tokenizers/tokenizer.h"
 #include "ipc/http/json/receipt.h"
 
 namespace troupe::ipc::api {
@@ -38,6 +39,7 @@ void write_receipt(JsonWriter& json, const actors::End& end) {
   json.field("share", usage.tenant_share).field("preemptions", usage.preemptions);
   if (usage.tool_calls > 0)
     json.field("tool_calls", usage.tool_calls).field("tool_call_tokens", usage.tool_call_tokens);
+  if (!end.recomputed_from.empty()) json.field("recomputed_from", end.recomputed_from);
   if (end.proof) write_receipt(json.key("proof"), *end.proof);
   json.end_object();
 }
@@ -50,14 +52,37 @@ void write_token(JsonWriter& json, const std::string& bytes, float logprob) {
 
 }  // namespace
 
+void AnswerFacts::set(const actors::AnsweringModel& answering, bool with_pieces) {
+  if (takes_name) model = valid_utf8(answering.name);
+  fingerprint = answering.numerics_id;
+  reasoning = answering.reasoning;
+  tool_format = answering.tool_format;
+  if (!with_pieces || !answering.tokenizer) return;
+  token_bytes = [tokenizer = answering.tokenizer](TokenId id) {
+    std::string piece = tokenizer->piece(id);
+    return piece.empty() ? tokenizer->raw_piece(id) : piece;
+  };
+}
+
 TextAnswer::TextAnswer(ApiCall call, AnswerFacts facts, bool splits_reasoning, bool keeps_text)
     : call_(std::move(call)), facts_(std::move(facts)), splits_reasoning_(splits_reasoning), keeps_text_(keeps_text) {
-  const ReasoningMarkers markers = splits_reasoning ? facts_.reasoning : ReasoningMarkers{"", ""};
+  make_readers();
+}
+
+void TextAnswer::make_readers() {
+  const ReasoningMarkers markers = splits_reasoning_ ? facts_.reasoning : ReasoningMarkers{"", ""};
+  choices_.clear();
   for (std::uint32_t i = 0; i < call_.num_choices(); ++i) {
     ChoiceState& choice = choices_.emplace_back(ChoiceState{.splitter = ReasoningSplitter(markers, false)});
     if (call_.request.tools && facts_.tool_format != nullptr)
       choice.reader.emplace(*facts_.tool_format, call_.request.tools->set, id_seed(), i);
   }
+}
+
+void TextAnswer::set_model(const actors::AnsweringModel& model) {
+  for (const ChoiceState& each : choices_) TROUPE_ASSERT(!each.has_begun);
+  facts_.set(model, call_.logprobs || call_.echo);
+  make_readers();
 }
 
 void TextAnswer::set_reasoning_open() {
@@ -132,6 +157,10 @@ AnswerHead stream_answer_head() { return {.content_type = kEventStream, .streams
 // For OpenAI's clients a comment of server-sent events.
 std::string passed_over_event(Dialect dialect) {
   return dialect == Dialect::anthropic ? "event: ping\ndata: {\"type\":\"ping\"}\n\n" : ": keep-alive\n\n";
+}
+
+std::string waiting_event(std::string_view state, Dialect dialect) {
+  return fmt::format(": {}\n", state) + (dialect == Dialect::anthropic ? passed_over_event(dialect) : "\n");
 }
 
 void TextAnswer::start(AnswerOutput& out) {

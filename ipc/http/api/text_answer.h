@@ -57,6 +57,8 @@ class TextAnswer : public ApiAnswer {
   [[nodiscard]] AnswerOutput on_silence() final;
   [[nodiscard]] bool streams() const final { return call_.stream; }
   [[nodiscard]] bool finished() const final { return finished_; }
+  [[nodiscard]] bool has_begun() const final { return has_begun_; }
+  void set_model(const actors::AnsweringModel& model) final;
   void set_reasoning_open() final;
 
  protected:
@@ -85,6 +87,7 @@ class TextAnswer : public ApiAnswer {
 
  private:
   void start(AnswerOutput& out);  // begin(), before the first event
+  void make_readers();            // of each choice, as the facts say
   // Text behind the reasoning, and the calls in it; at_end: with what was held back.
   std::vector<ChoiceText> read_calls(std::uint32_t choice, std::string content, bool at_end);
   // What a part adds to the whole of its choice, where that is kept.

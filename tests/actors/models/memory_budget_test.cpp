@@ -15,6 +15,31 @@ MemoryDemand demand(std::string name, std::uint64_t mebibytes, std::uint64_t lim
   return {.model = std::move(name), .weights = mebibytes * kMiB, .limit = limit * kMiB};
 }
 
+TEST_CASE("memory budget: a demand that turns out to be another one is claimed anew, or refused") {
+  MemoryBudget budget(100);
+  const auto part = budget.may_come({.model = "a", .weights = 20});
+  const auto other = budget.may_come({.model = "b", .weights = 50});
+  REQUIRE(part->claim());
+  REQUIRE(other->claim());
+  REQUIRE(part->change_demand({.model = "a", .weights = 45}));
+  CHECK(budget.left() == 5);
+  CHECK_FALSE(part->change_demand({.model = "a", .weights = 51}));
+  CHECK(budget.left() == 5);
+  CHECK(part->demand().least() == 45);
+  REQUIRE(part->change_demand({.model = "a", .weights = 10}));
+  CHECK(budget.left() == 40);
+}
+
+TEST_CASE("memory budget: a model on request takes no more of the rest than cache for three more sequences") {
+  MemoryBudget budget(1000);
+  const auto part = budget.may_come({.model = "a", .weights = 100, .cache = 10});
+  REQUIRE(part->claim());
+  CHECK(*part->reserve() == 140);
+  const auto large = budget.may_come({.model = "b", .weights = 100, .cache = 200});
+  REQUIRE(large->claim());
+  CHECK(*large->reserve() == 400);  // no more than its weights
+}
+
 TEST_CASE("memory budget: the only model gets all of it where that is too little: the loader says of what") {
   MemoryBudget budget(100 * kMiB);
   const auto part = budget.expect(demand("a", 200));

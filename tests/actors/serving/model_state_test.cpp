@@ -5,6 +5,16 @@
 namespace troupe::actors {
 namespace {
 
+TEST_CASE("model state: one that is loaded on request says so until its load begins") {
+  ModelState state("m");
+  state.set_awaits_request(true);
+  CHECK(state.readiness() == Readiness::on_request);
+  state.set_awaits_request(false);
+  CHECK(state.readiness() == Readiness::loading);
+  state.set_draining();
+  CHECK(state.readiness() == Readiness::draining);
+}
+
 TEST_CASE("model state: loading, then ready, then draining; each callback is called once") {
   ModelState state("tales");
   CHECK(state.readiness() == Readiness::loading);

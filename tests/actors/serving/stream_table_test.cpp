@@ -111,7 +111,7 @@ TEST_CASE("streams: the sink is told once of each choice that has passed the che
   const auto thinking = std::make_shared<Listener>();
   const RequestId second = table.add({}, thinking, at(3));
   CHECK_FALSE(table.admit(second, at(3)));
-  CHECK(table.assign(second, {1}, {}, /*in_reasoning=*/true).size() == 1);
+  CHECK(table.assign(second, {1}, {}, {.in_reasoning = true}).size() == 1);
   CHECK(thinking->in_reasoning);
   table.end(second, outcome(Outcome::cancelled), at(3));
 }

@@ -461,7 +461,7 @@ namespace {
 // A server whose silence lasts no time.
 FakeServer& impatient(std::optional<FakeServer>& server) {
   ServerOptions options;
-  options.http.silence = {.head_after = milliseconds(1), .ping_after = milliseconds(1)};
+  options.http.silence = {.head_after = milliseconds(1), .ping_after = milliseconds(1), .load_after = milliseconds(1)};
   return server.emplace(std::move(options));
 }
 
@@ -518,6 +518,66 @@ TEST_CASE("http: an answer to a prompt that ends within reasoning begins with it
     CHECK(has(body, R"("reasoning_content":"hm")"));
     CHECK(has(body, R"("content":"so")"));
     CHECK_FALSE(has(body, "think>"));
+  }
+}
+
+TEST_CASE("http: a stream that waits for its model on request says how the load stands, and goes on as any") {
+  std::optional<FakeServer> owned;
+  FakeServer& server = impatient(owned);
+  server.gateway.load_wait =
+      actors::LoadWait{.model = "fake", .why = actors::LoadWait::Why::load, .left_seconds = 30, .progress = 0.25};
+  const std::string state = ": loading fake, 10 s of about 40 s\n";
+  HttpClient client(server.path()), messages(server.path());
+  client.post("/v1/completions", kCompletion);
+  CHECK(client.expect_head().status == 200);
+  for (int i = 0; i < 3; ++i) CHECK(client.receive_chunk() == state + "\n");
+  const auto submitted = server.gateway.wait_submitted(0);
+  submitted.sink->admitted({});
+  submitted.sink->tokens(run_of(0, {1}, "a"));
+  submitted.sink->end(end_of(Outcome::eos));
+  std::string rest;
+  std::optional<std::string> chunk;
+  while ((chunk = client.receive_chunk()) && !chunk->empty()) rest += *chunk;
+  CHECK(chunk == "");
+  CHECK(has(rest, R"("text":"a")"));
+  CHECK_FALSE(has(rest, "HTTP/1.1"));
+  messages.post("/v1/messages",
+                R"({"model":"fake","max_tokens":4,"stream":true,"messages":[{"role":"user","content":"x"}]})");
+  CHECK(messages.expect_head().status == 200);
+  CHECK(messages.receive_chunk() == state + "event: ping\ndata: {\"type\":\"ping\"}\n\n");
+  server.gateway.wait_submitted(1).sink->end(end_of(Outcome::loading));
+  rest.clear();
+  while ((chunk = messages.receive_chunk()) && !chunk->empty()) rest += *chunk;
+  CHECK_FALSE(chunk);
+  CHECK(has(rest, "event: error\ndata: {\"type\":\"error\""));
+}
+
+TEST_CASE("http: a load that fails soon is a refusal with its own status") {
+  FakeServer server;
+  server.gateway.load_wait = actors::LoadWait{.model = "fake"};
+  HttpClient client(server.path());
+  client.post("/v1/completions", kCompletion);
+  server.gateway.wait_submitted(0).sink->end(end_of(Outcome::loading));
+  CHECK(client.expect().status == 503);
+}
+
+TEST_CASE("http: an answer is read as the model that was admitted with it writes") {
+  FakeServer server;
+  const auto model = std::make_shared<const actors::AnsweringModel>(
+      actors::AnsweringModel{.name = "fake", .numerics_id = "id-1", .reasoning = {.open = "<r>", .close = "</r>"}});
+  for (std::size_t i = 0; i < 2; ++i) {
+    HttpClient client(server.path());
+    client.post("/v1/chat/completions",
+                std::string(R"({"messages":[{"role":"user","content":"Hi"}])") + (i == 1 ? R"(,"stream":true})" : "}"));
+    const auto sink = server.gateway.wait_submitted(i).sink;
+    sink->admitted({.model = model});
+    sink->tokens(run_of(0, {1}, "<r>hm</r>so"));
+    sink->end(end_of(Outcome::eos));
+    const std::string body = client.expect().body;
+    INFO(body);
+    CHECK(has(body, R"("reasoning_content":"hm")"));
+    CHECK(has(body, R"("content":"so")"));
+    CHECK(has(body, R"("system_fingerprint":"id-1")"));
   }
 }
 

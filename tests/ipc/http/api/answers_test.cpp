@@ -45,6 +45,14 @@ TEST_CASE("a chat streams a role, deltas, the reason of its end with its receipt
             "]}}\n\ndata: [DONE]\n\n");
 }
 
+TEST_CASE("the receipt of a turn whose session was recomputed says under which numerics that was") {
+  const auto answer = answer_to(Endpoint::chat_completions, kChat + "}");
+  actors::End end = end_of(Outcome::length);
+  end.recomputed_from = "4-scalar-f16-1";
+  CHECK(answer->on_end(std::move(end)).bytes.find(R"("preemptions":0,"recomputed_from":"4-scalar-f16-1"})") !=
+        std::string::npos);
+}
+
 TEST_CASE("usage is a last chunk without choices, and null in the others") {
   const auto answer = answer_to(Endpoint::chat_completions, kChat + R"(,"stream_options":{"include_usage":true}})");
   const std::string bytes = bytes_of(*answer, {"a"});
@@ -173,6 +181,20 @@ TEST_CASE("reasoning comes as reasoning_content, and its tokens are counted") {
   opened->set_reasoning_open();
   CHECK(bytes_of(*opened, {"hm</think>so"}).find(R"({"role":"assistant","reasoning_content":"hm","content":"so"})") !=
         std::string::npos);
+}
+
+TEST_CASE("what is known of the model comes before the first token, and is that of the model which answers") {
+  actors::AnsweringModel model{.name = "other", .numerics_id = "g", .reasoning = {.open = "<r>", .close = "</r>"}};
+  const auto answer = answer_to(Endpoint::chat_completions, kChat + R"(,"model":"m"})");
+  answer->set_model(model);
+  const std::string bytes = bytes_of(*answer, {"<r>hm</r>so"});
+  CHECK(bytes.find(R"("reasoning_content":"hm","content":"so")") != std::string::npos);
+  CHECK(bytes.find(R"("model":"m","system_fingerprint":"g")") != std::string::npos);
+  AnswerFacts facts = facts_of_test();
+  facts.takes_name = true;
+  const auto unnamed = make_answer(taken(Endpoint::chat_completions, kChat + "}"), std::move(facts));
+  unnamed->set_model(model);
+  CHECK(bytes_of(*unnamed, {"so"}).find(R"("model":"other")") != std::string::npos);
 }
 
 TEST_CASE("logprobs of a chat have texts, bytes and the likeliest tokens") {
