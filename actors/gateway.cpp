@@ -76,12 +76,13 @@ std::uint64_t draw_seed() {
 End not_ready(const ModelState& model) {
   if (const auto error = model.error()) return not_served(model.name(), *error);
   if (model.readiness() == Readiness::on_request)
-    return refused({.outcome = Outcome::loading,
-                    .message = fmt::format("the model \"{}\" is not in memory, and its vocabulary neither; a request for "
-                                           "an answer or for vectors has it loaded",
-                                           Printable(model.name()).text()),
-                    .field = "model",
-                    .retry_after = kOutSeconds});
+    return refused(
+        {.outcome = Outcome::loading,
+         .message = fmt::format("the model \"{}\" is not in memory, and its vocabulary neither; a request for "
+                                "an answer or for vectors has it loaded",
+                                Printable(model.name()).text()),
+         .field = "model",
+         .retry_after = kOutSeconds});
   return refusal(
       Outcome::loading, {},
       fmt::format("the model is still loading ({} %); try again later", static_cast<int>(model.fraction() * 100)));
@@ -233,7 +234,11 @@ class GatewayImpl final : public Gateway {
       return on_request_->remove(unit, options_.drain_timeout, std::move(done));
     models_.unload(name, options_.drain_timeout, std::move(done));
   }
-  std::optional<LoadWait> wait_of(RequestId id) const override { return on_request_->wait_of(id); }
+  std::optional<LoadWait> wait_of(RequestId id) const override {
+    const auto unit = unit_of(id);
+    if (!unit || !unit->is_on_request() || unit->state().model()) return std::nullopt;
+    return on_request_->wait_of(id);
+  }
   void drain(std::function<void()> done) override {
     draining_ = true;
     models_.close();
@@ -396,7 +401,7 @@ GatewayImpl::~GatewayImpl() {
   checker_->stop();
   on_request_->stop();
   for (const auto& unit : models_.units()) {
-    if (unit->state().loading()) spdlog::info("loading is given up");
+    if (unit->state().loading() && !unit->state().awaits_request()) spdlog::info("loading is given up");
     unit->stop();
   }
   if (saboteur_) caf::anon_send_exit(saboteur_, caf::exit_reason::user_shutdown);
@@ -409,8 +414,8 @@ GatewayImpl::~GatewayImpl() {
                    std::chrono::steady_clock::now());
   sessions_.finish();  // stores the turns that ended just now
   texts_.reset();
+  on_request_->drop_units();
   compute_.reset();
-  on_request_.reset();  // holds units, too
   models_.drop_units();
   models_thread_.reset();
   system_.reset();
@@ -489,13 +494,16 @@ RequestId GatewayImpl::submit(Request request, std::shared_ptr<StreamSink> sink)
   RequestId id = 0;
   {
     OnRequest::Arrival arrival(*on_request_);
-    id = models_.route(name, [&](const std::shared_ptr<ModelUnit>& serving) {
-      unit = serving;
-      if (unit) request.model = unit->name();
-      if (unit && !why_not) take_defaults(*unit, request);
-      if (unit && !why_not) sink = arrival.watch(*unit, request, std::move(sink));
-      return streams_.add(std::move(request), std::move(sink), now, unit ? unit->id() : 0);
-    }, tenant);
+    id = models_.route(
+        name,
+        [&](const std::shared_ptr<ModelUnit>& serving) {
+          unit = serving;
+          if (unit) request.model = unit->name();
+          if (unit && !why_not) take_defaults(*unit, request);
+          if (unit && !why_not) sink = arrival.watch(*unit, request, std::move(sink));
+          return streams_.add(std::move(request), std::move(sink), now, unit ? unit->id() : 0);
+        },
+        tenant);
     if (unit && !why_not && !unit->state().unloading()) not_now = arrival.added(*unit, tenant, id);
   }
   if (not_now) {
@@ -626,9 +634,8 @@ CancelFlag GatewayImpl::detokenize(TextRequest request, std::vector<TokenId> ids
   }
   const std::uint64_t bytes = ids.size() * sizeof(TokenId);
   return post_text(request.tenant, bytes, std::move(done),
-                   [model = std::get<Vocabulary>(found).model, ids = std::move(ids)](const std::atomic<bool>* interrupt) {
-                     return model->tokenizer()->decode(ids, interrupt);
-                   });
+                   [model = std::get<Vocabulary>(found).model, ids = std::move(ids)](
+                       const std::atomic<bool>* interrupt) { return model->tokenizer()->decode(ids, interrupt); });
 }
 
 template <class Answer, class Convert>

@@ -74,8 +74,9 @@ class Gateway {
   virtual std::vector<ModelHealth> health() const = 0;
   // Current counters, collected from the actors within milliseconds, also during a step.
   virtual void status(std::function<void(StatusSnapshot)> done) = 0;
-  // The model that serves requests with this name now, for who may use it (visible_models.h); empty: the default one, which is the first of a start until it
-  // is unloaded. Null while it is loading, if it has failed, and if there is none.
+  // The model that serves requests with this name now, for who may use it (visible_models.h); empty: the default one,
+  // which is the first of a start until it is unloaded. Null while it is loading, if it has failed, and if there is
+  // none.
   virtual std::shared_ptr<const ServedModel> model(const std::string& name = {}) const = 0;
   virtual std::vector<ModelDescription> models() const = 0;  // those that are loaded
   // Of all models, also those that have failed, in the order in which they came.

@@ -83,11 +83,11 @@ struct GatewayOptions : config::GatewayLimits, SessionsPlace {
   engine::LoadOptions load;                // of models that are loaded later (Gateway::load_model())
   std::optional<std::uint32_t> predict{};  // likewise, ModelSource::predict
   double keep_alive = std::numeric_limits<double>::infinity();  // likewise, ModelSource::keep_alive
-  engine::Speculation speculation;         // of requests that do not choose another
-  bool verify_all_drafts = false;          // PlannerOptions::verify_all_drafts
-  std::string canary_file{};               // ModelIntegrity::watch(); empty: none
-  std::string no_canary_file_because{};    // why there is none, if one was wanted
-  std::uint32_t num_threads = 0;           // of the compute team; 0: engine::default_num_threads()
+  engine::Speculation speculation;                              // of requests that do not choose another
+  bool verify_all_drafts = false;                               // PlannerOptions::verify_all_drafts
+  std::string canary_file{};                                    // ModelIntegrity::watch(); empty: none
+  std::string no_canary_file_because{};                         // why there is none, if one was wanted
+  std::uint32_t num_threads = 0;                                // of the compute team; 0: engine::default_num_threads()
   // Steps are measured for so long when the model is loaded, or for a twentieth of the loading if that is longer; 0:
   // not at all. Until then deadlines are not checked, and prompts not cut (batching/measure_steps.h).
   std::chrono::milliseconds max_measuring{200};

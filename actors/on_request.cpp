@@ -68,6 +68,13 @@ LoadWait::Why reason_of(scheduler::ModelWait::Why why) {
   return LoadWait::Why::load;
 }
 
+// For all tenants: the numbers are those of others' models, too.
+std::string told_of(const Error& why) {
+  return why.code == ErrorCode::out_of_memory
+             ? "too little of the server's memory is left for it (its log has the numbers)"
+             : why.message;
+}
+
 }  // namespace
 
 // Tells of a request's first choice that is admitted, and of the end of its last one.
@@ -109,7 +116,9 @@ OnRequest::OnRequest(ModelManager& models, const ServerContext& server, caf::act
     for (const auto& unit : models.serving_units())
       if (unit->is_on_request()) know(unit, calls);
   });
-  models.on_request([this](CatalogEntry& entry, ModelLoad& load) { return takes(entry, load); });
+  models.on_request({.takes = [this](CatalogEntry& entry, ModelLoad& load) { return takes(entry, load); },
+                     .idle_bytes = [this] { return idle_bytes(); },
+                     .free = [this](std::uint64_t bytes, const std::function<void()>& then) { free(bytes, then); }});
   alarm_ = system.spawn<Alarm>([this] { decide(); });
 }
 
@@ -128,12 +137,21 @@ void OnRequest::drain() {
 
 void OnRequest::stop() {
   caf::actor alarm;
-  {
-    const std::lock_guard lock(mutex_);
+  change([&](Calls& calls) {
     stopped_ = true;
     alarm = std::exchange(alarm_, nullptr);
-  }
+    for (auto& [number, known] : known_)
+      for (Calls* const waiting : {&known.when_loaded, &known.when_out})
+        for (auto& each : std::exchange(*waiting, {})) calls.push_back(std::move(each));
+  });
   if (alarm) caf::anon_send_exit(alarm, caf::exit_reason::user_shutdown);
+}
+
+void OnRequest::drop_units() {
+  std::map<ModelNumber, Known> dropped;  // destroyed without the lock
+  const std::lock_guard lock(mutex_);
+  TROUPE_ASSERT(stopped_ && tickets_.empty());
+  known_.swap(dropped);
 }
 
 double OnRequest::seconds() const { return std::chrono::duration<double>(system_.clock().now() - start_).count(); }
@@ -166,12 +184,12 @@ ModelNumber OnRequest::know(const std::shared_ptr<ModelUnit>& unit, Calls& calls
   const ModelNumber number = ++last_number_;
   known_[number].unit = unit;
   const MemoryDemand demand = unit->demand();
-  residency_.add(
-      number, {.name = Printable(unit->name()).text(),
-               .bytes = demand.least(),
-               .load_seconds = std::max(static_cast<double>(demand.weights) / kBytesPerSecond, kLeastLoadSeconds),
-               .keep_alive = unit->source().keep_alive,
-               .pinned = unit->is_pinned()});
+  residency_.add(number,
+                 {.name = Printable(unit->name()).text(),
+                  .bytes = demand.least(),
+                  .load_seconds = std::max(static_cast<double>(demand.weights) / kBytesPerSecond, kLeastLoadSeconds),
+                  .keep_alive = unit->source().keep_alive,
+                  .pinned = unit->is_pinned()});
   await_load(number, calls);
   return number;
 }
@@ -200,8 +218,8 @@ std::optional<End> OnRequest::Arrival::added(const ModelUnit& unit, const schedu
   });
   if (const auto* refusal = std::get_if<scheduler::Refusal>(&answer)) return refused(all_.told(*refusal));
   const bool waits = std::get<scheduler::ModelResidency::Answer>(answer) == scheduler::ModelResidency::Answer::wait;
-  all_.tickets_[ticket_] = {
-      .stream = stream, .model = number, .since = all_.system_.clock().now(), .waits = waits};
+  all_.tickets_[ticket_] = {.stream = stream, .model = number, .since = all_.system_.clock().now(), .waits = waits};
+  all_.ticket_of_[stream] = ticket_;
   return std::nullopt;
 }
 
@@ -214,10 +232,16 @@ void OnRequest::began(RequestNumber ticket) {
 void OnRequest::ended(RequestNumber ticket) {
   {
     const std::lock_guard lock(mutex_);
-    if (tickets_.erase(ticket) == 0) return;
+    if (!tickets_.contains(ticket)) return;
+    forget_ticket(ticket);
     with_residency([&](scheduler::ModelResidency& residency, double now) { residency.ended(ticket, now); });
   }
   decide();
+}
+
+void OnRequest::forget_ticket(RequestNumber ticket) {
+  const auto forgotten = tickets_.extract(ticket);
+  ticket_of_.erase(forgotten.mapped().stream);
 }
 
 // Not with the lock: where the load has ended already, load_ended() is called at once. The unit holds this, so it must
@@ -244,7 +268,7 @@ void OnRequest::load_ended(ModelNumber number, const ModelUnit* unit, const Stat
       if (status)
         residency.load_ended(number, unit->budget_bytes(), took, now);
       else
-        residency.load_failed(number, status.error().message, took, now);
+        residency.load_failed(number, told_of(status.error()), took, now);
     });
     // Its requests are refused by decide(), before its intake does it. The next load is another unit's.
     if (!status) {
@@ -252,6 +276,9 @@ void OnRequest::load_ended(ModelNumber number, const ModelUnit* unit, const Stat
       if (const auto why = leave(number, failed->entry_for_later(), std::chrono::milliseconds(0), false, calls))
         spdlog::warn("model {} is not loaded again: {}", Printable(failed->name()).text(), why->message);
     }
+    // Before anything else is done with the model: what waits for this load is its from now on.
+    decide_all(calls);
+    if (status && unit->state().error()) drop(number, calls);  // it was taken out meanwhile
     for (auto& each : std::exchange(known.when_loaded, {})) calls.push_back(std::move(each));
   });
   decide();
@@ -272,8 +299,10 @@ std::optional<End> OnRequest::leave(ModelNumber number, CatalogEntry entry, std:
 
 void OnRequest::out_of_memory(ModelNumber number) {
   change([&](Calls& calls) {
+    const auto found = known_.find(number);
+    if (found == known_.end()) return;  // drop_units()
+    Known& known = found->second;
     with_residency([&](scheduler::ModelResidency& residency, double now) { residency.unload_ended(number, now); });
-    Known& known = known_.at(number);
     for (auto& each : std::exchange(known.when_out, {})) calls.push_back(std::move(each));
     if (!known.unit) forget(number);
   });
@@ -294,18 +323,17 @@ void OnRequest::let_go(ModelNumber number, const End& how, Calls& calls) {
       ++ticket;
       continue;
     }
-    with_residency(
-        [&](scheduler::ModelResidency& residency, double now) { residency.ended(ticket->first, now); });
-    calls.emplace_back([this, stream = ticket->second.stream, how] {
-      server_.streams.end(stream, how, system_.clock().now());
-    });
-    ticket = tickets_.erase(ticket);
+    with_residency([&](scheduler::ModelResidency& residency, double now) { residency.ended(ticket->first, now); });
+    calls.emplace_back(
+        [this, stream = ticket->second.stream, how] { server_.streams.end(stream, how, system_.clock().now()); });
+    forget_ticket((ticket++)->first);
   }
 }
 
 void OnRequest::put_out(const std::shared_ptr<ModelUnit>& unit, std::chrono::milliseconds timeout, OnModelChange done) {
   change([&](Calls& calls) {
     using enum scheduler::ModelResidency::State;
+    if (stopped_) return void(calls.emplace_back([done] { done(refused(scheduler::server_drains())); }));
     const auto number = number_of(*unit);
     if (!number) return void(calls.emplace_back([done, name = unit->name()] { done(being_unloaded(name)); }));
     Known& known = known_.at(*number);
@@ -332,6 +360,7 @@ void OnRequest::put_out(const std::shared_ptr<ModelUnit>& unit, std::chrono::mil
 void OnRequest::remove(const std::shared_ptr<ModelUnit>& unit, std::chrono::milliseconds timeout, OnModelChange done) {
   change([&](Calls& calls) {
     using enum scheduler::ModelResidency::State;
+    if (stopped_) return void(calls.emplace_back([done] { done(refused(scheduler::server_drains())); }));
     const auto number = number_of(*unit);
     if (!number) return void(calls.emplace_back([done, name = unit->name()] { done(being_unloaded(name)); }));
     Known& known = known_.at(*number);
@@ -360,16 +389,62 @@ void OnRequest::leave_name(ModelNumber number, const std::shared_ptr<ModelUnit>&
   before->on_destroyed([this, number] { out_of_memory(number); });
 }
 
+// The least recently used first.
+std::vector<ModelNumber> OnRequest::idle_models() const {
+  std::vector<ModelNumber> idle;
+  for (const auto& [number, known] : known_)
+    if (known.unit && !known.unit->is_pinned() && residency_.num_running(number) == 0 &&
+        residency_.num_waiting(number) == 0 && residency_.state(number) == scheduler::ModelResidency::State::loaded)
+      idle.push_back(number);
+  std::ranges::sort(idle, {}, [this](ModelNumber number) { return residency_.last_used(number); });
+  return idle;
+}
+
+std::uint64_t OnRequest::idle_bytes() {
+  const std::lock_guard lock(mutex_);
+  std::uint64_t bytes = 0;
+  if (!stopped_)
+    for (const ModelNumber number : idle_models()) bytes += known_.at(number).unit->budget_bytes();
+  return bytes;
+}
+
+void OnRequest::free(std::uint64_t bytes, const std::function<void()>& then) {
+  change([&](Calls& calls) {
+    const auto num_left = std::make_shared<std::atomic<std::size_t>>(1);
+    const auto one_is_out = [num_left, then] {
+      if (--*num_left == 0) then();
+    };
+    std::uint64_t freed = 0;
+    for (const ModelNumber number : stopped_ ? std::vector<ModelNumber>() : idle_models()) {
+      if (freed >= bytes) break;
+      const std::shared_ptr<ModelUnit> unit = known_.at(number).unit;
+      if (leave(number, unit->entry_for_later(), server_.options.drain_timeout, true, calls)) continue;
+      spdlog::info("model {} is put out: a model that is loaded needs its memory, and it is idle",
+                   Printable(unit->name()).text());
+      residency_.unload_began(number, seconds());
+      freed += unit->budget_bytes();
+      ++*num_left;
+      known_.at(number).when_out.emplace_back(one_is_out);
+    }
+    calls.emplace_back(one_is_out);
+  });
+}
+
 void OnRequest::drop_damaged(const std::shared_ptr<ModelUnit>& unit) {
   change([&](Calls& calls) {
     using enum scheduler::ModelResidency::State;
     const auto number = number_of(*unit);
     if (!number || stopped_) return;
-    if (const auto state = residency_.state(*number); state != loaded && state != closing) return;
-    if (const auto why = leave(*number, unit->entry_for_later(), std::chrono::milliseconds(0), true, calls))
-      return spdlog::critical("a damaged model stays out: {}", why->message);
-    residency_.unload_began(*number, seconds());
+    // One that counts as loading still: load_ended() finds that it has failed.
+    if (const auto state = residency_.state(*number); state == loaded || state == closing) drop(*number, calls);
   });
+}
+
+void OnRequest::drop(ModelNumber number, Calls& calls) {
+  const std::shared_ptr<ModelUnit> unit = known_.at(number).unit;
+  if (const auto why = leave(number, unit->entry_for_later(), std::chrono::milliseconds(0), true, calls))
+    return spdlog::critical("a damaged model stays out: {}", why->message);
+  residency_.unload_began(number, seconds());
 }
 
 // On the thread that opens files.
@@ -386,6 +461,7 @@ bool OnRequest::takes(CatalogEntry& entry, ModelLoad& load) {
 
 void OnRequest::add(CatalogEntry entry, const OnModelChange& done) {
   change([&](Calls& calls) {
+    if (stopped_) return void(calls.emplace_back([done] { done(refused(scheduler::server_drains())); }));
     auto added = models_.add_waiting(server_, std::move(entry));
     if (auto* const why = std::get_if<End>(&added))
       return void(calls.emplace_back([done, why = std::move(*why)] { done(why); }));
@@ -398,6 +474,7 @@ void OnRequest::add(CatalogEntry entry, const OnModelChange& done) {
 // One of the two is loaded on request, or both are.
 void OnRequest::replace(const std::shared_ptr<CatalogEntry>& entry, const OnModelChange& done) {
   change([&](Calls& calls) {
+    if (stopped_) return void(calls.emplace_back([done] { done(refused(scheduler::server_drains())); }));
     const auto unit = models_.find(entry->name);
     const ModelNumber number = unit ? number_of(*unit).value_or(0) : 0;  // 0: it is not on request
     if (number != 0 && residency_.state(number) == scheduler::ModelResidency::State::loading)
@@ -461,7 +538,7 @@ void OnRequest::begin_load(ModelNumber number) {
     spdlog::warn("model {} is not loaded: {}", name, claimed.error().message);
     ++counts_.num_failed_loads;
     with_residency([&](scheduler::ModelResidency& residency, double now) {
-      residency.load_failed(number, claimed.error().message, 0, now);
+      residency.load_failed(number, told_of(claimed.error()), 0, now);
     });
     return;
   }
@@ -487,11 +564,11 @@ bool OnRequest::decide_once(Calls& calls) {
       with_residency([](scheduler::ModelResidency& residency, double now) { return residency.decide(now); });
   for (const RequestNumber served : decisions.serve) tickets_.at(served).waits = false;
   for (auto& refused_one : decisions.refuse) {
-    const auto ticket = tickets_.extract(refused_one.request);
-    calls.emplace_back(
-        [this, stream = ticket.mapped().stream, how = refused(told(std::move(refused_one.refusal)))] {
-          server_.streams.end(stream, how, system_.clock().now());
-        });
+    const RequestId stream = tickets_.at(refused_one.request).stream;
+    forget_ticket(refused_one.request);
+    calls.emplace_back([this, stream, how = refused(told(std::move(refused_one.refusal)))] {
+      server_.streams.end(stream, how, system_.clock().now());
+    });
   }
   for (const auto& unload : decisions.unload) {
     const std::shared_ptr<ModelUnit> unit = known_.at(unload.model).unit;
@@ -514,22 +591,24 @@ bool OnRequest::decide_once(Calls& calls) {
   return !decisions.load.empty();
 }
 
+void OnRequest::decide_all(Calls& calls) {
+  if (stopped_) return;
+  while (decide_once(calls)) {
+  }
+}
+
 void OnRequest::decide() {
-  change([&](Calls& calls) {
-    if (stopped_) return;
-    while (decide_once(calls)) {
-    }
-  });
+  change([&](Calls& calls) { decide_all(calls); });
 }
 
 std::optional<LoadWait> OnRequest::wait_of(RequestId stream) {
   const std::lock_guard lock(mutex_);
-  const auto found = std::ranges::find_if(
-      tickets_, [&](const auto& ticket) { return ticket.second.stream == stream && ticket.second.waits; });
-  if (found == tickets_.end()) return std::nullopt;
-  const auto& [number, ticket] = *found;
+  const auto found = ticket_of_.find(stream);
+  if (found == ticket_of_.end()) return std::nullopt;
+  const Ticket& ticket = tickets_.at(found->second);
+  if (!ticket.waits) return std::nullopt;
   const scheduler::ModelWait wait = with_residency(
-      [number = number](scheduler::ModelResidency& residency, double now) { return residency.wait_of(number, now); });
+      [&](scheduler::ModelResidency& residency, double now) { return residency.wait_of(found->second, now); });
   return LoadWait{.model = known_.at(ticket.model).unit->name(),
                   .why = reason_of(wait.why),
                   .waited_seconds = std::chrono::duration<double>(system_.clock().now() - ticket.since).count(),

@@ -18,6 +18,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "actors/requests/load_wait.h"
@@ -58,6 +59,7 @@ class OnRequest {
   // Puts a model out of memory; its name stays, and the next request for it has it loaded again. `done` is called once:
   // when the memory is given back, at once if the model is out. A load under way ends first, and so do the requests
   // that wait for it, in `timeout`.
+  // Refused once the server drains.
   void put_out(const std::shared_ptr<ModelUnit>& unit, std::chrono::milliseconds timeout, OnModelChange done);
   // Takes the name away, too. Refused as by ModelManager::unload().
   void remove(const std::shared_ptr<ModelUnit>& unit, std::chrono::milliseconds timeout, OnModelChange done);
@@ -71,15 +73,18 @@ class OnRequest {
   void drain();
   // Loads and puts out nothing from now on.
   void stop();
+  // Keeps no unit any more. Behind stop(), and the end of every stream. What units that go call here may still come.
+  void drop_units();
   [[nodiscard]] OnRequestCounts counts();
 
  private:
   class Watched;
   using Calls = std::vector<std::function<void()>>;  // to be made without the lock
   struct Known {
-    std::shared_ptr<ModelUnit> unit;  // that serves the name; null: the name has left it, it is forgotten once it is out
-    TimePoint began{};                // its load
-    Calls when_loaded{};              // or its load has failed
+    std::shared_ptr<ModelUnit>
+        unit;             // that serves the name; null: the name has left it, it is forgotten once it is out
+    TimePoint began{};    // its load
+    Calls when_loaded{};  // or its load has failed
     Calls when_out{};
   };
   struct Ticket {
@@ -106,15 +111,21 @@ class OnRequest {
   void out_of_memory(scheduler::ModelNumber number);
   void forget(scheduler::ModelNumber number);
   void let_go(scheduler::ModelNumber number, const End& how, Calls& calls);
+  void forget_ticket(scheduler::RequestNumber ticket);
   bool takes(CatalogEntry& entry, ModelLoad& load);
   void add(CatalogEntry entry, const OnModelChange& done);
   void replace(const std::shared_ptr<CatalogEntry>& entry, const OnModelChange& done);
+  std::uint64_t idle_bytes();
+  void free(std::uint64_t bytes, const std::function<void()>& then);
+  std::vector<scheduler::ModelNumber> idle_models() const;
   void load_successor(const ModelManager::HandedOver& units, const OnModelChange& done, Calls& calls);
   void restore(const CatalogEntry& before, End why, const OnModelChange& done);
   void begin_load(scheduler::ModelNumber number);
   void take_budget();
   [[nodiscard]] scheduler::Refusal told(scheduler::Refusal refusal) const;
   bool decide_once(Calls& calls);
+  void decide_all(Calls& calls);
+  void drop(scheduler::ModelNumber number, Calls& calls);
 
   ModelManager& models_;
   const ServerContext server_;
@@ -124,6 +135,7 @@ class OnRequest {
   scheduler::ModelResidency residency_;
   std::map<scheduler::ModelNumber, Known> known_;
   std::map<scheduler::RequestNumber, Ticket> tickets_;
+  std::unordered_map<RequestId, scheduler::RequestNumber> ticket_of_;  // by stream, of all tickets
   scheduler::ModelNumber last_number_ = 0;
   scheduler::RequestNumber last_ticket_ = 0;
   OnRequestCounts counts_;

@@ -9,8 +9,7 @@ namespace {
 
 template <class Model>
 std::vector<Model> that_may_be_used(std::vector<Model> models, const scheduler::Tenant& tenant) {
-  std::erase_if(models,
-                [&](const Model& model) { return !scheduler::may_use(tenant, model.name, model.aliases); });
+  std::erase_if(models, [&](const Model& model) { return !scheduler::may_use(tenant, model.name, model.aliases); });
   return models;
 }
 

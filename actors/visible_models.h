@@ -1,5 +1,5 @@
-// What a tenant sees of the models: those that its rule lets it use (scheduler/shares/model_rights.h). The others do not
-// exist for it, in lists and as names.
+// What a tenant sees of the models: those that its rule lets it use (scheduler/shares/model_rights.h). The others do
+// not exist for it, in lists and as names.
 #pragma once
 
 #include <memory>

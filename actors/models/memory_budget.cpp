@@ -89,9 +89,8 @@ Result<std::uint64_t> MemoryBudget::Part::reserve() {
   const std::uint64_t left = state_->left();
   if (lacks_ > left) return state_->too_little(*this, bytes_ + left);
   bytes_ += std::exchange(lacks_, 0);  // came back in another way than it was waited for
-  const bool is_only = std::ranges::none_of(state_->parts, [this](const Part* part) {
-    return part != this && !(part->has_begun() && part->bytes_ == 0);
-  });
+  const bool is_only = std::ranges::none_of(
+      state_->parts, [this](const Part* part) { return part != this && !(part->has_begun() && part->bytes_ == 0); });
   if (is_only && stage_ == Stage::waits && demand_.limit == 0 && demand_.least() > left) {
     bytes_ = left;  // the loader says of what that is too little
   } else {

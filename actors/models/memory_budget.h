@@ -54,8 +54,8 @@ class MemoryBudget {
     // The model is loaded and takes so many, or 0, as its load has failed: the rest is given back. May exceed what was
     // reserved, as estimates of vocabularies are approximate.
     void settle(std::uint64_t bytes);
-    // It turns out to need something else, before it reserves. Error: as claim(), of one that has claimed what it needed
-    // before; nothing changes then.
+    // It turns out to need something else, before it reserves. Error: as claim(), of one that has claimed what it
+    // needed before; nothing changes then.
     [[nodiscard]] Status change_demand(MemoryDemand demand);
     [[nodiscard]] MemoryDemand demand() const;
     [[nodiscard]] std::uint64_t bytes() const;  // claimed, reserved, or taken

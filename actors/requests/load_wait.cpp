@@ -16,7 +16,7 @@ std::string to_text(const LoadWait& wait) {
     case LoadWait::Why::load: {
       // Of the load alone: progress is its part of the time that it should take.
       const double all = wait.progress < 1 ? wait.left_seconds / (1 - wait.progress) : wait.left_seconds;
-      if (wait.progress >= 1) return fmt::format("loading {}, longer than the last time", name);
+      if (wait.progress >= 1) return fmt::format("loading {}, longer than was expected", name);
       return fmt::format("loading {}, {:.0f} s of about {:.0f} s", name, std::floor(all * wait.progress),
                          std::ceil(all));
     }

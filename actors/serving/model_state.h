@@ -31,6 +31,7 @@ class ModelState {
   void set_awaits_request(bool awaits) { awaits_request_ = awaits; }  // its load begins when a request asks for it
 
   double fraction() const { return fraction_; }
+  bool awaits_request() const { return awaits_request_; }
   bool draining() const { return draining_; }    // the server ends
   bool unloading() const { return unloading_; }  // this model is taken away
   bool retiring() const { return retiring_; }    // it was replaced, and ends the requests that it has
@@ -57,8 +58,7 @@ class ModelState {
   const std::string name_;
   const std::vector<std::string> aliases_;
   std::atomic<double> fraction_{0};
-  std::atomic<bool> draining_{false}, unloading_{false}, retiring_{false}, replacing_{false},
-      awaits_request_{false};
+  std::atomic<bool> draining_{false}, unloading_{false}, retiring_{false}, replacing_{false}, awaits_request_{false};
   mutable std::mutex mutex_;
   std::shared_ptr<const ServedModel> model_;
   std::optional<Error> error_;

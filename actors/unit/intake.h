@@ -60,7 +60,7 @@ class Intake : public ActorBase {
   StreamTable& streams_;
   TextThreads& texts_;
   const FaultPoints faults_;
-  std::shared_ptr<const Wiring> wiring_;  // null until the first msg::Wire
+  std::shared_ptr<const Wiring> wiring_;                   // null until the first msg::Wire
   std::shared_ptr<const AnsweringModel> answering_model_;  // of `wiring_`
   ServingLimits limits_;
   std::set<RequestId> waiting_;                         // requests that wait for the model to load, oldest first

@@ -124,7 +124,7 @@ void ModelManager::load(const ServerContext& server, std::vector<ModelLoad> load
                           fmt::format("the name \"{}\" is there twice; leave one out", Printable(twice).text())));
         continue;
       }
-      if (takes_load_ && takes_load_(entry, load)) continue;
+      if (requested_.takes && requested_.takes(entry, load)) continue;
       auto part = budget_.expect(entry.demand);
       all.push_back(std::make_shared<Loading>(Loading{.server = server,
                                                       .entry = std::move(entry),
@@ -167,9 +167,12 @@ void ModelManager::make_room(std::shared_ptr<Loading> loading) {
   const Status room = loading->part->claim();
   if (room) return load_into_room(loading);
   const Units idle = can_make_room();
-  std::uint64_t bytes = budget_.left();
+  const std::uint64_t left = budget_.left(), least = loading->part->demand().least();
+  const std::uint64_t of_requested = requested_.idle_bytes ? requested_.idle_bytes() : 0;
+  std::uint64_t bytes = left + of_requested;
   for (const auto& unit : idle) bytes += unit->budget_bytes();
-  if (bytes < loading->part->demand().least()) return loading->done(not_loaded(room.error()));
+  if (bytes < least) return loading->done(not_loaded(room.error()));
+  if (of_requested > 0 && left < least) return requested_.free(least - left, [this, loading] { make_room(loading); });
   // The one that would go first may be the last that is served, or be unloaded in another way by now.
   const auto found = std::ranges::find_if(idle, [this](const auto& unit) { return !take_away(unit); });
   if (found == idle.end()) return loading->done(not_loaded(room.error()));
@@ -217,7 +220,7 @@ std::optional<End> ModelManager::why_not_loadable(const std::vector<std::string>
 }
 
 // What keeps a model of this name, and these aliases, from replacing the one of the name. With the lock held.
-std::optional<End> ModelManager::why_not_replaceable(const std::vector<std::string>& names) const {
+std::optional<End> ModelManager::why_not_replaceable(const std::vector<std::string>& names, bool by_request) const {
   if (closed_) return refused(scheduler::server_drains());
   const std::string name = Printable(names.front()).text();
   const auto replaced = find_name(names_, names.front());
@@ -230,7 +233,7 @@ std::optional<End> ModelManager::why_not_replaceable(const std::vector<std::stri
                    fmt::format("\"{}\" is an alias of the model \"{}\"; replace that one by its name", name,
                                Printable(replaced->serves->name()).text()));
   if (replaced->serves->state().unloading()) return being_unloaded(names.front());
-  if (replaced->is_replaced)
+  if (replaced->is_replaced || (replaced->serves->is_on_request() && !by_request))
     return refusal(
         Outcome::loading, "name",
         fmt::format("the model \"{}\" is being replaced already; try again when that has ended, or unload it", name));
@@ -462,7 +465,7 @@ std::variant<ModelManager::HandedOver, End> ModelManager::hand_over(const Server
   HandedOver units;
   {
     const std::lock_guard lock(mutex_);
-    if (auto why_not = why_not_replaceable(names)) return *std::move(why_not);
+    if (auto why_not = why_not_replaceable(names, true)) return *std::move(why_not);
     Name& name = *find_name(names_, names.front());
     units.before = name.serves;
     if (!on_request)
@@ -689,8 +692,7 @@ std::shared_ptr<ModelUnit> ModelManager::with_numerics(const std::string& numeri
 
 Readiness ModelManager::readiness() const {
   std::vector<Readiness> all;
-  for (const auto& unit : serving_units())
-    all.push_back(counted_as(unit->state().readiness(), unit->is_on_request()));
+  for (const auto& unit : serving_units()) all.push_back(counted_as(unit->state().readiness(), unit->is_on_request()));
   return readiness_of(all);
 }
 

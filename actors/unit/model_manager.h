@@ -47,7 +47,8 @@ class ModelManager {
   void add(const ServerContext& server, std::vector<CatalogEntry> entries);
   // Loads more models; one that fails is not kept. All are known to the memory budget, in their order, before the first
   // is loaded, and so are those of calls that came before their files were read. Where what one needs is missing,
-  // models make room that are not the default, not pinned and without a request, the least recently used first. What
+  // models make room that are not the default, not pinned and without a request, the least recently used first; before
+  // them those that are loaded on request. What
   // has to do with models that are loaded on request is left to on_request().
   //
   // One that replaces another takes its name, not an alias, and its aliases move with the name. No model makes room for
@@ -71,10 +72,16 @@ class ModelManager {
   // The end of a wish to load a model that cannot be.
   [[nodiscard]] static End not_loaded(const Error& why);
 
-  // For OnRequest, which alone changes names whose models are loaded on request.
-  // takes: whether it has to do with a load, whose files were read; then it goes on with it, and calls its `done`.
-  // Called by `later`. To be set before load() is called.
-  void on_request(std::function<bool(CatalogEntry&, ModelLoad&)> takes) { takes_load_ = std::move(takes); }
+  // For OnRequest, which alone changes names whose models are loaded on request. What load() asks of it, by `later`:
+  struct Requested {
+    // Whether it has to do with a load, whose files were read; then it goes on with it, and calls its `done`.
+    std::function<bool(CatalogEntry&, ModelLoad&)> takes{};
+    // Of its models that are idle and not pinned, all together.
+    std::function<std::uint64_t()> idle_bytes{};
+    // Puts out so many of these, the least recently used first, that as many bytes come back, and calls `then`.
+    std::function<void(std::uint64_t, std::function<void()>)> free{};
+  };
+  void on_request(Requested calls) { requested_ = std::move(calls); }  // before load() is called
   // A new name, and its unit, which waits; or why not.
   [[nodiscard]] std::variant<std::shared_ptr<ModelUnit>, End> add_waiting(const ServerContext& server,
                                                                           CatalogEntry entry);
@@ -100,8 +107,9 @@ class ModelManager {
   // there for the end of each thread that has spawned an actor.
   void drop_units();
 
-  // Returns admit(unit), called with the unit that serves this name for the tenant, as find(), and without a lock. If the name is
-  // switched or unloaded meanwhile, the unit stays until this has returned: a stream that is added is one that it ends.
+  // Returns admit(unit), called with the unit that serves this name for the tenant, as find(), and without a lock. If
+  // the name is switched or unloaded meanwhile, the unit stays until this has returned: a stream that is added is one
+  // that it ends.
   template <class Admit>
   auto route(const std::string& name, const Admit& admit, const scheduler::Tenant& tenant = {}) const {
     std::shared_ptr<ModelUnit> unit;
@@ -115,8 +123,8 @@ class ModelManager {
   }
   // The unit that serves the model with this name or alias now; empty: the default one. Null: there is none.
   [[nodiscard]] std::shared_ptr<ModelUnit> find(const std::string& name) const;
-  // Likewise of the models that the tenant may use (scheduler/shares/model_rights.h). Without a name the default one, if
-  // it is one of them, else their first.
+  // Likewise of the models that the tenant may use (scheduler/shares/model_rights.h). Without a name the default one,
+  // if it is one of them, else their first.
   [[nodiscard]] std::shared_ptr<ModelUnit> find(const std::string& name, const scheduler::Tenant& tenant) const;
   // Null: there is none. Also one that retires.
   [[nodiscard]] std::shared_ptr<ModelUnit> find(UnitId id) const;
@@ -126,7 +134,7 @@ class ModelManager {
   [[nodiscard]] Units units() const;          // all, in the order in which they came
   // That of the default name, those of the other names in their order, then those that replace or retire.
   [[nodiscard]] Units units_default_first() const;
-  [[nodiscard]] std::vector<std::string> names() const;      // of each its own, in their order
+  [[nodiscard]] std::vector<std::string> names() const;  // of each its own, in their order
   // With their aliases, of the models that the tenant may use.
   [[nodiscard]] std::vector<std::string> all_names(const scheduler::Tenant& tenant = {}) const;
   // A unit whose model has these numerics, one that serves a name before others; null: none that is loaded.
@@ -171,7 +179,8 @@ class ModelManager {
   }
   Name* served_by(const std::shared_ptr<ModelUnit>& unit);
   const std::string* taken_one(const std::vector<std::string>& names, const Name* of_it = nullptr) const;
-  std::optional<End> why_not_replaceable(const std::vector<std::string>& names) const;
+  // by_request: for OnRequest, to which names are left whose models are loaded on request.
+  std::optional<End> why_not_replaceable(const std::vector<std::string>& names, bool by_request = false) const;
   std::shared_ptr<ModelUnit> begin(const ServerContext& server, CatalogEntry entry,
                                    std::shared_ptr<MemoryBudget::Part> part,
                                    ModelUnit::Load when = ModelUnit::Load::now);
@@ -196,7 +205,7 @@ class ModelManager {
 
   caf::actor_system& system_;
   const Later later_;
-  std::function<bool(CatalogEntry&, ModelLoad&)> takes_load_;
+  Requested requested_;
   MemoryBudget budget_;
   mutable std::mutex mutex_;
   UnitId next_id_ = 0;

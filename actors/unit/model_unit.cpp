@@ -147,6 +147,10 @@ ModelUnit::~ModelUnit() { server_.streams.forget_unit(id()); }
 
 void ModelUnit::fail(const Error& error) {
   spdlog::error("model {} could not be loaded: {}", Printable(entry_.name).text(), error.message);
+  end_load(error);
+}
+
+void ModelUnit::end_load(const Error& error) {
   parts_.integrity.let_go();
   memory_->settle(0);
   parts_.model.failed(error);
@@ -171,7 +175,7 @@ void ModelUnit::unload(std::chrono::milliseconds timeout, std::function<void()> 
   drop_renderings(being_unloaded(name()));
   caf::anon_send(supervisor_, msg::Unload{timeout});
   if (!load_begun_.exchange(true)) {  // no loader would tell it
-    fail(given_up());
+    end_load(given_up());
     caf::anon_send(supervisor_, msg::ModelLoaded{});
   }
   when_drained(std::move(drained));
@@ -311,7 +315,11 @@ Status ModelUnit::open_again() {
   CatalogEntry now = describe(entry_.source);
   if (now.problem) return *now.problem;
   now.demand.model = entry_.name;
-  if (Status fits = memory_->change_demand(now.demand); !fits) return fits;
+  if (Status fits = memory_->change_demand(now.demand); !fits) {
+    const std::lock_guard lock(defaults_mutex_);
+    next_demand_ = std::move(now.demand);
+    return fits;
+  }
   entry_.file = std::move(now.file);
   entry_.draft_file = std::move(now.draft_file);
   entry_.notes = std::move(now.notes);

@@ -52,7 +52,11 @@ class ModelUnit : public std::enable_shared_from_this<ModelUnit> {
   const ModelSource& source() const { return entry_.source; }
   bool is_pinned() const { return entry_.source.pinned; }
   bool is_on_request() const { return entry_.source.on_request; }
-  MemoryDemand demand() const { return memory_->demand(); }
+  // What its next load needs, as its files said when they were last looked at.
+  MemoryDemand demand() const {
+    const std::lock_guard lock(defaults_mutex_);
+    return next_demand_.value_or(memory_->demand());
+  }
   // Of a unit that loads the same model later: without open files. Where this one was taken out, as
   // source_after_damage().
   CatalogEntry entry_for_later() const;
@@ -156,6 +160,7 @@ class ModelUnit : public std::enable_shared_from_this<ModelUnit> {
   void begin(caf::actor_system& system);
   void when_drained(std::function<void()> drained);
   void fail(const Error& error);
+  void end_load(const Error& error);
   void load(engine::Team& team);
   Status open_again();
   Result<ServedModel> load_sound(engine::Team& team);
@@ -168,6 +173,7 @@ class ModelUnit : public std::enable_shared_from_this<ModelUnit> {
   CatalogEntry entry_;  // its files are closed once they are loaded; without its defaults
   mutable std::mutex defaults_mutex_;
   std::shared_ptr<const config::ModelDefaults> defaults_;
+  std::optional<MemoryDemand> next_demand_;  // more than its part of the memory has
   const std::shared_ptr<MemoryBudget::Part> memory_;
   const ServerContext server_;
   UnitParts parts_;

@@ -165,7 +165,8 @@ StatusSnapshot take_snapshot(const ServerContext& server, const std::vector<std:
   TimePoint::duration still{};
   for (const auto& unit : units) {
     const ModelReport& report = snapshot.models.emplace_back(report_of(server, *unit, memory.units, now));
-    if (!report.health.replacing && !report.health.retiring) readiness.push_back(counted_as(report.health.readiness, report.health.on_request));
+    if (!report.health.replacing && !report.health.retiring)
+      readiness.push_back(counted_as(report.health.readiness, report.health.on_request));
     snapshot.stalled |= report.health.stalled;
     still = std::max(still, unit->without_progress(now));
   }
@@ -174,7 +175,8 @@ StatusSnapshot take_snapshot(const ServerContext& server, const std::vector<std:
   snapshot.load_fraction = of_default.health.load_fraction;
   snapshot.model = of_default.health.name;
   snapshot.numerics_id = of_default.numerics_id;
-  snapshot.kernels = of_default.kernels;
+  const auto loaded = std::ranges::find_if(snapshot.models, [](const auto& each) { return !each.kernels.empty(); });
+  snapshot.kernels = loaded == snapshot.models.end() ? std::string() : loaded->kernels;  // the default one's first
   snapshot.weight_bytes = of_default.weight_bytes;
   snapshot.kv_bytes = of_default.kv_bytes;
   snapshot.num_threads = server.options.num_threads;

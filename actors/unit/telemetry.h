@@ -25,8 +25,8 @@ namespace troupe::actors {
 
 // How a model counts for its server: one that is loaded on request serves, however it is, unless it has failed.
 [[nodiscard]] Readiness counted_as(Readiness of_model, bool on_request);
-// How the models of a server are together, each as counted_as(). With any that is ready the server is; while none is, it
-// is loading as long as one is; then draining if one is, else failed.
+// How the models of a server are together, each as counted_as(). With any that is ready the server is; while none is,
+// it is loading as long as one is; then draining if one is, else failed.
 [[nodiscard]] Readiness readiness_of(const std::vector<Readiness>& models);
 
 // units: all, the default one first: its model, steps and cache are those that the status describes. The counters of

@@ -35,8 +35,8 @@ struct UnitParts {
   bool failed_to_load() const { return model.readiness() == Readiness::failed && !model.model(); }
 
   const UnitId id;
-  bool on_request = false;  // its model is loaded on request: set before its actors begin
-  const scheduler::JobSource source;                          // of its jobs
+  bool on_request = false;            // its model is loaded on request: set before its actors begin
+  const scheduler::JobSource source;  // of its jobs
   const std::shared_ptr<engine::MemoryPolicy> memory_policy;  // of the buffers of its passes
   const std::shared_ptr<const WorkClock> work;
   ModelState model;

@@ -130,9 +130,9 @@ class Doctor {
                                            human_bytes(entry.demand.weights), human_bytes(budget))};
       if (needed > budget) {
         finding.grade = is_serving_ ? Grade::advice : Grade::broken;
-        finding.found += is_serving_                  ? ", beside the server that runs"
+        finding.found += is_serving_                     ? ", beside the server that runs"
                          : needed > entry.demand.least() ? ", with those before it"
-                                                      : "";
+                                                         : "";
         finding.remedy =
             "a smaller context (-c), a smaller quantisation, or more memory (--memory; by default a server "
             "takes 60 % of what is available)";

@@ -27,7 +27,8 @@ bool is_model_file(const std::string& name) {
   if (name.starts_with('.') || name.size() <= kEnding.size()) return false;
   if (!same_name(name.substr(name.size() - kEnding.size()), std::string(kEnding))) return false;
   std::string lower = name;
-  std::ranges::transform(lower, lower.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c | 32) : c; });
+  std::ranges::transform(lower, lower.begin(),
+                         [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c | 32) : c; });
   if (lower.find("mmproj") != std::string::npos) return false;
   const auto part = engine::parse_split_name(name);
   return !part || part->number == 1;
@@ -48,7 +49,7 @@ Result<std::vector<std::string>> names_in(const fs::path& folder) {
 
 class Lister {
  public:
-  Lister(const std::vector<config::ModelTable>& named, std::size_t most) : named_(named), most_(most) {
+  explicit Lister(const std::vector<config::ModelTable>& named) : named_(named) {
     for (const config::ModelTable& table : named) {
       taken_.insert(table.name);
       taken_.insert(table.aliases.begin(), table.aliases.end());
@@ -84,12 +85,7 @@ class Lister {
     }
   }
 
-  Listing take() {
-    if (num_more_ > 0)
-      listing_.left_out.push_back(
-          fmt::format("{} more models are left out: a server has at most {} names", num_more_, config::kMaxModelTables));
-    return std::move(listing_);
-  }
+  Listing take() { return std::move(listing_); }
 
  private:
   void leave_out(const std::string& what, const std::string& why) {
@@ -102,8 +98,8 @@ class Lister {
     if (!names) return leave_out(folder.string(), names.error().message);
     std::erase_if(*names, [](const std::string& each) { return !is_model_file(each); });
     if (names->size() > 1)
-      return leave_out(folder.string(), fmt::format("it has {} models, and a folder is one model; put them beside it",
-                                                    names->size()));
+      return leave_out(folder.string(),
+                       fmt::format("it has {} models, and a folder is one model; put them beside it", names->size()));
     if (!names->empty()) add((folder / names->front()).string(), name);
   }
 
@@ -114,12 +110,7 @@ class Lister {
     };
     if (std::ranges::any_of(named_, is_same_file)) return;
     if (std::string problem = problem_of_model_name(name); !problem.empty()) return leave_out(path, problem);
-    if (!taken_.insert(name).second)
-      return leave_out(path, fmt::format("another model is called {}", printable(name)));
-    if (listing_.tables.size() >= most_) {
-      ++num_more_;
-      return;
-    }
+    if (!taken_.insert(name).second) return leave_out(path, fmt::format("another model is called {}", printable(name)));
     config::ModelTable& table = listing_.tables.emplace_back();
     table.path = path;
     table.name = std::move(name);
@@ -127,17 +118,14 @@ class Lister {
   }
 
   const std::vector<config::ModelTable>& named_;
-  const std::size_t most_;
-  std::size_t num_more_ = 0;
   std::set<std::string> taken_;
   Listing listing_;
 };
 
 }  // namespace
 
-Result<Listing> list_models(const config::ServeOptions& options, const std::vector<config::ModelTable>& named,
-                            std::size_t most) {
-  Lister lister(named, most);
+Result<Listing> list_models(const config::ServeOptions& options, const std::vector<config::ModelTable>& named) {
+  Lister lister(named);
   if (!options.models_dir.empty())
     if (Status read = lister.add_folder(options.models_dir); !read) return read.error();
   if (options.models_store)

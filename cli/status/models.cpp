@@ -209,7 +209,7 @@ Result<int> load_one(client::Client& client, std::span<const std::string> words,
   show_progress(client, answer);
   const auto model = answer.get();
   if (!model) return model.error();
-  const char* const done = !request->replace.empty()          ? "replaced"
+  const char* const done = !request->replace.empty()                ? "replaced"
                            : request->load == config::kLoadTimes[1] ? "added"  // it is loaded by a request
                                                                     : "loaded";
   return told(*model, done, options.json);

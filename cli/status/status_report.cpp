@@ -82,7 +82,7 @@ std::vector<std::pair<std::string, std::string>> lines_of(const client::ServerSt
       {"health", name_of(s.health) + (is_loading ? fmt::format(" ({:.0f} %)", 100 * s.health.load_fraction) : "")},
       {"server", fmt::format("{}, up {:.0f} s", s.server, s.value("uptime_seconds"))},
       {"model", s.model + (s.numerics_id.empty() ? "" : fmt::format(" ({})", s.numerics_id))},
-      {"compute", fmt::format("{}, {} threads", s.kernels, s.num_threads)},
+      {"compute", fmt::format("{}{} threads", s.kernels.empty() ? "" : s.kernels + ", ", s.num_threads)},
       {"budgeted", fmt::format("weights {}, KV cache up to {}", human_bytes(s.weight_bytes), human_bytes(s.kv_bytes))},
       {"requests", fmt::format("{} waiting, {} running, {} parked, {} received{}", count("requests_waiting"),
                                count("requests_running"), count("requests_parked"), count("requests_received"),
@@ -102,13 +102,15 @@ std::vector<std::pair<std::string, std::string>> lines_of(const client::ServerSt
   if (count("models_on_request") > 0)
     lines.emplace_back(
         "on request",
-        fmt::format("{} of {} models in memory, {} requests wait; {} loads of {:.1f} s ({} failed), loading {:.0f} % of "
-                    "the last minutes",
-                    count("models_on_request_loaded"), count("models_on_request"), count("model_load_waiting"),
-                    count("model_loads_on_request"), s.value("model_load_on_request_seconds") /
-                        static_cast<double>(std::max<std::uint64_t>(
-                            count("model_loads_on_request") + count("model_loads_on_request_failed"), 1)),
-                    count("model_loads_on_request_failed"), 100 * s.value("model_loading_share")));
+        fmt::format(
+            "{} of {} models in memory, {} requests wait; {} loads of {:.1f} s ({} failed), loading {:.0f} % of "
+            "the last minutes",
+            count("models_on_request_loaded"), count("models_on_request"), count("model_load_waiting"),
+            count("model_loads_on_request"),
+            s.value("model_load_on_request_seconds") /
+                static_cast<double>(std::max<std::uint64_t>(
+                    count("model_loads_on_request") + count("model_loads_on_request_failed"), 1)),
+            count("model_loads_on_request_failed"), 100 * s.value("model_loading_share")));
   lines.emplace_back("memory", memory_line(s));
   lines.emplace_back("connections", fmt::format("{} open with {} streams; {} accepted, {} refused, {} broken",
                                                 count("connections"), count("streams"), count("connections_accepted"),
@@ -201,7 +203,8 @@ ordered_json health_json(const client::ServerStatus& s) {
                       {"load_fraction", m.load_fraction},
                       {"problem", m.problem},
                       {"replacing", m.replacing},
-                      {"retiring", m.retiring}});
+                      {"retiring", m.retiring},
+                      {"on_request", m.on_request}});
   return health;
 }
 

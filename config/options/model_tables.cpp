@@ -142,21 +142,23 @@ template <std::size_t kCount>
 std::optional<ModelProblem> problem_of_choice(std::string_view key, const std::string& value,
                                               const std::string_view (&choices)[kCount]) {
   if (value.empty() || std::ranges::find(choices, value) != std::end(choices)) return std::nullopt;
-  return ModelProblem{
-      key, fmt::format("{} is '{}'; it may be {}", key, Printable(value).text(), fmt::join(choices, ", "))};
+  return ModelProblem{key,
+                      fmt::format("{} is '{}'; it may be {}", key, Printable(value).text(), fmt::join(choices, ", "))};
 }
 
 std::optional<ModelProblem> problem_of_keep_alive(const ModelKeys& model) {
   constexpr std::string_view kKey = "keep-alive";
   if (model.keep_alive.empty()) return std::nullopt;
   if (!parse_keep_alive(model.keep_alive))
-    return ModelProblem{kKey, fmt::format("keep-alive is '{}'; it may be a time such as 10m or 90s, 0 (it goes with its "
-                                          "last request) or forever",
-                                          Printable(model.keep_alive).text())};
-  if (!is_on_request(model))
     return ModelProblem{kKey,
-                        "keep-alive is of a model that is loaded when a request asks for it: add load = \"on-request\", "
-                        "or leave keep-alive out"};
+                        fmt::format("keep-alive is '{}'; it may be a time such as 10m or 90s, 0 (it goes with its "
+                                    "last request) or forever",
+                                    Printable(model.keep_alive).text())};
+  if (!is_on_request(model))
+    return ModelProblem{
+        kKey,
+        "keep-alive is of a model that is loaded when a request asks for it: add load = \"on-request\", "
+        "or leave keep-alive out"};
   if (model.pinned) return ModelProblem{kKey, "a pinned model is never put out: leave keep-alive out, or pinned"};
   return std::nullopt;
 }

@@ -79,7 +79,8 @@ std::span<const Option> option_table() {
        "--memory holds"},
       {&ServerOptions::keep_alive, "keep-alive", "", kModel, "TIME", kAny,
        "put a model that was loaded on request out of memory when nothing has asked for it for this long (of "
-       "all of them; in troupe.toml of those whose table has none); 0: with its last request; forever: only for other models"},
+       "all of them; in troupe.toml of those whose table has none); 0: with its last request; forever: only for other "
+       "models"},
       {&ServerOptions::draft, "draft", "-md --model-draft", kModel, "FILE", kAny,
        "draft model for speculative decoding, best of the same vocabulary: with --spec-type draft or auto"},
       {&SpeculationOptions::spec_type, "spec-type", "", kModel, "TYPE", kAny,

@@ -152,9 +152,9 @@ struct ServerOptions {
   std::vector<std::string> cors_origin;
   std::chrono::milliseconds idle_exit{0};
   std::int64_t usage_days = 400;
-  std::string canary_file = "auto";  // a file, "auto" or "off"
-  std::string models_dir;            // a folder of models on request; empty: none
-  bool models_store = false;         // those of the store are, too
+  std::string canary_file = "auto";    // a file, "auto" or "off"
+  std::string models_dir;              // a folder of models on request; empty: none
+  bool models_store = false;           // those of the store are, too
   std::string keep_alive = "forever";  // of models on request, parse_keep_alive()
   bool print_limits = false;
   bool check = false;

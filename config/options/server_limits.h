@@ -59,8 +59,8 @@ struct IntegrityOptions {
 
 // Models that are loaded when a request asks for them. Those of a start are not counted.
 struct OnRequestLimits {
-  std::uint32_t models_max = 0;                     // in memory at a time; 0: as many as it holds
-  std::uint32_t max_waiting_for_models = 512;       // requests
+  std::uint32_t models_max = 0;                // in memory at a time; 0: as many as it holds
+  std::uint32_t max_waiting_for_models = 512;  // requests
   std::chrono::milliseconds max_model_wait{600'000};
 };
 

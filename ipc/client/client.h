@@ -379,10 +379,10 @@ class Stream {
 
 /// Whether the server can answer.
 enum class Readiness {
-  loading,   ///< the model is being loaded; requests wait
-  ready,     ///< serves requests
-  draining,  ///< finishes running requests and refuses new ones
-  failed,    ///< the model could not be loaded
+  loading,     ///< the model is being loaded; requests wait
+  ready,       ///< serves requests
+  draining,    ///< finishes running requests and refuses new ones
+  failed,      ///< the model could not be loaded
   on_request,  ///< of a model: it is not in memory, and the first request for it has it loaded
 };
 
@@ -400,8 +400,9 @@ struct Health {
     bool retiring = false;                     ///< was replaced, and finishes the requests that it has
     bool on_request = false;                   ///< is loaded when a request asks for it, and put out for others
   };
-  Readiness readiness = Readiness::loading;  ///< ready while any model is or comes on request, failed once all have failed
-  double load_fraction = 0;                  ///< 0 to 1, of the default model
+  Readiness readiness =
+      Readiness::loading;       ///< ready while any model is or comes on request, failed once all have failed
+  double load_fraction = 0;     ///< 0 to 1, of the default model
   bool stalled = false;         ///< work waits, and no step has ended for longer than the server's progress_timeout
   std::vector<Model> models{};  ///< all, the default one first; empty: the server is older
 };

@@ -205,7 +205,8 @@ std::optional<Refusal> FrameConnection::on_hello(const v1::Hello& hello) {
   v1::Welcome& welcome = *frame.mutable_welcome();
   welcome.set_protocol(kProtocol);
   welcome.set_server(server_name());
-  if (const auto model = actors::visible_model(*hub_.gateway, tenant_)) welcome.set_numerics_id(valid_utf8(model->numerics_id()));
+  if (const auto model = actors::visible_model(*hub_.gateway, tenant_))
+    welcome.set_numerics_id(valid_utf8(model->numerics_id()));
   *welcome.mutable_limits() = limits_of(hub_.options);
   welcome.set_tenant(scheduler::label_of(tenant_));
   welcome.set_takes_presets(true);

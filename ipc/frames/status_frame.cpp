@@ -135,14 +135,13 @@ actors::StateMetrics own_states(const std::vector<actors::RequestView>& requests
 // Whether this is the name of a model that the caller may not use.
 bool hides(const actors::StatusSnapshot& status, const scheduler::Tenant& caller, const std::string& model) {
   if (scheduler::may_use_all(caller)) return false;
-  const auto of_it = std::ranges::find(status.models, model,
-                                       [](const actors::ModelReport& each) { return each.health.name; });
+  const auto of_it =
+      std::ranges::find(status.models, model, [](const actors::ModelReport& each) { return each.health.name; });
   return of_it == status.models.end() || !scheduler::may_use(caller, model, of_it->health.aliases);
 }
 bool hides(const actors::StatusSnapshot& status, const scheduler::Tenant& caller, const Metric& metric) {
-  return std::ranges::any_of(metric.labels, [&](const auto& label) {
-    return label.first == "model" && hides(status, caller, label.second);
-  });
+  return std::ranges::any_of(
+      metric.labels, [&](const auto& label) { return label.first == "model" && hides(status, caller, label.second); });
 }
 
 // The metrics of the snapshot that the caller may see.

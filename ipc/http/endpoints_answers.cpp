@@ -20,13 +20,15 @@ std::int64_t unix_seconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// What is known of the model, and its name where the request has none, comes with the admission: what serves the name
-// may be another one by then.
-api::AnswerFacts facts_of(const ApiCall& call) {
-  return {.id = new_id(),
-          .created = unix_seconds(),
-          .model = call.request.model,
-          .takes_name = call.request.model.empty()};
+// The name that was asked for, or for now that of the tenant's default model. What else is known of the model, and its
+// name where the request has none, comes with the admission: what serves the name may be another one by then.
+api::AnswerFacts facts_of(const ApiCall& call, const Exchange& exchange) {
+  std::string name = call.request.model;
+  if (name.empty())
+    if (const auto models = actors::visible_health(exchange.gateway(), exchange.tenant()); !models.empty())
+      name = models.front().name;
+  return {
+      .id = new_id(), .created = unix_seconds(), .model = std::move(name), .takes_name = call.request.model.empty()};
 }
 
 // Refuses vectors whose answer would not fit into an outbox, rather than compute them first.
@@ -59,7 +61,7 @@ void submit_call(ApiCall& call, api::AnswerFacts facts, Exchange& exchange) {
 void begin_answer(const std::shared_ptr<ApiCall>& call, Exchange& exchange) {
   if (auto error = check_vectors(*call, exchange))
     return refuse_with(std::move(*error), api::Dialect::openai)(exchange);
-  submit_call(*call, facts_of(*call), exchange);
+  submit_call(*call, facts_of(*call, exchange), exchange);
 }
 
 Asked asked_by(const ApiCall& call, std::size_t body_bytes) {

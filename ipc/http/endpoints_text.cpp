@@ -120,11 +120,12 @@ Act read_tokenizer_info(Request&&, const ReadContext&) {
   return [](Exchange& exchange) {
     const auto model = actors::visible_model(exchange.gateway(), exchange.tenant(), {});
     if (!model)
-      return exchange.respond(error_response(Refusal{.outcome = scheduler::Outcome::loading,
-                                                     .message = "the default model is not in memory; ask again when it "
-                                                                "is, or ask it for an answer if it is loaded on request",
-                                                     .field = "model"},
-                                             api::Dialect::openai));
+      return exchange.respond(
+          error_response(Refusal{.outcome = scheduler::Outcome::loading,
+                                 .message = "the default model is not in memory; ask again when it "
+                                            "is, or ask it for an answer if it is loaded on request",
+                                 .field = "model"},
+                         api::Dialect::openai));
     if (!model->tokenizer())
       return exchange.respond(error_response(
           Refusal{.outcome = scheduler::Outcome::unsupported, .message = "the default model has no vocabulary"},

@@ -32,7 +32,7 @@ bool ModelResidency::Model::was_used_by_others(TenantId tenant, double now) cons
   for (const auto& [user, count] : running)
     if (user != tenant) return true;
   return std::ranges::any_of(
-      used, [&](const auto& use) { return use.first && use.first != tenant && now < use.second + facts.keep_alive; });
+      used, [&](const auto& use) { return use.first && use.first != tenant && now < use.second + idle_after(); });
 }
 
 ModelResidency::ModelResidency(ResidencyOptions options, std::shared_ptr<ServedTime> served)
@@ -153,6 +153,7 @@ void ModelResidency::unload_began(ModelNumber number, double) {
   Model& model = at(number);
   TROUPE_ASSERT(model.is_loaded());
   model.state = State::leaving;
+  if (!model.waiting.empty()) model.waiting_since = ++order_;  // for the next load: behind the one that goes
 }
 
 void ModelResidency::unload_refused(ModelNumber number, double) {

@@ -24,9 +24,7 @@ bool matches_model(std::string_view pattern, std::string_view name) {
   return pattern.find_first_not_of('*', in_pattern) == std::string_view::npos;
 }
 
-bool may_use_all(const Tenant& tenant) {
-  return tenant.is_owner || !tenant.policy || tenant.policy->models.empty();
-}
+bool may_use_all(const Tenant& tenant) { return tenant.is_owner || !tenant.policy || tenant.policy->models.empty(); }
 
 bool may_use(const Tenant& tenant, std::span<const std::string> names) {
   if (may_use_all(tenant)) return true;

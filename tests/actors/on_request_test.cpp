@@ -39,6 +39,7 @@ struct Server {
     end.outcome = Outcome::cancelled;
     machine.streams.end_all(end, end, machine.now());
     machine.run_now();
+    on_request->drop_units();
   }
 
   // As the gateway does.
@@ -453,7 +454,7 @@ TEST_CASE("on request: requests for other models do not wait for its lock") {
 TEST_CASE("on request: a large model waits for one that is being loaded, and is not refused for what that holds") {
   ModelSource small = source("small"), large = source("large");
   small.on_request = large.on_request = true;
-  large.load.memory = std::uint64_t{900} << 20;
+  large.load.memory = std::uint64_t{1} << 30;  // all
   Server server({small}, false);
   Wish wish;
   server.machine.load(large, wish.callback());
@@ -554,6 +555,104 @@ TEST_CASE("on request: a request knows why it waits") {
   while (server.machine.compute.is_computing()) server.machine.compute.run_one();
   server.machine.run();
   CHECK_FALSE(server.on_request->wait_of(of_first));
+}
+
+TEST_CASE("on request: idle models make room for one that an operator loads") {
+  ModelSource pinned = source("pinned");
+  pinned.pinned = true;
+  Server server({source("a"), source("b"), pinned}, false);
+  const std::uint64_t all = server.machine.models.budget().left();
+  for (const char* name : {"a", "b", "pinned"}) static_cast<void>(server.ask(name));
+  server.machine.run_now();
+  ModelSource large = source("large"), larger = source("larger");
+  large.load.memory = all - server.machine.models.find("pinned")->budget_bytes();
+  larger.load.memory = all;
+  Wish refused_one, wish;
+  server.machine.load(larger, refused_one.callback());
+  server.machine.run_now();
+  REQUIRE(refused_one.refused);
+  CHECK(server.is_loaded("a"));
+  server.machine.load(large, wish.callback());
+  server.machine.run_now();
+  CHECK(wish.health);
+  CHECK_FALSE(server.is_loaded("a"));
+  CHECK_FALSE(server.is_loaded("b"));
+  CHECK(server.is_loaded("pinned"));
+}
+
+TEST_CASE("on request: a refusal for want of memory names no other model") {
+  Server server({source("a")}, false);
+  const auto part = server.machine.models.budget().expect({.model = "secret", .weights = std::uint64_t{1} << 30});
+  REQUIRE(part->reserve());
+  const auto listener = server.ask("a", kGuest);
+  server.machine.run_now();
+  REQUIRE(listener->end_);
+  CHECK(listener->end_->outcome == Outcome::loading);  // "secret" may take less once it is loaded
+  CHECK_THAT(listener->end_->message, !Contains("secret"));
+}
+
+TEST_CASE("on request: an unload that waits for a load is answered when the server drains") {
+  Server server({source("a")});
+  server.machine.compute.hold = true;
+  const auto first = server.ask("a");
+  server.machine.run_now();
+  Wish wish;
+  server.on_request->put_out(server.machine.models.find("a"), 60s, wish.callback());
+  CHECK(wish.count == 0);
+  server.on_request->drain();
+  REQUIRE(wish.refused);
+  CHECK(wish.refused->outcome == Outcome::draining);
+  server.machine.compute.hold = false;
+  while (server.machine.compute.is_computing()) server.machine.compute.run_one();
+  server.machine.run_now();
+  CHECK(wish.count == 1);
+}
+
+TEST_CASE("on request: a model that is put out behind its load is loaded again for those that come meanwhile") {
+  Server server({source("a")});
+  server.machine.compute.hold = true;
+  const auto unread = server.ask("a", kOwner, {}, kUnread);
+  server.machine.run_now();
+  Wish wish;
+  server.on_request->put_out(server.machine.models.find("a"), 60s, wish.callback());
+  server.machine.compute.hold = false;
+  while (server.machine.compute.is_computing()) server.machine.compute.run_one();
+  CHECK_FALSE(server.is_loaded("a"));  // its name went to another unit
+  const auto later = server.ask("a", kGuest);
+  CHECK(server.on_request->counts().num_waiting == 1);
+  server.machine.run();
+  CHECK(wish.health);
+  REQUIRE(unread->end_);
+  CHECK(unread->end_->outcome == Outcome::model_unloaded);
+  REQUIRE(later->end_);
+  CHECK(later->end_->outcome == Outcome::length);
+}
+
+TEST_CASE("on request: others go for a file that needs more than the one before it") {
+  const troupe::test::TempFolder folder;
+  const std::string path = folder.path("growing.gguf");
+  std::filesystem::copy_file(kBert, path);
+  Server server({source("a", path), source("b")}, false);
+  static_cast<void>(server.ask("b"));
+  server.machine.run_now();
+  const std::uint64_t least = describe(source("a")).demand.least();
+  MemoryBudget& budget = server.machine.models.budget();
+  const auto part = budget.expect({.model = "start", .weights = budget.left() - least / 2});
+  REQUIRE(part->reserve());
+  part->settle(part->bytes());
+  std::filesystem::copy_file(kTales, path, std::filesystem::copy_options::overwrite_existing);
+  const auto first = server.ask("a");
+  server.machine.run_now();
+  REQUIRE(first->end_);
+  CHECK(first->end_->outcome == Outcome::loading);
+  CHECK(server.machine.models.find("a")->demand().least() == least);
+  CHECK(server.is_loaded("b"));
+  server.machine.scheduler().clock().advance_time(6s);
+  const auto second = server.ask("a");
+  server.machine.run();
+  REQUIRE(second->end_);
+  CHECK(second->end_->outcome == Outcome::length);
+  CHECK_FALSE(server.is_loaded("b"));
 }
 
 TEST_CASE("on request: a drain refuses what waits, and loads nothing more") {

@@ -202,6 +202,25 @@ TEST_CASE("status: of several models each has its line, and one that failed says
   CHECK(status_text(status, false).find("2 running, 0 parked; 30") == std::string::npos);
 }
 
+TEST_CASE("status: models on request have a line, and say so while they are out") {
+  client::ServerStatus status = some_status();
+  CHECK(status_text(status, false).find("on request") == std::string::npos);
+  status.metrics.gauge("models_on_request", "Models.", 5);
+  status.metrics.gauge("models_on_request_loaded", "Models.", 2);
+  status.metrics.gauge("model_load_waiting", "Requests.", 3);
+  status.metrics.counter("model_loads_on_request", "Loads.", 9);
+  status.metrics.counter("model_loads_on_request_failed", "Loads.", 1);
+  status.metrics.counter("model_load_on_request_seconds", "Seconds.", 25);
+  status.metrics.gauge("model_loading_share", "Part.", 0.625);
+  status.health.models = {{.name = "cats", .readiness = client::Readiness::ready, .load_fraction = 1},
+                          {.name = "dogs", .readiness = client::Readiness::on_request, .on_request = true}};
+  const std::string text = status_text(status, false);
+  CHECK(text.find("2 of 5 models in memory, 3 requests wait; 9 loads of 2.5 s (1 failed), loading 62 % of the last "
+                  "minutes\n") != std::string::npos);
+  CHECK(text.find("on-request\n") != std::string::npos);
+  CHECK(status_json(status, {})["model_loads_on_request"] == 9);
+}
+
 TEST_CASE("prometheus: whatever names and help a server sends, the text parses") {
   client::ServerStatus status = some_status();
   status.metrics.gauge("a b", "A name with a space.", 1);

@@ -39,11 +39,13 @@ std::size_t times_of(const std::string& text, const std::string& part) {
 TEST_CASE("serve: of three models on request two fit, and each is loaded when it is asked for") {
   TempFolder folder;
   const std::string more = "memory = \"16MiB\"\n";
-  const std::string config = folder.write(
-      "t.toml", "ctx-size = 64\nmemory = \"40MiB\"\n" + on_request_table("a", kRequestedTales, more) + on_request_table("b", kRequestedTales, more) +
-                    on_request_table("c", kRequestedTales, more + "keep-alive = 0\n"));
+  const std::string config =
+      folder.write("t.toml", "ctx-size = 64\nmemory = \"40MiB\"\n" + on_request_table("a", kRequestedTales, more) +
+                                 on_request_table("b", kRequestedTales, more) +
+                                 on_request_table("c", kRequestedTales, more + "keep-alive = 0\n"));
   ServerProcess server({"--config", config});
-  CHECK(server.call({"run", "--temp", "0", "-n", "8", "Once upon a time"}).out == kRequestedAnswer);  // the first is the default
+  CHECK(server.call({"run", "--temp", "0", "-n", "8", "Once upon a time"}).out ==
+        kRequestedAnswer);  // the first is the default
   CHECK(server.process().wait_for_err("model a is loaded: it is asked for"));
   CHECK(ask_model(server, "b").out == kRequestedAnswer);
   CHECK(ask_model(server, "c").out == kRequestedAnswer);
@@ -58,7 +60,8 @@ TEST_CASE("serve: of three models on request two fit, and each is loaded when it
 
 TEST_CASE("serve --models-max: one model on request is in memory at a time") {
   TempFolder folder;
-  const std::string config = folder.write("t.toml", "ctx-size = 64\n" + on_request_table("a", kRequestedTales) + on_request_table("b", kRequestedTales));
+  const std::string config = folder.write(
+      "t.toml", "ctx-size = 64\n" + on_request_table("a", kRequestedTales) + on_request_table("b", kRequestedTales));
   ServerProcess server({"--config", config, "--models-max", "1"});
   CHECK(ask_model(server, "a").out == kRequestedAnswer);
   CHECK(ask_model(server, "b").out == kRequestedAnswer);
@@ -86,8 +89,8 @@ TEST_CASE("serve --models-dir: what a listing shows is served, and the rest is n
   folder.write("models/notes.txt", "x");
   folder.write("models/broken.gguf", "GGUF, but not for long");
   fs::create_symlink("nowhere", dir / "lost.gguf");
-  const std::vector<std::string> options{"-c", "64", "-m", "vectors=" + kRequestedTales, "-m", "small=" + kRequestedDraft, "--models-dir",
-                                         dir.string()};
+  const std::vector<std::string> options{
+      "-c", "64", "-m", "vectors=" + kRequestedTales, "-m", "small=" + kRequestedDraft, "--models-dir", dir.string()};
   std::vector<std::string> check = options;
   check.insert(check.begin(), {"serve", "--check"});
   const Finished checked = invoke(check);
@@ -110,6 +113,19 @@ TEST_CASE("serve --models-dir: what a listing shows is served, and the rest is n
   CHECK_THAT(ended.err, Contains("broken is left out: "));
 }
 
+TEST_CASE("serve --models-dir: of more models than a server may have, those that can be served come first") {
+  TempFolder folder;
+  const fs::path dir = folder.path("models");
+  fs::create_directories(dir);
+  for (int i = 100; i < 200; ++i) folder.write("models/broken-" + std::to_string(i) + ".gguf", "no model");
+  for (int i = 100; i < 166; ++i) fs::create_symlink(kRequestedDraft, dir / ("good-" + std::to_string(i) + ".gguf"));
+  const Finished checked = invoke({"serve", "--check", "-c", "64", "--models-dir", dir.string()});
+  INFO(checked.err);
+  CHECK_THAT(checked.out, Contains("64 models (good-100, ") && Contains("good-163), "));
+  CHECK(times_of(checked.out, " is left out: ") == 20);
+  CHECK_THAT(checked.out, Contains("81 more are left out"));
+}
+
 TEST_CASE("SIGHUP lists the folder again: what has come is served, what is gone is not") {
   TempFolder folder;
   const fs::path dir = folder.path("models");
@@ -122,8 +138,14 @@ TEST_CASE("SIGHUP lists the folder again: what has come is served, what is gone 
   folder.write("models/c.gguf", "no model");
   server.process().signal(SIGHUP);
   CHECK(server.process().wait_for_err("reload: c is left out: "));
-  CHECK(server.process().wait_for_err("reload: model b is loaded"));
+  CHECK(server.process().wait_for_err("reload: model b is served on request"));
   CHECK(ask_model(server, "b").out == kRequestedAnswer);
+  folder.write("models/stays.gguf", "half written");
+  server.process().signal(SIGHUP);
+  CHECK(server.process().wait_for_err("reload: stays is left out: "));
+  fs::remove(dir / "stays.gguf");
+  fs::copy_file(kRequestedTales, dir / "stays.gguf");
+  CHECK(ask_model(server, "stays").out == kRequestedAnswer);
   fs::remove(dir / "a.gguf");
   server.process().signal(SIGHUP);
   CHECK(server.process().wait_for_err("reload: model a is unloaded"));
@@ -175,8 +197,8 @@ TEST_CASE("tenants: a model that a rule does not name is unknown at every door, 
                             "[[tenant]]\nuid = 61001\nname = \"lab\"\nmodels = [\"op*\"]\n";
   const std::string config =
       folder.write("t.toml", "ctx-size = 256\n[[model]]\npath = \"" + kRequestedTales +
-                                 "\"\nname = \"secret\"\nchat-template = \"chatml\"\n[[model]]\npath = \"" + kRequestedTales +
-                                 "\"\nname = \"open\"\nchat-template = \"chatml\"\n" + rules);
+                                 "\"\nname = \"secret\"\nchat-template = \"chatml\"\n[[model]]\npath = \"" +
+                                 kRequestedTales + "\"\nname = \"open\"\nchat-template = \"chatml\"\n" + rules);
   ServerProcess server({"--config", config});
   const auto status_of = [&](const std::string& path, json body, const std::string& model) {
     if (!model.empty()) body["model"] = model;
@@ -201,11 +223,11 @@ TEST_CASE("tenants: a model that a rule does not name is unknown at every door, 
     CHECK(status_of(path, body, "none") == "404");
     CHECK(status_of(path, body, "open") == "200");
   }
-  const std::string unknown =
-      post(server.socket(), "/v1/completions", json{{"model", "secret"}, {"prompt", "x"}}.dump(), "Troupe-Tenant: lab\r\n");
+  const std::string unknown = post(server.socket(), "/v1/completions",
+                                   json{{"model", "secret"}, {"prompt", "x"}}.dump(), "Troupe-Tenant: lab\r\n");
   CHECK_THAT(unknown, Contains("there is no model \\\"secret\\\" here; this server has \\\"open\\\""));
   CHECK(status_of("/v1/completions", {{"prompt", "x"}, {"max_tokens", 1}}, "") == "200");  // by "open"
-  CHECK(ask_model(server, "secret").out == kRequestedAnswer);                                             // the owner
+  CHECK(ask_model(server, "secret").out == kRequestedAnswer);                              // the owner
   CHECK(server.stop().code == 0);
 }
 

@@ -55,7 +55,9 @@ class JudgingGateway final : public actors::Gateway {
   void unload_model(const std::string& name, actors::OnModelChange done) override {
     done(actors::ModelHealth{.name = name});
   }
-  void remove_model(const std::string& name, actors::OnModelChange done) override { unload_model(name, std::move(done)); }
+  void remove_model(const std::string& name, actors::OnModelChange done) override {
+    unload_model(name, std::move(done));
+  }
   std::optional<actors::LoadWait> wait_of(actors::RequestId) const override { return {}; }
   void check_models(const std::vector<std::string>& names, actors::OnModelsChecked done) override {
     std::vector<actors::ModelCheck> checks;

@@ -207,7 +207,9 @@ class FakeGateway final : public actors::Gateway {
     if (name != "here") return done(actors::unknown_model(name, {"here"}));
     done(actors::ModelHealth{.name = name, .readiness = actors::Readiness::draining});
   }
-  void remove_model(const std::string& name, actors::OnModelChange done) override { unload_model(name, std::move(done)); }
+  void remove_model(const std::string& name, actors::OnModelChange done) override {
+    unload_model(name, std::move(done));
+  }
   // Of all requests that were submitted; set before the first one is.
   std::optional<actors::LoadWait> load_wait{};
   std::optional<actors::LoadWait> wait_of(actors::RequestId) const override { return load_wait; }

@@ -116,6 +116,17 @@ class PullTest(unittest.TestCase):
                       ["inspect", "-hf", "tales"]):
             self.assertEqual(self.troupe(*words).code, 0, self.troupe(*words).all)
 
+    def test_what_was_pulled_is_served_on_request_by_its_name(self):
+        empty = self.troupe("serve", "--models-store")
+        self.assertEqual((empty.code, "`troupe list` shows none that can be served" in empty.err), (66, True), empty.all)
+        self.pulled(self.serve())
+        self.pulled(self.serve(golden("llama.gguf"), "/other.gguf"), "--name", "mine")
+        checked = self.troupe("serve", "--models-store", "--check")
+        self.assertEqual(checked.code, 0, checked.all)
+        self.assertIn("2 models (mine, tales)", checked.out)
+        # What -m names is not there a second time.
+        self.assertIn("2 models (one, mine)", self.troupe("serve", "-m", "one=tales", "--models-store", "--check").out)
+
     def test_an_unchanged_file_is_not_fetched_again_and_a_changed_one_replaces_it(self):
         url = self.serve()
         self.pulled(url)

@@ -524,8 +524,8 @@ TEST_CASE("http: an answer to a prompt that ends within reasoning begins with it
 TEST_CASE("http: a stream that waits for its model on request says how the load stands, and goes on as any") {
   std::optional<FakeServer> owned;
   FakeServer& server = impatient(owned);
-  server.gateway.load_wait = actors::LoadWait{
-      .model = "fake", .why = actors::LoadWait::Why::load, .left_seconds = 30, .progress = 0.25};
+  server.gateway.load_wait =
+      actors::LoadWait{.model = "fake", .why = actors::LoadWait::Why::load, .left_seconds = 30, .progress = 0.25};
   const std::string state = ": loading fake, 10 s of about 40 s\n";
   HttpClient client(server.path()), messages(server.path());
   client.post("/v1/completions", kCompletion);
@@ -567,8 +567,8 @@ TEST_CASE("http: an answer is read as the model that was admitted with it writes
       actors::AnsweringModel{.name = "fake", .numerics_id = "id-1", .reasoning = {.open = "<r>", .close = "</r>"}});
   for (std::size_t i = 0; i < 2; ++i) {
     HttpClient client(server.path());
-    client.post("/v1/chat/completions", std::string(R"({"messages":[{"role":"user","content":"Hi"}])") +
-                                            (i == 1 ? R"(,"stream":true})" : "}"));
+    client.post("/v1/chat/completions",
+                std::string(R"({"messages":[{"role":"user","content":"Hi"}])") + (i == 1 ? R"(,"stream":true})" : "}"));
     const auto sink = server.gateway.wait_submitted(i).sink;
     sink->admitted({.model = model});
     sink->tokens(run_of(0, {1}, "<r>hm</r>so"));
