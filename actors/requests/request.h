@@ -285,6 +285,7 @@ struct Admitted {
   std::uint32_t choice = 0;
   bool in_reasoning = false;  // the prompt of its conversation ends within reasoning, which its answer goes on with
   std::shared_ptr<const AnsweringModel> model{};  // null only in tests
+  float temperature = 1, top_p = 1;               // with which it is drawn: the request's, or its model's defaults
 };
 
 // Receives the answers of a request. ipc implements it, the stream table calls it.

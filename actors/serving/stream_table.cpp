@@ -153,7 +153,10 @@ std::vector<AssignmentPtr> StreamTable::assign(RequestId id, std::vector<TokenId
                                                     .recomputed_from = served_by.recomputed_from});
     record->recomputed_from = served_by.recomputed_from;
     move_to(*record, RequestState::queued);
-    how.choice = record->request->sampling.choice;
+    const engine::SamplingParams& sampling = record->request->sampling;
+    how.choice = sampling.choice;
+    how.temperature = sampling.temperature;
+    how.top_p = sampling.top_p;
     record->outbox.emplace_back(how);
     all.push_back(assignment(*record));
   }

@@ -37,12 +37,12 @@ std::optional<std::string> why_not_continued(const std::string& name, const engi
   if (old.model_hash != now.model_hash) {
     const std::string difference = difference_of(old, now);
     if (difference.empty() && recompute) return std::nullopt;
-    return fmt::format("session \"{}\" is a conversation with another model (numerics {}); this server has {}{}", name,
+    return fmt::format("session \"{}\" is a conversation with another model (numerics {}); this one has {}{}", name,
                        old.numerics_id, now.numerics_id,
                        difference.empty()
-                           ? ", with the same vocabulary and chat template: serve that model, or let this one "
+                           ? ", with the same vocabulary and chat template: ask that model, or let this one "
                              "compute the conversation anew (session_recompute; troupe run --recompute)"
-                           : fmt::format(", and {}: serve that model, or begin another session", difference));
+                           : fmt::format(", and {}: ask that model, or begin another session", difference));
   }
   if (old.numerics_id == now.numerics_id || recompute) return std::nullopt;
   return fmt::format(

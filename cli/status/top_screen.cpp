@@ -55,17 +55,18 @@ struct Since {
   }
 };
 
-// "tales", or of several models "tales, bert (failed), cats (loading)".
+// "tales", or of several models "tales, bert (failed), cats (loading)"; without those that are out of memory.
 std::string models_of(const ServerStatus& now) {
   if (now.health.models.size() < 2) return now.model;
   std::string text;
   for (const client::Health::Model& model : now.health.models) {
     if (model.replacing || model.retiring) continue;  // beside the one of that name: model_lines()
+    if (model.readiness == client::Readiness::on_request) continue;
     text += (text.empty() ? "" : ", ") + model.name;
     const std::string state = name_of(client::Health{.readiness = model.readiness, .stalled = model.stalled});
     if (state != "ready") text += " (" + state + ")";
   }
-  return text;
+  return text.empty() ? now.model : text;
 }
 
 // Of the unit that serves the model's name; 0: the server says nothing of it.
@@ -93,32 +94,43 @@ std::string damage_of(const ServerStatus& now, const std::string& model) {
   return text;
 }
 
-// A line for each model, where there are several, or one that does not simply serve.
+// A line for each model, where there are several, or one that does not simply serve; one for all that are on request,
+// out of memory and not asked for.
 std::vector<std::string> model_lines(const ServerStatus& now, std::size_t most) {
   const std::vector<client::Health::Model>& models = now.health.models;
   std::vector<std::string> lines;
   bool is_usual = models.size() < 2;
-  std::size_t width = 0;
+  std::size_t num_out = 0, width = 0;
   for (const client::Health::Model& model : models)
     width = std::max(width, Printable(model.name, kMaxShownModel).text().size());
   for (std::size_t i = 0; i < models.size(); ++i) {
     const client::Health::Model& model = models[i];
+    const ServerStatus::ModelUse use =  // in the order of the health
+        i < now.models.size() ? now.models[i] : ServerStatus::ModelUse{};
+    const bool is_out = model.readiness == client::Readiness::on_request;
     const bool is_other = model.replacing || model.retiring;  // what is counted by its name is not its own
     const std::string damage = is_other ? "" : damage_of(now, model.name);
     is_usual &= model.readiness == client::Readiness::ready && !model.stalled && !is_other && damage.empty();
-    std::string line = fmt::format("{:<10}{:<{}}  {}", lines.empty() ? "models" : "",
-                                   Printable(model.name, kMaxShownModel).text(), width, state_of(model));
-    if (i < now.models.size() && !now.own_only) {  // in the order of the health
-      const ServerStatus::ModelUse& use = now.models[i];
+    if (is_out && use.requests_waiting == 0) {
+      ++num_out;
+      continue;
+    }
+    std::string line = fmt::format("{:<{}}  {}", Printable(model.name, kMaxShownModel).text(), width, state_of(model));
+    if (i < now.models.size() && !now.own_only)
       line += fmt::format("; {} running, {} waiting, {} parked", use.requests_running, use.requests_waiting,
                           use.requests_parked);
-    }
     lines.push_back(line + damage);
   }
-  if (is_usual) return {};
-  if (lines.size() <= most) return lines;
-  lines.resize(most);
-  if (most > 0) lines.back() = fmt::format("{:10}... and {} more", "", models.size() - most + 1);
+  if (is_usual || most == 0) return {};
+  if (num_out > 0)
+    lines.push_back(fmt::format("{} on request, not in memory; {} requests wait for a load", num_out,
+                                now.count("model_load_waiting")));
+  if (lines.size() > most) {
+    const std::size_t num_left_out = lines.size() - most + 1;
+    lines.resize(most);
+    lines.back() = fmt::format("... and {} more", num_left_out);
+  }
+  for (std::size_t i = 0; i < lines.size(); ++i) lines[i] = fmt::format("{:10}{}", i == 0 ? "models" : "", lines[i]);
   return lines;
 }
 

@@ -817,7 +817,7 @@ TEST_CASE("a session is not computed anew where vocabulary or template differ, o
     std::string path, chat_template, why;
     bool is_old = false;
   } cases[] = {
-      {other_vocabulary, "", "the vocabulary of this one is another: serve that model, or begin another session"},
+      {other_vocabulary, "", "the vocabulary of this one is another: ask that model, or begin another session"},
       {kSecond, "{{ messages[0]['content'] }}", "the chat template of this one is another"},
       {options_for(kAttention).models.front().path, "", "this one has no vocabulary that could be compared"},
       {kSecond, "", "does not say whether the vocabulary and the chat template are the same", true},

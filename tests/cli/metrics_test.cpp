@@ -293,6 +293,18 @@ TEST_CASE("top has a line for each of several models, and for one that does not 
   INFO(many);
   CHECK(many.find("          ... and 6 more\n") != std::string::npos);
   CHECK(many.find(" 8 anna ") != std::string::npos);
+  status.health.models.resize(3);
+  status.models.resize(3);
+  for (const std::uint64_t waiting : {0u, 0u, 2u}) {
+    status.health.models.push_back({.name = "out", .readiness = client::Readiness::on_request});
+    status.models.push_back({.name = "out", .requests_waiting = waiting});
+  }
+  status.metrics.gauge("model_load_waiting", "Requests.", 2);
+  const std::string with_out = text_of(screen_of(status), {.rows = 24, .columns = 200});
+  INFO(with_out);
+  CHECK(with_out.find("  out   on-request; 0 running, 2 waiting, 0 parked\n          2 on request, not in memory; 2 "
+                      "requests wait for a load\n") != std::string::npos);
+  CHECK(with_out.find("  cats  ready  up") != std::string::npos);
   status.own_only = true;  // a guest is told how they are, and not what they do
   CHECK(text_of(screen_of(status), {.rows = 24, .columns = 200}).find("retiring\n") != std::string::npos);
 }

@@ -514,6 +514,15 @@ TEST_CASE("a response repeats what the request said") {
   }
 }
 
+TEST_CASE("a response says with which numbers it was drawn, where the request leaves them out") {
+  const auto answer = answer_to(Endpoint::responses, R"({"input":"hi","top_p":0.75})");
+  answer->set_drawing(0.25f, 0.5f);
+  const std::string body = bytes_of(*answer, {"a"});
+  INFO(body);
+  CHECK(body.find(R"("temperature":0.25,)") != std::string::npos);
+  CHECK(body.find(R"("top_p":0.75,)") != std::string::npos);  // as it was asked for
+}
+
 const std::string kMessages = R"({"max_tokens":9,"messages":[{"role":"user","content":"hi"}])";
 
 TEST_CASE("Anthropic's messages stream blocks of thinking and of text") {
