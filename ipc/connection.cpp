@@ -95,6 +95,12 @@ void Connection::spawn(asio::awaitable<void> loop) {
   });
 }
 
+std::optional<actors::LoadWait> Connection::load_wait(std::uint64_t stream) const {
+  const Streams::Stream* const found = streams_.find(stream);
+  if (!found || found->choices.empty()) return std::nullopt;
+  return hub_.gateway->wait_of(found->choices.front().request);
+}
+
 std::string Connection::peer_name() const {
   if (caller_.is_tcp) return caller_.is_known ? fmt::format("uid {} over TCP", caller_.peer.uid) : "a TCP client";
   return fmt::format("uid {} pid {}", caller_.peer.uid, caller_.peer.pid);

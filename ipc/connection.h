@@ -140,6 +140,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   asio::awaitable<void> elsewhere(std::function<void()> work);
 
   void set_tenant(scheduler::Tenant tenant);
+  // Why a request waits for its model; nullopt: it waits for no load, or there is no such request. Of several prompts
+  // for one model, the first one's.
+  std::optional<actors::LoadWait> load_wait(std::uint64_t stream) const;
   // No request is read until the client has read more of its answers. Of a stranger's none waits beside another.
   bool outbox_is_full() const { return is_stranger() ? outbox_->bytes() > 0 : outbox_->is_half_full(); }
   // The same as the public one, with the bytes that say it to the client; `why` is for the log.

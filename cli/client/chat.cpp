@@ -21,6 +21,7 @@
 #include "cli/terminal/exit_code.h"
 #include "cli/terminal/output.h"
 #include "cli/terminal/signals.h"
+#include "cli/terminal/status_line.h"
 #include "config/options/values.h"
 #include "config/printable.h"
 #include "config/utf8.h"
@@ -380,12 +381,16 @@ class Chat {
                          has_template_ && model_.begins_reasoning && options_.chat_template_kwargs.empty());
     std::optional<Result<client::Ended>> ended;
     client::Callbacks callbacks;
+    if (::isatty(STDERR_FILENO) != 0)
+      callbacks.on_waiting = [](const client::Waiting& waiting) { StatusLine::of_stderr().draw(waiting.text); };
     callbacks.on_tokens = [&](const client::Tokens& tokens) {
+      StatusLine::of_stderr().erase();
       text += tokens.text;
       for (const client::CallPart& part : tokens.calls) client::add_call_part(calls, part);
       std::cout << shade.show(escapes ? shown.show(tokens.text) : tokens.text) << std::flush;
     };
     callbacks.on_end = [&](const Result<client::Ended>& end) {
+      StatusLine::of_stderr().erase();
       ended = end;
       events_.post(Event::ended);
     };

@@ -42,6 +42,11 @@ void PromptProgress::finish() {
   changed_.notify_all();
 }
 
+void PromptProgress::waits(std::string text) {
+  const std::lock_guard lock(mutex_);
+  waiting_ = std::move(text);
+}
+
 void PromptProgress::run() {
   std::unique_lock lock(mutex_);
   for (auto wait = kFirstLook; !changed_.wait_for(lock, wait, [&] { return finished_; }); wait = kInterval) {
@@ -49,7 +54,9 @@ void PromptProgress::run() {
     const auto requests = client_.own_requests();
     lock.lock();
     if (!requests) return;  // an older server, or none: the wait for the answer reports that
-    if (!finished_ && !requests->empty()) line_.draw(prompt_progress_text(requests->front()));
+    if (finished_ || requests->empty()) continue;
+    const bool waits = requests->front().state == "received" && !waiting_.empty();
+    line_.draw(waits ? waiting_ : prompt_progress_text(requests->front()));
   }
 }
 

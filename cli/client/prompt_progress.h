@@ -24,6 +24,8 @@ class PromptProgress {
   PromptProgress(const PromptProgress&) = delete;
   PromptProgress& operator=(const PromptProgress&) = delete;
 
+  // It waits for its model, as this line says. Any thread.
+  void waits(std::string text);
   // The answer begins, or never will: erases the line for good. Any thread; waits for no question.
   void finish();
 
@@ -35,6 +37,7 @@ class PromptProgress {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool finished_ = false;
+  std::string waiting_;  // for the model, while the request has not come to it
   std::thread thread_;
 };
 

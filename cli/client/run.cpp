@@ -248,6 +248,7 @@ Result<int> run(const config::RunOptions& options, const config::Given& given) {
     if (progress) progress->finish();
     answers.take(tokens);
   };
+  if (progress) callbacks.on_waiting = [&](const client::Waiting& waiting) { progress->waits(waiting.text); };
   callbacks.on_end = [&](const Result<client::Ended>& ended) {
     if (progress) progress->finish();
     if (!ended) lost = ended.error();

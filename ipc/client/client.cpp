@@ -129,11 +129,11 @@ Result<Stream> Client::generate(const Request& request, Callbacks callbacks) {
   if (Status checked = check_text(request); !checked) return checked.error();
   const std::uint32_t num_choices = std::clamp<std::uint32_t>(request.n, 1, kMostChoices);  // more is refused
   const std::uint64_t stream = impl_->connection->next_stream();
+  v1::ClientFrame frame = to_frame(stream, request, impl_->info.takes_presets);
+  frame.mutable_generate()->set_tell_waiting(callbacks.on_waiting && impl_->info.tells_waiting);
   const auto state =
       std::make_shared<Stream::State>(impl_->connection, stream, std::move(callbacks), num_choices, request);
-  if (Status sent = impl_->connection->request(stream, to_frame(stream, request, impl_->info.takes_presets), state);
-      !sent)
-    return sent.error();
+  if (Status sent = impl_->connection->request(stream, frame, state); !sent) return sent.error();
   return Stream(state);
 }
 

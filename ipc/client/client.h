@@ -224,6 +224,24 @@ struct Tokens {
   std::chrono::steady_clock::time_point received_at{};
 };
 
+/// Why an answer has not begun: its model is loaded when a request asks for it, and is not in memory yet.
+struct Waiting {
+  /// What it waits for.
+  enum class Why {
+    load,   ///< the model is being loaded
+    turn,   ///< another model's turn is not over, or its requests end
+    queue,  ///< other models are loaded before
+    room,   ///< others use the memory, and this client may not put their models out
+  };
+  std::string model{};                              ///< its name
+  Why why = Why::load;                              ///< see Why
+  std::chrono::milliseconds waited{0};              ///< so far
+  std::optional<std::chrono::milliseconds> left{};  ///< an estimate; nullopt: there is none
+  double progress = 0;                              ///< of the load, by the time that it should take: 0 to 1
+  std::uint32_t models_before = 0;                  ///< of Why::queue: how many are loaded before
+  std::string text{};                               ///< all of it in one line
+};
+
 /// Counts and times of an ended request, as measured by the server.
 struct Usage {
   std::uint32_t prompt_tokens = 0;      ///< of the prompt, BOS included
@@ -346,6 +364,9 @@ class Backoff {
 /// Stream::cancel, Stream::credit and Stream::id, but no function that waits (it returns an error).
 struct Callbacks {
   std::function<void(const Tokens&)> on_tokens{};  ///< may be empty
+  /// Called when the request begins to wait for its model, and then each second until that is loaded; may be empty. Of
+  /// an older server: never.
+  std::function<void(const Waiting&)> on_waiting{};
   /// Called exactly once for each choice, after its last on_tokens, with how it ended. But only once for all open
   /// choices if the request was refused, with io if the connection was lost, or with protocol if the server breaks the
   /// protocol: a gap in the tokens, a choice that was not requested, more tokens than Sampling::max_tokens or than
@@ -460,6 +481,7 @@ struct ServerInfo {
   std::chrono::milliseconds stall_timeout{0};  ///< a stream without credit for this long is ended
   std::string tenant{};                        ///< for which requests count: a name of the server's rules, or a uid
   bool takes_presets = false;                  ///< Request::presets; for an older server they are a part of `sampling`
+  bool tells_waiting = false;                  ///< Callbacks::on_waiting is called
   std::string distrust{};                      ///< why ConnectOptions::strict_modes would have refused it, if so
 };
 

@@ -439,6 +439,29 @@ Health::Model to_model_health(const v1::Health::Model& model) {
           .on_request = model.on_request()};
 }
 
+Waiting to_waiting(v1::Waiting&& waiting) {
+  Waiting out{.model = std::move(*waiting.mutable_model()),
+              .waited = to_ms(waiting.waited_ms()),
+              .progress = waiting.progress(),
+              .models_before = waiting.models_before(),
+              .text = printable(waiting.text())};
+  if (waiting.has_left_ms()) out.left = to_ms(waiting.left_ms());
+  switch (waiting.why()) {
+    case v1::Waiting::WHY_TURN:
+      out.why = Waiting::Why::turn;
+      break;
+    case v1::Waiting::WHY_QUEUE:
+      out.why = Waiting::Why::queue;
+      break;
+    case v1::Waiting::WHY_ROOM:
+      out.why = Waiting::Why::room;
+      break;
+    default:
+      break;
+  }
+  return out;
+}
+
 ServerInfo to_info(const v1::Welcome& welcome) {
   const v1::Limits& limits = welcome.limits();
   return {.protocol = welcome.protocol(),
@@ -452,7 +475,8 @@ ServerInfo to_info(const v1::Welcome& welcome) {
           .max_outbox_bytes = limits.max_outbox_bytes(),
           .stall_timeout = to_ms(limits.stall_timeout_ms()),
           .tenant = welcome.tenant(),
-          .takes_presets = welcome.takes_presets()};
+          .takes_presets = welcome.takes_presets(),
+          .tells_waiting = welcome.tells_waiting()};
 }
 
 v1::ClientFrame to_frame(std::uint64_t stream, const EmbedRequest& request) {

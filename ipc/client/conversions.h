@@ -33,6 +33,7 @@ std::chrono::milliseconds to_ms(Number count) {
 
 // Moves the text out of `in`.
 [[nodiscard]] Tokens to_tokens(v1::Tokens& in);
+[[nodiscard]] Waiting to_waiting(v1::Waiting&& in);
 // From a frame with Done, Refused or Failed.
 [[nodiscard]] Ended to_ended(const v1::ServerFrame& frame);
 [[nodiscard]] Error to_error(const v1::Refused& refused);

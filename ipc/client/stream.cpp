@@ -91,6 +91,10 @@ Stream::State::State(std::shared_ptr<Connection> stream_connection, std::uint64_
       granted(num_choices, request.credit.value_or(kCreditWindow)) {}
 
 bool Stream::State::on_frame(v1::ServerFrame& frame) {
+  if (frame.has_waiting() && callbacks.on_waiting) {
+    callbacks.on_waiting(to_waiting(std::move(*frame.mutable_waiting())));
+    return false;
+  }
   if (const std::string wrong = what_is_wrong(frame); !wrong.empty()) {
     finish(breach(*connection, wrong));
     return true;

@@ -14,6 +14,9 @@ using scheduler::Outcome;
 // After this many frames of one connection the io thread runs the handlers of other connections.
 constexpr int kFramesPerTurn = 8;
 
+// A request that waits for its model is told so each time.
+constexpr std::chrono::milliseconds kWaitingInterval{1000};
+
 template <class... Ts>
 struct Overloaded : Ts... {
   using Ts::operator()...;
@@ -148,7 +151,7 @@ void FrameConnection::encode(Outgoing&& item, std::string& bytes) {
                  [&](std::unique_ptr<actors::End>& end) { encode_end(stream, std::move(*end), bytes); },
                  [&](EncodedAnswer& answer) { encode_answer(stream, std::move(answer), bytes); },
                  [&](const actors::Admitted& admitted) { encode_admission(stream, admitted); },
-                 [](Silence) {},
+                 [&](Silence) { encode_waiting(stream, bytes); },
              },
              item.body);
 }
@@ -186,6 +189,10 @@ void FrameConnection::encode_rest(std::uint64_t number, const actors::End& end, 
       end.outcome == eos || end.outcome == stop_id || end.outcome == stop_string || end.outcome == tool_call;
   std::vector<AnswerPiece> pieces = answers->second.choices.at(end.choice).finish(!ends_itself);
   for (const v1::ServerFrame& frame : to_frames(number, std::move(rest), std::move(pieces))) append_frame(bytes, frame);
+}
+
+void FrameConnection::encode_waiting(std::uint64_t number, std::string& bytes) {
+  if (const auto wait = load_wait(number)) append_frame(bytes, to_frame(number, *wait));
 }
 
 void FrameConnection::encode_end(std::uint64_t number, actors::End&& end, std::string& bytes) {
@@ -247,9 +254,22 @@ std::optional<Refusal> FrameConnection::overdue(Clock::time_point now) {
   return std::nullopt;
 }
 
+// Tells the streams that wait for their model how that is; returns whether there are any.
+bool FrameConnection::tell_waiting(Clock::time_point now) {
+  std::erase_if(next_waiting_, [&](const auto& each) { return !load_wait(each.first); });
+  for (auto& [number, next] : next_waiting_) {
+    if (now < next) continue;
+    next = now + kWaitingInterval;
+    if (outbox_->bytes() == 0) outbox_->push({number, Silence()});  // else the client does not read
+  }
+  return !next_waiting_.empty();
+}
+
 bool FrameConnection::watch(Clock::time_point now) {
   const bool any_without_credit = streams_.cancel_stalled(now);
-  return any_without_credit || !welcomed_ || awaits_rest_of_frame() || hub_.options.limits.idle_timeout.count() > 0;
+  const bool any_waits = tell_waiting(now);
+  return any_without_credit || any_waits || !welcomed_ || awaits_rest_of_frame() ||
+         hub_.options.limits.idle_timeout.count() > 0;
 }
 
 std::optional<Refusal> FrameConnection::decide_tenant() {

@@ -42,9 +42,11 @@ class FrameConnection final : public Connection {
   asio::awaitable<Decoded> decode_elsewhere(std::string_view body);
   std::optional<Refusal> overdue(Clock::time_point now) override;
   bool watch(Clock::time_point now) override;
+  bool tell_waiting(Clock::time_point now);
   std::string last_words(const Refusal& refusal) override;
   void before_wait() override { streams_.pass_on_granted(); }
   void encode(Outgoing&& item, std::string& bytes) override;
+  void encode_waiting(std::uint64_t number, std::string& bytes);
   void encode_admission(std::uint64_t stream, const actors::Admitted& admitted);
   void encode_tokens(std::uint64_t stream, actors::TokenRun&& run, std::string& bytes);
   void encode_rest(std::uint64_t stream, const actors::End& end, std::string& bytes);
@@ -106,7 +108,9 @@ class FrameConnection final : public Connection {
   };
 
   std::unordered_map<std::uint64_t, ToolAnswers> tool_answers_;  // of streams that have not ended
-  std::string acts_for_;                                         // the tenant that Hello names; empty: none
+  // When those that wait for their model are told so next (Generate.tell_waiting).
+  std::unordered_map<std::uint64_t, Clock::time_point> next_waiting_;
+  std::string acts_for_;  // the tenant that Hello names; empty: none
   FrameDecoder decoder_;
   MessageArrival frame_arrival_;  // of the frame that is incomplete
   bool welcomed_ = false;

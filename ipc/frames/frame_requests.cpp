@@ -210,6 +210,7 @@ std::optional<Refusal> FrameConnection::on_hello(const v1::Hello& hello) {
   *welcome.mutable_limits() = limits_of(hub_.options);
   welcome.set_tenant(scheduler::label_of(tenant_));
   welcome.set_takes_presets(true);
+  welcome.set_tells_waiting(true);
   *welcome.mutable_health() = health_now(*hub_.gateway, tenant_);
   outbox_->push({0, EncodedAnswer{to_bytes(frame)}});
   return std::nullopt;
@@ -280,6 +281,10 @@ void FrameConnection::on_generate(v1::Generate& generate, std::uint64_t count) {
                              .num_choices = request.num_choices};
   auto sink = std::make_shared<OutboxSink>(outbox_, number, 0, /*notes_admission=*/request.tools.has_value());
   streams_.submit(*stream, std::move(request), std::move(sink));
+  if (!generate.tell_waiting() || !load_wait(number)) return;
+  next_waiting_[number] = {};  // at once
+  tell_waiting(Clock::now());
+  hub_.arm_tick();
 }
 
 void FrameConnection::on_cancel(const v1::Cancel& cancel) { streams_.cancel(cancel.stream()); }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -283,6 +284,11 @@ static_assert(to_wire<v1::Readiness>(Readiness::loading) == v1::READINESS_LOADIN
               to_wire<v1::Readiness>(Readiness::draining) == v1::READINESS_DRAINING &&
               to_wire<v1::Readiness>(Readiness::failed) == v1::READINESS_FAILED &&
               to_wire<v1::Readiness>(Readiness::on_request) == v1::READINESS_ON_REQUEST);
+using Why = actors::LoadWait::Why;
+static_assert(to_wire<v1::Waiting::Why>(Why::load) == v1::Waiting::WHY_LOAD &&
+              to_wire<v1::Waiting::Why>(Why::turn) == v1::Waiting::WHY_TURN &&
+              to_wire<v1::Waiting::Why>(Why::queue) == v1::Waiting::WHY_QUEUE &&
+              to_wire<v1::Waiting::Why>(Why::room) == v1::Waiting::WHY_ROOM);
 static_assert(to_wire<v1::Pooling>(Pooling::mean) == v1::POOLING_MEAN &&
               to_wire<v1::Pooling>(Pooling::cls) == v1::POOLING_CLS &&
               to_wire<v1::Pooling>(Pooling::last) == v1::POOLING_LAST);
@@ -645,6 +651,23 @@ v1::ServerFrame to_frame(std::uint64_t stream, const std::vector<actors::ModelDe
     out.set_num_layers(model.info.num_layers);
     out.set_dim(model.info.dim);
   }
+  return frame;
+}
+
+v1::ServerFrame to_frame(std::uint64_t stream, const actors::LoadWait& wait) {
+  v1::ServerFrame frame;
+  v1::Waiting& out = *frame.mutable_waiting();
+  out.set_stream(stream);
+  out.set_model(valid_utf8(wait.model));
+  out.set_why(to_wire<v1::Waiting::Why>(wait.why));
+  const auto ms = [](double seconds) {
+    return to_ms(std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(seconds)));
+  };
+  out.set_waited_ms(ms(wait.waited_seconds));
+  if (std::isfinite(wait.left_seconds)) out.set_left_ms(ms(wait.left_seconds));
+  out.set_progress(wait.progress);
+  out.set_models_before(wait.models_before);
+  out.set_text(valid_utf8(to_text(wait)));
   return frame;
 }
 

@@ -55,6 +55,7 @@ using RequestOrRefusal = std::variant<actors::Request, Refusal>;
                                                                          const scheduler::Tenant& tenant);
 
 [[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, const Refusal& refusal, bool closing = false);
+[[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, const actors::LoadWait& wait);
 [[nodiscard]] v1::ServerFrame to_frame(std::uint64_t stream, actors::TokenRun&& run);
 // Of an answer that may call tools: its text in pieces instead of run.text. None: there is nothing to send.
 [[nodiscard]] std::vector<v1::ServerFrame> to_frames(std::uint64_t stream, actors::TokenRun&& run,

@@ -135,15 +135,8 @@ void HttpConnection::submit(std::vector<actors::Request> requests, std::unique_p
   if (answering_->answer->streams()) watch_load();
 }
 
-// Of several prompts for one model, the first one's.
-std::optional<actors::LoadWait> HttpConnection::load_wait() const {
-  const Streams::Stream* const stream = streams_.find(answering_->number);
-  if (!stream || stream->choices.empty()) return std::nullopt;
-  return hub_.gateway->wait_of(stream->choices.front().request);
-}
-
 void HttpConnection::watch_load() {
-  if (!load_wait()) return;
+  if (!load_wait(answering_->number)) return;
   answering_->silence.waits_for_load(Clock::now());
   arm_silence();
 }
@@ -211,7 +204,7 @@ void HttpConnection::on_silence() {
   const Streams::Stream* const stream = streams_.find(answering_->number);
   if (stream && answering_->num_admitted < stream->choices.size()) {
     if (Clock::now() >= *answering_->silence.due()) {
-      const auto wait = load_wait();
+      const auto wait = load_wait(answering_->number);
       if (!wait) return answering_->silence.loaded();
       if (outbox_->bytes() == 0 && !write_progress_)
         send_before_answer(api::waiting_event(to_text(*wait), answering_->dialect));

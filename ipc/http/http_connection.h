@@ -95,7 +95,6 @@ class HttpConnection final : public Connection, private Exchange {
   void on_admitted(const actors::Admitted& admitted);
   // An answer in pieces whose request waits for its model to be loaded says how that stands.
   void watch_load();
-  std::optional<actors::LoadWait> load_wait() const;
   void send_before_answer(std::string event);
   // For the time when an answer in pieces has been silent for too long.
   void arm_silence();

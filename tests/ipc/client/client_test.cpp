@@ -2,7 +2,9 @@
 #include "ipc/client/client.h"
 
 #include <array>
+#include <atomic>
 #include <future>
+#include <limits>
 #include <string>
 #include <thread>
 
@@ -548,6 +550,35 @@ TEST_CASE("the library refuses requests that are too long and text that is not U
   REQUIRE_FALSE(client->generate({.prompt = "a", .stop = {"\xff"}}, {}));
   REQUIRE_FALSE(client->tokenize("\xff"));
   REQUIRE(client->health());  // the connection is as good as before
+}
+
+TEST_CASE("a callback is told how a request waits for its model") {
+  FakeServer server;
+  server.gateway.load_wait = actors::LoadWait{.model = "fake",
+                                              .why = actors::LoadWait::Why::room,
+                                              .waited_seconds = 2,
+                                              .left_seconds = std::numeric_limits<double>::infinity()};
+  const auto client = connect(server);
+  CHECK(client->server().tells_waiting);
+  std::promise<Waiting> told;
+  std::atomic<int> num_told{0};
+  auto stream = client->generate({.prompt = "a"}, {.on_waiting = [&](const Waiting& waiting) {
+                                   if (num_told++ == 0) told.set_value(waiting);
+                                 }});
+  REQUIRE(stream);
+  const Waiting waiting = told.get_future().get();
+  CHECK(waiting.model == "fake");
+  CHECK(waiting.why == Waiting::Why::room);
+  CHECK(waiting.waited == milliseconds(2000));
+  CHECK_FALSE(waiting.left);
+  CHECK(waiting.text == "waiting to load fake: others use the memory");
+  server.gateway.wait_submitted(0).sink->end(end_of(Outcome::eos));
+  CHECK(stream->wait()->outcome == Outcome::eos);
+  const int before = num_told;
+  auto other = client->generate({.prompt = "a"}, {});
+  server.gateway.wait_submitted(1).sink->end(end_of(Outcome::eos));
+  CHECK(other->wait()->outcome == Outcome::eos);
+  CHECK(num_told == before);
 }
 
 TEST_CASE("a drain is announced") {

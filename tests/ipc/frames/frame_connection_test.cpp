@@ -239,6 +239,40 @@ TEST_CASE("a request with stream 0 is refused") {
   REQUIRE(server.gateway.num_submitted() == 0);
 }
 
+TEST_CASE("a request that asks for it is told how it waits for its model") {
+  FakeServer server;
+  server.gateway.load_wait = actors::LoadWait{.model = "fake",
+                                              .why = actors::LoadWait::Why::queue,
+                                              .waited_seconds = 1.5,
+                                              .left_seconds = 30,
+                                              .progress = 0.25,
+                                              .models_before = 2};
+  RawClient client(server.path());
+  client.hello();
+  v1::ClientFrame frame = generate_frame(1);
+  frame.mutable_generate()->set_tell_waiting(true);
+  REQUIRE(client.send(frame));
+  const v1::Waiting waiting = client.expect().waiting();
+  CHECK(waiting.stream() == 1);
+  CHECK(waiting.model() == "fake");
+  CHECK(waiting.why() == v1::Waiting::WHY_QUEUE);
+  CHECK(waiting.waited_ms() == 1500);
+  CHECK(waiting.left_ms() == 30'000);
+  CHECK(waiting.progress() == 0.25);
+  CHECK(waiting.models_before() == 2);
+  CHECK(waiting.text() == "waiting to load fake: 2 models are loaded before; about 30 s more");
+  CHECK(client.expect().waiting().stream() == 1);  // a second later
+  const auto submitted = server.gateway.wait_submitted(0);
+  submitted.sink->end(end_of(Outcome::eos));
+  v1::ServerFrame next = client.expect();
+  while (next.has_waiting()) next = client.expect();
+  CHECK(next.done().stream() == 1);
+
+  REQUIRE(client.send(generate_frame(2)));  // does not ask for it
+  server.gateway.wait_submitted(1).sink->end(end_of(Outcome::eos));
+  CHECK(client.expect().done().stream() == 2);
+}
+
 TEST_CASE("presets are the numbers that a request does not give itself") {
   FakeServer server;
   RawClient client(server.path());
