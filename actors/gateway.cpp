@@ -10,6 +10,7 @@
 #include <future>
 #include <limits>
 #include <random>
+#include <set>
 #include <thread>
 
 #include "actors/models/model_defaults.h"
@@ -438,10 +439,11 @@ void GatewayImpl::check_models(const std::vector<std::string>& names, OnModelsCh
       return unit ? unit->checked() : CheckedModel{.name = name};
     });
   };
+  std::set<UnitId> asked;  // each once, by whichever of its names
   for (const std::string& name : names) {
     const auto unit = models_.find(name);
     if (!unit) return done(unknown_model(name, models_.all_names()));
-    ask(unit);
+    if (asked.insert(unit->id()).second) ask(unit);
   }
   if (names.empty())
     for (const auto& unit : models_.units_default_first()) ask(unit);

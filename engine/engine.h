@@ -41,6 +41,7 @@ class LoadedModel {
   const kernels::KernelTable& kernels() const { return *kernels_; }
   // Null if the file has no vocabulary.
   const std::shared_ptr<const Tokenizer>& tokenizer() const { return tokenizer_; }
+  std::uint64_t vocabulary_digest() const { return vocabulary_digest_; }  // vocabulary_digest(); 0: it has none
   const KvArenas& arenas() const { return arenas_; }
   const std::shared_ptr<KvArena>& arena(GroupId group = 0) const { return arenas_[group]; }
   // Null if the model has no recurrent layers.
@@ -65,6 +66,7 @@ class LoadedModel {
   std::unique_ptr<Model> model_;
   const kernels::KernelTable* kernels_ = nullptr;
   std::shared_ptr<const Tokenizer> tokenizer_;
+  std::uint64_t vocabulary_digest_ = 0;
   KvArenas arenas_;
   std::shared_ptr<SnapshotArena> snapshots_;
   std::uint32_t snapshot_every_ = 0;

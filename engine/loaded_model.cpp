@@ -56,6 +56,7 @@ Result<std::shared_ptr<LoadedModel>> LoadedModel::load(std::shared_ptr<const Mod
   if (!templates) return templates.error();
   loaded->chat_templates_ = std::move(*templates);
   loaded->numerics_id_ = make_numerics_id(*loaded->kernels_, cache, (*model)->content_hash());
+  if (opened->tokenizer) loaded->vocabulary_digest_ = engine::vocabulary_digest(*opened->file, *opened->tokenizer);
   loaded->tokenizer_ = std::move(opened->tokenizer);
   loaded->model_ = std::move(*model);
   loaded->memory_policy_ = options.memory_policy;

@@ -81,6 +81,7 @@ class Batch final : private scheduler::ServingDriver {
   void begin_event(TimePoint now) {
     at_work_ = 0;
     now_ = now;
+    shares_.refresh();
   }
   // The request that was being worked on since begin_event(), for when that threw; 0: not one request alone.
   [[nodiscard]] RequestId at_work() const { return at_work_; }

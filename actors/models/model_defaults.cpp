@@ -98,13 +98,18 @@ void take_conversation(const config::ModelDefaults& defaults, bool goes_on, Chat
     const std::size_t open = chat.variables.find('{');
     const std::size_t next = chat.variables.find_first_not_of(kBlanks, open + 1);
     const bool has_none = open == std::string::npos || (next != std::string::npos && chat.variables[next] == '}');
+    const std::size_t before = chat.variables.size();
     chat.variables = open == std::string::npos
                          ? fmt::format("{{{}}}", members)
                          : fmt::format("{{{}{}{}", members, has_none ? "" : ",", chat.variables.substr(open + 1));
+    chat.added.variable_bytes += chat.variables.size() - std::min(before, chat.variables.size());
   }
   const auto is_system = [](const ChatMessage& each) { return each.role == "system" || each.role == "developer"; };
-  if (!goes_on && !defaults.system.empty() && std::ranges::none_of(chat.messages, is_system))
-    chat.messages.insert(chat.messages.begin(), ChatMessage{.role = "system", .content = defaults.system});
+  if (goes_on || defaults.system.empty() || std::ranges::any_of(chat.messages, is_system)) return;
+  const ChatMessage& first =
+      *chat.messages.insert(chat.messages.begin(), ChatMessage{.role = "system", .content = defaults.system});
+  ++chat.added.messages;
+  chat.added.message_bytes += first.role.size() + first.content.size();
 }
 
 }  // namespace troupe::actors

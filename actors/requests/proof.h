@@ -38,7 +38,8 @@ struct Proof {
   std::vector<TokenId> ids{};                // the answer
   std::string text{};
   scheduler::Outcome outcome = scheduler::Outcome::internal;
-  std::string stop{};  // the stop string that matched
+  std::string stop{};             // the stop string that matched
+  std::string recomputed_from{};  // End::recomputed_from: nothing that is proved depends on it
 };
 
 // The parts of a numerics_id (docs/numerics.md); empty where it has too few.

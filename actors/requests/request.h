@@ -93,6 +93,12 @@ struct ChatPrompt {
   bool continue_final_message = false;
   // The messages are given to the template as they are: none is rewritten, and what it leaves out is no error.
   bool as_it_is = false;
+  // What of it the defaults of its model added (models/model_defaults.h): it does not count against the limits above.
+  struct Added {
+    std::size_t messages = 0;
+    std::uint64_t message_bytes = 0, variable_bytes = 0;
+    bool operator==(const Added&) const = default;
+  } added{};
   bool operator==(const ChatPrompt&) const = default;
 };
 
@@ -157,7 +163,9 @@ struct Request {
   // itself.
   RequestId fork_of = 0;
   std::string session;  // the conversation of the tenant that it continues (sessions/sessions.h); empty: none
-  bool session_recompute = false;  // also if that was computed under other numerics: then its tokens are computed again
+  // Also if that was computed under other numerics, or by a model with the same vocabulary and chat template: then its
+  // tokens are computed again.
+  bool session_recompute = false;
   std::shared_ptr<SessionTurn> turn{};  // of `session`: set by the gateway
 
   WorkKind kind() const { return embed ? WorkKind::embed : WorkKind::generate; }
@@ -255,6 +263,8 @@ struct End {
   std::optional<std::chrono::milliseconds> predicted_first, predicted_last;
   std::uint64_t seed = 0;  // the seed that was used
   Usage usage;
+  // The numerics_id under which the request's session was computed before; empty: it was not recomputed.
+  std::string recomputed_from{};
   std::shared_ptr<const Embeddings> embeddings;  // set if an Embed request succeeded; its outcome is eos
   // By the batcher: the most tokens that the answer could have had. None: it was ended otherwise.
   std::optional<std::uint32_t> max_tokens{};
@@ -275,6 +285,7 @@ struct Admitted {
   std::uint32_t choice = 0;
   bool in_reasoning = false;  // the prompt of its conversation ends within reasoning, which its answer goes on with
   std::shared_ptr<const AnsweringModel> model{};  // null only in tests
+  float temperature = 1, top_p = 1;               // with which it is drawn: the request's, or its model's defaults
 };
 
 // Receives the answers of a request. ipc implements it, the stream table calls it.

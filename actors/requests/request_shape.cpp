@@ -48,10 +48,10 @@ std::optional<Refusal> check_ids(const std::vector<TokenId>& ids) {
 
 std::optional<Refusal> check_chat(const ChatPrompt& chat) {
   if (chat.messages.empty()) return invalid("messages", "there is no message; send at least one");
-  if (chat.messages.size() > kMaxChatMessages)
-    return too_many("messages", "the number of messages", chat.messages.size(), kMaxChatMessages);
-  if (chat.variables.size() > kMaxChatVariableBytes)
-    return too_many("template_variables", "the size of the template's variables in bytes", chat.variables.size(),
+  if (const std::size_t count = chat.messages.size() - chat.added.messages; count > kMaxChatMessages)
+    return too_many("messages", "the number of messages", count, kMaxChatMessages);
+  if (const std::uint64_t bytes = chat.variables.size() - chat.added.variable_bytes; bytes > kMaxChatVariableBytes)
+    return too_many("template_variables", "the size of the template's variables in bytes", bytes,
                     kMaxChatVariableBytes);
   if (chat.tools.size() > engine::chat::kMaxToolBytes)
     return too_many("tools", "the size of the tools in bytes", chat.tools.size(), engine::chat::kMaxToolBytes);
@@ -142,7 +142,10 @@ std::optional<Refusal> check_text(std::string_view text, std::uint64_t max_promp
 }
 
 std::optional<Refusal> check_shape(const Request& request, std::uint64_t max_prompt_bytes) {
-  if (auto wrong = check_input_bytes(request, input_bytes(request), max_prompt_bytes)) return wrong;
+  std::uint64_t bytes = input_bytes(request);
+  if (const auto* const chat = std::get_if<ChatPrompt>(&request.prompt))
+    bytes -= chat->added.message_bytes + chat->added.variable_bytes;
+  if (auto wrong = check_input_bytes(request, bytes, max_prompt_bytes)) return wrong;
   if (request.embed) return check_embed(*request.embed);
   if (auto wrong = check_choices(request)) return wrong;
   if (const std::uint64_t bytes = request.proposal.size() * sizeof(TokenId); bytes > max_prompt_bytes)

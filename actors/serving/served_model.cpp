@@ -61,6 +61,8 @@ Status ServedModel::choose_chat_template(const ChatTemplateChoice& choice, const
   if (!taken) return taken;
   find_reasoning(time, interrupt);
   take_tool_template(choice, interrupt);
+  const auto source = [](const auto& each) { return each ? std::string_view(each->source()) : std::string_view(); };
+  template_digest_ = engine::digest_of({source(chat_template_), source(tool_template_)});
   TimeBudget form_time = engine::chat::trial_time();
   return find_tool_form(choice.tool_format, form_time, interrupt);
 }

@@ -73,6 +73,9 @@ class ServedModel {
   // Null if it has none, or none that can be used: then messages are refused, with chat_problem() as the reason.
   const std::shared_ptr<const engine::chat::ChatTemplate>& chat_template() const { return chat_template_; }
   const std::string& chat_problem() const { return chat_problem_; }
+  // A hash of the source of its chat templates, that for tools included: equal ones write the same conversation alike.
+  // Also of none; 0: an encoder has none.
+  std::uint64_t template_digest() const { return template_digest_; }
   // The name of the template that models of its kind were trained with; empty: it is not known.
   std::string_view likely_chat_template() const { return likely_template_; }
   // The template of this conversation: where it has tools, and the file a template `tool_use` for them, that one,
@@ -128,6 +131,7 @@ class ServedModel {
   std::shared_ptr<const engine::chat::ChatTemplate> tool_template_;
   engine::chat::ToolForm tool_form_;
   engine::chat::Limits template_limits_;
+  std::uint64_t template_digest_ = 0;
   std::string chat_problem_, tool_problem_;
   std::string_view likely_template_;  // of a builtin template
   std::size_t longest_piece_ = 0;     // bytes of a token's text, of a model with a chat template

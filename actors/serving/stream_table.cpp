@@ -149,9 +149,14 @@ std::vector<AssignmentPtr> StreamTable::assign(RequestId id, std::vector<TokenId
                                                     .prompt = shared,
                                                     .begins_with = served_by.begins_with,
                                                     .shown_ids = served_by.shown_ids,
-                                                    .form = served_by.form});
+                                                    .form = served_by.form,
+                                                    .recomputed_from = served_by.recomputed_from});
+    record->recomputed_from = served_by.recomputed_from;
     move_to(*record, RequestState::queued);
-    how.choice = record->request->sampling.choice;
+    const engine::SamplingParams& sampling = record->request->sampling;
+    how.choice = sampling.choice;
+    how.temperature = sampling.temperature;
+    how.top_p = sampling.top_p;
     record->outbox.emplace_back(how);
     all.push_back(assignment(*record));
   }
@@ -550,6 +555,7 @@ UsageEntry StreamTable::end_one(Record& record, End end, TimePoint now) {
   add_proof(record, end);
   end.choice = record.request->sampling.choice;
   end.seed = record.request->sampling.seed;
+  end.recomputed_from = std::move(record.recomputed_from);
   end.usage.prompt_tokens = record.prompt_tokens;
   end.usage.truncated_tokens = record.truncated_tokens;
   end.usage.cached_tokens = record.cached_tokens;

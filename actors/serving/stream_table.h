@@ -71,13 +71,15 @@ struct StepReport {
   std::vector<std::pair<RequestId, std::uint64_t>> ended{};
 };
 
-// What a proof says of the model, and of what it makes of a request; of a request that wants none it may be empty.
+// What a proof says of the model, and of what it makes of a request; of a request that wants none it may be empty, but
+// for recomputed_from.
 struct ServedBy {
   std::string model{};
   std::string numerics_id{};
   std::string begins_with{};                 // beginning_of()
   std::vector<TokenId> shown_ids{};          // shown_ids_of()
   std::shared_ptr<const AnswerForm> form{};  // proved_form()
+  std::string recomputed_from{};             // End::recomputed_from
 };
 
 // The result of StreamTable::park().
@@ -297,6 +299,7 @@ class StreamTable {
     std::optional<TimePoint> deadline;
     bool promised = false;
     std::unique_ptr<Proof> proof;  // wanted, and encoded; its ids come with the end
+    std::string recomputed_from;   // End
     // Not passed to the sink yet. One thread at a time empties it.
     std::deque<std::variant<TokenRun, End, Admitted>> outbox;
     bool handing_over = false;

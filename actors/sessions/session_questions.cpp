@@ -268,7 +268,7 @@ std::optional<SessionInfo> Sessions::info(const SessionUse& session, bool with_a
   info.created = record.created;
   info.num_tokens = static_cast<std::uint32_t>(record.tokens.size());
   info.num_answers = record.num_answers;
-  info.file_version = engine::kSequenceFileVersion;
+  info.file_version = file->version();
   info.numerics_id = record.numerics_id;
   const auto contents = files_->store().open_contents(key);
   if (contents && engine::is_prefix(*contents, record.tokens)) {

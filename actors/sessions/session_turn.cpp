@@ -20,6 +20,37 @@ double cpu_seconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
+// Why the tokens of another model cannot be computed anew by this one: what differs. Empty: they can.
+std::string difference_of(const engine::SequenceRecord& old, const engine::SequenceRecord& now) {
+  if (now.vocabulary_digest == 0) return "this one has no vocabulary that could be compared";
+  if (old.vocabulary_digest == 0 || old.template_digest == 0)
+    return "its file, which an earlier troupe wrote or a model without a vocabulary, does not say whether the "
+           "vocabulary and the chat template are the same";
+  if (old.vocabulary_digest != now.vocabulary_digest) return "the vocabulary of this one is another";
+  if (old.template_digest != now.template_digest) return "the chat template of this one is another";
+  return "";
+}
+
+// Why a session of the record `old` is not continued under `now`; none: it is.
+std::optional<std::string> why_not_continued(const std::string& name, const engine::SequenceRecord& old,
+                                             const engine::SequenceRecord& now, bool recompute) {
+  if (old.model_hash != now.model_hash) {
+    const std::string difference = difference_of(old, now);
+    if (difference.empty() && recompute) return std::nullopt;
+    return fmt::format("session \"{}\" is a conversation with another model (numerics {}); this one has {}{}", name,
+                       old.numerics_id, now.numerics_id,
+                       difference.empty()
+                           ? ", with the same vocabulary and chat template: ask that model, or let this one "
+                             "compute the conversation anew (session_recompute; troupe run --recompute)"
+                           : fmt::format(", and {}: ask that model, or begin another session", difference));
+  }
+  if (old.numerics_id == now.numerics_id || recompute) return std::nullopt;
+  return fmt::format(
+      "session \"{}\" was computed under numerics {}, and this server has {}: serve with the same kernels and KV type, "
+      "or continue from its tokens with other bits (session_recompute; troupe run --recompute)",
+      name, old.numerics_id, now.numerics_id);
+}
+
 }  // namespace
 
 SessionTurn::SessionTurn(Sessions& sessions, SessionUse use, scheduler::Tenant tenant, bool recompute)
@@ -30,25 +61,29 @@ SessionTurn::~SessionTurn() {
   sessions_.one_less();
 }
 
-void SessionTurn::load(std::shared_ptr<const engine::LoadedModel> model, std::function<void(Loaded)> done) {
+void SessionTurn::load(SessionModel model, std::function<void(Loaded)> done) {
   sessions_.post(Sessions::Size::small, tenant_.id,
                  [self = shared_from_this(), model = std::move(model), done = std::move(done)]() mutable {
-                   Loaded loaded = self->read_tokens(*model);
+                   Loaded loaded = self->read_tokens(model);
                    {
                      const std::lock_guard lock(self->mutex_);
-                     self->model_ = std::move(model);
+                     self->model_ = std::move(model.model);
                    }
                    done(std::move(loaded));
                  });
 }
 
-SessionTurn::Loaded SessionTurn::read_tokens(const engine::LoadedModel& model) {
+SessionTurn::Loaded SessionTurn::read_tokens(const SessionModel& by) {
+  const engine::LoadedModel& model = *by.model;
   engine::SequenceRecord record{.numerics_id = model.numerics_id(),
                                 .model_hash = model.model().content_hash(),
                                 .tokens = {},
                                 .created = unix_seconds(),
-                                .num_answers = 0};
+                                .num_answers = 0,
+                                .vocabulary_digest = model.vocabulary_digest(),
+                                .template_digest = by.template_digest};
   std::vector<TokenId> tokens;
+  std::string earlier;
   std::optional<engine::SequenceFile> contents;
   if (!use_.is_new) {
     auto file = sessions_.files_->store().open_tokens(use_.key);
@@ -59,25 +94,14 @@ SessionTurn::Loaded SessionTurn::read_tokens(const engine::LoadedModel& model) {
     };
     if (!file) return unusable(file.error());
     const engine::SequenceRecord& old = file->record();
-    if (old.model_hash != record.model_hash)
-      return session_refusal(
-          Outcome::unsupported,
-          fmt::format("session \"{}\" is a conversation with another model (numerics {}); this server "
-                      "has {}: serve that model, or begin another session",
-                      name(), old.numerics_id, record.numerics_id));
+    if (auto why = why_not_continued(name(), old, record, recompute_))
+      return session_refusal(Outcome::unsupported, *std::move(why));
     if (const Status known = file->check_vocabulary(model); !known) return unusable(known.error());
-    const bool is_same = old.numerics_id == record.numerics_id;
-    if (!is_same && !recompute_)
-      return session_refusal(
-          Outcome::unsupported,
-          fmt::format("session \"{}\" was computed under numerics {}, and this server has {}: serve with the same "
-                      "kernels and KV type, or continue from its tokens with other bits (session_recompute; troupe run "
-                      "--recompute)",
-                      name(), old.numerics_id, record.numerics_id));
     record.created = old.created;
     record.num_answers = old.num_answers;
     tokens = old.tokens;
-    if (is_same && !recompute_) {
+    if (old.numerics_id != record.numerics_id) earlier = old.numerics_id;
+    if (!recompute_) {
       auto saved = sessions_.files_->store().open_contents(use_.key);
       if (!saved && sessions_.files_->store().has(use_.key, SessionPart::contents)) contents_unusable(saved.error());
       if (saved && saved->check(model) && engine::is_prefix(*saved, tokens)) contents.emplace(std::move(*saved));
@@ -86,9 +110,15 @@ SessionTurn::Loaded SessionTurn::read_tokens(const engine::LoadedModel& model) {
   const std::lock_guard lock(mutex_);
   if (has_prompt_) return tokens;  // loaded before, and in use
   record_ = std::move(record);
+  recomputed_from_ = std::move(earlier);
   contents_ = std::move(contents);
   num_saved_ = contents_ ? contents_->num_computed() : 0;
   return tokens;
+}
+
+std::string SessionTurn::recomputed_from() const {
+  const std::lock_guard lock(mutex_);
+  return recomputed_from_;
 }
 
 void SessionTurn::set_prompt(std::vector<TokenId> prompt) {
@@ -166,7 +196,9 @@ std::shared_ptr<SessionSaving> SessionTurn::save(std::vector<TokenId> tokens, st
               .model_hash = record_.model_hash,
               .tokens = std::move(tokens),
               .created = record_.created,
-              .num_answers = record_.num_answers + 1};
+              .num_answers = record_.num_answers + 1,
+              .vocabulary_digest = record_.vocabulary_digest,
+              .template_digest = record_.template_digest};
     model = model_;
   }
   if (num_computed == 0) return nullptr;

@@ -73,6 +73,12 @@ class SessionSaving {
   const std::unique_ptr<engine::SequenceImage> image_;
 };
 
+// The model that a turn is to be computed by.
+struct SessionModel {
+  std::shared_ptr<const engine::LoadedModel> model{};
+  std::uint64_t template_digest = 0;  // ServedModel::template_digest()
+};
+
 // A request's hold on a session, until its end is stored. Thread-safe. Its Sessions outlive it.
 class SessionTurn : public std::enable_shared_from_this<SessionTurn> {
  public:
@@ -88,9 +94,12 @@ class SessionTurn : public std::enable_shared_from_this<SessionTurn> {
   // What was wrong with its contents; empty: nothing, or it was taken.
   [[nodiscard]] std::string take_problem();
 
-  // Reads the session's tokens, none if it is new, and checks that they are this model's. `done` is called once, on a
-  // thread of Sessions. May be repeated.
-  void load(std::shared_ptr<const engine::LoadedModel> model, std::function<void(Loaded)> done);
+  // Reads the session's tokens, none if it is new, and checks that they are this model's, or, to be recomputed, those
+  // of one with its vocabulary and chat template. `done` is called once, on a thread of Sessions. May be repeated.
+  void load(SessionModel model, std::function<void(Loaded)> done);
+  // After load(): the numerics_id under which the session was computed until now, if it is another than the model's,
+  // so that all its tokens are computed anew. Empty: it goes on as it was.
+  [[nodiscard]] std::string recomputed_from() const;
   // All tokens of the request: the session's and its own. After load().
   void set_prompt(std::vector<TokenId> prompt);
 
@@ -109,7 +118,7 @@ class SessionTurn : public std::enable_shared_from_this<SessionTurn> {
  private:
   friend class Sessions;
   friend class SessionSaving;
-  Loaded read_tokens(const engine::LoadedModel& model);
+  Loaded read_tokens(const SessionModel& by);
   std::optional<engine::SequenceRecord> record_with(const std::vector<TokenId>& answer) const;
   void contents_unusable(const Error& why);
 
@@ -122,6 +131,7 @@ class SessionTurn : public std::enable_shared_from_this<SessionTurn> {
   std::shared_ptr<const engine::LoadedModel> model_;
   engine::SequenceRecord record_;  // its tokens: the prompt, once it is set
   bool has_prompt_ = false;
+  std::string recomputed_from_;
   std::optional<engine::SequenceFile> contents_;
   std::uint32_t num_saved_ = 0;
   std::shared_ptr<const engine::SequenceImage> image_;
@@ -147,7 +157,8 @@ class Sessions {
   [[nodiscard]] std::vector<std::string> problems() const;
 
   using Begun = std::variant<std::shared_ptr<SessionTurn>, scheduler::Refusal>;
-  // recompute: continue also if the session was computed under other numerics of the same model.
+  // recompute: continue also if the session was computed under other numerics of the same model, or by a model of the
+  // same vocabulary and chat template.
   [[nodiscard]] Begun begin(const scheduler::Tenant& tenant, const std::string& name, bool recompute);
   // A sink that stores the turn before it passes on the end. It has one choice.
   [[nodiscard]] std::shared_ptr<StreamSink> wrap(std::shared_ptr<SessionTurn> turn, std::shared_ptr<StreamSink> sink);

@@ -13,7 +13,6 @@ namespace troupe::actors {
 namespace {
 
 constexpr int kCheckerNiceness = 12;                       // as of loads
-constexpr std::chrono::milliseconds kTick{100};            // weights are read so often while a pass is under way
 constexpr std::chrono::milliseconds kLongestRest{30'000};  // models come and go
 constexpr std::uint32_t kCheckerUnit = 0xffffffff;         // its jobs wait in a line of their own
 using FloatSeconds = std::chrono::duration<double>;
@@ -27,6 +26,7 @@ ModelChecker::ModelChecker(const config::IntegrityOptions& options, Compute& com
       models_(std::move(models)),
       warn_(std::move(warn)),
       cpus_(std::move(cpus)),
+      pace_(options.scrub_rate),
       thread_([this] { run(); }) {}
 
 void ModelChecker::stop() {
@@ -42,6 +42,11 @@ void ModelChecker::stop() {
 bool ModelChecker::is_stopping() {
   const std::lock_guard lock(mutex_);
   return stopping_;
+}
+
+bool ModelChecker::is_interrupted() {
+  const std::lock_guard lock(mutex_);
+  return stopping_ || !questions_.empty();
 }
 
 bool ModelChecker::check(std::vector<Asked> models, std::function<void(std::vector<ModelCheck>)> done) {
@@ -130,21 +135,19 @@ ModelChecker::Clock::time_point ModelChecker::work() {
   const Clock::time_point now = Clock::now();
   Clock::time_point next = now + kLongestRest;
   if (options_.canary_interval.count() > 0) next = std::min(next, now + options_.canary_interval);
-  // Of a tick; a piece at least, and then the next tick is later.
-  const double share = static_cast<double>(options_.scrub_rate) * FloatSeconds(kTick).count();
-  std::uint64_t left = std::max<std::uint64_t>(static_cast<std::uint64_t>(share), engine::WeightScan::kPieceBytes);
-  const double seconds = FloatSeconds(kTick).count() * static_cast<double>(left) / std::max(share, 1.0);
+  const std::uint64_t most = pace_.allowed(now);
+  std::uint64_t left = most;
+  bool is_more = false;  // a model whose pass goes on
   for (const CheckedModel& model : models_()) {
     if (is_stopping()) return now;
     if (!model.integrity || !model.integrity->is_watching()) continue;
     run_due_canary(model, now);
     if (options_.scrub_rate == 0 || model.integrity->next_pass > now) continue;
-    const std::uint64_t seen = check_some(model, left);
-    left -= std::min(left, seen);
-    next = std::min(next, now + std::chrono::duration_cast<Clock::duration>(FloatSeconds(seconds)));
-    if (left == 0) break;
+    is_more = true;
+    if (left > 0) left -= std::min(left, check_some(model, left));
   }
-  return next;
+  if (left < most) pace_.read(most - left, now);
+  return is_more && pace_.due() > now ? std::min(next, pace_.due()) : next;
 }
 
 void ModelChecker::run_due_canary(const CheckedModel& model, Clock::time_point now) {
@@ -170,7 +173,7 @@ void ModelChecker::run_due_canary(const CheckedModel& model, Clock::time_point n
 std::uint64_t ModelChecker::check_some(const CheckedModel& model, std::uint64_t most) {
   ModelIntegrity& integrity = *model.integrity;
   std::uint64_t seen = 0;
-  while (!is_stopping() && (seen == 0 || seen + engine::WeightScan::kPieceBytes <= most)) {
+  while ((seen == 0 || !is_interrupted()) && (seen == 0 || seen + engine::WeightScan::kPieceBytes <= most)) {
     const std::size_t bytes = integrity.check_piece();
     if (integrity.damage()) {
       model.take_out(*integrity.damage());

@@ -15,6 +15,7 @@
 
 #include "actors/models/model_integrity.h"
 #include "actors/requests/status_snapshot.h"
+#include "actors/status/scrub_pace.h"
 #include "actors/threads/compute_pool.h"
 #include "config/options/server_limits.h"
 
@@ -70,6 +71,7 @@ class ModelChecker {
   Clock::time_point work();
   void run_due_canary(const CheckedModel& model, Clock::time_point now);
   std::uint64_t check_some(const CheckedModel& model, std::uint64_t most);
+  bool is_interrupted();  // it is stopping, or a question waits
 
   const config::IntegrityOptions options_;
   Compute& compute_;
@@ -80,6 +82,7 @@ class ModelChecker {
   std::condition_variable changed_;
   std::deque<Question> questions_;
   bool stopping_ = false;
+  ScrubPace pace_;  // of the thread alone
   std::thread thread_;
 };
 

@@ -132,7 +132,7 @@ void EmbedWorker::forget_all() {
 
 // Posts the next pass, of the current turn or of a new one.
 void EmbedWorker::next() {
-  while (!computing_ && !waiting_for_turn_) {
+  while (!computed_ && !waiting_for_turn_) {
     if (!current_) {
       turn_->end();
       auto job = waiting_.pop();
@@ -145,12 +145,13 @@ void EmbedWorker::next() {
     }
     waiting_for_turn_ = shares_->must_wait(current_->task->body->tenant.id);
     if (waiting_for_turn_) return;
-    computing_ = true;
+    computed_ = current_;
     counters_.step_began(now());
-    const auto run = [turn = turn_, job = current_, max_tokens = std::size_t{max_step_tokens_}, shares = shares_,
-                      &streams = streams_, self = caf::actor{this}] {
+    auto run = [turn = turn_, job = current_, max_tokens = std::size_t{max_step_tokens_}, shares = shares_,
+                &streams = streams_, self = caf::actor{this}]() mutable {
       const TimePoint began = std::chrono::steady_clock::now();
-      // Also what failed, or is not wanted any more, is charged, and before its end is known.
+      // Also what failed, or is not wanted any more, is charged, and before its end is known. The worker has the job
+      // until then: its end, which may wait for an event of the batcher, is never that of the thread that computes.
       const auto charge = [&](std::uint32_t num_tokens) {
         const TimePoint ended = std::chrono::steady_clock::now();
         const Charge pass{.request = job->task->request,
@@ -163,11 +164,13 @@ void EmbedWorker::next() {
       try {
         const bool complete = turn->advance(*job, max_tokens);
         charge(complete ? turn->num_tokens : 0);
+        job = nullptr;
         caf::anon_send(self, msg::PassEnded{complete});
       } catch (const engine::Stopped&) {
         // The server ends.
       } catch (...) {
         charge(0);
+        job = nullptr;
         caf::anon_send(self, msg::PassFailed{failure_of(std::current_exception())});
       }
     };
@@ -176,7 +179,7 @@ void EmbedWorker::next() {
 }
 
 void EmbedWorker::pass_ended(const msg::PassEnded& pass) {
-  computing_ = false;
+  computed_ = nullptr;
   count_memory();
   counters_.pass_ended(now());
   if (pass.complete && current_) {
@@ -198,7 +201,7 @@ void EmbedWorker::pass_ended(const msg::PassEnded& pass) {
 }
 
 void EmbedWorker::pass_failed(const Failure& why) {
-  computing_ = false;
+  computed_ = nullptr;
   if (const std::shared_ptr<Job> job = std::exchange(current_, nullptr)) {
     const Assignment& task = *job->task;
     const std::uint32_t num_faults = streams_.record_fault(task.request);

@@ -61,7 +61,7 @@ class EmbedWorker : public ActorBase {
   std::shared_ptr<Turn> turn_;
   // The request of the turn; null while a pass of a forgotten request ends, or nothing is computed.
   std::shared_ptr<Job> current_;
-  bool computing_ = false;  // a pass is posted or running
+  std::shared_ptr<Job> computed_;  // of the pass that is posted or running; null: none is
   bool waiting_for_turn_ = false;
 };
 

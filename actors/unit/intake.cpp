@@ -203,12 +203,14 @@ void Intake::encoded(RequestId request, std::shared_ptr<EmbedIds> ids) {
 // A request that continues a session has its tokens before its own.
 void Intake::load_session(RequestId request, const Request& body, std::vector<TokenId> prompt) {
   if (!body.turn) return assign(request, body, std::move(prompt));
-  body.turn->load(wiring_->model->language_model(), [self = caf::actor{this}, request,
-                                                     prompt = std::move(prompt)](SessionTurn::Loaded loaded) {
-    if (auto* tokens = std::get_if<std::vector<TokenId>>(&loaded))
-      tokens->insert(tokens->end(), prompt.begin(), prompt.end());
-    caf::anon_send(self, msg::SessionLoaded{request, std::make_shared<SessionTurn::Loaded>(std::move(loaded))});
-  });
+  const ServedModel& model = *wiring_->model;
+  body.turn->load({.model = model.language_model(), .template_digest = model.template_digest()},
+                  [self = caf::actor{this}, request, prompt = std::move(prompt)](SessionTurn::Loaded loaded) {
+                    if (auto* tokens = std::get_if<std::vector<TokenId>>(&loaded))
+                      tokens->insert(tokens->end(), prompt.begin(), prompt.end());
+                    auto shared = std::make_shared<SessionTurn::Loaded>(std::move(loaded));
+                    caf::anon_send(self, msg::SessionLoaded{request, std::move(shared)});
+                  });
 }
 
 void Intake::session_loaded(RequestId request, SessionTurn::Loaded& loaded) {
@@ -242,6 +244,7 @@ void Intake::assign(RequestId request, const Request& body, std::vector<TokenId>
                  .begins_with = beginning_of(body, model.tool_format()),
                  .shown_ids = shown_ids_of(body, model.tool_format(), model.tokenizer().get()),
                  .form = proved_form(form, model.tool_format())};
+  if (body.turn) served_by.recomputed_from = body.turn->recomputed_from();
   // Without a batcher nothing is sent: the one that the next msg::Wire brings gets all assigned requests.
   for (auto& task : streams_.assign(request, std::move(prompt), served_by,
                                     {.in_reasoning = in_reasoning, .model = answering_model_})) {

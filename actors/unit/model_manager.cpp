@@ -297,16 +297,18 @@ bool ModelManager::switch_to(const std::shared_ptr<ModelUnit>& unit) {
 
 // The unit that was to take a name's place could not be loaded.
 void ModelManager::keep_old(const std::shared_ptr<ModelUnit>& failed, const Error& why, const OnModelChange& done) {
+  std::optional<Error> out;  // why the one before does not serve on
   {
     const std::lock_guard lock(mutex_);
     if (const auto name = std::ranges::find(names_, failed, &Name::next); name != names_.end()) {
       name->next = nullptr;
       name->is_replaced = false;
+      out = name->serves->state().error();
     }
   }
   End end = not_loaded(why);
   if (failed->state().unloading()) return done(std::move(end));  // the unload under way removes it
-  end.message += "; the model before it serves on";
+  end.message += out ? "; and the model before it is not served: " + out->message : "; the model before it serves on";
   remove(failed, std::chrono::milliseconds(0), [done, end] { done(end); });
 }
 
@@ -338,7 +340,6 @@ void ModelManager::replace_unloaded(const std::shared_ptr<Loading>& loading) {
                Printable(before->source().path).text(), Printable(unit->source().path).text());
   ModelSource source = before->source();
   source.name = before->name();  // not what a file says that is at this path by then
-  if (unit->source().after_damage) source.after_damage = unit->source().after_damage;
   on_replaced(unit, loading->server, source, loading->done);
   load_behind(unit, loading->server);
   retire(before);
@@ -382,6 +383,10 @@ void ModelManager::on_replaced(const std::shared_ptr<ModelUnit>& unit, const Ser
     }
     End why = not_loaded(status.error());
     if (unit->state().unloading()) return done(std::move(why));
+    if (unit->source().after_damage) {  // `before` is what has just failed
+      end_replacement(unit);
+      return done(std::move(why));
+    }
     later_([this, unit, server, before, why, done] { restore(unit, server, before, why, done); });
   });
 }

@@ -361,7 +361,7 @@ std::optional<std::string> ModelUnit::watch(const ServedModel& served) {
 // In the memory that is reserved for it. The draft model comes first: it is small, and takes its part of the memory.
 Result<ServedModel> ModelUnit::load_files(engine::Team& team, bool trust_cache) {
   engine::LoadOptions options = entry_.source.load;
-  options.weights_cache.replace = !trust_cache;
+  options.weights_cache.distrusted = !trust_cache;
   const auto memory = memory_->reserve();
   if (!memory) return memory.error();
   options.memory = *memory;

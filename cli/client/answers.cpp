@@ -42,22 +42,24 @@ ordered_json to_json(const client::Usage& usage) {
 }
 
 ordered_json to_json(const client::Receipt& receipt) {
-  return {{"queue_seconds", receipt.queue_seconds},
-          {"prefill_seconds", receipt.prefill_seconds},
-          {"decode_seconds", receipt.decode_seconds},
-          {"stalled_seconds", receipt.stalled_seconds},
-          {"preempted_seconds", receipt.preempted_seconds},
-          {"parked_seconds", receipt.parked_seconds},
-          {"compute_seconds", receipt.compute_seconds},
-          {"cpu_seconds", receipt.cpu_seconds},
-          {"prompt_tokens", receipt.prompt_tokens},
-          {"cached_tokens", receipt.cached_tokens},
-          {"computed_tokens", receipt.computed_tokens},
-          {"block_seconds", receipt.block_seconds},
-          {"preemptions", receipt.preemptions},
-          {"drafted_tokens", receipt.drafted_tokens},
-          {"accepted_tokens", receipt.accepted_tokens},
-          {"share", receipt.share}};
+  ordered_json object{{"queue_seconds", receipt.queue_seconds},
+                      {"prefill_seconds", receipt.prefill_seconds},
+                      {"decode_seconds", receipt.decode_seconds},
+                      {"stalled_seconds", receipt.stalled_seconds},
+                      {"preempted_seconds", receipt.preempted_seconds},
+                      {"parked_seconds", receipt.parked_seconds},
+                      {"compute_seconds", receipt.compute_seconds},
+                      {"cpu_seconds", receipt.cpu_seconds},
+                      {"prompt_tokens", receipt.prompt_tokens},
+                      {"cached_tokens", receipt.cached_tokens},
+                      {"computed_tokens", receipt.computed_tokens},
+                      {"block_seconds", receipt.block_seconds},
+                      {"preemptions", receipt.preemptions},
+                      {"drafted_tokens", receipt.drafted_tokens},
+                      {"accepted_tokens", receipt.accepted_tokens},
+                      {"share", receipt.share}};
+  if (!receipt.recomputed_from.empty()) object["recomputed_from"] = receipt.recomputed_from;
+  return object;
 }
 
 ordered_json to_json(const Answer& answer) {

@@ -56,7 +56,8 @@ actors::Proof proof_of(const client::Proof& from) {
                       .ids = from.ids,
                       .text = from.text,
                       .outcome = from.outcome,
-                      .stop = from.matched_stop};
+                      .stop = from.matched_stop,
+                      .recomputed_from = from.recomputed_from};
   engine::SamplingParams& sampling = proof.sampling;
   config::for_each_sampling_number(
       [](const config::SamplingNumber&, auto& to, const auto& value) {

@@ -153,6 +153,9 @@ void print_receipt(const std::string& label, const client::Receipt& receipt) {
   if (receipt.drafted_tokens > 0)
     std::cerr << fmt::format("{}speculation: {} tokens drafted, {} of them accepted\n", label, receipt.drafted_tokens,
                              receipt.accepted_tokens);
+  if (!receipt.recomputed_from.empty())
+    std::cerr << fmt::format("{}session: recomputed; until now it was of numerics {}\n", label,
+                             Printable(receipt.recomputed_from).text());
 }
 
 // Says what is meant by `troupe run llama3 "..."`: here the words are all the prompt's.

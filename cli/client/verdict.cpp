@@ -96,6 +96,9 @@ std::string not_proved(const actors::Proof& proof, std::string_view name) {
   else if (proof.outcome != Outcome::length && !proof.form && proof.sampling.max_tokens != scheduler::kUnlimitedTokens)
     parts.push_back(fmt::format("max_tokens {} (it was not reached)", proof.sampling.max_tokens));
   if (proof.sampling.is_greedy()) parts.push_back("seed and choice (at temperature 0 nothing is drawn)");
+  if (!proof.recomputed_from.empty())
+    parts.push_back(fmt::format("that the conversation in the prompt was computed under numerics {} before",
+                                proof.recomputed_from));
   if (!proof.sampling.logit_bias.empty()) parts.push_back("that each entry of logit_bias changed the answer");
   if (const std::string unmet = stops(proof); !unmet.empty())
     parts.push_back(is_stopped(proof) ? "those of the stops that the answer does not meet"

@@ -138,7 +138,10 @@ class Checker {
     auto gateway = gateway_options(options_, given_, &found_.problems, &listing);
     if (!gateway) return note("", gateway.error());
     if (gateway->models.size() > 1 && gateway->memory != 0) left_ = gateway->memory;
-    for (const std::string& left_out : listing.left_out) remarks_ += "; " + left_out;
+    for (std::size_t i = 0; i < std::min(listing.left_out.size(), kMaxToldLeftOut); ++i)
+      remarks_ += "; " + listing.left_out[i];
+    if (listing.left_out.size() > kMaxToldLeftOut)
+      remarks_ += fmt::format("; {} more are left out", listing.left_out.size() - kMaxToldLeftOut);
     const std::size_t num_named = gateway->models.size() - listing.tables.size();
     for (std::size_t i = 0; i < num_named; ++i) {
       actors::ModelSource& source = gateway->models[i];

@@ -49,7 +49,7 @@ Result<std::vector<std::string>> names_in(const fs::path& folder) {
 
 class Lister {
  public:
-  Lister(const std::vector<config::ModelTable>& named, std::size_t most) : named_(named), most_(most) {
+  explicit Lister(const std::vector<config::ModelTable>& named) : named_(named) {
     for (const config::ModelTable& table : named) {
       taken_.insert(table.name);
       taken_.insert(table.aliases.begin(), table.aliases.end());
@@ -85,12 +85,7 @@ class Lister {
     }
   }
 
-  Listing take() {
-    if (num_more_ > 0)
-      listing_.left_out.push_back(fmt::format("{} more models are left out: a server has at most {} names", num_more_,
-                                              config::kMaxModelTables));
-    return std::move(listing_);
-  }
+  Listing take() { return std::move(listing_); }
 
  private:
   void leave_out(const std::string& what, const std::string& why) {
@@ -116,10 +111,6 @@ class Lister {
     if (std::ranges::any_of(named_, is_same_file)) return;
     if (std::string problem = problem_of_model_name(name); !problem.empty()) return leave_out(path, problem);
     if (!taken_.insert(name).second) return leave_out(path, fmt::format("another model is called {}", printable(name)));
-    if (listing_.tables.size() >= most_) {
-      ++num_more_;
-      return;
-    }
     config::ModelTable& table = listing_.tables.emplace_back();
     table.path = path;
     table.name = std::move(name);
@@ -127,17 +118,14 @@ class Lister {
   }
 
   const std::vector<config::ModelTable>& named_;
-  const std::size_t most_;
-  std::size_t num_more_ = 0;
   std::set<std::string> taken_;
   Listing listing_;
 };
 
 }  // namespace
 
-Result<Listing> list_models(const config::ServeOptions& options, const std::vector<config::ModelTable>& named,
-                            std::size_t most) {
-  Lister lister(named, most);
+Result<Listing> list_models(const config::ServeOptions& options, const std::vector<config::ModelTable>& named) {
+  Lister lister(named);
   if (!options.models_dir.empty())
     if (Status read = lister.add_folder(options.models_dir); !read) return read.error();
   if (options.models_store)

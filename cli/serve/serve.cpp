@@ -122,8 +122,11 @@ std::unique_ptr<UsageStore> open_usage(const config::ServeOptions& options) {
 
 // Which models are served because they are listed, and which are not.
 void log_listing(const Listing& listing, const char* before = "") {
-  for (const std::string& left_out : listing.left_out)
-    spdlog::warn("{}{}", before, Printable(left_out, kMaxMessageBytes).text());
+  const std::size_t num_told = std::min(listing.left_out.size(), kMaxToldLeftOut);
+  for (std::size_t i = 0; i < num_told; ++i)
+    spdlog::warn("{}{}", before, Printable(listing.left_out[i], kMaxMessageBytes).text());
+  if (num_told < listing.left_out.size())
+    spdlog::warn("{}{} more are left out", before, listing.left_out.size() - num_told);
   std::vector<std::string> names;
   for (const config::ModelTable& table : listing.tables) names.push_back(table.name);
   if (!names.empty()) spdlog::info("{}on request: {}", before, Printable(listed(names), kMaxMessageBytes).text());
@@ -370,7 +373,7 @@ class Service {
     if (Status log = reload_log(options_); !log) spdlog::error("reload: {}", log.error().message);
     if (Status lines = access_.open(options_); !lines) spdlog::error("reload: {}", lines.error().message);
     log_listing(listing, "reload: ");
-    const bool models_change = change_models(listing.tables);
+    const bool models_change = change_models(listing);
     for (const config::Option* option : reread.changed) spdlog::info("reload: {}", config::describe(*option, parsed_));
     if (reread.tenants_changed) spdlog::info("reload: {} tenant rules ({})", parsed_.tenants.size(), parsed_.file);
     for (const std::string& option : reread.need_restart) spdlog::warn("reload: {} needs a restart", option);
@@ -428,8 +431,8 @@ class Service {
   // tables are gone, replaces those whose tables have other values, or whose load failed, and loads all that are not
   // served. What `troupe model load` has loaded stays, unless a table has its name. Each is logged when it is done.
   // Returns whether there is something to do.
-  bool change_models(const std::vector<config::ModelTable>& listed) {
-    ModelChanges changes = model_changes(listed);
+  bool change_models(const Listing& listing) {
+    ModelChanges changes = model_changes(listing);
     if (changes.unload.empty() && changes.load.empty()) return false;
     // Loads begin when the memory is given back, so that they divide it as those of a start do. The last model that is
     // served goes behind those that come.
@@ -440,7 +443,7 @@ class Service {
     return true;
   }
 
-  ModelChanges model_changes(const std::vector<config::ModelTable>& listed) {
+  ModelChanges model_changes(const Listing& listing) {
     std::vector<actors::ModelHealth> health = gateway_->health();
     std::erase_if(health, [](const actors::ModelHealth& each) { return !is_there(each); });
     const auto find = [&](const std::string& name) {
@@ -456,7 +459,7 @@ class Service {
     ModelChanges changes;
     std::set<std::string> wanted;
     std::vector<config::ModelTable> tables = parsed_.models;
-    tables.insert(tables.end(), listed.begin(), listed.end());
+    tables.insert(tables.end(), listing.tables.begin(), listing.tables.end());
     for (const config::ModelTable& table : tables) {
       const auto known = std::ranges::find(served, table, &Tables::value_type::second);
       if (known != served.end() && find(known->first)->readiness != actors::Readiness::failed &&
@@ -478,6 +481,9 @@ class Service {
         replace = config::kReplaceWays[0];
       changes.load.push_back({.name = std::move(name), .table = table, .request = *std::move(request)});
     }
+    // A file that is being written, say: what was listed under its name stays.
+    for (const std::string& name : listing.troubled)
+      if (const auto known = served.find(name); known != served.end() && known->second.line == 0) wanted.insert(name);
     for (const auto& [name, table] : served)
       if (!wanted.contains(name)) changes.unload.push_back(name);
     changes.leaves_one = std::ranges::any_of(health, [&](const actors::ModelHealth& each) {
@@ -513,9 +519,12 @@ class Service {
         const std::lock_guard lock(mutex_);
         tables_.insert_or_assign(model.name, model.table);
       }
-      requests.emplace_back(model.request, [this, name = model.name, table = model.table, replaces, num_left,
+      const char* const what = replaces                             ? "replaced"
+                               : config::is_on_request(model.table) ? "served on request"
+                                                                    : "loaded";
+      requests.emplace_back(model.request, [this, name = model.name, table = model.table, what, num_left,
                                             then](const actors::ModelChange& change) {
-        log_change(change, name, replaces ? "replaced" : "loaded");
+        log_change(change, name, what);
         if (std::holds_alternative<actors::ModelHealth>(change)) {
           const std::lock_guard lock(mutex_);
           tables_.insert_or_assign(name, table);

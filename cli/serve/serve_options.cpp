@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <sstream>
@@ -329,9 +330,11 @@ Result<Listing> add_listed(const config::ServeOptions& options, const config::Gi
     table.name = actors::describe(source).name;
     table.aliases = source.aliases;
   }
-  auto listing = list_models(options, named, actors::kMaxModels - named.size());
+  auto listing = list_models(options, named);
   if (!listing) return listing;
+  std::size_t num_more = 0;
   std::erase_if(listing->tables, [&](const config::ModelTable& table) {
+    if (gateway.models.size() >= actors::kMaxModels) return ++num_more > 0;
     actors::ModelSource source =
         actors::source_of({.keys = keys_of(table, false, options, {}, given), .chat_template_source = ""}, gateway.load,
                           gateway.predict, gateway.keep_alive);
@@ -342,6 +345,7 @@ Result<Listing> add_listed(const config::ServeOptions& options, const config::Gi
                         human_bytes(gateway.memory));
     if (!why.empty()) {
       listing->left_out.push_back(fmt::format("{} is left out: {}", Printable(table.name).text(), why));
+      listing->troubled.push_back(table.name);
       return true;
     }
     entry.file = nullptr;
@@ -349,6 +353,9 @@ Result<Listing> add_listed(const config::ServeOptions& options, const config::Gi
     gateway.models.push_back(std::move(source));
     return false;
   });
+  if (num_more > 0)
+    listing->left_out.push_back(
+        fmt::format("{} more models are left out: a server has at most {}", num_more, actors::kMaxModels));
   if (gateway.models.empty())
     return Error{ErrorCode::model_missing,
                  fmt::format("there is no model to serve: {}{}; put GGUF files there, or name a model with -m",
@@ -442,11 +449,19 @@ std::string served_name(const config::ModelTable& table, const config::StoreDirO
 }
 
 Result<std::string> limits_text(const config::ServeOptions& options, const config::Given& given) {
-  const auto tables = model_tables(options, given);
+  auto tables = model_tables(options, given);
   if (!tables) return tables.error();
-  std::uint64_t context = 0;  // the longest of any model that is named
-  for (const config::ModelTable& table : *tables) {
+  const std::size_t num_named = tables->size();
+  if (has_listing(options)) {
+    auto listing = list_models(options, *tables);
+    if (!listing) return listing.error();
+    std::ranges::move(listing->tables, std::back_inserter(*tables));
+  }
+  std::uint64_t context = 0;  // the longest of any model
+  for (std::size_t i = 0; i < tables->size(); ++i) {
+    const config::ModelTable& table = (*tables)[i];
     const auto file = engine::open_gguf(table.path);
+    if (!file && i >= num_named) continue;  // it is left out
     if (!file) return file.error();
     const std::uint64_t chosen = count(table.ctx_size.value_or(options.ctx_size));
     context = std::max(context, chosen != 0 ? chosen : engine::trained_context(**file));

@@ -18,6 +18,7 @@ using client::LiveRequest;
 using client::ServerStatus;
 
 constexpr std::size_t kMaxShownId = 36;  // a UUID
+constexpr std::size_t kMaxShownModel = 24;
 
 // 12 -> "12 s", 75 -> "1:15", 4000 -> "1:06:40"
 std::string clock_text(double seconds) {
@@ -54,16 +55,83 @@ struct Since {
   }
 };
 
-// "tales", or of several models "tales, bert (failed), cats (loading)".
+// "tales", or of several models "tales, bert (failed), cats (loading)"; without those that are out of memory.
 std::string models_of(const ServerStatus& now) {
   if (now.health.models.size() < 2) return now.model;
   std::string text;
   for (const client::Health::Model& model : now.health.models) {
+    if (model.replacing || model.retiring) continue;  // beside the one of that name: model_lines()
+    if (model.readiness == client::Readiness::on_request) continue;
     text += (text.empty() ? "" : ", ") + model.name;
     const std::string state = name_of(client::Health{.readiness = model.readiness, .stalled = model.stalled});
     if (state != "ready") text += " (" + state + ")";
   }
+  return text.empty() ? now.model : text;
+}
+
+// Of the unit that serves the model's name; 0: the server says nothing of it.
+double of_model(const ServerStatus& now, std::string_view metric, const std::string& model) {
+  for (const Metric& each : now.metrics) {
+    const auto has = [&](std::string_view label) {
+      return std::ranges::find(each.labels, label, [](const auto& pair) { return std::string_view(pair.first); });
+    };
+    if (each.name != metric || has("unit") != each.labels.end()) continue;
+    if (const auto found = has("model"); found != each.labels.end() && found->second == model) return each.value;
+  }
+  return 0;
+}
+
+// "its canary differed 2 times, its weights 1 time; its file changed on disk"; empty: nothing is wrong with it.
+std::string damage_of(const ServerStatus& now, const std::string& model) {
+  std::string text;
+  const auto add = [&](std::string_view metric, const char* what) {
+    const double count = of_model(now, metric, model);
+    if (count > 0) text += fmt::format("; {} {} time{}", what, count, count == 1 ? "" : "s");
+  };
+  add("model_canary_failures", "its canary differed");
+  add("model_weights_failures", "its weights were damaged");
+  if (of_model(now, "model_file_changed", model) > 0) text += "; its file changed on disk";
   return text;
+}
+
+// A line for each model, where there are several, or one that does not simply serve; one for all that are on request,
+// out of memory and not asked for.
+std::vector<std::string> model_lines(const ServerStatus& now, std::size_t most) {
+  const std::vector<client::Health::Model>& models = now.health.models;
+  std::vector<std::string> lines;
+  bool is_usual = models.size() < 2;
+  std::size_t num_out = 0, width = 0;
+  for (const client::Health::Model& model : models)
+    width = std::max(width, Printable(model.name, kMaxShownModel).text().size());
+  for (std::size_t i = 0; i < models.size(); ++i) {
+    const client::Health::Model& model = models[i];
+    const ServerStatus::ModelUse use =  // in the order of the health
+        i < now.models.size() ? now.models[i] : ServerStatus::ModelUse{};
+    const bool is_out = model.readiness == client::Readiness::on_request;
+    const bool is_other = model.replacing || model.retiring;  // what is counted by its name is not its own
+    const std::string damage = is_other ? "" : damage_of(now, model.name);
+    is_usual &= model.readiness == client::Readiness::ready && !model.stalled && !is_other && damage.empty();
+    if (is_out && use.requests_waiting == 0) {
+      ++num_out;
+      continue;
+    }
+    std::string line = fmt::format("{:<{}}  {}", Printable(model.name, kMaxShownModel).text(), width, state_of(model));
+    if (i < now.models.size() && !now.own_only)
+      line += fmt::format("; {} running, {} waiting, {} parked", use.requests_running, use.requests_waiting,
+                          use.requests_parked);
+    lines.push_back(line + damage);
+  }
+  if (is_usual || most == 0) return {};
+  if (num_out > 0)
+    lines.push_back(fmt::format("{} on request, not in memory; {} requests wait for a load", num_out,
+                                now.count("model_load_waiting")));
+  if (lines.size() > most) {
+    const std::size_t num_left_out = lines.size() - most + 1;
+    lines.resize(most);
+    lines.back() = fmt::format("... and {} more", num_left_out);
+  }
+  for (std::size_t i = 0; i < lines.size(); ++i) lines[i] = fmt::format("{:10}{}", i == 0 ? "models" : "", lines[i]);
+  return lines;
 }
 
 std::vector<std::string> head(const ServerStatus& now, const std::optional<ServerStatus>& before) {
@@ -233,6 +301,8 @@ std::vector<std::string> TopScreen::lines(ScreenSize size, bool with_keys) const
     lines.push_back(memory(*now_, size.columns));
     if (const std::string refused = refused_text(*now_, user_name_); !refused.empty())
       lines.push_back("refused   " + refused);
+    const std::vector<std::string> models = model_lines(*now_, rows / 3);
+    lines.insert(lines.end(), models.begin(), models.end());
     lines.emplace_back();
     if (lines.size() + 2 <= rows) {
       const std::vector<std::string> requests = table(rows - lines.size());

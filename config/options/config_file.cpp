@@ -35,6 +35,7 @@ std::optional<std::string> scalar_text(const toml::node& node) {
 std::string wanted_type(const Option& option, const toml::node& node) {
   struct Check {
     const toml::node& node;
+    bool is_time;
     std::string operator()(bool Options::*) const { return node.is_boolean() ? "" : "true or false"; }
     std::string operator()(std::int64_t Options::*) const { return whole_number(); }
     std::string operator()(std::uint32_t Options::*) const { return whole_number(); }
@@ -43,7 +44,10 @@ std::string wanted_type(const Option& option, const toml::node& node) {
       return node.is_integer() ? "" : "whole numbers";
     }
     std::string operator()(double Options::*) const { return node.is_number() ? "" : "a number"; }
-    std::string operator()(std::string Options::*) const { return node.is_string() ? "" : "a string in quotes"; }
+    std::string operator()(std::string Options::*) const {
+      if (is_time && node.is_number()) return "";  // seconds, as of all times
+      return node.is_string() ? "" : is_time ? "a number of seconds or a string such as \"10m\"" : "a string in quotes";
+    }
     std::string operator()(std::vector<std::string> Options::*) const {
       return node.is_string() ? "" : "strings in quotes";
     }
@@ -58,7 +62,7 @@ std::string wanted_type(const Option& option, const toml::node& node) {
     }
     std::string whole_number() const { return node.is_integer() ? "" : "a whole number"; }
   };
-  return std::visit(Check{node}, option.field);
+  return std::visit(Check{node, option.value == "TIME"}, option.field);
 }
 
 // The texts of an entry's value, or an error.

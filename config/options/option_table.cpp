@@ -334,7 +334,8 @@ std::span<const Option> option_table() {
        "of your own, too",
        kPerRequest},
       {&ConversationOptions::recompute, "recompute", "", kRequest, "", kAny,
-       "continue the session also if it was computed with other kernels or another KV type, from its tokens",
+       "continue the session also if it was computed with other kernels, another KV type or another model of the same "
+       "vocabulary and chat template, from its tokens",
        kPerRequest},
       {&ChatFlagOptions::chat, "chat", "", kRequest, "", kAny,
        "the text is a user's message: the model's chat template makes the prompt", kPerRequest},

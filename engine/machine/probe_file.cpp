@@ -1,15 +1,19 @@
 #include "engine/machine/probe_file.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 #include <xxhash.h>
 
+#include <cerrno>
 #include <cmath>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <string_view>
 
+#include "config/file_descriptor.h"
 #include "config/state_directory.h"
 #include "config/system_error.h"
 #include "kernels/cpu/unit.h"
@@ -111,6 +115,17 @@ MachineProbe read(const json& in) {
   return probe;
 }
 
+// False: a write failed, with errno.
+bool write_whole(const FileDescriptor& file, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t count = ::write(file.get(), text.data(), text.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return false;
+    text.remove_prefix(static_cast<std::size_t>(count));
+  }
+  return true;
+}
+
 Error cannot_write(const fs::path& path, int number) { return system_error("cannot write " + path.string(), number); }
 
 }  // namespace
@@ -194,25 +209,22 @@ Status save_probe(const fs::path& folder, const MachineProbe& probe) {
 
 Status replace_file(const fs::path& path, const std::string& text) {
   std::error_code error;
-  fs::create_directories(path.parent_path(), error);
-  if (error) return system_error("cannot make " + path.parent_path().string(), error.value());
+  const fs::path folder = fs::absolute(path, error).parent_path();
+  if (!error) fs::create_directories(folder, error);
+  if (error) return system_error("cannot make " + folder.string(), error.value());
+  const fs::file_status there = fs::symlink_status(path, error);
+  if (fs::exists(there) && !fs::is_regular_file(there))
+    return Error{ErrorCode::io, fmt::format("{}: is no plain file, and is not replaced; name another one, or remove it",
+                                            path.string())};
   fs::path temporary = path;
   temporary += fmt::format(".{}", ::getpid());
-  {
-    std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
-    out << text;
-    out.flush();
-    if (!out) {
-      const Error failed = cannot_write(temporary, errno);
-      fs::remove(temporary, error);
-      return failed;
-    }
-  }
-  fs::rename(temporary, path, error);
-  if (!error) return Ok{};
-  const Error failed = cannot_write(path, error.value());
-  fs::remove(temporary, error);
-  return failed;
+  ::unlink(temporary.c_str());  // of a process that was killed and had this number
+  const FileDescriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
+  if (file.get() < 0) return cannot_write(temporary, errno);
+  Status written = write_whole(file, text) ? Status(Ok{}) : Status(cannot_write(temporary, errno));
+  if (written && ::rename(temporary.c_str(), path.c_str()) != 0) written = cannot_write(path, errno);
+  if (!written) ::unlink(temporary.c_str());
+  return written;
 }
 
 }  // namespace troupe::engine

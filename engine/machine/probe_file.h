@@ -29,7 +29,7 @@ namespace troupe::engine {
 
 // Writes a temporary file and renames it: a reader sees the old or the new file. Creates the folder. Error: io.
 [[nodiscard]] Status save_probe(const std::filesystem::path& folder, const MachineProbe& probe);
-// The same for any text.
+// The same for any text. What is there and is no plain file (a link, a pipe, a folder) stays: error.
 [[nodiscard]] Status replace_file(const std::filesystem::path& path, const std::string& text);
 
 }  // namespace troupe::engine

@@ -25,14 +25,7 @@ std::vector<TokenId> canary_tokens(std::uint32_t count, std::uint32_t vocab_size
 // Tokens of a canary.
 std::uint32_t length_in(std::uint32_t context) { return std::clamp(context, 1u, kCanaryPrompt + kCanarySteps); }
 
-// As in checksum(), on one thread.
-std::uint64_t hash_of(std::span<const float> numbers) {
-  const std::span<const std::byte> bytes = std::as_bytes(numbers);
-  std::vector<std::uint64_t> pieces;
-  for (std::size_t at = 0; at < bytes.size(); at += kChecksumPiece)
-    pieces.push_back(hash_piece(bytes.subspan(at, std::min(kChecksumPiece, bytes.size() - at))));
-  return join_pieces(pieces, bytes.size());
-}
+std::uint64_t hash_of(std::span<const float> numbers) { return checksum(std::as_bytes(numbers)); }
 
 class ModelCanary final : public Canary {
  public:

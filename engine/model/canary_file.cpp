@@ -54,10 +54,11 @@ std::optional<std::vector<Entry>> parse_canaries(const std::string& text) {
 // bad_model: what is there is no file of canaries; io: it cannot be read.
 Result<std::vector<Entry>> read_canaries(const fs::path& path) {
   std::error_code error;
-  const bool is_there = fs::exists(path, error);
+  const fs::file_status there = fs::symlink_status(path, error);
+  if (there.type() == fs::file_type::not_found) return std::vector<Entry>();
   if (error) return Error{ErrorCode::io, fmt::format("{}: cannot be looked for: {}", path.string(), error.message())};
-  if (!is_there) return std::vector<Entry>();
-  if (!fs::is_regular_file(path, error)) return Error{ErrorCode::io, path.string() + ": is not a plain file"};
+  if (!fs::is_regular_file(there))
+    return Error{ErrorCode::io, path.string() + ": is no plain file; name another one, or remove it"};
   const auto size = fs::file_size(path, error);
   if (error) return Error{ErrorCode::io, fmt::format("{}: cannot be read: {}", path.string(), error.message())};
   if (size > kMaxCanaryFileBytes)

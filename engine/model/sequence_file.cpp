@@ -73,6 +73,11 @@ bool read_all(const FileDescriptor& file, std::span<std::byte> bytes) {
   return true;
 }
 
+// Behind the fixed-size part of the header, since version 4.
+struct Digests {
+  std::uint64_t vocabulary = 0, chat_template = 0;
+};
+
 // The fixed-size part of the header, as in the file.
 struct Fixed {
   std::array<char, 8> magic;
@@ -80,9 +85,10 @@ struct Fixed {
   std::uint64_t model_hash, created, content_bytes;
   std::uint32_t block_size, num_tokens, num_computed, num_anchors, num_answers, layout;
 
+  bool has_digests() const { return version >= 4; }
   std::uint64_t header_bytes() const {
-    return sizeof(Fixed) + id_bytes + std::uint64_t{num_tokens} * sizeof(TokenId) +
-           std::uint64_t{num_anchors} * kAnchorBytes + kChecksumBytes;
+    return sizeof(Fixed) + (has_digests() ? sizeof(Digests) : 0) + id_bytes +
+           std::uint64_t{num_tokens} * sizeof(TokenId) + std::uint64_t{num_anchors} * kAnchorBytes + kChecksumBytes;
   }
 };
 static_assert(sizeof(Fixed) == 64 && std::has_unique_object_representations_v<Fixed>);  // no padding
@@ -120,6 +126,8 @@ std::vector<std::byte> pack_header(const SequenceRecord& record, const SequenceI
   TROUPE_ASSERT(fixed.num_tokens >= 1 && fixed.num_computed <= fixed.num_tokens && fixed.id_bytes <= kMaxIdBytes);
   std::vector<std::byte> header;
   append<Fixed>(header, {&fixed, 1});
+  const Digests digests{.vocabulary = record.vocabulary_digest, .chat_template = record.template_digest};
+  append<Digests>(header, {&digests, 1});
   append<char>(header, record.numerics_id);
   append<TokenId>(header, record.tokens);
   for (const cache::Anchor& anchor : anchors) {
@@ -135,14 +143,14 @@ std::vector<std::byte> pack_header(const SequenceRecord& record, const SequenceI
 std::optional<Error> check_numbers(const std::string& path, const Fixed& fixed) {
   const auto other_version = [&](const char* age, const char* remedy) {
     return error(ErrorCode::unsupported, path,
-                 fmt::format("version {} of the format is {} than this program, which reads version {}; {}",
-                             fixed.version, age, kSequenceFileVersion, remedy));
+                 fmt::format("version {} of the format is {} than this program, which reads versions {} and {}; {}",
+                             fixed.version, age, kOldestSequenceFileVersion, kSequenceFileVersion, remedy));
   };
   if (fixed.magic != kMagic)
     return error(ErrorCode::unsupported, path, "not a saved sequence: it does not begin with troupeKV");
   if (fixed.version > kSequenceFileVersion) return other_version("newer", "use the newer troupe");
   if (fixed.version == 0) return damaged(path, "its version is 0");
-  if (fixed.version < kSequenceFileVersion) return other_version("older", "compute the sequence anew");
+  if (fixed.version < kOldestSequenceFileVersion) return other_version("older", "compute the sequence anew");
   if (fixed.num_tokens == 0) return damaged(path, "it has no tokens");
   if (fixed.block_size != kBlockSize)
     return damaged(path, fmt::format("its blocks have {} positions, not {}", fixed.block_size, kBlockSize));
@@ -165,12 +173,13 @@ std::optional<Error> check_numbers(const std::string& path, const Fixed& fixed) 
 
 std::uint64_t sequence_file_bytes(const SequenceRecord& record, std::uint64_t content_bytes) {
   const std::uint64_t num_tokens = record.tokens.size();
-  return sizeof(Fixed) + record.numerics_id.size() + num_tokens * sizeof(TokenId) +
+  return sizeof(Fixed) + sizeof(Digests) + record.numerics_id.size() + num_tokens * sizeof(TokenId) +
          num_tokens / kBlockSize * kAnchorBytes + content_bytes + 2 * kChecksumBytes;
 }
 
 std::uint64_t max_token_file_bytes() {
   Fixed fixed{};
+  fixed.version = kSequenceFileVersion;
   fixed.id_bytes = kMaxIdBytes;
   fixed.num_tokens = kMaxTokens;
   fixed.num_anchors = kMaxTokens / kBlockSize;
@@ -220,13 +229,17 @@ Result<SequenceFile> SequenceFile::open(const PrivateDirectory& directory, const
   std::uint32_t crc = extend_crc(0, std::as_bytes(std::span(&fixed, 1)));
   crc = extend_crc(crc, std::span(more).first(more.size() - kChecksumBytes));
   std::span<const std::byte> left(more);
+  Digests digests;
+  if (fixed.has_digests()) digests = take<Digests>(left, 1)[0];
   const std::vector<char> id = take<char>(left, fixed.id_bytes);
   SequenceFile out;
   out.record_ = {.numerics_id = {id.data(), id.size()},
                  .model_hash = fixed.model_hash,
                  .tokens = take<TokenId>(left, fixed.num_tokens),
                  .created = fixed.created,
-                 .num_answers = fixed.num_answers};
+                 .num_answers = fixed.num_answers,
+                 .vocabulary_digest = digests.vocabulary,
+                 .template_digest = digests.chat_template};
   for (std::uint32_t i = 0; i < fixed.num_anchors; ++i) {
     const std::uint32_t position = take<std::uint32_t>(left, 1)[0];
     out.anchors_.push_back({position, take<std::uint64_t>(left, 1)[0]});
@@ -254,6 +267,7 @@ Result<SequenceFile> SequenceFile::open(const PrivateDirectory& directory, const
   out.header_bytes_ = fixed.header_bytes();
   out.content_bytes_ = fixed.content_bytes;
   out.file_bytes_ = size;
+  out.version_ = fixed.version;
   out.num_computed_ = fixed.num_computed;
   out.layout_ = fixed.layout;
   return out;
@@ -305,7 +319,7 @@ bool is_other_version(const PrivateDirectory& directory, const std::string& name
   const FileDescriptor file(::openat(directory.fd(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   Fixed fixed{};
   return file.get() >= 0 && read_all(file, std::as_writable_bytes(std::span(&fixed, 1))) && fixed.magic == kMagic &&
-         fixed.version != 0 && fixed.version != kSequenceFileVersion;
+         fixed.version != 0 && (fixed.version < kOldestSequenceFileVersion || fixed.version > kSequenceFileVersion);
 }
 
 bool is_prefix(const SequenceFile& file, std::span<const TokenId> tokens) {

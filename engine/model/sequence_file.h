@@ -1,12 +1,13 @@
 // A sequence in a file: its tokens, and the K, V and state of those that were computed, to continue later or in another
 // process with the same bits as without the break.
 //
-// The format, version 3 (hashes are XXH3); integers are little-endian:
+// The format, version 4 (hashes are XXH3); integers are little-endian:
 //
 //   magic "troupeKV" | u32 version | u32 bytes of numerics_id (<= 256, printable ASCII) | u64 model hash
 //   u64 seconds since 1970 when it was begun | u64 bytes of contents | u32 positions per block | u32 tokens (<= 2^24)
 //   u32 of these computed (0: there are no contents) | u32 anchors (one per full block of tokens)
 //   u32 answers in it | u32 layout of the contents (SequenceImage::layout_of(); 0: there are none)
+//   u64 digest of the vocabulary | u64 digest of the chat template (version 3 has neither)
 //   numerics_id | tokens, i32 each | anchors, each u32 position, u64 hash
 //   u32 CRC-32 of all bytes so far (the header)
 //   the contents: SequenceImage::bytes() after the computed tokens
@@ -14,6 +15,8 @@
 //
 // CRC-32 (zlib's: a dependency that Protobuf brings anyway, and faster than any disk here) detects damage, not
 // manipulation: a file is trusted as far as a prompt is, and every count in it is checked.
+//
+// Version 3 is read, too, and never written.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +34,8 @@
 
 namespace troupe::engine {
 
-inline constexpr std::uint32_t kSequenceFileVersion = 3;
+inline constexpr std::uint32_t kSequenceFileVersion = 4;
+inline constexpr std::uint32_t kOldestSequenceFileVersion = 3;
 
 // What a file says of its sequence, without K and V.
 struct SequenceRecord {
@@ -40,6 +44,9 @@ struct SequenceRecord {
   std::vector<TokenId> tokens;    // at least one
   std::uint64_t created = 0;      // seconds since 1970
   std::uint32_t num_answers = 0;  // among the tokens
+  // Under another model the tokens can be computed anew where it has both of these. 0: not known, as in version 3.
+  std::uint64_t vocabulary_digest = 0;  // LoadedModel::vocabulary_digest()
+  std::uint64_t template_digest = 0;    // of the chat template with which its conversation was written
 };
 
 // The size of a file with so many bytes of contents.
@@ -74,6 +81,7 @@ class SequenceFile {
   [[nodiscard]] std::uint32_t num_computed() const { return num_computed_; }
   [[nodiscard]] std::uint64_t content_bytes() const { return content_bytes_; }
   [[nodiscard]] std::uint64_t file_bytes() const { return file_bytes_; }
+  [[nodiscard]] std::uint32_t version() const { return version_; }
 
   // Whether the contents fit this model, each error with a remedy in its message: unsupported (made with another model,
   // kernel variant or KV type, or under a context on the other side of the model's window), io (ids beyond the
@@ -94,6 +102,7 @@ class SequenceFile {
   std::uint64_t header_bytes_ = 0;
   std::uint64_t content_bytes_ = 0;
   std::uint64_t file_bytes_ = 0;
+  std::uint32_t version_ = 0;
   SequenceRecord record_;
   std::vector<cache::Anchor> anchors_;
   std::uint32_t num_computed_ = 0;

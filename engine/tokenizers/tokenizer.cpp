@@ -1,8 +1,10 @@
 #include "engine/tokenizers/tokenizer.h"
 
 #include <fmt/format.h>
+#include <xxhash.h>
 
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 
 #include "config/printable.h"
@@ -11,6 +13,23 @@
 #include "engine/tokenizers/tokenizer_base.h"
 
 namespace troupe::engine {
+namespace {
+
+// The hash of values one after another: each is hashed with the hash of those before it as the seed.
+class HashOfValues {
+ public:
+  void add(std::string_view text) { hash_ = XXH3_64bits_withSeed(text.data(), text.size(), hash_); }
+  template <class Number>
+  requires std::is_arithmetic_v<Number>
+  void add(Number number) { hash_ = XXH3_64bits_withSeed(&number, sizeof number, hash_); }
+  void add(std::optional<TokenId> id) { add(id.value_or(-1)); }
+  [[nodiscard]] std::uint64_t digest() const { return std::max<std::uint64_t>(hash_, 1); }
+
+ private:
+  std::uint64_t hash_ = 0;
+};
+
+}  // namespace
 
 std::string Tokenizer::decode(const std::vector<TokenId>& ids, const std::atomic<bool>* interrupt) const {
   Interrupt stop(interrupt);
@@ -62,6 +81,40 @@ Result<std::vector<TokenId>> find_end_ids(const ModelFile& file, const Tokenizer
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   return ids;
+}
+
+std::uint64_t vocabulary_digest(const ModelFile& file, const Tokenizer& tokenizer) {
+  HashOfValues hash;
+  hash.add(tokenizer.name());
+  for (TokenId id = 0; id < static_cast<TokenId>(tokenizer.size()); ++id) {
+    hash.add(tokenizer.raw_piece(id));
+    hash.add(static_cast<std::uint8_t>(tokenizer.kind(id)));
+    hash.add(tokenizer.is_end_of_generation(id));
+  }
+  for (const auto special : {tokenizer.bos(), tokenizer.eos(), tokenizer.unknown()}) hash.add(special);
+  hash.add(tokenizer.adds_bos());
+  hash.add(tokenizer.adds_space_prefix());
+  // What decides how text is cut into tokens, of the kinds of vocabulary that read it. The file was read with it, so
+  // that none of these fails.
+  Metadata keys(file, "tokenizer.ggml");
+  hash.add(keys.boolean("add_eos_token", false));
+  if (tokenizer.name() == "gpt2") {
+    hash.add(keys.string("pre"));
+    if (const auto* const merges = keys.strings("merges"))
+      for (const std::string& merge : *merges) hash.add(std::string_view(merge));
+  } else if (tokenizer.name() == "llama") {
+    for (const double score : keys.floats("scores").value_or(std::vector<double>())) hash.add(score);
+  } else if (tokenizer.name() == "bert") {
+    for (const char* const key : {"normalizer.lowercase", "normalizer.strip_accents"})
+      hash.add(keys.boolean(key, true));
+  }
+  return hash.digest();
+}
+
+std::uint64_t digest_of(std::initializer_list<std::string_view> texts) {
+  HashOfValues hash;
+  for (const std::string_view text : texts) hash.add(text);
+  return hash.digest();
 }
 
 Result<std::vector<std::pair<std::string, std::string>>> find_chat_templates(const ModelFile& file) {

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -88,6 +89,14 @@ class Tokenizer {
 // if it is below vocab_size. Error: bad_model if that is none.
 [[nodiscard]] Result<std::vector<TokenId>> find_end_ids(const ModelFile& file, const Tokenizer* tokenizer,
                                                         std::uint32_t vocab_size);
+
+// A hash of what the ids of a vocabulary mean and how text becomes ids: two models with one digest read and write the
+// same text as the same ids. Never 0, which stands for a model without a vocabulary. Takes time that is proportional to
+// the bytes of the vocabulary.
+[[nodiscard]] std::uint64_t vocabulary_digest(const ModelFile& file, const Tokenizer& tokenizer);
+
+// A hash of these texts, such as the sources of chat templates. Never 0.
+[[nodiscard]] std::uint64_t digest_of(std::initializer_list<std::string_view> texts);
 
 // The chat templates in the file's metadata: (name, source) of tokenizer.chat_template, whose name is empty, and of
 // each tokenizer.chat_template.NAME, ascending. Error: bad_model if one is no text.

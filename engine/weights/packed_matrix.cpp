@@ -61,6 +61,13 @@ std::uint64_t checksum(Team& team, std::span<const std::byte> bytes) {
   return checksum_after(team, bytes, [](std::size_t, std::size_t) {});
 }
 
+std::uint64_t checksum(std::span<const std::byte> bytes) {
+  std::vector<std::uint64_t> pieces;
+  for (std::size_t at = 0; at < bytes.size(); at += kChecksumPiece)
+    pieces.push_back(hash_piece(bytes.subspan(at, std::min(kChecksumPiece, bytes.size() - at))));
+  return join_pieces(pieces, bytes.size());
+}
+
 Result<PackedMatrix> PackedMatrix::pack(Team& team, const MatrixForm& form, std::span<const std::byte> file_rows,
                                         const std::shared_ptr<MemoryPolicy>& policy) {
   const kernels::WeightType type = form.type;

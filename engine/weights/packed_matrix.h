@@ -25,6 +25,7 @@ struct PackedHeader {
   // Its contribution to the model's content hash: the checksum; for ternary weights, which have several layouts with
   // the same bits, a hash of the rows before packing.
   std::uint64_t content = 0;
+  friend bool operator==(const PackedHeader&, const PackedHeader&) = default;
 };
 inline constexpr std::size_t kPackedHeaderBytes = 64;  // the body follows, 64-byte aligned
 static_assert(sizeof(PackedHeader) <= kPackedHeaderBytes);
@@ -74,8 +75,9 @@ inline constexpr std::size_t kChecksumPiece = 1u << 20;
 [[nodiscard]] std::uint64_t hash_piece(std::span<const std::byte> piece);
 [[nodiscard]] std::uint64_t join_pieces(std::span<const std::uint64_t> hashes, std::uint64_t num_bytes);
 
-// A hash of `bytes`, in an order that does not depend on the team's size.
+// A hash of `bytes`, in an order that does not depend on the team's size; without a team on this thread.
 [[nodiscard]] std::uint64_t checksum(Team& team, std::span<const std::byte> bytes);
+[[nodiscard]] std::uint64_t checksum(std::span<const std::byte> bytes);
 // Reads all of `bytes` from `offset` of a file on; false if the file is shorter or cannot be read.
 [[nodiscard]] bool read_at(int file, std::uint64_t offset, std::span<std::byte> bytes);
 // Joins hashes in order: combine(combine(seed, a), b).

@@ -24,10 +24,7 @@ void WeightChecks::matrix(const PackedMatrix& matrix) {
 
 void WeightChecks::vector(std::span<const float> numbers) {
   const std::span<const std::byte> bytes = std::as_bytes(numbers);
-  std::vector<std::uint64_t> pieces;
-  for (std::size_t at = 0; at < bytes.size(); at += kChecksumPiece)
-    pieces.push_back(hash_piece(bytes.subspan(at, std::min(kChecksumPiece, bytes.size() - at))));
-  regions_.push_back({bytes, join_pieces(pieces, bytes.size()), nullptr, ++num_vectors_});
+  regions_.push_back({bytes, checksum(bytes), nullptr, ++num_vectors_});
   bytes_ += bytes.size();
 }
 

@@ -153,13 +153,6 @@ void WeightsCache::open_directory() {
 }
 
 void WeightsCache::open_file() {
-  if (options_.replace) {
-    if (::unlinkat(directory_.get(), name_.c_str(), 0) == 0)
-      return note(path_ + ": removed, as its weights are not trusted; the model is packed again");
-    if (errno == ENOENT) return;
-    return warn(
-        fmt::format("{}: not trusted, and cannot be removed: {}; the model is packed again", path_, system_says()));
-  }
   FileDescriptor file(::openat(directory_.get(), name_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (file.get() < 0 && errno == ENOENT) return;
   const auto unusable = [&](const std::string& why) {
@@ -168,6 +161,10 @@ void WeightsCache::open_file() {
   if (file.get() < 0) return unusable("cannot be opened: " + system_says());
   auto header = read_header(file.get());
   if (!header) return unusable(header.error().message);
+  if (options_.distrusted) {
+    distrusted_ = std::move(*header);
+    return note(path_ + ": its weights are not trusted; the model is packed again");
+  }
   if (const Status same = check_source(file.get(), *header); !same) return unusable(same.error().message);
   ::futimens(file.get(), nullptr);  // marks it as used; if this fails it is only evicted earlier
   header_ = std::move(*header);
@@ -241,6 +238,13 @@ Result<PackedMatrix> WeightsCache::read(std::string_view name, const MatrixForm&
   return matrix;
 }
 
+// Whether the file that is not read has the same weights in it, by their checksums.
+bool WeightsCache::is_distrusted_file(const WeightsHeader& header) const {
+  return std::ranges::equal(header.entries, distrusted_->entries, [](const WeightsEntry& a, const WeightsEntry& b) {
+    return a.name_hash == b.name_hash && a.header == b.header;
+  });
+}
+
 // Evicts files to make room for `bytes`. False, with a warning: there is not enough room.
 bool WeightsCache::make_room(std::uint64_t bytes) {
   if (options_.max_bytes != 0 && bytes > options_.max_bytes) {
@@ -294,6 +298,13 @@ void WeightsCache::keep(std::span<const Matrix> matrices, std::uint64_t source_h
     header.entries.push_back(entry);
   }
   header.file_bytes = end;
+  if (distrusted_) {
+    if (is_distrusted_file(header)) return note(path_ + ": stays, as it has the weights that the model was packed to");
+    if (::unlinkat(directory_.get(), name_.c_str(), 0) != 0)
+      warn(fmt::format("{}: has other weights than the model, and cannot be removed: {}", path_, system_says()));
+    else
+      note(path_ + ": removed, as it had other weights than the model is packed to");
+  }
   if (!make_room(end)) return;
   const auto begin = std::chrono::steady_clock::now();
   if (const Status written = write_file(matrices, std::move(header)); !written)

@@ -33,7 +33,9 @@ class Team;
 struct WeightsCacheOptions {
   std::string directory;        // empty: no cache
   std::uint64_t max_bytes = 0;  // of all files in it; 0: any
-  bool replace = false;         // the model's file is removed, not read: what was made of it was wrong
+  // The model's file is not read: what was computed with its weights was wrong. It is replaced, unless the weights that
+  // are packed instead are the same.
+  bool distrusted = false;
 };
 
 // One line about loading, for the log.
@@ -84,6 +86,7 @@ class WeightsCache {
   void open_file();
   Result<WeightsHeader> read_header(int file) const;
   Status check_source(int file, const WeightsHeader& header);
+  bool is_distrusted_file(const WeightsHeader& header) const;
   bool make_room(std::uint64_t bytes);
   Status write_file(std::span<const Matrix> matrices, WeightsHeader header);
   bool write_body(int file, std::uint64_t offset, std::span<const std::byte> body) const;
@@ -99,6 +102,7 @@ class WeightsCache {
   std::string name_, path_;
   FileDescriptor directory_{-1}, file_{-1};
   std::optional<WeightsHeader> header_;
+  std::optional<WeightsHeader> distrusted_;                // of a file that is not read
   std::unordered_map<std::uint64_t, std::size_t> places_;  // index of header_'s entries, by the hash of their names
 };
 

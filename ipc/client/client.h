@@ -162,7 +162,9 @@ struct Request {
   Speculation speculation{};  ///< what drafts tokens for it
   /// Tokens of reasoning before the marker that ends it comes; as many as the model likes if absent.
   std::optional<std::uint32_t> reasoning_budget{};
-  bool session_recompute = false;  ///< also if it was computed under another numerics_id of this model
+  /// Also if it was computed under another numerics_id of this model, or by another one with the same vocabulary and
+  /// chat template.
+  bool session_recompute = false;
   /// What the caller believes to be the answer, or its beginning: as long as it is, it comes as fast as a prompt is
   /// read. Never changes the answer. n must be 1.
   std::vector<TokenId> proposal{};
@@ -253,6 +255,7 @@ struct Proof {
   std::string begins_with{};                        ///< that it had to: Request::begins_with, or a demanded call's
   std::vector<TokenId> shown_ids{};                 ///< Request::shown_ids, and the marks of calls
   std::optional<Form> form{};                       ///< that it had to have
+  std::string recomputed_from{};                    ///< as Receipt's; nothing that is proved depends on it
 };
 
 /// What one answer waited for and what it took, as measured by the server. Queue, prefill and decode are consecutive;
@@ -275,6 +278,9 @@ struct Receipt {
   std::uint64_t accepted_tokens = 0;  ///< of these, tokens of the answer
   double share = 0;                   ///< of all computing from its arrival to its end, the caller's part: 0 to 1
   std::optional<Proof> proof{};       ///< of an answer that ended, with Request::proof
+  /// Of a session's turn with Request::session_recompute: the numerics_id under which the session was computed before,
+  /// if it is another than this answer's. Empty: it went on as it was.
+  std::string recomputed_from{};
 };
 
 /// How an answer ended.

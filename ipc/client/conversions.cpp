@@ -99,7 +99,8 @@ Proof to_proof(const v1::Proof& in) {
       .matched_stop = in.matched_stop(),
       .begins_with = in.begins_with(),
       .shown_ids = {in.shown_ids().begin(), in.shown_ids().end()},
-      .form = in.has_form() ? to_form(in.form()) : std::nullopt};
+      .form = in.has_form() ? to_form(in.form()) : std::nullopt,
+      .recomputed_from = in.recomputed_from()};
   if (in.has_reasoning_budget()) proof.reasoning_budget = in.reasoning_budget();
   return proof;
 }
@@ -124,7 +125,8 @@ std::optional<Receipt> receipt_of(const Message& message) {
                  .drafted_tokens = in.drafted_tokens(),
                  .accepted_tokens = in.accepted_tokens(),
                  .share = in.share(),
-                 .proof = in.has_proof() ? std::optional(to_proof(in.proof())) : std::nullopt};
+                 .proof = in.has_proof() ? std::optional(to_proof(in.proof())) : std::nullopt,
+                 .recomputed_from = in.recomputed_from()};
 }
 
 Profile to_profile(const v1::Status::Profile& in) {

@@ -242,6 +242,7 @@ void fill(v1::Proof& out, const actors::Proof& proof) {
   out.set_begins_with(proof.begins_with);
   out.mutable_shown_ids()->Add(proof.shown_ids.begin(), proof.shown_ids.end());
   if (proof.form) fill(*out.mutable_form(), proof.form->constraint());
+  out.set_recomputed_from(valid_utf8(proof.recomputed_from));
 }
 
 // Sets the fields that Done and Failed have in common.
@@ -253,6 +254,7 @@ void fill_end(Message& out, std::uint64_t stream, const actors::End& end) {
   out.set_seed(end.seed);
   fill(*out.mutable_usage(), end.usage);
   fill(*out.mutable_receipt(), end.usage);
+  out.mutable_receipt()->set_recomputed_from(valid_utf8(end.recomputed_from));
   if (end.proof) fill(*out.mutable_receipt()->mutable_proof(), *end.proof);
 }
 

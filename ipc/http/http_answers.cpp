@@ -187,6 +187,7 @@ void HttpConnection::encode(Outgoing&& item, std::string& bytes) {
 void HttpConnection::on_admitted(const actors::Admitted& admitted) {
   if (answering_->num_admitted == 0) {
     if (admitted.model) answering_->answer->set_model(*admitted.model);
+    answering_->answer->set_drawing(admitted.temperature, admitted.top_p);
     if (admitted.in_reasoning) answering_->answer->set_reasoning_open();  // so are the other choices: one prompt
   }
   Streams::Stream& stream = *streams_.find(answering_->number);

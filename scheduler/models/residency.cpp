@@ -32,7 +32,7 @@ bool ModelResidency::Model::was_used_by_others(TenantId tenant, double now) cons
   for (const auto& [user, count] : running)
     if (user != tenant) return true;
   return std::ranges::any_of(
-      used, [&](const auto& use) { return use.first && use.first != tenant && now < use.second + facts.keep_alive; });
+      used, [&](const auto& use) { return use.first && use.first != tenant && now < use.second + idle_after(); });
 }
 
 ModelResidency::ModelResidency(ResidencyOptions options, std::shared_ptr<ServedTime> served)

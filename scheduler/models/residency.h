@@ -24,8 +24,8 @@
 // What is put out. As few models as suffice whose turns are over: idle ones, the least recently used first, then those
 // whose tenants were served most. A model without a request for its keep-alive goes in any case. Never a pinned one;
 // and for a tenant that may load into idle memory only (MayLoad::idle) none that another tenant has used within its
-// keep-alive. Such a tenant's wait is behind all that have turns: it has no bound but max_wait_seconds, and holds up no
-// other tenant's.
+// keep-alive and within kIdleSeconds: one request keeps no memory for ever. Such a tenant's wait is behind all that
+// have turns: it has no bound but max_wait_seconds, and holds up no other tenant's.
 //
 // A load that fails is not tried again for kFirstBackoffSeconds, and twice as long after each further failure: a broken
 // file does not keep the disk busy. Until then requests for the model are refused, with the reason and the time.
@@ -34,6 +34,7 @@
 // the same decisions.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -133,6 +134,7 @@ struct ModelWait {
 class ModelResidency {
  public:
   static constexpr double kTurnLoads = 4, kMaxTurnLoads = 16, kPatienceLoads = 0.25;
+  static constexpr double kIdleSeconds = 300;  // a model that stood unused for so long is anyone's to put out
   static constexpr double kFirstBackoffSeconds = 5, kLongestBackoffSeconds = 300;
   static constexpr double kShareSeconds = 300;  // of loading_share()
 
@@ -220,6 +222,7 @@ class ModelResidency {
     [[nodiscard]] double min_turn_ends() const { return loaded_at + kTurnLoads * load_cost; }
     [[nodiscard]] double max_turn_ends() const { return loaded_at + kMaxTurnLoads * load_cost; }
     void use(TenantId tenant, double now);
+    [[nodiscard]] double idle_after() const { return std::min(facts.keep_alive, kIdleSeconds); }
     [[nodiscard]] bool was_used_by_others(TenantId tenant, double now) const;
   };
   struct Request {

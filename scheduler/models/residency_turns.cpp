@@ -302,7 +302,7 @@ void ModelResidency::ask_again(const std::vector<Plan>& all, double now, Decisio
   for (const auto& [number, model] : models_) {
     if (waits_for_idle && model.state == State::loaded)
       for (const auto& [tenant, at] : model.used)
-        if (tenant) ask_at(at + model.facts.keep_alive);
+        if (tenant) ask_at(at + model.idle_after());
     if (model.state == State::loaded && model.num_running == 0 && !model.facts.pinned)
       ask_at(model.last_used + model.facts.keep_alive);
     if (model.state == State::closing) ask_at(model.began_at + options_.drain_seconds);

@@ -11,7 +11,8 @@
 // weights. All seconds below that are compared are of counters: those of a tenant of weight 1.
 //
 // Each model has shares of its own: which tenants are active in it and have places. The counters are those of all
-// models (ServedTime); what a model computes counts divided by the model's weight.
+// models (ServedCounters); what a model computes counts divided by the model's weight. A counter that was read stays as
+// it is until refresh(), but for what this model does to it: while a model decides, others charge.
 //
 // Plain logic: no clock, and no tokens either. FairQueue picks the next request by it, StepPlanner whose rows a step
 // computes and which sequence gives up its place.
@@ -20,6 +21,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 
@@ -31,11 +33,14 @@ namespace troupe::scheduler {
 // A tenant that was served this much more than one that waits for a place in the batch gives up a place, in seconds.
 inline constexpr double kPlaceTurnSeconds = 0.5;
 
-// Not thread-safe. O(1), but for what its comment says.
+// Not thread-safe, but for charge_elsewhere(). O(1), but for what its comment says.
 class FairShares {
  public:
   // served: of all models; its own: there is no other model. model_weight: above 0 (asserted).
-  explicit FairShares(std::shared_ptr<ServedTime> served = std::make_shared<ServedTime>(), double model_weight = 1);
+  explicit FairShares(std::shared_ptr<ServedCounters> served = std::make_shared<ServedTime>(), double model_weight = 1);
+
+  // From here on the counters are what they are now. Called before each event is handled.
+  void refresh();
 
   // One of the tenant's requests begins or ceases to want computing: it is queued or in the batch, not out of credit.
   // The caller calls end() once for each begin() (asserted). The weight (above 0, asserted) holds until the next
@@ -48,6 +53,9 @@ class FairShares {
   void on_charge(std::function<void(TenantId, double)> count) { on_charge_ = std::move(count); }
   // The tenant had `seconds` (>= 0) of a step to itself.
   void charge(TenantId tenant, double seconds);
+  // The same while another thread uses the rest; the counters are thread-safe then, and so is what on_charge() was
+  // given. Decisions see it from the next refresh() on.
+  void charge_elsewhere(TenantId tenant, double seconds) const;
   // A step took `seconds`. Sets allowance().
   void step_ended(double seconds);
 
@@ -59,7 +67,7 @@ class FairShares {
   // tenants of equal counters would be computed in turns instead of together.
   [[nodiscard]] double allowance() const { return allowance_; }
   // How many models have active tenants.
-  [[nodiscard]] std::uint32_t num_busy_models() const { return served_->num_busy_models(); }
+  [[nodiscard]] std::uint32_t num_busy_models() const;
   // About three steps: one more than allowance(). It is not given again before it is used up: a counter only grows.
   [[nodiscard]] double head_start() const { return 1.5 * allowance_; }
 
@@ -84,8 +92,11 @@ class FairShares {
     std::uint32_t places = 0;
     std::uint32_t claims = 0;
   };
-  std::shared_ptr<ServedTime> served_;
+  std::shared_ptr<ServedCounters> served_;
   double model_weight_;
+  // Of served_, since refresh().
+  mutable std::unordered_map<TenantId, double> seen_;
+  mutable std::optional<std::uint32_t> seen_busy_models_;
   std::unordered_map<TenantId, Share> shares_;  // the active tenants, and those that had places meanwhile
   std::uint32_t num_active_ = 0;                // tenants
   double allowance_ = 0;

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "tests/actors/machine.h"
+#include "tests/engine/gguf_copy.h"
+#include "tests/engine/metadata_file.h"
 #include "tests/support/temp_folder.h"
 
 namespace troupe::actors::test {
@@ -182,6 +184,13 @@ TEST_CASE("replace: a load that fails beside the old model changes nothing") {
     CHECK(states(machine) == std::vector<std::string>{"a"});
     CHECK(machine.models.find("a")->state().readiness() == Readiness::ready);
   }
+  machine.models.find("a")->state().failed({ErrorCode::io, "its weights are damaged"});
+  Wish beside_damaged;
+  machine.replace(broken("a"), Replace::beside, beside_damaged.callback());
+  machine.run_now();
+  REQUIRE(beside_damaged.refused);
+  CHECK_THAT(beside_damaged.refused->message,
+             Contains("; and the model before it is not served: its weights are damaged"));
   Wish again;
   machine.replace(source("a", kOther), Replace::beside, again.callback());
   machine.run_now();
@@ -529,6 +538,27 @@ TEST_CASE("models: one that was taken out does not count as served, and is loade
   machine.run_now();
   CHECK(late.refused);
   CHECK(states(machine) == std::vector<std::string>{"a", "b"});
+
+  // A file that cannot be loaded any more: that is tried once.
+  const troupe::test::TempFolder folder;
+  const auto file = engine::open_gguf(kOther);
+  REQUIRE(file);
+  troupe::test::MetadataFile metadata((*file)->metadata());
+  metadata["tokenizer.chat_template.mine"] = std::string("{{ messages[0].content }}");
+  ModelSource with_template = source("c", folder.write("c.gguf", troupe::test::model_with(**file, metadata)));
+  with_template.chat_template.name = "mine";
+  Wish loaded, once;
+  machine.load(with_template, loaded.callback());
+  machine.run_now();
+  REQUIRE(loaded.health);
+  std::filesystem::copy_file(kOther, with_template.path, std::filesystem::copy_options::overwrite_existing);
+  const UnitId out = machine.models.find("c")->id();
+  machine.models.find("c")->state().failed({ErrorCode::io, "its weights are damaged"});
+  machine.models.load_again(machine.context(), out, once.callback());
+  machine.run_now();
+  REQUIRE(once.refused);
+  CHECK_THAT(once.refused->message, Contains("mine") && !Contains("the model before it"));
+  CHECK(machine.models.find("c")->id() == out + 1);
 
   Machine alone;  // nothing is expected of one that is out: a watchdog would restart the server again and again
   alone.add(kTales, "a");

@@ -14,12 +14,16 @@
 #include "actors/saboteur.h"
 #include "actors/sessions/session_store.h"
 #include "tests/actors/gateway_fixture.h"
+#include "tests/engine/gguf_copy.h"
+#include "tests/engine/metadata_file.h"
+#include "tests/engine/saved_sequence.h"
 #include "tests/support/temp_folder.h"
 
 namespace troupe::actors {
 namespace {
 
 using namespace test;
+using Catch::Matchers::Contains;
 using scheduler::Outcome;
 using troupe::test::TempFolder;
 namespace fs = std::filesystem;
@@ -98,6 +102,22 @@ constexpr Turn kTurns[] = {{70, 40}, {41, 37}, {5, 50}};
 
 // Where the files of the only tenant lie.
 fs::path files_in(const TempFolder& folder) { return fs::path(folder.path("sessions")) / "1000"; }
+
+// Another file takes the name of the model that is served.
+void replace_model(Gateway& gateway, const GatewayOptions& options, const std::string& path,
+                   const std::string& chat_template = {}) {
+  actors::ModelRequest request;
+  request.keys.path = path;
+  request.keys.name = gateway.model_names().front();
+  request.keys.kv_blocks = options.models.front().load.num_blocks;
+  request.keys.ctx_size = options.models.front().load.context;
+  request.keys.replace = "beside";
+  request.keys.chat_template = chat_template.empty() ? "" : "mine";
+  request.chat_template_source = chat_template;
+  Answer<ModelChange> change;
+  gateway.load_models({{request, change.callback()}});
+  REQUIRE(std::holds_alternative<ModelHealth>(change.wait()));
+}
 
 // --- continuing ---
 
@@ -700,17 +720,7 @@ TEST_CASE(
   const TempFolder folder;
   const GatewayOptions options = options_for(kAttention, folder.path("sessions"));
   const auto gateway = start(options);
-  const auto replace = [&](const std::string& path) {
-    actors::ModelRequest request;
-    request.keys.path = path;
-    request.keys.name = gateway->model_names().front();
-    request.keys.kv_blocks = options.models.front().load.num_blocks;
-    request.keys.ctx_size = options.models.front().load.context;
-    request.keys.replace = "beside";
-    Answer<ModelChange> change;
-    gateway->load_models({{request, change.callback()}});
-    REQUIRE(std::holds_alternative<ModelHealth>(change.wait()));
-  };
+  const auto replace = [&](const std::string& path) { replace_model(*gateway, options, path); };
   std::vector<TokenId> all;
   const auto go_on = [&](unsigned seed) {
     const auto ids = some_ids(20, seed);
@@ -732,6 +742,106 @@ TEST_CASE(
   }
   replace(options.models.front().path);
   go_on(4);
+}
+
+// The embedded model and its draft model are two models of one vocabulary, and none has a chat template.
+const std::string kFirst = TROUPE_MODELS "/tales-5m-tq2_0.gguf", kSecond = TROUPE_MODELS "/tales-draft-q8_0.gguf";
+
+GatewayOptions options_of_first(const TempFolder& folder) {
+  GatewayOptions options = options_for(kAttention, folder.path("sessions"));
+  options.model().path = kFirst;
+  return options;
+}
+
+Request recomputing_turn(std::vector<TokenId> ids) {
+  Request request = turn("talk", std::move(ids), 10);
+  request.session_recompute = true;
+  request.wants_proof = true;
+  return request;
+}
+
+TEST_CASE("a session is computed anew by another model of its vocabulary and chat template, and its receipt says so") {
+  const TempFolder folder;
+  const GatewayOptions options = options_of_first(folder);
+  const auto gateway = start(options);
+  const std::string first = gateway->model()->numerics_id();
+  std::vector<TokenId> all = some_ids(50, 1);
+  append(all, run(*gateway, turn("talk", all, 10)).ids);
+  (void)ask(*gateway, Kind::save, "talk");
+  replace_model(*gateway, options, kSecond);
+  const std::string second = gateway->model()->numerics_id();
+  REQUIRE(first != second);
+
+  const Answered refused = run(*gateway, turn("talk", some_ids(20, 2), 10));
+  CHECK(refused.end.outcome == Outcome::unsupported);
+  CHECK_THAT(refused.end.message, Contains("another model (numerics " + first + ")") &&
+                                      Contains("with the same vocabulary and chat template") &&
+                                      Contains("--recompute"));
+  const auto go_on = [&](unsigned seed, const std::string& from, const std::string& now) {
+    INFO(seed);
+    const auto ids = some_ids(20, seed);
+    append(all, ids);
+    const Answered answered = run(*gateway, recomputing_turn(ids));
+    REQUIRE(answered.end.outcome == Outcome::length);
+    CHECK(answered.end.usage.prompt_tokens == all.size());
+    CHECK(answered.end.recomputed_from == from);
+    REQUIRE(answered.end.proof);
+    CHECK(answered.end.proof->recomputed_from == from);
+    CHECK(answered.end.proof->numerics_id == now);
+    CHECK(*answered.end.proof->prompt == all);
+    CHECK(answered.ids == run(*gateway, turn({}, all, 10)).ids);
+    append(all, answered.ids);
+    CHECK(info_of(ask(*gateway, Kind::save, "talk")).numerics_id == now);
+  };
+  go_on(2, first, second);
+  const auto more = some_ids(20, 3);
+  append(all, more);
+  const Answered plain = run(*gateway, turn("talk", more, 10));  // it is the second model's from then on
+  CHECK(plain.end.outcome == Outcome::length);
+  CHECK(plain.end.recomputed_from.empty());
+  append(all, plain.ids);
+  go_on(4, "", second);  // as it was, although it was allowed to be recomputed
+  replace_model(*gateway, options, kFirst);
+  go_on(5, second, first);
+}
+
+TEST_CASE("a session is not computed anew where vocabulary or template differ, or nothing is known of them") {
+  const TempFolder folder;
+  const GatewayOptions options = options_of_first(folder);
+  const auto file = engine::open_gguf(kSecond);
+  REQUIRE(file);
+  troupe::test::MetadataFile metadata((*file)->metadata());
+  std::get<std::vector<std::string>>(metadata["tokenizer.ggml.tokens"])[1000] = "another";
+  const std::string other_vocabulary = folder.write("other.gguf", troupe::test::model_with(**file, metadata));
+  const struct {
+    std::string path, chat_template, why;
+    bool is_old = false;
+  } cases[] = {
+      {other_vocabulary, "", "the vocabulary of this one is another: ask that model, or begin another session"},
+      {kSecond, "{{ messages[0]['content'] }}", "the chat template of this one is another"},
+      {options_for(kAttention).models.front().path, "", "this one has no vocabulary that could be compared"},
+      {kSecond, "", "does not say whether the vocabulary and the chat template are the same", true},
+  };
+  for (const auto& [path, chat_template, why, is_old] : cases) {
+    INFO(why);
+    const auto gateway = start(options);
+    Answered begun = run(*gateway, turn("talk", some_ids(50, 1), 10));
+    REQUIRE(begun.end.outcome == Outcome::length);
+    if (is_old) {
+      const fs::path tokens = files_in(folder) / "talk.tokens";
+      const std::string old = troupe::test::as_version_3(slurp(tokens));
+      std::ofstream(tokens, std::ios::binary | std::ios::trunc) << old;
+    }
+    replace_model(*gateway, options, path, chat_template);
+    const Answered refused = run(*gateway, recomputing_turn(some_ids(20, 2)));
+    CHECK(refused.end.outcome == Outcome::unsupported);
+    CHECK_THAT(refused.end.message, Contains("another model") && Contains(why));
+    replace_model(*gateway, options, kFirst);  // the session is as it was
+    const Answered answered = run(*gateway, turn("talk", some_ids(5, 3), 10));
+    CHECK(answered.end.outcome == Outcome::length);
+    CHECK(answered.end.usage.prompt_tokens == 65);
+    REQUIRE(std::holds_alternative<std::vector<SessionInfo>>(ask(*gateway, Kind::remove, "talk")));
+  }
 }
 
 TEST_CASE("where contents do not fit the memory for copies, the tokens alone are saved") {

@@ -264,6 +264,51 @@ TEST_CASE("status and top show recent latencies, and a dash for those that a ser
   }));
 }
 
+TEST_CASE("top has a line for each of several models, and for one that does not simply serve") {
+  client::ServerStatus status = some_status();
+  status.health.models = {{.name = "cats", .readiness = client::Readiness::ready, .load_fraction = 1}};
+  status.models = {{.name = "cats", .requests_running = 2}};
+  const auto has_models = [&] { return text_of(screen_of(status)).find("\nmodels ") != std::string::npos; };
+  CHECK_FALSE(has_models());
+  MetricList& m = status.metrics;
+  m.counter("model_canary_failures", "It differed.", 2, {.labels = {{"model", "cats"}}});
+  m.counter("model_canary_failures", "It differed.", 7, {.labels = {{"model", "cats"}, {"unit", "3"}}});
+  m.counter("model_weights_failures", "Damaged.", 1, {.labels = {{"model", "cats"}}});
+  m.gauge("model_file_changed", "1 if so.", 1, {.labels = {{"model", "cats"}}});
+  CHECK(has_models());
+  status.health.models.push_back({.name = "cats", .load_fraction = 0.2, .replacing = true});
+  status.health.models.push_back({.name = "cats", .readiness = client::Readiness::draining, .retiring = true});
+  status.models.push_back({.name = "cats"});
+  status.models.push_back({.name = "cats", .requests_running = 5});
+  const std::string screen = text_of(screen_of(status), {.rows = 24, .columns = 200});
+  INFO(screen);
+  CHECK(screen.find(
+            "models    cats  ready; 2 running, 0 waiting, 0 parked; its canary differed 2 times; its weights were "
+            "damaged 1 time; its file changed on disk\n") != std::string::npos);
+  CHECK(screen.find("          cats  loading (20 %), to replace it; 0 running, 0 waiting, 0 parked\n") !=
+        std::string::npos);
+  CHECK(screen.find("          cats  retiring; 5 running, 0 waiting, 0 parked\n") != std::string::npos);
+  for (int i = 0; i < 9; ++i) status.health.models.push_back({.name = "more" + std::to_string(i)});
+  const std::string many = text_of(screen_of(status), {.rows = 24, .columns = 200});
+  INFO(many);
+  CHECK(many.find("          ... and 6 more\n") != std::string::npos);
+  CHECK(many.find(" 8 anna ") != std::string::npos);
+  status.health.models.resize(3);
+  status.models.resize(3);
+  for (const std::uint64_t waiting : {0u, 0u, 2u}) {
+    status.health.models.push_back({.name = "out", .readiness = client::Readiness::on_request});
+    status.models.push_back({.name = "out", .requests_waiting = waiting});
+  }
+  status.metrics.gauge("model_load_waiting", "Requests.", 2);
+  const std::string with_out = text_of(screen_of(status), {.rows = 24, .columns = 200});
+  INFO(with_out);
+  CHECK(with_out.find("  out   on-request; 0 running, 2 waiting, 0 parked\n          2 on request, not in memory; 2 "
+                      "requests wait for a load\n") != std::string::npos);
+  CHECK(with_out.find("  cats  ready  up") != std::string::npos);
+  status.own_only = true;  // a guest is told how they are, and not what they do
+  CHECK(text_of(screen_of(status), {.rows = 24, .columns = 200}).find("retiring\n") != std::string::npos);
+}
+
 TEST_CASE("top fits any screen, and lists running requests before waiting ones") {
   const TopScreen top = screen_of(some_status());
   for (const bool with_keys : {false, true})

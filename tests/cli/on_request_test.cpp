@@ -113,6 +113,19 @@ TEST_CASE("serve --models-dir: what a listing shows is served, and the rest is n
   CHECK_THAT(ended.err, Contains("broken is left out: "));
 }
 
+TEST_CASE("serve --models-dir: of more models than a server may have, those that can be served come first") {
+  TempFolder folder;
+  const fs::path dir = folder.path("models");
+  fs::create_directories(dir);
+  for (int i = 100; i < 200; ++i) folder.write("models/broken-" + std::to_string(i) + ".gguf", "no model");
+  for (int i = 100; i < 166; ++i) fs::create_symlink(kRequestedDraft, dir / ("good-" + std::to_string(i) + ".gguf"));
+  const Finished checked = invoke({"serve", "--check", "-c", "64", "--models-dir", dir.string()});
+  INFO(checked.err);
+  CHECK_THAT(checked.out, Contains("64 models (good-100, ") && Contains("good-163), "));
+  CHECK(times_of(checked.out, " is left out: ") == 20);
+  CHECK_THAT(checked.out, Contains("81 more are left out"));
+}
+
 TEST_CASE("SIGHUP lists the folder again: what has come is served, what is gone is not") {
   TempFolder folder;
   const fs::path dir = folder.path("models");
@@ -125,8 +138,14 @@ TEST_CASE("SIGHUP lists the folder again: what has come is served, what is gone 
   folder.write("models/c.gguf", "no model");
   server.process().signal(SIGHUP);
   CHECK(server.process().wait_for_err("reload: c is left out: "));
-  CHECK(server.process().wait_for_err("reload: model b is loaded"));
+  CHECK(server.process().wait_for_err("reload: model b is served on request"));
   CHECK(ask_model(server, "b").out == kRequestedAnswer);
+  folder.write("models/stays.gguf", "half written");
+  server.process().signal(SIGHUP);
+  CHECK(server.process().wait_for_err("reload: stays is left out: "));
+  fs::remove(dir / "stays.gguf");
+  fs::copy_file(kRequestedTales, dir / "stays.gguf");
+  CHECK(ask_model(server, "stays").out == kRequestedAnswer);
   fs::remove(dir / "a.gguf");
   server.process().signal(SIGHUP);
   CHECK(server.process().wait_for_err("reload: model a is unloaded"));

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/process.h"
@@ -49,7 +50,7 @@ TEST_CASE("a conversation goes on on another server, and the commands show, fork
   const json inspected = json::parse(server.call({"session", "inspect", "talk", "--anchors", "--json"}).out);
   CHECK(inspected["anchors"].size() == inspected["tokens"].get<std::size_t>() / 32);
   CHECK(inspected["cached"].get<int>() >= 32);
-  CHECK(inspected["file_version"] == 3);
+  CHECK(inspected["file_version"] == 4);
   CHECK(server.call({"session", "delete", "talk"}).code == 0);
   const json left = json::parse(server.call({"session", "list", "--json"}).out);
   REQUIRE(left.size() == 1);
@@ -75,6 +76,36 @@ TEST_CASE("what a client was told of is there after kill -9, whatever else was b
   ServerProcess server({"--sessions-dir", folder.path("whole")});
   for (const std::string& text : texts) whole = session_ids(server.call(session_turn("talk", text)));
   CHECK(killed == whole);
+}
+
+TEST_CASE(
+    "a conversation goes on under the model that replaced its own, computed anew, with a receipt that is proved") {
+  const TempFolder folder;
+  ServerProcess server({"--sessions-dir", folder.path("sessions"), "-m", TROUPE_MODELS "/tales-5m-tq2_0.gguf"});
+  (void)session_ids(server.call(session_turn("talk", "Once upon a time")));
+  const std::string first = json::parse(server.call({"model", "info", "--json"}).out)["numerics_id"];
+  const Finished replaced =
+      server.call({"model", "load", "troupe tales 5M=" TROUPE_MODELS "/tales-draft-q8_0.gguf", "replace=beside"});
+  INFO(replaced.err);
+  REQUIRE(replaced.code == 0);
+  const Finished refused = server.call(session_turn("talk", " and then"));
+  CHECK(refused.code == 2);
+  CHECK_THAT(refused.err, Contains("with the same vocabulary and chat template") && Contains("--recompute"));
+  const std::string receipt = folder.path("receipt.json");
+  auto again = session_turn("talk", " and then");
+  again.insert(again.end() - 1, {"--recompute", "--receipt", receipt});
+  const Finished recomputed = server.call(again);
+  INFO(recomputed.err);
+  REQUIRE(recomputed.code == 0);
+  const json answer = json::parse(recomputed.out);
+  CHECK(answer["receipt"]["recomputed_from"] == first);
+  CHECK(json::parse(std::ifstream(receipt))["recomputed_from"] == first);
+  const Finished proved = server.call({"verify", receipt});
+  CHECK(proved.code == 0);
+  CHECK_THAT(proved.out, Contains("proved: 24 tokens") &&
+                             Contains("that the conversation in the prompt was computed under numerics " + first));
+  const json plain = json::parse(server.call(session_turn("talk", " one day")).out);
+  CHECK_FALSE(plain["receipt"].contains("recomputed_from"));
 }
 
 TEST_CASE("troupe session repair says what is wrong, keeps the rest, and waits for no running server") {

@@ -69,6 +69,17 @@ TEST_CASE("verdict: stops are part of the proof where they ended the answer") {
   }
 }
 
+TEST_CASE("verdict: what a session was computed under before it was recomputed is not proved") {
+  actors::Proof proof = small_proof(1);
+  const std::string before = not_proved(proof, "tales");
+  proof.recomputed_from = "6-avx2-f16-1234567812345678";
+  CHECK(proved_for(proof).find("avx2") == std::string::npos);
+  CHECK(not_proved(proof, "tales")
+            .find("that the conversation in the prompt was computed under numerics "
+                  "6-avx2-f16-1234567812345678 before") != std::string::npos);
+  CHECK(before.find("the conversation") == std::string::npos);
+}
+
 TEST_CASE("verdict: an end from outside and another name are not proved") {
   actors::Proof proof = small_proof(1);
   for (const Outcome outcome : {Outcome::cancelled, Outcome::deadline}) {

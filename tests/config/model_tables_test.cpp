@@ -104,6 +104,10 @@ TEST_CASE("models: a keep-alive is a time, at once or forever") {
   const auto seconds = parse_file(folder, start + "600\n");
   REQUIRE(seconds);
   CHECK(seconds->models[0].keep_alive == "600");
+  const auto of_all = parse_file(folder, "keep-alive = 600\n");
+  REQUIRE(of_all);
+  CHECK(of_all->options.keep_alive == "600");
+  CHECK_THAT(table_error("keep-alive = true\n"), Contains("takes a number of seconds or a string such as \"10m\""));
   CHECK_THAT(table_error(start + "[5]\n"), Contains("t.toml:4: keep-alive takes a string in quotes"));
   CHECK_THAT(table_error(start + "-1\n"), Contains("keep-alive is '-1'; it may be a time such as 10m or 90s, 0"));
   CHECK_THAT(table_error(start + "60\npinned = true\n"), Contains("a pinned model is never put out"));

@@ -338,9 +338,9 @@ class Walk:
 
     @staticmethod
     def _serving(command, variable):
-        """Starts a server as a user does on another terminal, and goes on when it serves."""
+        """Starts a server as a user does on another terminal, and goes on when it serves all its models."""
         return (f"{command} >server.log 2>&1 &\n" + (f"{variable}=$!\n" if variable else "") +
-                "for _ in $(seq 1000); do troupe status >/dev/null 2>&1 && break; sleep 0.05; done\n"
+                "for _ in $(seq 1000); do troupe status >/dev/null 2>&1 && ! troupe model ls | grep -q loading && break; sleep 0.05; done\n"
                 "troupe status >/dev/null 2>&1 || cat server.log >&2")
 
     def _output(self, name):

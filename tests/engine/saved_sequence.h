@@ -1,7 +1,10 @@
 // Sequences of an Executor that are saved to a file, and continued from one.
 #pragma once
 
+#include <zlib.h>
+
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <string>
 #include <utility>
@@ -38,9 +41,26 @@ inline Status save_sequence(const std::string& path, const engine::LoadedModel& 
                                       .model_hash = model.model().content_hash(),
                                       .tokens = {tokens.begin(), tokens.end()},
                                       .created = 1'700'000'000,
-                                      .num_answers = 3};
+                                      .num_answers = 3,
+                                      .vocabulary_digest = 5,
+                                      .template_digest = 6};
   const engine::SequenceImage image = image_of(model, executor, id);
   return engine::write_sequence(directory_of(path), std::filesystem::path(path).filename(), record, &image);
+}
+
+// The bytes of a file as version 3 of the format has them: without the digests behind the fixed-size part.
+inline std::string as_version_3(std::string bytes) {
+  const auto number_at = [&](std::size_t offset) {
+    std::uint32_t value = 0;
+    std::memcpy(&value, bytes.data() + offset, sizeof value);
+    return std::size_t{value};
+  };
+  bytes.erase(64, 16);
+  bytes[8] = 3;
+  const std::size_t sum_at = 64 + number_at(12) + number_at(44) * sizeof(TokenId) + number_at(52) * 12;
+  const auto sum = static_cast<std::uint32_t>(crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), sum_at));
+  std::memcpy(bytes.data() + sum_at, &sum, sizeof sum);
+  return bytes;
 }
 
 inline Result<engine::SequenceFile> open_sequence(const std::string& path, const engine::LoadedModel& model) {

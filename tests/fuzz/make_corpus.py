@@ -338,7 +338,10 @@ def sequence_file_corpus():
 
     write("sequence_file", "unchanged", b"\x00")
     write("sequence_file", "no-such-file", b"\x01troupeKV")
-    write("sequence_file", "version", b"\x02" + edits((8, 0, 4)))
+    write("sequence_file", "version", b"\x02" + edits((8, 0, 5)))
+    write("sequence_file", "old", b"\x04")
+    write("sequence_file", "old-fewer-tokens", b"\x06" + edits((44, 0, 32), (48, 0, 31), (52, 0, 1)))
+    write("sequence_file", "old-named-new", b"\x06" + edits((8, 0, 4)))
     write("sequence_file", "fewer-tokens", b"\x02" + edits((44, 0, 32), (48, 0, 31), (52, 0, 1)))
     write("sequence_file", "many-tokens", b"\x02" + edits((46, 0, 255)))
     write("sequence_file", "cut", b"\x02" + edits((5000, 2, 0)))
@@ -351,7 +354,7 @@ def sequence_file_corpus():
             "magic": [(0, 0, ord("T"))], "version-0": [(8, 0, 0)], "model-hash": [(16, 1, 1)], "created": [(24, 1, 1)],
             "content-bytes": [(32, 1, 64), (0, 3, 1)], "block-size": [(40, 1, 1)],
             "computed-too-many": [(48, 0, 76)], "computed-all": [(48, 0, 75)], "computed-none": [(48, 0, 0)],
-            "answers": [(56, 1, 1)], "layout": [(60, 1, 1)], "numerics-id": [(68, 1, 1)],
+            "answers": [(56, 1, 1)], "layout": [(60, 1, 1)], "digests": [(68, 1, 1)], "numerics-id": [(84, 1, 1)],
             "token-negative": [(4 * 70 + 3, 4, 255)], "token-too-large": [(4 * 70 + 2, 4, 127)],
             "token-other": [(4 * 70, 5, 1)], "anchor": [(4 * 75 + 4, 5, 1)],
             "no-tokens": [(44, 0, 0), (48, 0, 0), (52, 0, 0)],

@@ -1,11 +1,11 @@
 // A changed file of a saved sequence: an error, or a sequence that can be continued.
 //
 // The first byte of an input says how it is taken. Bit 0: the rest is a file as it stands; else it is a list of edits
-// to a real file of the embedded model, each a position (u32, modulo the size), a kind and a byte: the kinds set,
-// add to, cut at and lengthen; with bit 2 of the kind positions are counted from the first token on. Bit 1: the
-// checksums are made right afterwards, as far as the file can be told apart.
+// to a real file of the embedded model (bit 2: one of version 3), each a position (u32, modulo the size), a kind and a
+// byte: the kinds set, add to, cut at and lengthen; with bit 2 of the kind positions are counted from the first token
+// on. Bit 1: the checksums are made right afterwards, as far as the file can be told apart.
 //
-// Every number of an accepted file is checked or used: written again it is the same file.
+// Every number of an accepted file is checked or used: written again it is the same file, but for the version.
 #include <zlib.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::uint32_t kNumTokens = 75, kNumComputed = 70;
 constexpr std::size_t kNumTokensAt = 44, kIdBytesAt = 12, kNumAnchorsAt = 52;  // engine/model/sequence_file.h
-constexpr std::size_t kFixedBytes = 64, kChecksumBytes = 4;
+constexpr std::size_t kVersionAt = 8, kFixedBytes = 64, kDigestBytes = 16, kChecksumBytes = 4;
 constexpr std::size_t kMostBytes = 1u << 20;
 
 template <class T>
@@ -32,6 +32,10 @@ T number_at(const std::string& bytes, std::size_t offset) {
   T value{};
   std::memcpy(&value, bytes.data() + offset, sizeof value);
   return value;
+}
+
+std::size_t digest_bytes(const std::string& bytes) {
+  return number_at<std::uint32_t>(bytes, kVersionAt) > 3 ? kDigestBytes : 0;
 }
 
 // From `begin` to `end`, where the checksum stands.
@@ -43,7 +47,8 @@ void correct_checksum(std::string& bytes, std::size_t begin, std::size_t end) {
 
 void correct_checksums(std::string& bytes) {
   if (bytes.size() < kFixedBytes + 2 * kChecksumBytes) return;
-  const std::uint64_t sums = kFixedBytes + std::uint64_t{number_at<std::uint32_t>(bytes, kIdBytesAt)} +
+  const std::uint64_t sums = kFixedBytes + digest_bytes(bytes) +
+                             std::uint64_t{number_at<std::uint32_t>(bytes, kIdBytesAt)} +
                              std::uint64_t{number_at<std::uint32_t>(bytes, kNumTokensAt)} * sizeof(TokenId) +
                              std::uint64_t{number_at<std::uint32_t>(bytes, kNumAnchorsAt)} * 12;
   if (sums + 2 * kChecksumBytes > bytes.size()) return;
@@ -70,11 +75,12 @@ class SequenceFileRun {
     TROUPE_ASSERT(test::save_sequence(path_, *model_, executor, 1));
     real_ = read_back();
     TROUPE_ASSERT(real_.size() > kFixedBytes);
+    old_ = test::as_version_3(real_);
   }
 
   void run(Input input) {
     const std::uint8_t mode = input.byte();
-    std::string bytes = mode & 1 ? std::string(input.rest()) : edited(input);
+    std::string bytes = mode & 1 ? std::string(input.rest()) : edited(mode & 4 ? old_ : real_, input);
     if (mode & 2) correct_checksums(bytes);
     std::ofstream(path_, std::ios::binary | std::ios::trunc) << bytes;
     auto file = engine::SequenceFile::open(test::directory_of(path_), "sequence");
@@ -83,12 +89,12 @@ class SequenceFileRun {
   }
 
  private:
-  std::string edited(Input& input) const {
-    std::string bytes = real_;
+  static std::string edited(const std::string& real, Input& input) {
+    std::string bytes = real;
     while (!input.empty()) {
       std::size_t position = input.number<std::uint32_t>();
       const std::uint8_t kind = input.byte(), value = input.byte();
-      if (kind & 4) position += kFixedBytes + number_at<std::uint32_t>(real_, kIdBytesAt);
+      if (kind & 4) position += kFixedBytes + digest_bytes(real) + number_at<std::uint32_t>(real, kIdBytesAt);
       position %= bytes.size() + 1;
       if (kind % 4 == 2) bytes.resize(position);
       if (kind % 4 == 3) bytes.resize(std::min(bytes.size() + std::size_t{value} * 64, kMostBytes), 'x');
@@ -107,7 +113,9 @@ class SequenceFileRun {
     for (const char c : record.numerics_id) TROUPE_ASSERT(c > ' ' && c <= '~');
     (void)file.check_contents();
     TROUPE_ASSERT(file.file_bytes() == bytes.size());
-    TROUPE_ASSERT(bytes.size() == engine::sequence_file_bytes(record, file.content_bytes()));
+    is_old_ = file.version() < engine::kSequenceFileVersion;
+    TROUPE_ASSERT(bytes.size() + (is_old_ ? kDigestBytes : 0) ==
+                  engine::sequence_file_bytes(record, file.content_bytes()));
     if (const Status fits = file.check(*model_); !fits) return check_message(fits.error().message);
     const engine::ModelInfo& info = model_->info();
     TROUPE_ASSERT(record.tokens.size() <= info.context);
@@ -132,7 +140,8 @@ class SequenceFileRun {
   void check_written_again(const engine::SequenceRecord& record, const engine::SequenceImage* image,
                            const std::string& bytes) {
     TROUPE_ASSERT(engine::write_sequence(test::directory_of(path_), "sequence", record, image));
-    TROUPE_ASSERT(read_back() == bytes);
+    const std::string written = read_back();
+    TROUPE_ASSERT((is_old_ ? test::as_version_3(written) : written) == bytes);
   }
 
   std::string read_back() const {
@@ -144,7 +153,8 @@ class SequenceFileRun {
   std::shared_ptr<engine::LoadedModel> model_;
   test::TempFolder folder_;
   std::string path_ = folder_.path("sequence");
-  std::string real_;
+  std::string real_, old_;
+  bool is_old_ = false;  // the file that is checked: version 3, which is not written
 };
 
 }  // namespace

@@ -75,8 +75,8 @@ const std::map<std::string, Floors> kFloors = {
     {"actors",
      {{"gateway_options.h"}, {"requests", "threads", "sessions", "serving", "models", "batching", "status", "unit"}}},
     {"ipc",
-     {{"connection.h", "hub.h", "rate_limits.h", "request_kinds.h", "request_rules.h", "server.h", "tenant_rules.h",
-       "troupe.pb.h"},
+     {{"connection.h", "hub.h", "rate_limits.h", "refused_callers.h", "request_kinds.h", "request_rules.h", "server.h",
+       "tenant_rules.h", "troupe.pb.h"},
       {"keys", "sockets", "http/json", "tools", "frames", "client", "http/api", "http", "http/page"}}},
     {"bench", {{}, {"load", "load/drivers", "load/report"}}},
     {"cli",
@@ -221,6 +221,7 @@ TEST_CASE("ipc knows of the actors only what the gateway shows") {
                                        "actors/requests/answer_form.h",
                                        "actors/requests/ended_request.h",
                                        "actors/requests/latency.h",
+                                       "actors/requests/load_wait.h",
                                        "actors/requests/proof.h",
                                        "actors/requests/request.h",
                                        "actors/requests/request_shape.h",
@@ -228,7 +229,8 @@ TEST_CASE("ipc knows of the actors only what the gateway shows") {
                                        "actors/serving/tenant_counters.h",
                                        "actors/requests/session_info.h",
                                        "actors/requests/status_snapshot.h",
-                                       "actors/requests/usage_report.h"};
+                                       "actors/requests/usage_report.h",
+                                       "actors/visible_models.h"};
   for (const fs::path& file : sources_of("ipc"))
     for (const std::string& include : reachable(file)) {
       if (!starts_with(include, "actors/")) continue;

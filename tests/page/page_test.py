@@ -328,6 +328,8 @@ class StoryTest(BrowserTest):
         titles = self.browser.texts("#cards h3")
         self.assertEqual(titles[:4], ["Tokens per second", "Requests", "Steps", "KV cache"])
         self.assertIn("Tenants", titles)
+        models = self.browser.texts("#cards .card")[titles.index("Models")]
+        self.assertRegex(models, r"(?s)troupe tales 5M.*canary right .* ago.*ready")
         self.browser.find("[data-close=live]").click()
         polls = self.relay.paths().count("/metrics")
         self.assertGreater(polls, 1)

@@ -135,9 +135,11 @@ TEST_CASE("what one model computes for a tenant counts in the others, divided by
   second.begin(kAnn);
   second.begin(kBob);
   first.charge(kAnn, 1);
+  second.refresh();
   CHECK(second.served(kAnn) == 1);
   CHECK(second.goes_before(kBob, kAnn));
   second.charge(kBob, 8);
+  first.refresh();
   CHECK(first.served(kBob) == 2);
   CHECK(second.goes_before(kAnn, kBob));
   second.step_ended(8);
@@ -161,15 +163,42 @@ TEST_CASE("a newcomer begins beside the tenants of all models, and is compared w
   CHECK(second.least_served() == 6);
 }
 
+TEST_CASE("what others charge while a model decides is seen at its next event") {
+  const auto time = std::make_shared<ServedTime>();
+  FairShares first(time), second(time);
+  double counted = 0;
+  first.on_charge([&](TenantId, double seconds) { counted += seconds; });
+  first.begin(kAnn);
+  first.begin(kBob);
+  second.begin(kAnn);
+  CHECK(first.served(kAnn) == 0);
+  CHECK(first.served(kBob) == 0);
+  second.charge(kAnn, 2);
+  first.charge_elsewhere(kBob, 1);
+  CHECK(counted == 1);
+  CHECK(first.served(kAnn) == 0);
+  CHECK(first.served(kBob) == 0);
+  first.charge(kBob, 4);  // its own shows
+  CHECK(first.served(kBob) == 5);
+  CHECK(first.goes_before(kAnn, kBob));
+  first.refresh();
+  CHECK(first.served(kAnn) == 2);
+  second.end(kAnn);
+  second.begin(kAnn);
+  CHECK(second.served(kAnn) == 2);
+}
+
 TEST_CASE("models count as busy while they have active tenants") {
   const auto time = std::make_shared<ServedTime>();
   FairShares first(time), second(time);
   CHECK(first.num_busy_models() == 0);
+  first.refresh();
   first.begin(kAnn);
   first.begin(kAnn);
   first.begin(kBob);
   CHECK(second.num_busy_models() == 1);
   second.begin(kAnn);
+  first.refresh();
   CHECK(first.num_busy_models() == 2);
   first.end(kAnn);
   first.end(kBob);

@@ -484,7 +484,8 @@ class ModelsSim {
       const MayLoad may_load = options_.tenants[request.tenant].may_load;
       if (may_load != MayLoad::idle) return may_load == MayLoad::turns;
       return std::ranges::all_of(model.used, [&](const auto& use) {
-        return use.first == request.tenant || now_ >= use.second + facts.keep_alive;
+        return use.first == request.tenant ||
+               now_ >= use.second + std::min(facts.keep_alive, ModelResidency::kIdleSeconds);
       });
     });
     must(is_entitled, "a model goes for nobody who may put it out");

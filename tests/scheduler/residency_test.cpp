@@ -430,8 +430,8 @@ TEST_CASE("residency: a model goes when it had no request for its keep-alive, un
 
 TEST_CASE("residency: a tenant that may load into idle memory puts out only what no other has used of late") {
   Memory memory({.budget_bytes = 10, .max_wait_seconds = 1e6});
-  memory.add(1, {.name = {}, .keep_alive = 600});
-  memory.add(2, {.name = {}, .keep_alive = 600});
+  memory.add(1, {.name = {}, .keep_alive = 200});
+  memory.add(2, {.name = {}, .keep_alive = 200});
   memory.add(3);
   SECTION("not what another has used within its keep-alive") {
     memory.bring_in(1, kUma);
@@ -439,10 +439,10 @@ TEST_CASE("residency: a tenant that may load into idle memory puts out only what
     const RequestNumber guest = memory.ask(2, kVic, MayLoad::idle);
     CHECK(memory.residency.wait_of(guest, memory.now).why == ModelWait::Why::room);
     CHECK(memory.residency.wait_of(guest, memory.now).seconds == kForever);
-    memory.wait_until(609);
+    memory.wait_until(209);
     CHECK(memory.take_events().empty());
     SECTION("it goes with its keep-alive") {
-      memory.wait_until(610);
+      memory.wait_until(210);
       CHECK(memory.take_events() == "out 1;");
       memory.unloaded(1);
       CHECK(memory.take_events() == "load 2 for 2;");
@@ -469,13 +469,26 @@ TEST_CASE("residency: a tenant that may load into idle memory puts out only what
     memory.ask(2, kVic, MayLoad::idle);
     memory.wait_until(100);
     CHECK(memory.residency.state(1) == State::loaded);
-    CHECK(memory.ask_at == 610);
-    memory.wait_until(610);
+    CHECK(memory.ask_at == 210);
+    memory.wait_until(210);
     CHECK(memory.residency.state(1) == State::closing);
     memory.ask(1, kUma);  // it is wanted by another again
     CHECK(memory.residency.state(1) == State::loaded);
     CHECK(memory.serving.contains(memory.last));
   }
+}
+
+TEST_CASE("residency: what stood unused for five minutes is idle memory, whatever its keep-alive") {
+  Memory memory({.budget_bytes = 10, .max_wait_seconds = 1e6});
+  memory.add(1);  // for ever
+  memory.add(2);
+  memory.bring_in(1, kUma);  // until 10
+  memory.ask(2, kVic, MayLoad::idle);
+  CHECK(memory.ask_at == 10 + ModelResidency::kIdleSeconds);
+  memory.wait_until(10 + ModelResidency::kIdleSeconds - 1);
+  CHECK(memory.take_events().empty());
+  memory.wait_until(10 + ModelResidency::kIdleSeconds);
+  CHECK(memory.take_events() == "out 1;");
 }
 
 TEST_CASE("residency: a wait for idle memory is behind all that have turns, however long it lasts") {

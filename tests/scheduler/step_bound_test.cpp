@@ -26,6 +26,7 @@ struct Steps {
   }
   // A step of a machine that takes so long for each token; returns how many it had.
   std::uint32_t run(double seconds_per_token) {
+    shares.refresh();
     planner.plan(1, 1, step);
     planner.charge(step, step.load.num_tokens * seconds_per_token);
     for (const PlanItem& item : step.items) planner.advance(item.sequence, item.wants_logits ? 1 : 0);

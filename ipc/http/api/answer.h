@@ -33,6 +33,7 @@ struct AnswerFacts {
   ReasoningMarkers reasoning{};  // the model's
   // In which the model calls tools; null: it has no chat template.
   const engine::chat::ToolFormat* tool_format = nullptr;
+  float temperature = 1, top_p = 1;  // with which its tokens are drawn
 
   // What is known of the model that answers. with_pieces: the bytes of its tokens, too.
   void set(const actors::AnsweringModel& answering, bool with_pieces);
@@ -78,6 +79,8 @@ class ApiAnswer {
   // The model that answers, whose facts these are from now on. Called before the first token, and before
   // set_reasoning_open().
   virtual void set_model(const actors::AnsweringModel& model) = 0;
+  // With which its tokens are drawn: the request's, or the model's defaults. Called before the first token.
+  virtual void set_drawing(float temperature, float top_p) = 0;
   // The prompt ends within reasoning. Called before the first token, as the template may decide it.
   virtual void set_reasoning_open() = 0;
 };

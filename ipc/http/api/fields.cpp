@@ -219,6 +219,7 @@ constexpr auto kOwnFields = std::to_array<Field>({
     {kGenerate, "troupe.deadline_ms", kInteger, honoured, "", "as deadline_ms"},
     {kGenerate, "troupe.cache_scope", kString, honoured, "", "as cache_scope"},
     {kText | kChat, "troupe.session", kString, honoured, "", "as session"},
+    {kText | kChat, "troupe.session_recompute", kBoolean, honoured, "", "as session_recompute"},
     {kGenerate, "troupe.receipt", kBoolean | kString, honoured, R"(true|false|"full")",
      "default true: the answer has a receipt of each choice in its own object troupe; full: with all that troupe "
      "verify "
@@ -230,6 +231,9 @@ constexpr auto kOwnFields = std::to_array<Field>({
     {kText, "session", kString, honoured, "", "of troupe; the kept conversation that the prompt continues"},
     {kChat, "session", kString, honoured, "",
      "of troupe; the kept conversation that messages begin, or continue: then send those since its last answer"},
+    {kText | kChat, "session_recompute", kBoolean, honoured, "",
+     "of troupe; continue the session also if it was computed under other numerics, or by a model with the same "
+     "vocabulary and chat template; the receipt's recomputed_from says under which"},
     {kChat | kResponses, "service_tier", kString, only, R"("auto"|"default")", "all requests are served alike"},
     {kMessages, "service_tier", kString, only, R"("auto"|"standard_only")", "all requests are served alike"},
     {kOpenAi | kEmbed, "user", kString, honoured, "", kReturned},

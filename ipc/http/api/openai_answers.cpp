@@ -329,6 +329,7 @@ class EmbeddingAnswer final : public ApiAnswer {
   bool finished() const override { return finished_; }
   bool has_begun() const override { return finished_; }
   void set_model(const actors::AnsweringModel& model) override { facts_.set(model, false); }
+  void set_drawing(float, float) override {}
   void set_reasoning_open() override {}
 
   AnswerOutput on_end(actors::End&& end) override {

@@ -119,6 +119,7 @@ void parse_serving(Parsing& at) {
   }
   reader_of("cache_scope").read_short("cache_scope", request.cache_scope, actors::kMaxScopeBytes);
   reader_of("session").read_short("session", request.session, kMaxNameBytes);
+  reader_of("session_recompute").read("session_recompute", request.session_recompute);
   within.read("receipt", at.call.receipt);
   std::string how;  // listed values only
   within.read("receipt", how);

@@ -244,7 +244,7 @@ class ResponseAnswer final : public TextAnswer {
     json.begin_object().field("code", code).field("message", error->message).end_object();
   }
 
-  // What the request said, or the defaults.
+  // What the request said, or what is taken instead.
   void write_request(JsonWriter& json) const {
     const Echoed& echoed = call().echoed;
     const auto given = [&](std::string_view name, const std::string& value, std::string_view otherwise) {
@@ -255,10 +255,16 @@ class ResponseAnswer final : public TextAnswer {
     given("metadata", echoed.metadata, "{}");
     given("parallel_tool_calls", echoed.parallel_tool_calls, "true");
     given("reasoning", echoed.reasoning, R"({"effort":null,"summary":null})");
-    given("temperature", echoed.temperature, "1");
+    const auto drawn_with = [&](std::string_view name, const std::string& value, float used) {
+      if (value.empty())
+        json.field(name, used);
+      else
+        json.raw_field(name, value);
+    };
+    drawn_with("temperature", echoed.temperature, facts().temperature);
     given("tool_choice", echoed.tool_choice, R"("auto")");
     given("top_logprobs", echoed.top_logprobs, "0");
-    given("top_p", echoed.top_p, "1");
+    drawn_with("top_p", echoed.top_p, facts().top_p);
     json.raw_field("text", R"({"format":{"type":"text"}})")
         .raw_field("tools", call().echoed.tools.empty() ? "[]" : call().echoed.tools);
     json.field("truncation", "disabled").field("service_tier", "default").field("store", false);

@@ -39,6 +39,7 @@ void write_receipt(JsonWriter& json, const actors::End& end) {
   json.field("share", usage.tenant_share).field("preemptions", usage.preemptions);
   if (usage.tool_calls > 0)
     json.field("tool_calls", usage.tool_calls).field("tool_call_tokens", usage.tool_call_tokens);
+  if (!end.recomputed_from.empty()) json.field("recomputed_from", end.recomputed_from);
   if (end.proof) write_receipt(json.key("proof"), *end.proof);
   json.end_object();
 }

@@ -59,6 +59,10 @@ class TextAnswer : public ApiAnswer {
   [[nodiscard]] bool finished() const final { return finished_; }
   [[nodiscard]] bool has_begun() const final { return has_begun_; }
   void set_model(const actors::AnsweringModel& model) final;
+  void set_drawing(float temperature, float top_p) final {
+    facts_.temperature = temperature;
+    facts_.top_p = top_p;
+  }
   void set_reasoning_open() final;
 
  protected:

@@ -329,11 +329,15 @@ void read_receipt(Members& members, Proof& proof) {
   members.natural("receipt_version", version);
   if (version != kReceiptVersion)
     return members.wrong("receipt_version", fmt::format("{}, the version that this program reads", kReceiptVersion));
-  members.allow_only({"receipt_version", "numerics_id", "model", "prompt_ids", "sampling", "answer"});
-  members.text("numerics_id", proof.numerics_id, kMaxNumericsIdBytes);
-  const auto is_plain = [](char c) { return c > ' ' && c <= '~'; };
-  if (proof.numerics_id.empty() || !std::ranges::all_of(proof.numerics_id, is_plain))
-    members.wrong("numerics_id", "a text of visible ASCII characters");
+  members.allow_only(
+      {"receipt_version", "numerics_id", "model", "prompt_ids", "recomputed_from", "sampling", "answer"});
+  const auto read_numerics = [&](const char* name, std::string& id) {
+    members.text(name, id, kMaxNumericsIdBytes);
+    const auto is_plain = [](char c) { return c > ' ' && c <= '~'; };
+    if (id.empty() || !std::ranges::all_of(id, is_plain)) members.wrong(name, "a text of visible ASCII characters");
+  };
+  read_numerics("numerics_id", proof.numerics_id);
+  if (members.has("recomputed_from")) read_numerics("recomputed_from", proof.recomputed_from);
   if (auto model = members.object("model")) {
     std::string hash;
     model->allow_only({"name", "hash"});
@@ -374,6 +378,7 @@ void write_receipt(JsonWriter& json, const Proof& proof) {
   json.key("model").begin_object().field("name", proof.model);
   json.field("hash", actors::parts_of(proof.numerics_id).model_hash).end_object();
   write_ids(json, "prompt_ids", *proof.prompt);
+  if (!proof.recomputed_from.empty()) json.field("recomputed_from", proof.recomputed_from);
   write_sampling(json, proof);
   json.key("answer").begin_object();
   write_ids(json, "ids", proof.ids);

@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "actors/requests/request_shape.h"
 #include "engine/chat/values/json.h"
 #include "tests/engine/metadata_file.h"
 
@@ -116,6 +117,33 @@ TEST_CASE("defaults of a model: a conversation gets the system prompt and the re
   chat.variables = "{} garbage";  // is refused where it is rendered
   take_conversation(all(), false, chat);
   CHECK_FALSE(engine::chat::parse_json(chat.variables));
+}
+
+TEST_CASE("defaults of a model: what they add does not count against the limits of a client") {
+  const auto taken = [](ChatPrompt chat) {
+    Request request;
+    request.prompt = std::move(chat);
+    const bool before = !check_shape(request);
+    take_conversation(all(), false, std::get<ChatPrompt>(request.prompt));
+    CHECK(check_shape(request).has_value() != before);
+    return before;
+  };
+  ChatPrompt many;
+  many.messages.assign(kMaxChatMessages, ChatMessage{"user", "x"});
+  CHECK(taken(many));
+  many.messages.push_back({"user", "x"});
+  CHECK_FALSE(taken(many));
+  ChatPrompt large = hello();
+  large.messages.front().content.assign(kMaxPromptBytes - std::string("user").size(), 'x');
+  CHECK(taken(large));
+  large.messages.front().content += 'x';
+  CHECK_FALSE(taken(large));
+  ChatPrompt with_variables = hello();
+  with_variables.variables = R"({"x":")" + std::string(kMaxChatVariableBytes - 8, 'x') + R"("})";
+  REQUIRE(with_variables.variables.size() == kMaxChatVariableBytes);
+  CHECK(taken(with_variables));
+  with_variables.variables += ' ';
+  CHECK_FALSE(taken(with_variables));
 }
 
 TEST_CASE("defaults of a model: what a conversation says itself stays") {

@@ -54,7 +54,7 @@ class Server {
     REQUIRE(std::holds_alternative<std::shared_ptr<SessionTurn>>(begun));
     const auto turn = std::get<std::shared_ptr<SessionTurn>>(begun);
     std::promise<SessionTurn::Loaded> loaded;
-    turn->load(model_, [&](SessionTurn::Loaded tokens) { loaded.set_value(std::move(tokens)); });
+    turn->load({.model = model_}, [&](SessionTurn::Loaded tokens) { loaded.set_value(std::move(tokens)); });
     const SessionTurn::Loaded known = loaded.get_future().get();
     REQUIRE(std::holds_alternative<Tokens>(known));
     Tokens prompt = std::get<Tokens>(known);

@@ -2,6 +2,9 @@
 
 #include <catch2/catch.hpp>
 
+#include <memory>
+#include <vector>
+
 using namespace troupe;
 using namespace troupe::actors;
 
@@ -69,4 +72,28 @@ TEST_CASE("a tenant's passes do not wait for its own streams, nor within the all
   CHECK_FALSE(shares.must_wait(kAnn));
   shares.charge(kAnn, 0.25);
   CHECK(shares.must_wait(kAnn));
+}
+
+TEST_CASE("while a model handles an event, others are charged and decide, and a job of its own is charged") {
+  const auto accounts = std::make_shared<ServedAccounts>();
+  ComputeShares first(accounts), second(accounts, 2);
+  first.begin(kAnn);
+  second.begin(kAnn);
+  second.begin(kBob);
+  const auto event = first.lock();
+  CHECK(first.shares().served(kAnn) == 0);
+  first.charge(kAnn, 1);
+  second.charge(kAnn, 2);
+  second.begin(kAnn);
+  second.end(kAnn);
+  {
+    const auto other = second.lock();
+    CHECK_FALSE(second.decided(true));
+  }
+  CHECK(second.must_wait(kAnn));
+  CHECK(accounts->served(kAnn) == 2);
+  CHECK(accounts->least_served(std::vector{kAnn, kBob}) == 0);
+  CHECK(first.shares().served(kAnn) == 0);  // as it was when the event came
+  first.shares().refresh();
+  CHECK(first.shares().served(kAnn) == 2);
 }

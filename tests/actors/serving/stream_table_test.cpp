@@ -29,6 +29,8 @@ struct Listener : StreamSink {
     CHECK(ends.empty());
     admissions.push_back(choice.choice);
     in_reasoning |= choice.in_reasoning;
+    temperature = choice.temperature;
+    top_p = choice.top_p;
   }
   void tokens(TokenRun run) override {
     CHECK(ends.empty());
@@ -41,6 +43,7 @@ struct Listener : StreamSink {
 
   std::vector<std::uint32_t> admissions;
   bool in_reasoning = false;  // of any of them
+  float temperature = 0, top_p = 0;
   std::vector<TokenId> ids;
   std::string text;
   std::vector<End> ends;
@@ -95,12 +98,16 @@ TEST_CASE("streams: the sink is told once of each choice that has passed the che
   const auto sink = std::make_shared<Listener>(), refused = std::make_shared<Listener>();
   Request request;
   request.num_choices = 3;
+  request.sampling.temperature = 0.25f;
+  request.sampling.top_p = 0.5f;
   const RequestId first = table.add(std::move(request), sink, at(0));
   CHECK_FALSE(table.admit(first, at(0)));
   CHECK(sink->admissions.empty());
   CHECK(table.assign(first, {1, 2}, {}).size() == 3);
   CHECK(sink->admissions == std::vector<std::uint32_t>{0, 1, 2});
   CHECK_FALSE(sink->in_reasoning);
+  CHECK(sink->temperature == 0.25f);
+  CHECK(sink->top_p == 0.5f);
   CHECK(table.resume(0, WorkKind::generate).size() == 3);
   CHECK(sink->admissions.size() == 3);
   for (RequestId id = first; id < first + 3; ++id) table.end(id, outcome(Outcome::cancelled), at(1));

@@ -318,7 +318,7 @@ TEST_CASE("a list reads the files of a session once, and again when it has chang
   fs::rename(folder.path("aside"), file);
   auto begun = sessions.begin(kAlice, "talk", false);
   const auto turn = std::get<std::shared_ptr<SessionTurn>>(begun);
-  turn->load(small_model(), [&](const SessionTurn::Loaded&) { turn->set_prompt({1, 2, 3, 4, 5}); });
+  turn->load({.model = small_model()}, [&](const SessionTurn::Loaded&) { turn->set_prompt({1, 2, 3, 4, 5}); });
   sessions.finish();
   auto sink = sessions.wrap(turn, std::make_shared<Ended>());
   End end;
@@ -524,7 +524,8 @@ class Model {
               .sink = std::make_shared<Ended>(),
               .loaded = std::make_shared<std::optional<SessionTurn::Loaded>>()};
     turn.wrapped = (*sessions_)->wrap(turn.turn, turn.sink);
-    turn.turn->load(small_model(), [loaded = turn.loaded](SessionTurn::Loaded tokens) { *loaded = std::move(tokens); });
+    turn.turn->load({.model = small_model()},
+                    [loaded = turn.loaded](SessionTurn::Loaded tokens) { *loaded = std::move(tokens); });
     sessions_->posted();
     turns_.push_back(std::move(turn));
   }

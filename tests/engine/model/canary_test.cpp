@@ -2,6 +2,8 @@
 #include "engine/model/canary.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -10,6 +12,7 @@
 #include <fstream>
 
 #include "config/file_descriptor.h"
+#include "engine/machine/probe_file.h"
 #include "engine/model/canary_file.h"
 #include "kernels/register_table.h"
 #include "tests/engine/gguf_writer.h"
@@ -207,6 +210,24 @@ TEST_CASE("a file of canaries that cannot be read stays as it is") {
   CHECK(find_canary(path, "id").error().code == ErrorCode::io);
   CHECK(keep_canary(path, "id", {9, 10}).error().code == ErrorCode::io);
   CHECK(fs::is_directory(path));
+  // Nor what a link leads to, or a pipe; a link in the place of the temporary file is not written through.
+  fs::remove(path);
+  const fs::path elsewhere = folder.write("elsewhere", "kept");
+  fs::create_symlink(elsewhere, path);
+  CHECK(find_canary(path, "id").error().code == ErrorCode::io);
+  CHECK(keep_canary(path, "id", {9, 10}).error().message.find("no plain file") != std::string::npos);
+  CHECK(fs::is_symlink(path));
+  CHECK_FALSE(engine::replace_file(path, "text"));
+  CHECK(fs::is_symlink(path));
+  fs::remove(path);
+  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+  CHECK(find_canary(path, "id").error().code == ErrorCode::io);
+  CHECK(keep_canary(path, "id", {9, 10}).error().code == ErrorCode::io);
+  CHECK(fs::is_fifo(path));
+  fs::remove(path);
+  fs::create_symlink(elsewhere, path.string() + "." + std::to_string(::getpid()));
+  REQUIRE(keep_canary(path, "id", {9, 10}));
+  CHECK(fs::file_size(elsewhere) == 4);
   // Without descriptors it cannot be opened, and what is in it counts.
   fs::remove(path);
   REQUIRE(keep_canary(path, "id", {7, 8}));

@@ -273,6 +273,29 @@ TEST_CASE("a file without contents has the tokens") {
   CHECK(file->file_bytes() == fs::file_size(s.directory.path / "tokens"));
 }
 
+TEST_CASE("a file of version 3 goes on, without the digests that it does not have") {
+  Stopped s;
+  REQUIRE(save_sequence(s.path, *s.model, s.executor, 1));
+  const auto file = open_sequence(s.path, *s.model);
+  REQUIRE(file);
+  CHECK(file->version() == 4);
+  CHECK(file->record().vocabulary_digest == 5);
+  CHECK(file->record().template_digest == 6);
+  spill(s.path, as_version_3(slurp(s.path)));
+  auto old = open_sequence(s.path, *s.model);
+  if (!old) FAIL(old.error().message);
+  CHECK(old->version() == 3);
+  CHECK(old->record().vocabulary_digest == 0);
+  CHECK(old->record().template_digest == 0);
+  CHECK(old->record().tokens == file->record().tokens);
+  CHECK(old->record().num_answers == 3);
+  CHECK_FALSE(engine::is_other_version(directory_of(s.path), "sequence.state"));
+  engine::SequenceImage image(*s.model, old->num_computed());
+  REQUIRE(old->read(image));
+  const engine::SequenceImage expected = image_of(*s.model, s.executor, 1);
+  CHECK(std::ranges::equal(image.bytes(), expected.bytes()));
+}
+
 TEST_CASE("a file is private, replaces the old one whole, and leaves nothing beside it") {
   Stopped s;
   spill(s.path, "old");
@@ -353,8 +376,8 @@ TEST_CASE("foreign, newer, truncated and damaged files are refused by name") {
     return bytes;
   };
   CHECK(says("GGUF" + good.substr(4), "not a saved sequence"));
-  CHECK(says(with(8, 4), "version 4 of the format is newer than this program, which reads version 3"));
-  CHECK(says(with(8, 2), "version 2 of the format is older than this program, which reads version 3; compute the"));
+  CHECK(says(with(8, 5), "version 5 of the format is newer than this program, which reads versions 3 and 4; use the"));
+  CHECK(says(with(8, 2), "version 2 of the format is older than this program, which reads versions 3 and 4; compute"));
   CHECK(says(with(8, 0), "its version is 0"));
   CHECK(says(with(12, 1u << 31), "the length of numerics_id is 2147483648, and can be 256 at most"));
   CHECK(says(with(40, 7), "its blocks have 7 positions"));
@@ -386,7 +409,7 @@ TEST_CASE("a file that contradicts itself is refused although its checksum is ri
   Stopped s;
   REQUIRE(save_sequence(s.path, *s.model, s.executor, 1));
   const std::string good = slurp(s.path);
-  const std::size_t tokens_at = 64 + s.model->numerics_id().size(), anchors_at = tokens_at + 75 * 4;
+  const std::size_t tokens_at = 80 + s.model->numerics_id().size(), anchors_at = tokens_at + 75 * 4;
   const std::size_t sum_at = anchors_at + 2 * 12;
   const auto with = [&](std::size_t at, std::uint32_t value) {
     std::string bytes = good;
@@ -402,7 +425,7 @@ TEST_CASE("a file that contradicts itself is refused although its checksum is ri
   };
   CHECK(with(44, 75) == good);
   CHECK(says(with(16, 7), "contradicts its numerics"));
-  CHECK(says(with(64, 0xffc0c1c2u), "its numerics_id is not printable"));
+  CHECK(says(with(80, 0xffc0c1c2u), "its numerics_id is not printable"));
   CHECK(says(with(32, 7), "bytes follow its end"));
   CHECK(says(with(48, 32), "foreign"));
   CHECK(says(with(60, 1), "foreign"));

@@ -74,6 +74,38 @@ TEST_CASE("SentencePiece: bytes are found by their text, whatever type the file 
   }
 }
 
+TEST_CASE("a vocabulary's digest depends on what ids mean and how text becomes ids, and on nothing else") {
+  const auto digest = [](const MetadataFile& file) { return vocabulary_digest(file, *make(file)); };
+  const auto other = [&](MetadataFile file, const std::string& key, MetadataValue value) {
+    const std::uint64_t before = digest(file);
+    file[key] = std::move(value);
+    return digest(file) != before;
+  };
+  const auto pieces = sentencepiece_file({"a", "b", "ab", kMark});
+  CHECK(digest(pieces) == digest(sentencepiece_file({"a", "b", "ab", kMark})));
+  CHECK(digest(pieces) != digest(sentencepiece_file({"b", "a", "ab", kMark})));
+  CHECK(digest(pieces) != digest(sentencepiece_file({"a", "b", "ab", kMark, "c"})));
+  CHECK_FALSE(other(pieces, "general.name", std::string("another")));
+  CHECK_FALSE(other(pieces, "tokenizer.ggml.pre", std::string("another")));  // not read by this kind
+  CHECK(other(pieces, "tokenizer.ggml.eos_token_id", std::int64_t{260}));
+  CHECK(other(pieces, "tokenizer.ggml.add_bos_token", false));
+  CHECK(other(pieces, "tokenizer.ggml.add_eos_token", true));
+  CHECK(other(pieces, "tokenizer.ggml.add_space_prefix", false));
+  auto types = std::get<std::vector<std::int64_t>>(*pieces.find("tokenizer.ggml.token_type"));
+  types[259] = 3;  // "a" is a control token
+  CHECK(other(pieces, "tokenizer.ggml.token_type", types));
+  auto scores = std::get<std::vector<double>>(*pieces.find("tokenizer.ggml.scores"));
+  std::swap(scores[259], scores[260]);
+  CHECK(other(pieces, "tokenizer.ggml.scores", scores));
+
+  const auto pairs = byte_pair_file({"a b", "b c"}, "default");
+  CHECK(other(pairs, "tokenizer.ggml.merges", std::vector<std::string>{"b c", "a b"}));
+  CHECK(other(pairs, "tokenizer.ggml.pre", std::string("qwen2")));
+  const auto words = wordpiece_file({"a", "##b"});
+  CHECK(other(words, "tokenizer.ggml.normalizer.lowercase", false));
+  CHECK(digest(rwkv_file({"ab"})) != digest(rwkv_file({"ac"})));
+}
+
 TEST_CASE("tokens that stand between files, and padding, end an answer") {
   for (const char* text : {"<PAD>", "[PAD]", "<REPO>", "<|fim_pad|>", "<reponame>", "<|file_sep|>"}) {
     INFO(text);

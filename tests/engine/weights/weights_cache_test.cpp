@@ -80,12 +80,13 @@ class CacheDirectory {
     return all[0];
   }
 
-  Load load(const std::string& model, const std::string& kernels = "", std::uint64_t max_bytes = 0) const {
+  Load load(const std::string& model, const std::string& kernels = "", std::uint64_t max_bytes = 0,
+            bool distrusted = false) const {
     Load load;
     LoadOptions options;
     options.memory = 64u << 20;
     options.kernels = kernels;
-    options.weights_cache = {.directory = path_, .max_bytes = max_bytes};
+    options.weights_cache = {.directory = path_, .max_bytes = max_bytes, .distrusted = distrusted};
     options.notes = [&load](const LoadNote& note) { load.notes.push_back(note); };
     auto loaded = LoadedModel::load(model, options);
     REQUIRE(loaded);
@@ -124,6 +125,34 @@ struct ModelCopy {
   std::string bytes;
   TemporaryFile file;
 };
+
+TEST_CASE(
+    "a cache that is not trusted is not read; it stays where the model is packed to the same, else it is replaced") {
+  const CacheDirectory cache;
+  (void)cache.load(kTales);
+  const std::string path = cache.only_file(), good = read_bytes(path);
+  const Load same = cache.load(kTales, "", 0, true);
+  INFO(same.all());
+  CHECK(same.packed());
+  CHECK(same.count("stays, as it has the weights that the model was packed to") == 1);
+  CHECK(same.num_warnings() == 0);
+  CHECK(read_bytes(path) == good);
+  // A header whose checksums are right, of weights that the model does not have.
+  const auto count = engine::parse_weights_count(std::as_bytes(std::span(good)).first(engine::kWeightsFixedBytes));
+  const std::size_t header_bytes = engine::weights_header_bytes(*count);
+  auto header = engine::parse_weights_header(std::as_bytes(std::span(good)).first(header_bytes), good.size());
+  REQUIRE(header);
+  header->entries.front().header.checksum ^= 1;
+  const std::vector<std::byte> bytes = engine::write_weights_header(*header);
+  std::string other = good;
+  std::copy(bytes.begin(), bytes.end(), reinterpret_cast<std::byte*>(other.data()));
+  write_bytes(path, other);
+  const Load replaced = cache.load(kTales, "", 0, true);
+  INFO(replaced.all());
+  CHECK(replaced.count("removed, as it had other weights") == 1);
+  CHECK(replaced.kept());
+  CHECK(read_bytes(path) == good);
+}
 
 TEST_CASE("a model read from the cache gives the same bits with all kernels") {
   const ModelCopy tiny(TinyLlama{}.writer());

@@ -153,6 +153,11 @@ TEST_CASE("tokens and end of a stream reach its callbacks, and wait() returns af
   end.usage.completion_tokens = 3;
   end.usage.stalled_seconds = 0.5;
   end.usage.block_seconds = 8;
+  end.recomputed_from = "4-scalar-f16-1";
+  actors::Proof proof;
+  proof.prompt = std::make_shared<const std::vector<TokenId>>(std::vector<TokenId>{1, 2});
+  proof.recomputed_from = end.recomputed_from;
+  end.proof = std::make_shared<const actors::Proof>(proof);
   submitted.sink->end(end);
   const auto result = stream->wait();
   REQUIRE(result);
@@ -163,6 +168,9 @@ TEST_CASE("tokens and end of a stream reach its callbacks, and wait() returns af
   REQUIRE(result->receipt);
   REQUIRE(result->receipt->stalled_seconds == 0.5);
   REQUIRE(result->receipt->block_seconds == 8);
+  REQUIRE(result->receipt->recomputed_from == "4-scalar-f16-1");
+  REQUIRE(result->receipt->proof);
+  REQUIRE(result->receipt->proof->recomputed_from == "4-scalar-f16-1");
   REQUIRE(ended);
   REQUIRE(text == "abc");
   REQUIRE(ids == std::vector<TokenId>{5, 6, 7});

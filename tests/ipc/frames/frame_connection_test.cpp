@@ -140,6 +140,11 @@ TEST_CASE("tokens, logprobs and ends reach the stream they belong to, whatever t
   end.usage.compute_seconds = 0.5;
   end.usage.preempted_seconds = 2;
   end.usage.tenant_share = 0.75;
+  end.recomputed_from = "4-scalar-f16-1";
+  actors::Proof proof;
+  proof.prompt = std::make_shared<const std::vector<TokenId>>(std::vector<TokenId>{1});
+  proof.recomputed_from = "4-scalar-f16-2";
+  end.proof = std::make_shared<const actors::Proof>(proof);
   first.sink->end(end);
   second.sink->end(end_of(Outcome::eos));
 
@@ -164,6 +169,8 @@ TEST_CASE("tokens, logprobs and ends reach the stream they belong to, whatever t
   REQUIRE(frame.done().receipt().compute_seconds() == 0.5);
   REQUIRE(frame.done().receipt().preempted_seconds() == 2);
   REQUIRE(frame.done().receipt().share() == 0.75);
+  REQUIRE(frame.done().receipt().recomputed_from() == "4-scalar-f16-1");
+  REQUIRE(frame.done().receipt().proof().recomputed_from() == "4-scalar-f16-2");
   frame = client.expect();
   REQUIRE(frame.done().stream() == 2);
   REQUIRE(frame.done().reason() == v1::OUTCOME_EOS);

@@ -45,6 +45,14 @@ TEST_CASE("a chat streams a role, deltas, the reason of its end with its receipt
             "]}}\n\ndata: [DONE]\n\n");
 }
 
+TEST_CASE("the receipt of a turn whose session was recomputed says under which numerics that was") {
+  const auto answer = answer_to(Endpoint::chat_completions, kChat + "}");
+  actors::End end = end_of(Outcome::length);
+  end.recomputed_from = "4-scalar-f16-1";
+  CHECK(answer->on_end(std::move(end)).bytes.find(R"("preemptions":0,"recomputed_from":"4-scalar-f16-1"})") !=
+        std::string::npos);
+}
+
 TEST_CASE("usage is a last chunk without choices, and null in the others") {
   const auto answer = answer_to(Endpoint::chat_completions, kChat + R"(,"stream_options":{"include_usage":true}})");
   const std::string bytes = bytes_of(*answer, {"a"});
@@ -504,6 +512,15 @@ TEST_CASE("a response repeats what the request said") {
     INFO(part);
     CHECK(body.find(part) != std::string::npos);
   }
+}
+
+TEST_CASE("a response says with which numbers it was drawn, where the request leaves them out") {
+  const auto answer = answer_to(Endpoint::responses, R"({"input":"hi","top_p":0.75})");
+  answer->set_drawing(0.25f, 0.5f);
+  const std::string body = bytes_of(*answer, {"a"});
+  INFO(body);
+  CHECK(body.find(R"("temperature":0.25,)") != std::string::npos);
+  CHECK(body.find(R"("top_p":0.75,)") != std::string::npos);  // as it was asked for
 }
 
 const std::string kMessages = R"({"max_tokens":9,"messages":[{"role":"user","content":"hi"}])";

@@ -396,6 +396,10 @@ TEST_CASE("documents, and tools of apply-template, are variables of the template
 TEST_CASE("a conversation may go on in a session") {
   CHECK(taken(Endpoint::chat_completions, chat_with(R"("session":"tea")")).request.session == "tea");
   CHECK(taken(Endpoint::chat_completions, chat_with(R"("troupe":{"session":"tea"})")).request.session == "tea");
+  CHECK_FALSE(taken(Endpoint::chat_completions, chat_with(R"("session":"tea")")).request.session_recompute);
+  for (const char* const fields :
+       {R"("session":"tea","session_recompute":true)", R"("troupe":{"session":"tea","session_recompute":true})"})
+    CHECK(taken(Endpoint::chat_completions, chat_with(fields)).request.session_recompute);
 }
 
 TEST_CASE("the reasoning's budget has two names in chat, and is the thinking's of Anthropic") {

@@ -87,6 +87,22 @@ TEST_CASE("receipts: one that does not say how its answer had to begin means tha
   CHECK_THAT(wrong.error().message, Contains("sampling.begins_with must be a text of at most 1024 bytes"));
 }
 
+TEST_CASE("receipts: one whose prompt is of a session that was recomputed says under which numerics it was") {
+  Proof proof = some_proof();
+  CHECK(receipt_file(std::vector{proof}).find("recomputed_from") == std::string::npos);
+  proof.recomputed_from = "6-avx2-f16-1234567812345678";
+  const std::string text = receipt_file(std::vector{proof});
+  const auto read = read_receipts(text);
+  if (!read) FAIL(read.error().message);
+  CHECK((*read)[0].recomputed_from == proof.recomputed_from);
+  CHECK(receipt_file(*read) == text);
+  for (const char* const bad : {"\"\"", "\"6 avx2\"", "7"}) {
+    const auto wrong = read_receipts(with(text, "\"6-avx2-f16-1234567812345678\"", bad));
+    REQUIRE_FALSE(wrong);
+    CHECK_THAT(wrong.error().message, Contains("recomputed_from must be a text"));
+  }
+}
+
 TEST_CASE("receipts: the form that an answer had to have is read as it was written") {
   using engine::constraints::Constraint;
   using Kind = Constraint::Kind;
