@@ -69,7 +69,7 @@ LoadWait::Why reason_of(scheduler::ModelWait::Why why) {
 }
 
 // For all tenants: the numbers are those of others' models, too.
-std::string told_of(const Error& why) {
+std::string public_reason(const Error& why) {
   return why.code == ErrorCode::out_of_memory
              ? "too little of the server's memory is left for it (its log has the numbers)"
              : why.message;
@@ -114,11 +114,12 @@ OnRequest::OnRequest(ModelManager& models, const ServerContext& server, caf::act
           server.compute.accounts()->time()) {
   change([&](Calls& calls) {
     for (const auto& unit : models.serving_units())
-      if (unit->is_on_request()) know(unit, calls);
+      if (unit->is_on_request()) add_model(unit, calls);
   });
-  models.on_request({.takes = [this](CatalogEntry& entry, ModelLoad& load) { return takes(entry, load); },
-                     .idle_bytes = [this] { return idle_bytes(); },
-                     .free = [this](std::uint64_t bytes, const std::function<void()>& then) { free(bytes, then); }});
+  models.on_request(
+      {.handle_load = [this](CatalogEntry& entry, ModelLoad& load) { return handle_load(entry, load); },
+       .idle_bytes = [this] { return idle_bytes(); },
+       .put_out_idle = [this](std::uint64_t bytes, const std::function<void()>& then) { put_out_idle(bytes, then); }});
   alarm_ = system.spawn<Alarm>([this] { decide(); });
 }
 
@@ -130,7 +131,7 @@ OnRequest::~OnRequest() {
 void OnRequest::drain() {
   change([&](Calls& calls) {
     stopped_ = true;
-    for (const auto& [number, known] : known_) let_go(number, refused(scheduler::server_drains()), calls);
+    for (const auto& [number, known] : known_) end_waiting(number, refused(scheduler::server_drains()), calls);
   });
   stop();
 }
@@ -180,7 +181,7 @@ std::optional<ModelNumber> OnRequest::number_of(const ModelUnit& unit) const {
   return std::nullopt;
 }
 
-ModelNumber OnRequest::know(const std::shared_ptr<ModelUnit>& unit, Calls& calls) {
+ModelNumber OnRequest::add_model(const std::shared_ptr<ModelUnit>& unit, Calls& calls) {
   const ModelNumber number = ++last_number_;
   known_[number].unit = unit;
   const MemoryDemand demand = unit->demand();
@@ -216,7 +217,8 @@ std::optional<End> OnRequest::Arrival::added(const ModelUnit& unit, const schedu
     return residency.ask(
         {.request = ticket_, .model = number, .tenant = tenant, .may_load = scheduler::may_load(tenant)}, now);
   });
-  if (const auto* refusal = std::get_if<scheduler::Refusal>(&answer)) return refused(all_.told(*refusal));
+  if (const auto* refusal = std::get_if<scheduler::Refusal>(&answer))
+    return refused(all_.retryable_while_settling(*refusal));
   const bool waits = std::get<scheduler::ModelResidency::Answer>(answer) == scheduler::ModelResidency::Answer::wait;
   all_.tickets_[ticket_] = {.stream = stream, .model = number, .since = all_.system_.clock().now(), .waits = waits};
   all_.ticket_of_[stream] = ticket_;
@@ -268,17 +270,21 @@ void OnRequest::load_ended(ModelNumber number, const ModelUnit* unit, const Stat
       if (status)
         residency.load_ended(number, unit->budget_bytes(), took, now);
       else
-        residency.load_failed(number, told_of(status.error()), took, now);
+        residency.load_failed(number, public_reason(status.error()), took, now);
     });
     // Its requests are refused by decide(), before its intake does it. The next load is another unit's.
     if (!status) {
       const std::shared_ptr<ModelUnit> failed = known.unit;
-      if (const auto why = leave(number, failed->entry_for_later(), std::chrono::milliseconds(0), false, calls))
+      if (const auto why =
+              hand_over_name(number, failed->entry_for_later(), std::chrono::milliseconds(0), false, calls))
         spdlog::warn("model {} is not loaded again: {}", Printable(failed->name()).text(), why->message);
     }
     // Before anything else is done with the model: what waits for this load is its from now on.
     decide_all(calls);
-    if (status && unit->state().error()) drop(number, calls);  // it was taken out meanwhile
+    // It was taken out meanwhile.
+    if (status && unit->state().error() && known.unit.get() == unit &&
+        residency_.state(number) == scheduler::ModelResidency::State::loaded)
+      put_out_damaged(number, calls);
     for (auto& each : std::exchange(known.when_loaded, {})) calls.push_back(std::move(each));
   });
   decide();
@@ -286,8 +292,8 @@ void OnRequest::load_ended(ModelNumber number, const ModelUnit* unit, const Stat
 
 // The name goes to a unit that waits. has_memory: of the unit before; out_of_memory() is called when that is given
 // back. Or why not, and nothing changes.
-std::optional<End> OnRequest::leave(ModelNumber number, CatalogEntry entry, std::chrono::milliseconds timeout,
-                                    bool has_memory, Calls& calls) {
+std::optional<End> OnRequest::hand_over_name(ModelNumber number, CatalogEntry entry, std::chrono::milliseconds timeout,
+                                             bool has_memory, Calls& calls) {
   auto handed = models_.hand_over(server_, std::move(entry), timeout);
   if (auto* const why = std::get_if<End>(&handed)) return std::move(*why);
   const auto& [before, next] = std::get<ModelManager::HandedOver>(handed);
@@ -317,7 +323,7 @@ void OnRequest::forget(ModelNumber number) {
 }
 
 // Ends the requests that wait for it.
-void OnRequest::let_go(ModelNumber number, const End& how, Calls& calls) {
+void OnRequest::end_waiting(ModelNumber number, const End& how, Calls& calls) {
   for (auto ticket = tickets_.begin(); ticket != tickets_.end();) {
     if (ticket->second.model != number || !ticket->second.waits) {
       ++ticket;
@@ -349,7 +355,7 @@ void OnRequest::put_out(const std::shared_ptr<ModelUnit>& unit, std::chrono::mil
         const auto serves = models_.find(name);
         serves ? put_out(serves, timeout, done) : done(being_unloaded(name));
       }));
-    if (auto why = leave(*number, unit->entry_for_later(), timeout, true, calls))
+    if (auto why = hand_over_name(*number, unit->entry_for_later(), timeout, true, calls))
       return void(calls.emplace_back([done, why = *std::move(why)] { done(why); }));
     spdlog::info("model {} is put out: an operator asked for it", Printable(unit->name()).text());
     residency_.unload_began(*number, seconds());
@@ -372,7 +378,7 @@ void OnRequest::remove(const std::shared_ptr<ModelUnit>& unit, std::chrono::mill
     ModelManager::Units others;
     if (auto why = models_.take_away(unit, &others))
       return void(calls.emplace_back([done, why = *std::move(why)] { done(why); }));
-    let_go(*number, being_unloaded(unit->name()), calls);
+    end_waiting(*number, being_unloaded(unit->name()), calls);
     leave_name(*number, unit);
     calls.emplace_back([this, unit, others, timeout, done] { models_.remove_taken(unit, others, timeout, done); });
   });
@@ -408,7 +414,7 @@ std::uint64_t OnRequest::idle_bytes() {
   return bytes;
 }
 
-void OnRequest::free(std::uint64_t bytes, const std::function<void()>& then) {
+void OnRequest::put_out_idle(std::uint64_t bytes, const std::function<void()>& then) {
   change([&](Calls& calls) {
     const auto num_left = std::make_shared<std::atomic<std::size_t>>(1);
     const auto one_is_out = [num_left, then] {
@@ -418,7 +424,7 @@ void OnRequest::free(std::uint64_t bytes, const std::function<void()>& then) {
     for (const ModelNumber number : stopped_ ? std::vector<ModelNumber>() : idle_models()) {
       if (freed >= bytes) break;
       const std::shared_ptr<ModelUnit> unit = known_.at(number).unit;
-      if (leave(number, unit->entry_for_later(), server_.options.drain_timeout, true, calls)) continue;
+      if (hand_over_name(number, unit->entry_for_later(), server_.options.drain_timeout, true, calls)) continue;
       spdlog::info("model {} is put out: a model that is loaded needs its memory, and it is idle",
                    Printable(unit->name()).text());
       residency_.unload_began(number, seconds());
@@ -436,19 +442,20 @@ void OnRequest::drop_damaged(const std::shared_ptr<ModelUnit>& unit) {
     const auto number = number_of(*unit);
     if (!number || stopped_) return;
     // One that counts as loading still: load_ended() finds that it has failed.
-    if (const auto state = residency_.state(*number); state == loaded || state == closing) drop(*number, calls);
+    if (const auto state = residency_.state(*number); state == loaded || state == closing)
+      put_out_damaged(*number, calls);
   });
 }
 
-void OnRequest::drop(ModelNumber number, Calls& calls) {
+void OnRequest::put_out_damaged(ModelNumber number, Calls& calls) {
   const std::shared_ptr<ModelUnit> unit = known_.at(number).unit;
-  if (const auto why = leave(number, unit->entry_for_later(), std::chrono::milliseconds(0), true, calls))
+  if (const auto why = hand_over_name(number, unit->entry_for_later(), std::chrono::milliseconds(0), true, calls))
     return spdlog::critical("a damaged model stays out: {}", why->message);
   residency_.unload_began(number, seconds());
 }
 
 // On the thread that opens files.
-bool OnRequest::takes(CatalogEntry& entry, ModelLoad& load) {
+bool OnRequest::handle_load(CatalogEntry& entry, ModelLoad& load) {
   const auto unit = models_.find(entry.name);
   const bool is_of_one = unit && unit->is_on_request() && unit->name() == entry.name && load.replace != Replace::no;
   if (!entry.source.on_request && !is_of_one) return false;
@@ -466,7 +473,7 @@ void OnRequest::add(CatalogEntry entry, const OnModelChange& done) {
     if (auto* const why = std::get_if<End>(&added))
       return void(calls.emplace_back([done, why = std::move(*why)] { done(why); }));
     const auto& unit = std::get<0>(added);
-    know(unit, calls);
+    add_model(unit, calls);
     calls.emplace_back([this, unit, done] { done(unit->health(system_.clock().now())); });
   });
 }
@@ -487,15 +494,15 @@ void OnRequest::replace(const std::shared_ptr<CatalogEntry>& entry, const OnMode
                  Printable(next->name()).text(), Printable(next->source().path).text(),
                  Printable(before->source().path).text());
     if (number != 0) {
-      let_go(number,
-             refusal(Outcome::loading, "model",
-                     fmt::format("the model \"{}\" was replaced while this request waited for it; ask again",
-                                 Printable(next->name()).text())),
-             calls);
+      end_waiting(number,
+                  refusal(Outcome::loading, "model",
+                          fmt::format("the model \"{}\" was replaced while this request waited for it; ask again",
+                                      Printable(next->name()).text())),
+                  calls);
       leave_name(number, before);
     }
     if (!next->is_on_request()) return load_successor(std::get<ModelManager::HandedOver>(handed), done, calls);
-    know(next, calls);
+    add_model(next, calls);
     calls.emplace_back([this, next = next, done] { done(next->health(system_.clock().now())); });
   });
   decide();
@@ -523,7 +530,7 @@ void OnRequest::restore(const CatalogEntry& before, End why, const OnModelChange
     if (const auto* const no = std::get_if<End>(&handed)) {
       why.message += "; and the model before it is not known any more: " + no->message;
     } else {
-      know(std::get<ModelManager::HandedOver>(handed).next, calls);
+      add_model(std::get<ModelManager::HandedOver>(handed).next, calls);
       why.message += "; the model before it is loaded when a request asks for it";
     }
     calls.emplace_back([done, why] { done(why); });
@@ -538,7 +545,7 @@ void OnRequest::begin_load(ModelNumber number) {
     spdlog::warn("model {} is not loaded: {}", name, claimed.error().message);
     ++counts_.num_failed_loads;
     with_residency([&](scheduler::ModelResidency& residency, double now) {
-      residency.load_failed(number, told_of(claimed.error()), 0, now);
+      residency.load_failed(number, public_reason(claimed.error()), 0, now);
     });
     return;
   }
@@ -549,7 +556,7 @@ void OnRequest::begin_load(ModelNumber number) {
 void OnRequest::take_budget() { residency_.set_budget(models_.budget().for_requests()); }
 
 // While other models are loaded, memory that is missing now may come back.
-scheduler::Refusal OnRequest::told(scheduler::Refusal refusal) const {
+scheduler::Refusal OnRequest::retryable_while_settling(scheduler::Refusal refusal) const {
   if (refusal.outcome != Outcome::never_fits || !models_.budget().is_settling()) return refusal;
   refusal.outcome = Outcome::loading;
   refusal.message = "other models are being loaded, and until they are " + refusal.message;
@@ -566,13 +573,14 @@ bool OnRequest::decide_once(Calls& calls) {
   for (auto& refused_one : decisions.refuse) {
     const RequestId stream = tickets_.at(refused_one.request).stream;
     forget_ticket(refused_one.request);
-    calls.emplace_back([this, stream, how = refused(told(std::move(refused_one.refusal)))] {
+    calls.emplace_back([this, stream, how = refused(retryable_while_settling(std::move(refused_one.refusal)))] {
       server_.streams.end(stream, how, system_.clock().now());
     });
   }
   for (const auto& unload : decisions.unload) {
     const std::shared_ptr<ModelUnit> unit = known_.at(unload.model).unit;
-    if (const auto why = leave(unload.model, unit->entry_for_later(), server_.options.drain_timeout, true, calls)) {
+    if (const auto why =
+            hand_over_name(unload.model, unit->entry_for_later(), server_.options.drain_timeout, true, calls)) {
       spdlog::warn("model {} is not put out: {}", Printable(unit->name()).text(), why->message);
       residency_.unload_refused(unload.model, seconds());
       continue;

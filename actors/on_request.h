@@ -100,32 +100,32 @@ class OnRequest {
   template <class F>
   void change(const F& f);
   [[nodiscard]] std::optional<scheduler::ModelNumber> number_of(const ModelUnit& unit) const;
-  scheduler::ModelNumber know(const std::shared_ptr<ModelUnit>& unit, Calls& calls);
+  scheduler::ModelNumber add_model(const std::shared_ptr<ModelUnit>& unit, Calls& calls);
   void await_load(scheduler::ModelNumber number, Calls& calls);
   void load_ended(scheduler::ModelNumber number, const ModelUnit* unit, const Status& status);
   void began(scheduler::RequestNumber ticket);
   void ended(scheduler::RequestNumber ticket);
-  std::optional<End> leave(scheduler::ModelNumber number, CatalogEntry entry, std::chrono::milliseconds timeout,
-                           bool has_memory, Calls& calls);
+  std::optional<End> hand_over_name(scheduler::ModelNumber number, CatalogEntry entry,
+                                    std::chrono::milliseconds timeout, bool has_memory, Calls& calls);
   void leave_name(scheduler::ModelNumber number, const std::shared_ptr<ModelUnit>& before);
   void out_of_memory(scheduler::ModelNumber number);
   void forget(scheduler::ModelNumber number);
-  void let_go(scheduler::ModelNumber number, const End& how, Calls& calls);
+  void end_waiting(scheduler::ModelNumber number, const End& how, Calls& calls);
   void forget_ticket(scheduler::RequestNumber ticket);
-  bool takes(CatalogEntry& entry, ModelLoad& load);
+  bool handle_load(CatalogEntry& entry, ModelLoad& load);
   void add(CatalogEntry entry, const OnModelChange& done);
   void replace(const std::shared_ptr<CatalogEntry>& entry, const OnModelChange& done);
   std::uint64_t idle_bytes();
-  void free(std::uint64_t bytes, const std::function<void()>& then);
+  void put_out_idle(std::uint64_t bytes, const std::function<void()>& then);
   std::vector<scheduler::ModelNumber> idle_models() const;
   void load_successor(const ModelManager::HandedOver& units, const OnModelChange& done, Calls& calls);
   void restore(const CatalogEntry& before, End why, const OnModelChange& done);
   void begin_load(scheduler::ModelNumber number);
   void take_budget();
-  [[nodiscard]] scheduler::Refusal told(scheduler::Refusal refusal) const;
+  [[nodiscard]] scheduler::Refusal retryable_while_settling(scheduler::Refusal refusal) const;
   bool decide_once(Calls& calls);
   void decide_all(Calls& calls);
-  void drop(scheduler::ModelNumber number, Calls& calls);
+  void put_out_damaged(scheduler::ModelNumber number, Calls& calls);
 
   ModelManager& models_;
   const ServerContext server_;

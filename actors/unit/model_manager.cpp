@@ -124,7 +124,7 @@ void ModelManager::load(const ServerContext& server, std::vector<ModelLoad> load
                           fmt::format("the name \"{}\" is there twice; leave one out", Printable(twice).text())));
         continue;
       }
-      if (requested_.takes && requested_.takes(entry, load)) continue;
+      if (requested_.handle_load && requested_.handle_load(entry, load)) continue;
       auto part = budget_.expect(entry.demand);
       all.push_back(std::make_shared<Loading>(Loading{.server = server,
                                                       .entry = std::move(entry),
@@ -172,7 +172,8 @@ void ModelManager::make_room(std::shared_ptr<Loading> loading) {
   std::uint64_t bytes = left + of_requested;
   for (const auto& unit : idle) bytes += unit->budget_bytes();
   if (bytes < least) return loading->done(not_loaded(room.error()));
-  if (of_requested > 0 && left < least) return requested_.free(least - left, [this, loading] { make_room(loading); });
+  if (of_requested > 0 && left < least)
+    return requested_.put_out_idle(least - left, [this, loading] { make_room(loading); });
   // The one that would go first may be the last that is served, or be unloaded in another way by now.
   const auto found = std::ranges::find_if(idle, [this](const auto& unit) { return !take_away(unit); });
   if (found == idle.end()) return loading->done(not_loaded(room.error()));

@@ -72,14 +72,15 @@ class ModelManager {
   // The end of a wish to load a model that cannot be.
   [[nodiscard]] static End not_loaded(const Error& why);
 
-  // For OnRequest, which alone changes names whose models are loaded on request. What load() asks of it, by `later`:
+  // For OnRequest: no one else changes names whose models are loaded on request. What load() asks of it, by `later`:
   struct Requested {
-    // Whether it has to do with a load, whose files were read; then it goes on with it, and calls its `done`.
-    std::function<bool(CatalogEntry&, ModelLoad&)> takes{};
+    // True: the load is one of a model on request, or replaces one. Then OnRequest carries it out, and calls its
+    // `done`.
+    std::function<bool(CatalogEntry&, ModelLoad&)> handle_load{};
     // Of its models that are idle and not pinned, all together.
     std::function<std::uint64_t()> idle_bytes{};
     // Puts out so many of these, the least recently used first, that as many bytes come back, and calls `then`.
-    std::function<void(std::uint64_t, std::function<void()>)> free{};
+    std::function<void(std::uint64_t, std::function<void()>)> put_out_idle{};
   };
   void on_request(Requested calls) { requested_ = std::move(calls); }  // before load() is called
   // A new name, and its unit, which waits; or why not.

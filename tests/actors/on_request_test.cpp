@@ -463,6 +463,7 @@ TEST_CASE("on request: a large model waits for one that is being loaded, and is 
   const auto first = server.ask("small");
   server.machine.run_now();
   REQUIRE(server.machine.compute.is_computing());
+  REQUIRE(server.machine.models.find("small")->memory()->reserve());  // as the loader does
   const auto second = server.ask("large");
   CHECK_FALSE(second->end_);
   server.machine.compute.hold = false;
