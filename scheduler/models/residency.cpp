@@ -40,7 +40,10 @@ ModelResidency::ModelResidency(ResidencyOptions options, std::shared_ptr<ServedT
       served_(std::move(served)),
       waiting_limit_({.name = "max_waiting_for_models",
                       .what = "requests that wait for a model to be loaded",
-                      .limit = options.max_waiting}) {
+                      .limit = options.max_waiting}),
+      idle_waiting_limit_({.name = "max_waiting_for_models",
+                           .what = "requests that wait for a model to be loaded into idle memory",
+                           .limit = options.max_waiting / 2}) {
   TROUPE_ASSERT(served_ != nullptr && options.max_loading > 0 && options.max_models > 0);
 }
 
@@ -73,7 +76,7 @@ std::variant<ModelResidency::Answer, Refusal> ModelResidency::ask(const ModelAsk
     if (auto refused = why_not(model, now)) return *std::move(refused);
     if (ask.may_load == MayLoad::never && !asker_of(model)) return not_allowed(model);
   }
-  if (auto refused = waiting_limit_.try_take(ask.tenant)) return *std::move(refused);
+  if (auto refused = take_place(ask)) return *std::move(refused);
   served_->begin(ask.tenant.id, ask.tenant.weight(), 0);
   request.waits = request.is_active = true;
   requests_.emplace(ask.request, request);
@@ -198,11 +201,24 @@ void ModelResidency::deactivate(Request& request) {
   if (std::exchange(request.is_active, false)) served_->end(request.tenant, 0);
 }
 
+std::optional<Refusal> ModelResidency::take_place(const ModelAsk& ask) {
+  if (ask.may_load == MayLoad::turns) return waiting_limit_.try_take(ask.tenant);
+  if (auto refused = idle_waiting_limit_.try_take(ask.tenant)) return refused;
+  auto refused = waiting_limit_.try_take(ask.tenant);
+  if (refused) idle_waiting_limit_.give_back(ask.tenant.id);
+  return refused;
+}
+
+void ModelResidency::give_place_back(const Request& request) {
+  waiting_limit_.give_back(request.tenant);
+  if (request.may_load != MayLoad::turns) idle_waiting_limit_.give_back(request.tenant);
+}
+
 // It has ended; its model's lists are the caller's.
 void ModelResidency::forget(RequestNumber number) {
   Request& request = requests_.at(number);
   deactivate(request);
-  if (request.waits) waiting_limit_.give_back(request.tenant);
+  if (request.waits) give_place_back(request);
   requests_.erase(number);
 }
 
@@ -217,7 +233,7 @@ void ModelResidency::release(Model& model, double now, Decisions& out) {
   for (const RequestNumber number : std::exchange(model.waiting, {})) {
     Request& request = requests_.at(number);
     request.waits = false;
-    waiting_limit_.give_back(request.tenant);
+    give_place_back(request);
     run(request, now);
     out.serve.push_back(number);
   }

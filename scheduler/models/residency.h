@@ -63,10 +63,12 @@ inline constexpr double kForever = std::numeric_limits<double>::infinity();
 struct ResidencyOptions {
   std::uint64_t budget_bytes = 0;                                        // of all models together
   std::uint32_t max_models = std::numeric_limits<std::uint32_t>::max();  // in memory at a time
-  std::uint32_t max_loading = 1;    // at a time: one more divides the disk and the memory's bandwidth
-  std::uint32_t max_waiting = 512;  // requests; a tenant's share as of any SharedLimit
-  double max_wait_seconds = 600;    // then a request is refused, with a time to come back
-  double drain_seconds = 60;        // for requests that run when their model's turn ends
+  std::uint32_t max_loading = 1;  // at a time: one more divides the disk and the memory's bandwidth
+  // Requests that wait; a tenant's share as of any SharedLimit. Those that have no turns (MayLoad::idle, never) may be
+  // half of them together: they may wait for long, and no other tenant is refused for them.
+  std::uint32_t max_waiting = 512;
+  double max_wait_seconds = 600;  // then a request is refused, with a time to come back
+  double drain_seconds = 60;      // for requests that run when their model's turn ends
 };
 
 // What is known of a model before it is loaded.
@@ -134,7 +136,8 @@ struct ModelWait {
 class ModelResidency {
  public:
   static constexpr double kTurnLoads = 4, kMaxTurnLoads = 16, kPatienceLoads = 0.25;
-  static constexpr double kIdleSeconds = 300;  // a model that stood unused for so long is anyone's to put out
+  static constexpr double kIdleSeconds = 300;        // a model that stood unused for so long is anyone's to put out
+  static constexpr double kUnknownWaitSeconds = 60;  // told to a request that was late, where there is no estimate
   static constexpr double kFirstBackoffSeconds = 5, kLongestBackoffSeconds = 300;
   static constexpr double kShareSeconds = 300;  // of loading_share()
 
@@ -277,6 +280,8 @@ class ModelResidency {
   [[nodiscard]] std::vector<Plan> plans(double now) const;
 
   void refuse_hopeless(double now, Decisions& out);
+  std::optional<Refusal> take_place(const ModelAsk& ask);
+  void give_place_back(const Request& request);
   void expire(double now, Decisions& out);
   void make_room(const Plan* next, double now, Decisions& out);
   void load_what_fits(const std::vector<Plan>& all, double now, Decisions& out);
@@ -287,6 +292,7 @@ class ModelResidency {
   std::map<ModelNumber, Model> models_;
   std::map<RequestNumber, Request> requests_;
   SharedLimit waiting_limit_;
+  SharedLimit idle_waiting_limit_;   // of those without turns
   std::optional<ModelNumber> next_;  // for which models are closing or leaving
   std::uint64_t order_ = 0;          // counts loads and waits
   std::uint32_t num_loading_ = 0;

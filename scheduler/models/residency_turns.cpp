@@ -201,7 +201,7 @@ void ModelResidency::refuse_hopeless(double now, Decisions& out) {
                                    "or ask for a model that is loaded",
                                    model.facts.name, options_.max_wait_seconds),
             .field = "model",
-            .retry_after = seconds < kForever ? std::optional(seconds) : std::nullopt}});
+            .retry_after = seconds < kForever ? seconds : kUnknownWaitSeconds}});
     }
   }
   for (auto& [request, refusal] : late) {

@@ -651,6 +651,24 @@ TEST_CASE("residency: waiting requests are limited, as a number and in time") {
   memory.ask(2, kVic);                             // they have given their places back
 }
 
+TEST_CASE("residency: those that wait for idle memory leave half of the places to others") {
+  Memory memory({.budget_bytes = 10, .max_waiting = 8, .max_wait_seconds = 30});
+  memory.add(1);
+  memory.add(2);
+  memory.ask(1, kUma);
+  memory.loaded(1);
+  memory.take_events();
+  for (int i = 0; i < 3; ++i) memory.ask(2, kVic, MayLoad::idle);
+  CHECK(memory.refusal_of(2, kVic, MayLoad::idle).outcome == Outcome::quota);
+  memory.ask(2, kUma, MayLoad::idle);
+  CHECK(memory.refusal_of(2, kUma, MayLoad::idle).outcome == Outcome::queue_full);
+  memory.wait_until(40);
+  CHECK(memory.take_events() == "refused 2;refused 3;refused 4;refused 6;");
+  CHECK(memory.last_refusal.retry_after == ModelResidency::kUnknownWaitSeconds);
+  for (int i = 0; i < 3; ++i) memory.ask(2, kVic, MayLoad::idle);  // they have given their places back
+  for (int i = 0; i < 4; ++i) memory.ask(2, kWen);                 // with turns
+}
+
 TEST_CASE("residency: what a wait is for, and how long it may be") {
   Memory memory;
   for (ModelNumber model = 1; model <= 3; ++model) memory.add(model);
