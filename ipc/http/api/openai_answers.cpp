@@ -41,6 +41,7 @@ class ChunkedAnswer : public TextAnswer {
   }
   template <class Choices, class Rest>
   void chunk(std::string& out, Choices write_choices, Rest write_rest) const {
+    if (members_.empty()) members_ = common_members(facts(), id_prefix_, chunk_object_);
     out += "data: {";
     out += members_;
     out.push_back(',');
@@ -60,7 +61,7 @@ class ChunkedAnswer : public TextAnswer {
   }
 
  private:
-  void begin(std::string&) final { members_ = common_members(facts(), id_prefix_, chunk_object_); }
+  void begin(std::string&) final {}
 
   void end(std::string& out) final {
     const auto no_choices = [](JsonWriter&) {};
@@ -76,7 +77,7 @@ class ChunkedAnswer : public TextAnswer {
   }
 
   const std::string_view id_prefix_, chunk_object_;
-  std::string members_;
+  mutable std::string members_;  // of each chunk; from the first one on, before which the model is known
   bool all_ended_ = false;
 };
 
