@@ -341,8 +341,9 @@ Result<Listing> add_listed(const config::ServeOptions& options, const config::Gi
     actors::CatalogEntry entry = actors::describe(source);
     std::string why = entry.problem ? entry.problem->message : "";
     if (why.empty() && gateway.memory != 0 && entry.demand.least() > gateway.memory)
-      why = fmt::format("{}: it needs {}, and --memory is {}", table.path, human_bytes(entry.demand.least()),
-                        human_bytes(gateway.memory));
+      why =
+          fmt::format("{}: it needs {} with its whole context, and --memory is {}; less with a smaller --ctx-size (-c)",
+                      table.path, human_bytes(entry.demand.least()), human_bytes(gateway.memory));
     if (!why.empty()) {
       listing->left_out.push_back(fmt::format("{} is left out: {}", Printable(table.name).text(), why));
       listing->troubled.push_back(table.name);
