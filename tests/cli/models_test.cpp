@@ -120,7 +120,8 @@ TEST_CASE("aliases and formats of calls in a [[model]] table; names that two mod
   CHECK(server.stop().code == 0);
 
   const auto not_served = [&](const std::string& text) {
-    const Finished finished = invoke({"serve", "--config", folder.write("u.toml", text)});
+    const Finished finished =
+        invoke({"serve", "--config", folder.write("u.toml", text), "--socket", folder.path("u.sock")});
     CHECK(finished.code != 0);
     return finished.err;
   };
@@ -134,10 +135,12 @@ TEST_CASE("aliases and formats of calls in a [[model]] table; names that two mod
 }
 
 TEST_CASE("a server whose models all cannot be loaded, or have one name, does not start") {
-  const Finished missing = invoke({"serve", "-m", "/nowhere/a.gguf", "-m", "/nowhere/b.gguf"});
+  const TempFolder folder;
+  const std::string socket = folder.path("t.sock");
+  const Finished missing = invoke({"serve", "--socket", socket, "-m", "/nowhere/a.gguf", "-m", "/nowhere/b.gguf"});
   CHECK(missing.code == 66);
   CHECK_THAT(missing.err, Contains("/nowhere/a.gguf"));
-  const Finished twice = invoke({"serve", "-m", "x=" + kTales, "-m", "x=" + kBert});
+  const Finished twice = invoke({"serve", "--socket", socket, "-m", "x=" + kTales, "-m", "x=" + kBert});
   CHECK(twice.code == 2);
   CHECK_THAT(twice.err, Contains("are both called \"x\"; give one another name"));
   const Finished elsewhere = invoke({"bench", "-m", kTales, "-m", kTales});
