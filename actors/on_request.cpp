@@ -211,17 +211,26 @@ std::optional<End> OnRequest::Arrival::added(const ModelUnit& unit, const schedu
   if (ticket_ == 0) return std::nullopt;
   const auto lock = std::move(lock_);
   if (all_.stopped_) return refused(scheduler::server_drains());
-  const ModelNumber number = *all_.number_of(unit);
-  all_.take_budget();
-  const auto answer = all_.with_residency([&](scheduler::ModelResidency& residency, double now) {
-    return residency.ask(
-        {.request = ticket_, .model = number, .tenant = tenant, .may_load = scheduler::may_load(tenant)}, now);
+  return all_.ask(
+      ticket_,
+      {.stream = stream, .model = *all_.number_of(unit), .tenant = tenant, .since = all_.system_.clock().now()});
+}
+
+// Returns why the request has to end.
+std::optional<End> OnRequest::ask(RequestNumber number, Ticket ticket) {
+  take_budget();
+  const auto answer = with_residency([&](scheduler::ModelResidency& residency, double now) {
+    return residency.ask({.request = number,
+                          .model = ticket.model,
+                          .tenant = ticket.tenant,
+                          .may_load = scheduler::may_load(ticket.tenant)},
+                         now);
   });
   if (const auto* refusal = std::get_if<scheduler::Refusal>(&answer))
-    return refused(all_.retryable_while_settling(*refusal));
-  const bool waits = std::get<scheduler::ModelResidency::Answer>(answer) == scheduler::ModelResidency::Answer::wait;
-  all_.tickets_[ticket_] = {.stream = stream, .model = number, .since = all_.system_.clock().now(), .waits = waits};
-  all_.ticket_of_[stream] = ticket_;
+    return refused(retryable_while_settling(*refusal));
+  ticket.waits = std::get<scheduler::ModelResidency::Answer>(answer) == scheduler::ModelResidency::Answer::wait;
+  ticket_of_[ticket.stream] = number;
+  tickets_[number] = std::move(ticket);
   return std::nullopt;
 }
 
@@ -320,6 +329,26 @@ void OnRequest::forget(ModelNumber number) {
   const auto waiting = residency_.remove(number);
   TROUPE_ASSERT(waiting.empty());
   known_.erase(number);
+}
+
+// The requests that wait for a model wait for the one that has its name now. to: 0 if that is not loaded on request.
+void OnRequest::pass_waiting_on(ModelNumber from, ModelNumber to, const ModelUnit& next, Calls& calls) {
+  std::vector<std::pair<RequestNumber, Ticket>> waiting;
+  for (const auto& [number, ticket] : tickets_)
+    if (ticket.model == from && ticket.waits) waiting.emplace_back(number, ticket);
+  for (auto& [number, ticket] : waiting) {
+    with_residency(
+        [&, request = number](scheduler::ModelResidency& residency, double now) { residency.ended(request, now); });
+    forget_ticket(number);
+    const RequestId stream = ticket.stream;
+    const TimePoint now = system_.clock().now();
+    if (!server_.streams.pass_on(stream, next.id(), now, calls)) continue;  // it is ending
+    ticket.model = to;
+    if (auto why = to == 0 ? std::nullopt : ask(number, std::move(ticket)))
+      calls.emplace_back([this, stream, now, why = *std::move(why)] { server_.streams.end(stream, why, now); });
+    else
+      next.submit(stream);
+  }
 }
 
 // Ends the requests that wait for it.
@@ -493,16 +522,12 @@ void OnRequest::replace(const std::shared_ptr<CatalogEntry>& entry, const OnMode
     spdlog::info("model {}: {} serves it from its next request on; what {} has begun is ended there",
                  Printable(next->name()).text(), Printable(next->source().path).text(),
                  Printable(before->source().path).text());
+    const ModelNumber successor = next->is_on_request() ? add_model(next, calls) : 0;
     if (number != 0) {
-      end_waiting(number,
-                  refusal(Outcome::loading, "model",
-                          fmt::format("the model \"{}\" was replaced while this request waited for it; ask again",
-                                      Printable(next->name()).text())),
-                  calls);
+      pass_waiting_on(number, successor, *next, calls);
       leave_name(number, before);
     }
-    if (!next->is_on_request()) return load_successor(std::get<ModelManager::HandedOver>(handed), done, calls);
-    add_model(next, calls);
+    if (successor == 0) return load_successor(std::get<ModelManager::HandedOver>(handed), done, calls);
     calls.emplace_back([this, next = next, done] { done(next->health(system_.clock().now())); });
   });
   decide();

@@ -90,6 +90,7 @@ class OnRequest {
   struct Ticket {
     RequestId stream = 0;
     scheduler::ModelNumber model = 0;
+    scheduler::Tenant tenant{};
     TimePoint since{};
     bool waits = false;
   };
@@ -110,6 +111,8 @@ class OnRequest {
   void leave_name(scheduler::ModelNumber number, const std::shared_ptr<ModelUnit>& before);
   void out_of_memory(scheduler::ModelNumber number);
   void forget(scheduler::ModelNumber number);
+  std::optional<End> ask(scheduler::RequestNumber number, Ticket ticket);
+  void pass_waiting_on(scheduler::ModelNumber from, scheduler::ModelNumber to, const ModelUnit& next, Calls& calls);
   void end_waiting(scheduler::ModelNumber number, const End& how, Calls& calls);
   void forget_ticket(scheduler::RequestNumber ticket);
   bool handle_load(CatalogEntry& entry, ModelLoad& load);

@@ -22,6 +22,11 @@ class Deadlines {
     by_unit_[unit].emplace(deadline, request);
     return deadline;
   }
+  // The stream is the other unit's from now on.
+  void move(UnitId from, UnitId to, RequestId request, TimePoint deadline) {
+    remove(from, request, deadline);
+    by_unit_[to].emplace(deadline, request);
+  }
   void remove(UnitId unit, RequestId request, TimePoint deadline) { by_unit_[unit].erase({deadline, request}); }
 
   // The unit's earliest deadline.

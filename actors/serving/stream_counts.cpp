@@ -68,6 +68,12 @@ void UnitStreams::stream_arrived(TimePoint now) {
   publish();
 }
 
+std::vector<std::function<void()>> UnitStreams::stream_left() {
+  count(RequestState::received, -1);
+  publish();
+  return end_told();
+}
+
 void UnitStreams::state_changed(RequestState from, RequestState to) {
   count(from, -1);
   count(to, 1);

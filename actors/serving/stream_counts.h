@@ -79,6 +79,8 @@ struct UnitCounts {
 class UnitStreams {
  public:
   void stream_arrived(TimePoint now);
+  // One that has not been admitted is another unit's from now on. Returns what is to be called, with no lock held.
+  [[nodiscard]] std::vector<std::function<void()>> stream_left();
   void state_changed(RequestState from, RequestState to);
   void granted(TimePoint now);
   void started(std::uint64_t prompt_tokens, std::uint64_t cached_tokens);

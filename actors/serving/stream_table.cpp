@@ -67,6 +67,20 @@ void StreamTable::insert(RequestId id, Request request, std::shared_ptr<StreamSi
   ++ends_pending_;
 }
 
+bool StreamTable::pass_on(RequestId id, UnitId to, TimePoint now, std::vector<std::function<void()>>& then) {
+  const std::lock_guard lock(mutex_);
+  const RecordPtr first = find(id);
+  if (!first || first->state != RequestState::received) return false;
+  for (const RecordPtr& record : choices_of(id)) {
+    for (auto& call : record->of_unit->stream_left()) then.push_back(std::move(call));
+    if (record->deadline) deadlines_.move(record->unit, to, record->id, *record->deadline);
+    record->unit = to;
+    record->of_unit = streams_of(to);
+    record->of_unit->stream_arrived(now);
+  }
+  return true;
+}
+
 std::optional<std::uint64_t> StreamTable::granted(RequestId id, std::uint64_t generation) const {
   const std::lock_guard lock(mutex_);
   const RecordPtr record = current(id, generation);

@@ -120,6 +120,10 @@ class StreamTable {
   // the first. Returns the id of the first; the others have the following ids.
   RequestId add(Request request, std::shared_ptr<StreamSink> sink, TimePoint now, UnitId unit = 0);
 
+  // A request that waits in one unit waits in another from now on, to which it is to be submitted. Appends to `then`
+  // what is to be called, with no lock held. False, and nothing changes: it has ended, or is not `received` any more.
+  bool pass_on(RequestId id, UnitId to, TimePoint now, std::vector<std::function<void()>>& then);
+
   // Null if the stream has ended.
   std::shared_ptr<const Request> request(RequestId id) const {
     return with(id, std::shared_ptr<const Request>(), [](const Record& record) { return record.request; });

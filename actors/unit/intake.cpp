@@ -99,7 +99,7 @@ void Intake::end_overdue() {
 
 void Intake::try_to_admit(RequestId request) {
   const auto body = streams_.request(request);
-  if (!body) return;
+  if (!body || streams_.unit(request) != unit_) return;  // it has ended, or was passed on to another unit
   if (model_.draining()) {
     return end(request, refused(scheduler::server_drains()));
   }

@@ -22,7 +22,7 @@ const scheduler::Tenant kOwner{.id = TenantId{1}, .is_owner = true}, kGuest{.id 
 // Models that are on request.
 struct Server {
   // alone: what one takes is less than this limit, and more than is left for another.
-  explicit Server(std::vector<ModelSource> sources, bool alone = true) {
+  explicit Server(std::vector<ModelSource> sources, bool alone = true, scheduler::ResidencyOptions options = {}) {
     std::vector<CatalogEntry> entries;
     for (ModelSource& each : sources) {
       each.on_request = true;
@@ -30,7 +30,7 @@ struct Server {
       entries.push_back(describe(std::move(each)));
     }
     machine.models.add(machine.context(), std::move(entries));
-    on_request = std::make_unique<OnRequest>(machine.models, machine.context(), machine.system);
+    on_request = std::make_unique<OnRequest>(machine.models, machine.context(), machine.system, options);
     machine.run_now();
   }
   ~Server() {
@@ -390,6 +390,45 @@ TEST_CASE("on request: a model is replaced by another source, loaded or not") {
   server.machine.run_now();
   REQUIRE(again->end_);
   CHECK(again->end_->outcome == Outcome::length);
+}
+
+TEST_CASE("on request: requests that wait for a model that is replaced are answered by the one that has its name") {
+  const bool stays_on_request = GENERATE(true, false);
+  Server server({source("a"), source("b")}, false, {.max_models = 1});
+  const auto reader = server.ask("a", kOwner, {}, kUnread);
+  server.machine.run_now();
+  const auto waits = server.ask("b");
+  const RequestId first = server.last;
+  const auto hurried = server.ask("b", kOwner, 50ms);
+  const auto cancelled = server.ask("b");
+  server.machine.run_now();
+  CHECK(server.on_request->counts().num_waiting == 3);
+  ModelSource other = source("b", kBert);
+  other.on_request = stays_on_request;
+  Wish wish;
+  server.machine.replace(other, Replace::beside, wish.callback());
+  if (stays_on_request) {
+    server.machine.run_now();
+    CHECK(wish.health);
+    CHECK(server.machine.streams.unit(first) == server.machine.models.find("b")->id());
+    CHECK(server.on_request->counts().num_waiting == 3);
+    server.machine.models.find("b")->cancel(server.last, server.machine.now());
+    server.machine.scheduler().clock().advance_time(60ms);
+    server.machine.run_now();
+    REQUIRE(hurried->end_);
+    CHECK(hurried->end_->outcome == Outcome::loading);
+    REQUIRE(cancelled->end_);
+    CHECK(cancelled->end_->outcome == Outcome::cancelled);
+    CHECK_FALSE(waits->end_);
+    CHECK(server.on_request->counts().num_waiting == 1);
+    server.machine.run();
+  } else {
+    server.machine.run_now();
+    CHECK(server.on_request->counts().num_waiting == 0);
+    CHECK_FALSE(reader->end_);
+  }
+  REQUIRE(waits->end_);
+  CHECK(waits->end_->outcome == Outcome::unsupported);  // an encoder tells none
 }
 
 TEST_CASE("on request: a model is back when what was to replace it cannot be loaded") {
