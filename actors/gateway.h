@@ -98,8 +98,8 @@ class Gateway {
   //
   // A model that is loaded on request is known at once, and loaded when it is asked for. Another one takes its name, or
   // it takes that of another one, at once too, whichever way is said; requests that wait for it then wait for what
-  // has its name. unload_model() puts it out of memory, if it is there; its name stays. remove_model() takes its name away,
-  // too; of other models it does what unload_model() does.
+  // has its name. unload_model() puts it out of memory, if it is there; its name stays. remove_model() takes its name
+  // away, too; of other models it does what unload_model() does.
   virtual void load_models(std::vector<std::pair<ModelRequest, OnModelChange>> requests) = 0;
   virtual void unload_model(const std::string& name, OnModelChange done) = 0;
   virtual void remove_model(const std::string& name, OnModelChange done) = 0;
